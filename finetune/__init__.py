@@ -1,0 +1,1 @@
+"""Fine-tune pre-trained encoders on downstream tasks."""

@@ -1,0 +1,1 @@
+"""Pre-train encoders on shards, and compare how soon they converge."""
