@@ -1,0 +1,49 @@
+"""The command line: `python -m pretrain COMMAND`, under torchrun and deepspeed too."""
+
+import importlib
+import sys
+
+from data_prep.corpora import CorpusError
+from data_prep.shards import ShardError
+from pretrain.config import CommandParser, ConfigError, nearest
+
+# Command -> module with add_arguments(parser) and main(arguments). Imported only when asked for.
+COMMANDS = {
+    "prepare": "pretrain.prepare",
+    "train": "pretrain.train",
+    "compare": "pretrain.compare",
+    "fill-mask": "pretrain.fill_mask",
+}
+LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher puts one in front
+
+
+def main(words: list[str]) -> None:
+    """Run one command.
+
+    Raises:
+        ConfigError: there is no such command, or what the command itself raises.
+    """
+    words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
+    if not words or words[0] in ("-h", "--help"):
+        print(f"usage: python -m pretrain {{{','.join(COMMANDS)}}} ...   (each has --help)")
+        return
+    if words[0] not in COMMANDS:
+        known = list(COMMANDS)
+        raise ConfigError(
+            f"there is no command {words[0]!r}{nearest(words[0], known)}; one of {', '.join(known)}"
+        )
+    module = importlib.import_module(COMMANDS[words[0]])
+    parser = CommandParser(
+        prog=f"python -m pretrain {words[0]}", description=module.__doc__, allow_abbrev=False
+    )
+    module.add_arguments(parser)
+    module.main(parser.parse_args(words[1:]))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (ConfigError, CorpusError, ShardError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,385 @@
+"""Every setting of a pre-training run, defined once, and the one way to build them.
+
+A run is one frozen `RunSettings`: a TOML recipe (which may extend another), changed by
+`--section.name value` on the command line, checked once. What a recipe cannot say (ZeRO stage,
+precision) lives in the DeepSpeed JSON that `engine.ds_config` names.
+"""
+
+import argparse
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+RECIPES = Path(__file__).parent / "recipes"
+
+Entry = TypeVar("Entry")
+
+
+class ConfigError(ValueError):
+    """The user's settings ask for something that does not exist or cannot be combined."""
+
+
+class Section(BaseModel):
+    """A group of settings: immutable, unknown names refused, defaults checked too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class DataSettings(Section):
+    """Which text, and how it becomes rows of token ids."""
+
+    corpus: tuple[str, ...] = Field(
+        ("python-docs",),
+        description="text files or folders, or python-docs: the installed Python documentation",
+    )
+    shards: Path | None = Field(
+        None, description="folder of HDF5 shards; default: a name made of the settings here"
+    )
+    sequence_length: int = Field(512, ge=8, description="tokens in a row, [CLS] and [SEP] included")
+    tokenizer: Literal["wordpiece", "bpe"] = Field("wordpiece", description="what is trained")
+    lowercase: bool = Field(True, description="lower-case the text (both papers do)")
+    valid_fraction: float = Field(0.02, gt=0, lt=1, description="share of documents held out")
+    max_words: int | None = Field(None, ge=1, description="stop reading after so many words")
+    masked_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
+    loader_workers: int = Field(0, ge=0, description="processes that prepare batches; 0: in line")
+
+
+PRESETS: dict[str, dict[str, int]] = {
+    # Turc et al. 2019 (mini, small) and Devlin et al. 2018 (base, large)
+    "mini": {"num_layers": 4, "width": 256, "num_heads": 4},
+    "small": {"num_layers": 4, "width": 512, "num_heads": 8},
+    "base": {"num_layers": 12, "width": 768, "num_heads": 12},
+    "large": {"num_layers": 24, "width": 1024, "num_heads": 16},
+}
+
+
+class ModelSettings(Section):
+    """Shape and variant of the encoder."""
+
+    preset: Literal["mini", "small", "base", "large"] = Field(
+        "base", description="shape; the four numbers below override it one by one"
+    )
+    num_layers: int = Field(12, ge=1, description="Transformer blocks")
+    width: int = Field(768, ge=1, description="width of the hidden states")
+    num_heads: int = Field(12, ge=1, description="attention heads")
+    feedforward_width: int = Field(3072, ge=1, description="inner width; default 4 x width")
+    vocabulary_size: int = Field(30_528, ge=16, description="rows of the token embedding")
+    max_sequence_length: int = Field(512, ge=8, description="rows of the position table")
+    positions: str = Field("tupe-r", description="position encoding, see model/positions.py")
+    cls_reset: Literal["paper", "reference"] = Field(
+        "paper",
+        description="[CLS] row and column: the sum is reset (TUPE Eq. 9), or, as in the authors' "
+        "code, the absolute and the relative part each",
+    )
+    norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before or after a branch")
+    relative_buckets: int = Field(32, ge=4, multiple_of=2, description="T5 distance buckets")
+    relative_max_distance: int = Field(128, ge=2, description="distance where T5 buckets end")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
+    layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
+    initializer_range: float = Field(0.02, gt=0, description="standard deviation of new weights")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
+        shape = PRESETS.get(values.get("preset", "base"), {})
+        filled = {**shape, **values}
+        if "feedforward_width" not in filled and str(filled.get("width", "")).isdigit():
+            filled["feedforward_width"] = 4 * int(filled["width"])
+        return filled
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "ModelSettings":
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"model.width={self.width} cannot be split over model.num_heads={self.num_heads}; "
+                "choose a width that is a multiple of the heads"
+            )
+        return self
+
+    @property
+    def head_width(self) -> int:
+        """Return the width of one attention head."""
+        return self.width // self.num_heads
+
+
+class BatchSettings(Section):
+    """How many sequences an optimizer step sees, and how many fit on a device at once."""
+
+    global_sequences: int = Field(256, ge=1, description="sequences per optimizer step, all ranks")
+    micro_sequences: int | None = Field(
+        None, ge=1, description="sequences per rank and pass; default: a rank's whole share"
+    )
+
+
+class OptimizerSettings(Section):
+    """Adam and what surrounds it."""
+
+    kind: Literal["auto", "torch", "deepspeed", "apex"] = Field(
+        "auto", description="AdamW: auto is DeepSpeed's FusedAdam on CUDA, torch's fused one on CPU"
+    )
+    betas: tuple[float, float] = Field((0.9, 0.999), description="decay of the two moments")
+    epsilon: float = Field(1e-6, gt=0, description="added to the denominator")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+    decay_everything: bool = Field(
+        False, description="decay biases and norms too, as the TUPE authors' code does"
+    )
+    max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
+
+
+class LearningRateSettings(Section):
+    """Learning rate by step, see schedules.py."""
+
+    schedule: str = Field("warmup_linear", description="see schedules.py")
+    peak: float = Field(1e-4, gt=0, description="highest value, reached at the end of warm-up")
+    warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the steps spent warming up")
+    decay_rate: float | None = Field(None, gt=0, lt=1, description="warmup_linear_decay_exp only")
+    decay_steps: int | None = Field(None, ge=1, description="warmup_linear_decay_exp only")
+
+    @model_validator(mode="after")
+    def _check_decay(self) -> "LearningRateSettings":
+        exponential = self.schedule == "warmup_linear_decay_exp"
+        for name in ("decay_rate", "decay_steps"):
+            given = self.model_dump()[name] is not None
+            if given != exponential:
+                raise ValueError(
+                    f"learning_rate.{name} is {'missing' if exponential else 'without effect'} "
+                    f"with learning_rate.schedule={self.schedule!r}; "
+                    f"{'give it' if exponential else 'set it to none'}"
+                )
+        return self
+
+
+class LayerDropSettings(Section):
+    """Progressive layer drop, see layer_drop.py."""
+
+    schedule: str = Field("none", description="keep ratio by step, see layer_drop.py")
+    theta_bar: float = Field(0.5, gt=0, le=1, description="keep ratio of the last layer at the end")
+    gamma: float | None = Field(None, gt=0, description="speed of the decay; default 100 / steps")
+    draw_per: Literal["micro_batch", "step"] = Field(
+        "micro_batch", description="how often coins are tossed; step: equal at any world size"
+    )
+    rescale: bool = Field(True, description="scale a kept branch by 1 / its keep probability")
+    compat: Literal["none", "deepspeed"] = Field(
+        "none", description="deepspeed: the behaviour that bing_bert published, flaws included"
+    )
+
+
+class EvaluationSettings(Section):
+    """Held-out loss, always at full depth."""
+
+    every_steps: int = Field(1000, ge=1, description="steps between evaluations")
+    rows: int = Field(4096, ge=1, description="held-out rows read, at most")
+
+
+class CheckpointSettings(Section):
+    """When the whole training state is written."""
+
+    every_steps: int = Field(10_000, ge=1, description="steps between checkpoints")
+    keep_last: int | None = Field(None, ge=1, description="older ones are removed; none: keep all")
+
+
+class EngineSettings(Section):
+    """How DeepSpeed runs it."""
+
+    ds_config: str = Field(
+        "auto",
+        description="DeepSpeed JSON: a path, or a name in ds_configs/; auto: ZeRO-1 with bf16 "
+        "where the device has it, else fp16 on CUDA and fp32 on CPU",
+    )
+
+
+class RunSettings(BaseSettings):
+    """One pre-training run. Each section is read by the part of the program it is named for."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    name: str = Field("run", description="what tables and pictures call this run")
+    seed: int = Field(0, ge=0, description="of weights, masks, order, dropout and layer drop")
+    steps: int = Field(1_000_000, ge=1, description="optimizer steps")
+    log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    batch: BatchSettings = BatchSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    learning_rate: LearningRateSettings = LearningRateSettings()
+    layer_drop: LayerDropSettings = LayerDropSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    engine: EngineSettings = EngineSettings()
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> "RunSettings":
+        if self.data.sequence_length > self.model.max_sequence_length:
+            raise ValueError(
+                f"data.sequence_length={self.data.sequence_length} is longer than "
+                f"model.max_sequence_length={self.model.max_sequence_length}; raise the latter"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the recipe only; pydantic would also read environment variables such as SEED."""
+        return (init_settings,)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that raises `ConfigError`, with the nearest name, instead of exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        if unknown:
+            options = [name for name in self._option_string_actions if name.startswith("--")]
+            raise ConfigError(f"there is no {unknown[0]}{nearest(unknown[0], options)}")
+        raise ConfigError(message)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> CliSettingsSource[argparse.ArgumentParser]:
+    """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`."""
+    parser.add_argument("recipe", help="a name in pretrain/recipes, a .toml file, or a run folder")
+    parser.add_argument(
+        "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
+    )
+    return CliSettingsSource(
+        RunSettings,
+        root_parser=parser,
+        cli_parse_none_str="none",
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+
+def read_settings(
+    arguments: argparse.Namespace, source: CliSettingsSource[argparse.ArgumentParser]
+) -> RunSettings:
+    """Build the settings: recipe first, the command line's values over it.
+
+    Raises:
+        ConfigError: unknown recipe or name, wrong type, or an impossible combination.
+    """
+    tree = read_recipe(arguments.recipe)
+    if arguments.corpus:
+        tree.setdefault("data", {})["corpus"] = tuple(arguments.corpus)
+    try:
+        return RunSettings(_cli_settings_source=source(parsed_args=arguments), **tree)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+
+
+def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
+    """Build the settings of a recipe with command-line overrides (`--section.name value`)."""
+    parser = CommandParser(allow_abbrev=False)
+    source = add_settings(parser)
+    return read_settings(parser.parse_args([str(recipe), *overrides]), source)
+
+
+def read_recipe(recipe: str) -> dict[str, Any]:
+    """Read a recipe by name or path, or the settings of an earlier run by its folder.
+
+    `extends = "other"` in a recipe starts from another one in the same folder.
+
+    Raises:
+        ConfigError: there is no such recipe, or it is not valid TOML.
+    """
+    path = Path(recipe)
+    if (path / "run.json").is_file():
+        settings: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        return settings
+    if path.suffix == ".toml" and path.is_file():
+        return _read_toml(path)
+    named = RECIPES / f"{recipe}.toml"
+    if named.is_file():
+        return _read_toml(named)
+    known = sorted(file.stem for file in RECIPES.glob("*.toml"))
+    raise ConfigError(
+        f"there is no recipe {recipe!r}{nearest(recipe, known)}; recipes: {', '.join(known)}"
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    tree.setdefault("name", path.stem)
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree
+    parent_path = path.parent / f"{parent}.toml"
+    if not parent_path.is_file():
+        raise ConfigError(f"{path} extends {parent!r}, but there is no {parent_path}")
+    return _merge(_read_toml(parent_path), tree)
+
+
+def choose(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
+    """Return the variant called `name`.
+
+    Raises:
+        ConfigError: it is not in the table; names the nearest one.
+    """
+    if name not in table:
+        raise ConfigError(
+            f"{setting}={name!r} does not exist{nearest(name, list(table))}; "
+            f"one of {', '.join(table)}"
+        )
+    return table[name]
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return "; did you mean X?" for the most similar known name, or nothing."""
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def as_json(settings: RunSettings) -> str:
+    """Return the settings as they are written to run.json."""
+    return json.dumps(settings.model_dump(mode="json"), indent=1) + "\n"
+
+
+def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in extra.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merge(merged[name], value) if both_tables else value
+    return merged
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {where}{nearest(where, _names(RunSettings))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    return f"{where}={first['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _names(section: type[BaseModel], prefix: str = "") -> list[str]:
+    names = []
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            names += _names(kind, f"{name}.")
+        else:
+            names.append(prefix + name)
+    return names

@@ -1,0 +1,233 @@
+"""Shards to batches. A sample is addressed by (seed, epoch, global index): no state to save.
+
+Optimizer step t takes the global samples t*G .. (t+1)*G - 1, sample g is entry g mod N of the
+permutation of epoch g div N. So a run that is resumed, in the middle of a shard and on another
+number of ranks too, sees the samples that the straight run would have seen.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from data_prep.build import BuildSettings
+from data_prep.masking import IGNORED, mask_rows, predictions_per_row
+from data_prep.shards import ShardSet, Split, open_shards
+from pretrain.config import ConfigError, RunSettings
+
+# The masks of the held-out rows are the same for every run, whatever its seed.
+HELD_OUT_SEED = 0
+
+# Separates the order of the samples from every other use of the seed.
+ORDER_STREAM = 0x6F72646572
+
+
+class MaskedBatch(NamedTuple):
+    """The input of the model: ids_BS, and flat positions_M and labels_M of the predictions."""
+
+    ids_BS: Tensor
+    positions_M: Tensor
+    labels_M: Tensor
+
+    def num_predictions(self) -> int:
+        """Return how many labels are not IGNORED; for a batch that is still on the host."""
+        return int(self.labels_M.ne(IGNORED).sum())
+
+
+def build_settings(settings: RunSettings) -> BuildSettings:
+    """Return what `data_prep` is asked to build for this run."""
+    data = settings.data
+    return BuildSettings(
+        corpus=data.corpus,
+        sequence_length=data.sequence_length,
+        vocabulary_size=settings.model.vocabulary_size,
+        tokenizer=data.tokenizer,
+        lowercase=data.lowercase,
+        valid_fraction=data.valid_fraction,
+        max_words=data.max_words,
+    )
+
+
+def shards_folder(settings: RunSettings) -> Path:
+    """Return `data.shards`, or a folder named after everything that determines the shards."""
+    if settings.data.shards is not None:
+        return settings.data.shards
+    build = build_settings(settings)
+    digest = hashlib.sha256(build.model_dump_json().encode()).hexdigest()[:8]
+    corpus = Path(build.corpus[0]).name.partition(".")[0]
+    return Path("data") / f"{corpus}-s{build.sequence_length}-v{build.vocabulary_size}-{digest}"
+
+
+def open_data(settings: RunSettings) -> ShardSet:
+    """Open the shards of a run and check that they fit its model.
+
+    Raises:
+        ConfigError: they are missing, or of another sequence length or too large a vocabulary.
+        ShardError: they are damaged.
+    """
+    folder = shards_folder(settings)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"there are no shards in {folder}; build them with: python -m pretrain prepare "
+            "RECIPE, with the same settings"
+        )
+    shards = open_shards(folder)
+    manifest = shards.manifest
+    if manifest.sequence_length != settings.data.sequence_length:
+        raise ConfigError(
+            f"the rows in {folder} have {manifest.sequence_length} tokens, but "
+            f"data.sequence_length={settings.data.sequence_length}; make them equal"
+        )
+    if manifest.tokenizer.vocabulary_size > settings.model.vocabulary_size:
+        raise ConfigError(
+            f"the tokenizer in {folder} has {manifest.tokenizer.vocabulary_size} entries, more "
+            f"than model.vocabulary_size={settings.model.vocabulary_size}; raise the latter"
+        )
+    return shards
+
+
+def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
+    """Return a hash of everything that a held-out loss depends on besides the model."""
+    parts = (
+        shards.split("valid").fingerprint(),
+        settings.evaluation.rows,
+        settings.data.masked_probability,
+        HELD_OUT_SEED,
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+class TrainingBatches(Dataset[MaskedBatch]):
+    """Item `step * accumulation + i` is micro-batch i of an optimizer step, for one rank."""
+
+    def __init__(
+        self,
+        shards: ShardSet,
+        settings: RunSettings,
+        *,
+        micro_sequences: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        self.rows = MaskedRows(shards, "train", settings)
+        self.seed, self.micro_sequences = settings.seed, micro_sequences
+        self.rank, self.world_size = rank, world_size
+
+    def __getitem__(self, index: int) -> MaskedBatch:
+        """Return the micro-batch; ranks take turns within the global batch."""
+        first = (index * self.world_size + self.rank) * self.micro_sequences
+        samples = numpy.arange(first, first + self.micro_sequences)
+        epochs, places = numpy.divmod(samples, self.rows.split.num_rows)
+        batches = []
+        for epoch in numpy.unique(epochs):
+            order = epoch_order(self.rows.split.num_rows, self.seed, int(epoch))
+            chosen = order[places[epochs == epoch]]
+            batches.append(self.rows.batch(chosen, seed=self.seed, epoch=int(epoch)))
+        return batches[0] if len(batches) == 1 else _joined(batches)
+
+
+class HeldOutBatches(Dataset[MaskedBatch]):
+    """The held-out rows of one rank, with fixed masks; every rank has the same number of batches.
+
+    Ranks without rows left get a batch in which nothing is predicted, so that all of them call
+    the model equally often (ZeRO-3 exchanges weights in every call).
+    """
+
+    def __init__(
+        self,
+        shards: ShardSet,
+        settings: RunSettings,
+        *,
+        micro_sequences: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        self.rows = MaskedRows(shards, "valid", settings)
+        self.num_rows = min(settings.evaluation.rows, self.rows.split.num_rows)
+        self.micro_sequences, self.rank, self.world_size = micro_sequences, rank, world_size
+
+    def __len__(self) -> int:
+        return -(-self.num_rows // (self.micro_sequences * self.world_size))
+
+    def __getitem__(self, index: int) -> MaskedBatch:
+        """Return batch `index` of this rank."""
+        first = (index * self.world_size + self.rank) * self.micro_sequences
+        numbers = numpy.arange(first, min(first + self.micro_sequences, self.num_rows))
+        if len(numbers):
+            return self.rows.batch(numbers, seed=HELD_OUT_SEED, epoch=0)
+        batch = self.rows.batch(numpy.zeros(1, dtype=numpy.int64), seed=HELD_OUT_SEED, epoch=0)
+        return batch._replace(labels_M=torch.full_like(batch.labels_M, IGNORED))
+
+
+class MaskedRows:
+    """One split of the shards, read by row number and masked."""
+
+    def __init__(self, shards: ShardSet, split: str, settings: RunSettings) -> None:
+        self.split: Split = shards.split(split)
+        self.tokenizer = shards.manifest.tokenizer
+        self.probability = settings.data.masked_probability
+
+    def batch(self, numbers: NDArray[numpy.int64], *, seed: int, epoch: int) -> MaskedBatch:
+        """Return these rows, masked as a function of (seed, epoch, row number)."""
+        masked = mask_rows(
+            self.split.rows(numbers),
+            numbers,
+            seed=seed,
+            epoch=epoch,
+            tokenizer=self.tokenizer,
+            probability=self.probability,
+        )
+        row_starts = numpy.arange(len(numbers))[:, None] * masked.ids.shape[1]
+        return MaskedBatch(
+            torch.from_numpy(masked.ids),
+            torch.from_numpy((masked.positions + row_starts).ravel()),
+            torch.from_numpy(masked.labels.ravel()),
+        )
+
+
+@lru_cache(maxsize=2)
+def epoch_order(num_rows: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
+    """Return the permutation of the row numbers in which an epoch reads them."""
+    key = numpy.array([seed, ORDER_STREAM], dtype=numpy.uint64)
+    counter = numpy.array([0, 0, epoch, 0], dtype=numpy.uint64)
+    generator = numpy.random.Generator(numpy.random.Philox(key=key, counter=counter))
+    return generator.permutation(numpy.arange(num_rows, dtype=numpy.uint32))
+
+
+def batches_from(
+    dataset: TrainingBatches, first: int, end: int, *, workers: int, pin_memory: bool
+) -> Iterator[MaskedBatch]:
+    """Iterate over the items first .. end - 1; a resumed run skips nothing, it starts there."""
+    loader: DataLoader[MaskedBatch] = DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=range(first, end),
+        num_workers=workers,
+        pin_memory=pin_memory,
+    )
+    return iter(loader)
+
+
+def predictions_per_batch(settings: RunSettings) -> int:
+    """Return the number of predicted positions in one global batch."""
+    per_row = predictions_per_row(settings.data.sequence_length, settings.data.masked_probability)
+    return per_row * settings.batch.global_sequences
+
+
+def _joined(batches: list[MaskedBatch]) -> MaskedBatch:
+    offset, positions = 0, []
+    for batch in batches:
+        positions.append(batch.positions_M + offset)
+        offset += batch.ids_BS.numel()
+    return MaskedBatch(
+        torch.cat([batch.ids_BS for batch in batches]),
+        torch.cat(positions),
+        torch.cat([batch.labels_M for batch in batches]),
+    )

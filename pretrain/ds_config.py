@@ -1,0 +1,227 @@
+"""The DeepSpeed JSON: where it is found, what the recipe fills in, what is refused.
+
+The JSON says how a run is executed (ZeRO stage, precision), the recipe what is computed. So batch
+and clipping are "auto" in the JSON and come from the recipe; a JSON that states another value is
+refused rather than one of the two winning silently.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from pretrain.config import ConfigError, LayerDropSettings, RunSettings, nearest
+
+DS_CONFIGS = Path(__file__).parents[1] / "ds_configs"
+AUTO = "auto"
+
+# Blocks that DeepSpeed 0.19 removed: their mere presence ends the run there. What to do instead.
+REMOVED_BLOCKS = {
+    "amp": 'use a "fp16" or "bf16" block',
+    "elasticity": "start the run again with --resume on the new machine",
+    "sparse_attention": "it has no successor",
+    "sparse_gradients": "it has no successor",
+    "curriculum_learning": "it has no successor here",
+    "compression_training": "it has no successor here",
+}
+
+
+def read_ds_config(name: str, device: Literal["cpu", "cuda"]) -> dict[str, Any]:
+    """Read the JSON that `engine.ds_config` names.
+
+    Args:
+        name: a path, the name of a file in ds_configs/, or "auto": ZeRO-1 with bf16 where the
+            device computes in it, else fp16 on CUDA and fp32 on a CPU.
+        device: where the run will be executed.
+
+    Raises:
+        ConfigError: no such file, or not a JSON object.
+    """
+    path = _ds_config_path(default_ds_config(device) if name == AUTO else name)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} must hold a JSON object, not {type(config).__name__}")
+    return config
+
+
+def default_ds_config(device: Literal["cpu", "cuda"]) -> str:
+    """Return the name of the configuration that suits this machine."""
+    if device == "cuda":
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return "zero1_bf16_autocast" if has_bf16 else "zero1_fp16"
+    # avx512_bf16, amx_bf16 (x86) or bf16 (Arm): without them bf16 is emulated, slower than fp32.
+    cpu_info = Path("/proc/cpuinfo")
+    has_bf16 = cpu_info.is_file() and "bf16" in cpu_info.read_text()
+    return "zero1_bf16_autocast" if has_bf16 else "zero1_fp32"
+
+
+def lift_layer_drop(
+    config: dict[str, Any], settings: LayerDropSettings
+) -> tuple[LayerDropSettings, str | None]:
+    """Move a `progressive_layer_drop` block, which DeepSpeed no longer knows, into our settings.
+
+    Returns:
+        The layer-drop settings, and a sentence for the user (None if there was no block). The
+        block is removed from `config`.
+
+    Raises:
+        ConfigError: the recipe asks for layer drop too, with other values.
+    """
+    block = config.pop("progressive_layer_drop", None)
+    if block is None:
+        return settings, None
+    if not block.get("enabled", False):
+        return settings, "progressive_layer_drop is disabled in the DeepSpeed JSON: dropped it"
+    lifted = {
+        "schedule": "progressive",
+        "theta_bar": float(block.get("theta", 1.0)),  # DeepSpeed's own defaults
+        "gamma": float(block.get("gamma", 0.001)),
+    }
+    stated = settings.model_dump(include=set(lifted))
+    if settings.schedule != "none" and stated != lifted:
+        raise ConfigError(
+            f"the DeepSpeed JSON asks for layer drop with {lifted}, the recipe with {stated}; "
+            "remove progressive_layer_drop from the JSON"
+        )
+    values = {**settings.model_dump(), **lifted}
+    return LayerDropSettings(**values), (
+        "moved progressive_layer_drop from the DeepSpeed JSON to "
+        f"layer_drop.schedule=progressive theta_bar={lifted['theta_bar']} gamma={lifted['gamma']}; "
+        "add --layer_drop.compat deepspeed to repeat bing_bert exactly"
+    )
+
+
+def fill_ds_config(
+    config: dict[str, Any],
+    settings: RunSettings,
+    *,
+    world_size: int,
+    device: Literal["cpu", "cuda"],
+) -> dict[str, Any]:
+    """Return the configuration as DeepSpeed gets it: every "auto" replaced, everything checked.
+
+    Raises:
+        ConfigError: it contradicts the recipe, the batch does not divide, or the combination is
+            known not to work.
+    """
+    _refuse_unsupported(config, device)
+    micro = micro_sequences(settings, world_size)
+    from_recipe = {
+        "train_batch_size": settings.batch.global_sequences,
+        "train_micro_batch_size_per_gpu": micro,
+        "gradient_accumulation_steps": settings.batch.global_sequences // (micro * world_size),
+        # Always written: where it is absent, DeepSpeed clips at 1.0.
+        "gradient_clipping": settings.optimizer.max_gradient_norm or 0.0,
+    }
+    filled = {key: value for key, value in config.items() if key != "optimizer"}
+    _check_optimizer(config.get("optimizer", {}), settings)
+    for key, value in from_recipe.items():
+        stated = filled.get(key, AUTO)
+        if stated not in (AUTO, value):
+            raise ConfigError(
+                f'the DeepSpeed JSON says {key}={stated}, the recipe {value}; write "auto" there'
+            )
+        filled[key] = value
+    filled.setdefault("steps_per_print", 10**9)  # the progress bar is ours
+    return filled
+
+
+def micro_sequences(settings: RunSettings, world_size: int) -> int:
+    """Return the sequences that a rank takes at once.
+
+    Raises:
+        ConfigError: the global batch does not divide.
+    """
+    batch = settings.batch
+    if batch.global_sequences % world_size:
+        raise ConfigError(
+            f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
+            f"ranks; take {_multiple_near(batch.global_sequences, world_size)}"
+        )
+    if batch.micro_sequences is None:
+        return batch.global_sequences // world_size
+    per_pass = batch.micro_sequences * world_size
+    if batch.global_sequences % per_pass:
+        raise ConfigError(
+            f"batch.global_sequences={batch.global_sequences} is not a multiple of "
+            f"batch.micro_sequences={batch.micro_sequences} x {world_size} ranks = {per_pass}; "
+            f"take {_multiple_near(batch.global_sequences, per_pass)}"
+        )
+    return batch.micro_sequences
+
+
+def zero_stage(config: dict[str, Any]) -> int:
+    """Return the ZeRO stage of a configuration."""
+    return int(config.get("zero_optimization", {}).get("stage", 0))
+
+
+def _ds_config_path(name: str) -> Path:
+    for path in (Path(name), DS_CONFIGS / name, DS_CONFIGS / f"{name}.json"):
+        if path.is_file():
+            return path
+    known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
+    raise ConfigError(
+        f"engine.ds_config={name!r} is neither a file nor in ds_configs/{nearest(name, known)}; "
+        f"there are {', '.join(known)}"
+    )
+
+
+def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
+    for block, instead in REMOVED_BLOCKS.items():
+        if block in config:
+            raise ConfigError(
+                f"DeepSpeed no longer has {block!r}, which the DeepSpeed JSON holds; remove it: "
+                f"{instead}"
+            )
+    if "scheduler" in config:
+        raise ConfigError(
+            "the DeepSpeed JSON has a scheduler; the learning rate is the recipe's, see "
+            "learning_rate.schedule: remove the block"
+        )
+    fp16, bf16 = (config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
+    if fp16 and device == "cpu":
+        raise ConfigError(
+            "fp16 needs a CUDA device and this run is on a CPU; use bf16: "
+            "--engine.ds_config zero1_bf16_autocast"
+        )
+    zero = config.get("zero_optimization", {})
+    if (fp16 or bf16) and zero_stage(config) == 0:
+        raise ConfigError(
+            "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
+            "scaled, bf16 makes a step too many); use stage 1"
+        )
+    for name in ("offload_optimizer", "offload_param"):
+        if zero.get(name, {}).get("device", "none") != "none":
+            raise ConfigError(
+                f"zero_optimization.{name} is not supported: an encoder of this size fits on the "
+                "device; remove it"
+            )
+
+
+def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
+    if block.get("type", "AdamW") not in ("Adam", "AdamW"):
+        raise ConfigError(
+            f"the DeepSpeed JSON asks for the optimizer {block['type']!r}; there is AdamW, see the "
+            "settings under optimizer: remove the block"
+        )
+    from_recipe: dict[str, Any] = {
+        "lr": settings.learning_rate.peak,
+        "betas": list(settings.optimizer.betas),
+        "eps": settings.optimizer.epsilon,
+        "weight_decay": settings.optimizer.weight_decay,
+    }
+    for key, stated in block.get("params", {}).items():
+        if key in from_recipe and stated not in (AUTO, from_recipe[key]):
+            raise ConfigError(
+                f"the DeepSpeed JSON says optimizer {key}={stated}, the recipe {from_recipe[key]}; "
+                'write "auto" there'
+            )
+
+
+def _multiple_near(number: int, divisor: int) -> str:
+    below = number // divisor * divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)

@@ -1,0 +1,281 @@
+"""The training engine over DeepSpeed: the only file that imports it, and the only one with ranks.
+
+It runs the same on one CPU process and on many GPUs, under plain `python`, `torchrun` and the
+`deepspeed` launcher. The training loop hands it the micro-batches of one optimizer step and a
+learning rate; accumulation, loss scaling, clipping, ZeRO and Adam happen in here.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from pretrain.config import ConfigError, OptimizerSettings, RunSettings
+from pretrain.data import MaskedBatch
+from pretrain.ds_config import zero_stage
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one optimizer step tells; reading the tensor waits for the device."""
+
+    losses: Tensor  # one per micro-batch of this rank
+    gradient_norm: Any  # before clipping; None in fp32 at ZeRO stage 0, which does not keep it
+    skipped: bool  # fp16 overflow: nothing was updated
+    loss_scale: float
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where this process stands among the others."""
+
+    rank: int
+    world_size: int
+    device: Literal["cpu", "cuda"]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self.rank == 0
+
+
+def start_ranks() -> Ranks:
+    """Join the process group that the launcher prepared, or be the only process."""
+    device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
+    deepspeed = _import_deepspeed()
+    if not distributed.is_initialized():
+        if "RANK" not in os.environ:
+            # Without a launcher DeepSpeed would look for MPI. A store in memory needs no port.
+            os.environ["LOCAL_RANK"] = "0"
+            backend = "nccl" if device == "cuda" else "gloo"
+            store = distributed.HashStore()  # type: ignore[attr-defined]
+            distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+        deepspeed.init_distributed()
+    return Ranks(distributed.get_rank(), distributed.get_world_size(), device)
+
+
+def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:
+    """Let rank 0 act and give its result to all; where it fails, all raise the same error.
+
+    So no rank is left waiting for one that gave up.
+    """
+    outcome: list[Any] = [None, None]
+    if ranks.is_first:
+        try:
+            outcome[0] = action()
+        except (OSError, ValueError) as error:
+            outcome[1] = error
+    if ranks.world_size > 1:
+        distributed.broadcast_object_list(outcome)
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]  # type: ignore[no-any-return]
+
+
+def stop_ranks() -> None:
+    """Leave the process group."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+class Engine:
+    """A model, its optimizer and ZeRO behind five methods."""
+
+    def __init__(
+        self, model: nn.Module, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+    ) -> None:
+        """Give the model to DeepSpeed.
+
+        Args:
+            model: called with a `MaskedBatch` and branch scales, returns the loss.
+            settings: of the run; the optimizer section is read.
+            ds_config: filled by `fill_ds_config`.
+            ranks: from `start_ranks`.
+
+        Raises:
+            ConfigError: the optimizer is not to be had here, or ZeRO-3 with layer drop in a
+                DeepSpeed whose gradient buffer cannot be cleared.
+        """
+        self.ranks = ranks
+        optimizer = build_optimizer(model, settings.optimizer, ranks.device)
+        self._engine, self._optimizer, _, _ = _import_deepspeed().initialize(
+            model=model, optimizer=optimizer, config=ds_config
+        )
+        self.device = torch.device(self._engine.device)
+        drops_layers = settings.layer_drop.schedule != "none"
+        self._clears_stale_gradients = drops_layers and zero_stage(ds_config) == 3
+        if self._clears_stale_gradients and not hasattr(
+            self._optimizer, "grad_partitions_flat_buffer"
+        ):
+            raise ConfigError(
+                "layer drop at ZeRO stage 3 needs the gradient buffer of DeepSpeed 0.19.8, which "
+                "the installed one keeps elsewhere; use stage 1 or 2"
+            )
+
+    def train_step(
+        self,
+        micro_batches: Iterable[tuple[MaskedBatch, Sequence[float]]],
+        learning_rate: float,
+    ) -> StepResult:
+        """Take one optimizer step over all micro-batches of this rank and their branch scales."""
+        self._engine.train()
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        skipped_before, losses = self._engine.skipped_steps, []
+        for batch, scales in micro_batches:
+            loss = self._engine(*self._on_device(batch), scales)
+            self._engine.backward(loss)
+            losses.append(loss.detach())
+            self._engine.step()
+        if self._clears_stale_gradients:
+            # Stage 3 overwrites a gradient only when the backward pass reaches its weight, and
+            # would apply the last one again to a block that was skipped.
+            self._optimizer.grad_partitions_flat_buffer.zero_()
+        return StepResult(
+            torch.stack(losses).float(),
+            self._engine.get_global_grad_norm(),
+            skipped=self._engine.skipped_steps > skipped_before,
+            loss_scale=self._loss_scale(),
+        )
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[MaskedBatch]) -> tuple[float, int]:
+        """Return the mean held-out loss in nats at full depth, and the number of predictions.
+
+        Every rank must bring the same number of batches; the mean is over all predictions of all
+        ranks.
+        """
+        self._engine.eval()
+        totals = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for batch in batches:
+            num_predictions = batch.num_predictions()
+            loss = self._engine(*self._on_device(batch))
+            totals += torch.stack(
+                [loss.double() * num_predictions, totals.new_tensor(num_predictions)]
+            )
+        distributed.all_reduce(totals)
+        return float(totals[0] / totals[1]), int(totals[1])
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished, so that a clock read after this is true."""
+        if self.ranks.device == "cuda":
+            torch.cuda.synchronize()
+
+    def mean_over_ranks(self, values: Tensor) -> list[float]:
+        """Return the elementwise mean of a 1-D tensor over the ranks."""
+        total = values.detach().double()
+        distributed.all_reduce(total)
+        return [float(value) for value in total / self.ranks.world_size]
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer state; returns when every rank has finished."""
+        # save_latest=False: DeepSpeed names the newest checkpoint before slower ranks are done.
+        self._engine.save_checkpoint(str(folder), tag="state", save_latest=False)
+        distributed.barrier()
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is nothing in the folder.
+        """
+        path, _ = self._engine.load_checkpoint(str(folder), tag="state")
+        if path is None:
+            raise FileNotFoundError(f"{folder} holds no checkpoint")
+
+    def _on_device(self, batch: MaskedBatch) -> MaskedBatch:
+        return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
+
+    def _loss_scale(self) -> float:
+        return float(self._engine.loss_scale()) if self._engine.fp16_enabled() else 1.0
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """Read the model's weights, fp32 and whole, from a checkpoint of any ZeRO stage.
+
+    Raises:
+        FileNotFoundError: the checkpoint is incomplete.
+    """
+    _import_deepspeed()
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    if any((folder / "state").glob("*zero_pp_rank_*_optim_states.pt")):
+        weights = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag="state")
+    else:
+        file = folder / "state" / "mp_rank_00_model_states.pt"
+        weights = torch.load(file, map_location="cpu", weights_only=False)["module"]
+    return {name: tensor.float() for name, tensor in weights.items()}
+
+
+def build_optimizer(
+    model: nn.Module, settings: OptimizerSettings, device: Literal["cpu", "cuda"]
+) -> torch.optim.Optimizer:
+    """Build AdamW over two groups: with weight decay, and without (biases and norms).
+
+    Raises:
+        ConfigError: the chosen implementation is not to be had on this machine.
+    """
+    groups = parameter_groups(model, settings)
+    values: dict[str, Any] = {"lr": 0.0, "betas": settings.betas, "eps": settings.epsilon}
+    kind = settings.kind
+    if kind == "auto":
+        kind = "deepspeed" if device == "cuda" else "torch"
+    if kind == "torch":
+        return torch.optim.AdamW(groups, fused=True, **values)
+    if device == "cpu":
+        raise ConfigError(f"optimizer.kind={kind!r} needs a CUDA device; on a CPU use torch")
+    if kind == "apex":
+        return _apex_adam()(groups, adam_w_mode=True, **values)  # type: ignore[no-any-return]
+    from deepspeed.ops.adam import FusedAdam
+
+    return FusedAdam(groups, adam_w_mode=True, **values)  # type: ignore[no-any-return]
+
+
+def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
+    """Split the parameters by weight decay.
+
+    Vectors (biases, norms, the output bias) do not decay, matrices and tables do, as in BERT;
+    `decay_everything` decays all, as the TUPE authors' trainer does.
+    """
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        decays = settings.decay_everything or parameter.ndim > 1
+        (decayed if decays else undecayed).append(parameter)
+    groups = [
+        {"params": decayed, "weight_decay": settings.weight_decay},
+        {"params": undecayed, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _apex_adam() -> Any:
+    try:
+        from apex.optimizers import FusedAdam
+    except ImportError:
+        raise ConfigError(
+            "optimizer.kind='apex', but NVIDIA apex is not installed (the package named apex on "
+            "the package index is another one); build it, or use optimizer.kind=deepspeed"
+        ) from None
+    return FusedAdam
+
+
+def _import_deepspeed() -> Any:
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else it prints what it guessed
+    import deepspeed
+    import deepspeed.ops
+
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # On a CPU it would compile a C++ operation that only inference uses: a minute, a compiler,
+    # and a lock file on which later starts hang if the build is killed.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed

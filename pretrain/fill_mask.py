@@ -1,0 +1,87 @@
+"""Print what a trained encoder puts in the place of [MASK].
+
+python -m pretrain fill-mask runs/NAME "Paris is the [MASK] of France."
+"""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pretrain.config import ConfigError, RunSettings, load_settings
+from pretrain.engine import load_weights
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.run_record import newest_checkpoint
+
+MASK, CLS, SEP = "[MASK]", "[CLS]", "[SEP]"
+
+
+class Guess(NamedTuple):
+    """A token and its probability."""
+
+    token: str
+    probability: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m pretrain fill-mask`."""
+    parser.add_argument("run", type=Path, help="run folder; its newest checkpoint is used")
+    parser.add_argument("text", help=f"one or more words replaced by {MASK}")
+    parser.add_argument("--top", type=int, default=5, help="guesses per mask (default: 5)")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print the guesses for every mask of the text."""
+    checkpoint = newest_checkpoint(arguments.run)
+    settings = load_settings(arguments.run)
+    model = MaskedLanguageModel(settings.model).eval()
+    model.load_state_dict(load_weights(checkpoint))
+    tokenizer = Tokenizer.from_file(str(arguments.run / "tokenizer.json"))
+    print(f"{settings.name}, {checkpoint.name}: {arguments.text}")
+    for number, guesses in enumerate(
+        fill_mask(model, settings, tokenizer, arguments.text, top=arguments.top), start=1
+    ):
+        print(f"{MASK} {number}")
+        for guess in guesses:
+            print(f"  {guess.probability:7.2%}  {guess.token}")
+
+
+@torch.no_grad()
+def fill_mask(
+    model: MaskedLanguageModel,
+    settings: RunSettings,
+    tokenizer: Tokenizer,
+    text: str,
+    *,
+    top: int,
+) -> list[list[Guess]]:
+    """Return the `top` most probable tokens for every [MASK] of `text`, best first.
+
+    Raises:
+        ConfigError: there is no [MASK], or the text is longer than the model's positions.
+    """
+    special = {name: tokenizer.token_to_id(name) for name in (MASK, CLS, SEP)}
+    ids = [special[CLS], *tokenizer.encode(text, add_special_tokens=False).ids, special[SEP]]
+    places = [place for place, token in enumerate(ids) if token == special[MASK]]
+    if not places:
+        raise ConfigError(f"the text {text!r} has no {MASK}; put it in the place of a word")
+    if len(ids) > settings.model.max_sequence_length:
+        raise ConfigError(
+            f"the text has {len(ids)} tokens, the model {settings.model.max_sequence_length} "
+            "positions; shorten it"
+        )
+    logits_MV = model.logits(torch.tensor([ids]), torch.tensor(places))
+    # The embedding can have more rows than the tokenizer has entries: those mean nothing.
+    probabilities_MV = logits_MV[:, : tokenizer.get_vocab_size()].softmax(-1)
+    return [_best(tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV]
+
+
+def _best(tokenizer: Tokenizer, probabilities_V: Tensor, top: int) -> list[Guess]:
+    values, tokens = probabilities_V.topk(top)
+    return [
+        Guess(str(tokenizer.id_to_token(token)), value)
+        for value, token in zip(values.tolist(), tokens.tolist(), strict=True)
+    ]

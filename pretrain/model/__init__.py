@@ -1,0 +1,1 @@
+"""The encoder: positions, attention, blocks, head. Knows nothing of devices, ranks or DeepSpeed."""

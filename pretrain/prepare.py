@@ -1,0 +1,26 @@
+"""Build the shards that a recipe needs, unless they are there."""
+
+import argparse
+
+from pydantic_settings import CliSettingsSource
+
+from data_prep.build import build
+from pretrain.config import add_settings, read_settings
+from pretrain.data import build_settings, open_data, shards_folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m pretrain prepare`."""
+    parser.set_defaults(source=add_settings(parser))
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Build the shards of the recipe, or check that the existing ones fit it."""
+    source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
+    settings = read_settings(arguments, source)
+    folder = shards_folder(settings)
+    if not folder.exists():
+        build(build_settings(settings), folder)
+    counts = open_data(settings).manifest.splits
+    described = ", ".join(f"{split} {counts[split].rows:,} rows" for split in counts)
+    print(f"shards in {folder}: {described} of {settings.data.sequence_length} tokens")

@@ -1,0 +1,193 @@
+"""How far a run has come: the counters that are logged, and saved with each checkpoint."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from pretrain.config import ConfigError, RunSettings
+from pretrain.data import predictions_per_batch
+from pretrain.ds_config import micro_sequences
+from pretrain.engine import StepResult
+from pretrain.layer_drop import keep_probabilities, theta_at
+from pretrain.model.cost import training_cost
+
+
+@dataclass
+class Counters:
+    """Everything that a resumed run must know besides weights and optimizer state."""
+
+    world_size: int
+    step: int = 0
+    training_seconds: float = 0.0  # without evaluation and checkpoints
+    flops: float = 0.0  # of the blocks that ran
+    expected_flops: float = 0.0  # by the keep probabilities
+    full_depth_flops: float = 0.0  # had every block run
+    skipped_steps: int = 0  # fp16 overflows
+    held_out_losses: list[float] = field(default_factory=list)
+    # Since the last line of metrics:
+    losses: list[float] = field(default_factory=list)
+    seconds_since_log: float = 0.0
+    steps_since_log: int = 0
+    kept_since_log: list[int] = field(default_factory=list)  # per block
+
+
+class Progress:
+    """Counts what a run does, and turns it into lines of metrics.
+
+    Losses stay on the device until `fetch_losses`, so that a step waits for nothing.
+    """
+
+    def __init__(self, settings: RunSettings, world_size: int) -> None:
+        self.settings = settings
+        self.counters = Counters(world_size, kept_since_log=[0] * settings.model.num_layers)
+        micro = micro_sequences(settings, world_size)
+        self.micro_batches_per_step = settings.batch.global_sequences // (micro * world_size)
+        self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
+        self._cost = training_cost(settings.model, settings.data.sequence_length)
+        self._last: StepResult | None = None
+        self._unfetched: list[Tensor] = []
+
+    @property
+    def step(self) -> int:
+        """Return the number of finished optimizer steps."""
+        return self.counters.step
+
+    def load(self, file: Path) -> None:
+        """Read the counters that were saved with a checkpoint.
+
+        Raises:
+            ConfigError: another number of ranks wrote them.
+        """
+        saved = Counters(**json.loads(file.read_text()))
+        if saved.world_size != self.counters.world_size:
+            raise ConfigError(
+                f"{file.parent} was written by {saved.world_size} ranks and cannot be resumed by "
+                f"{self.counters.world_size}; start as many as before"
+            )
+        self.counters = saved
+
+    def state(self) -> dict[str, Any]:
+        """Return what `load` reads."""
+        return dataclasses.asdict(self.counters)
+
+    def add_step(self, result: StepResult, scales: Sequence[Sequence[float]]) -> None:
+        """Count an optimizer step whose micro-batches ran with these branch scales."""
+        counters, num_layers = self.counters, self.settings.model.num_layers
+        expected_blocks = sum(
+            keep_probabilities(self._theta(counters.step), num_layers, self.settings.layer_drop)
+        )
+        for micro_batch in scales:
+            kept = [scale != 0 for scale in micro_batch]
+            counters.kept_since_log = [
+                total + ran for total, ran in zip(counters.kept_since_log, kept, strict=True)
+            ]
+            counters.flops += self.pass_flops(sum(kept))
+            counters.expected_flops += self.pass_flops(expected_blocks)
+            counters.full_depth_flops += self.pass_flops(num_layers)
+        counters.skipped_steps += result.skipped
+        counters.step += 1
+        counters.steps_since_log += 1
+        self._last = result
+        self._unfetched.append(result.losses.mean())
+
+    def add_seconds(self, seconds: float) -> None:
+        """Count time spent in training steps."""
+        self.counters.training_seconds += seconds
+        self.counters.seconds_since_log += seconds
+
+    def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
+        """Bring the losses of the last steps to the host; every rank must call it."""
+        self.counters.losses += mean_over_ranks(torch.stack(self._unfetched))
+        self._unfetched = []
+
+    def take_metrics(self, learning_rate: float) -> dict[str, Any]:
+        """Return a line of metrics (means since the last one, and totals), and begin the next."""
+        assert self._last is not None
+        counters, norm = self.counters, self._last.gradient_norm
+        tokens = counters.steps_since_log * self.tokens_per_step
+        micro_batches = counters.steps_since_log * self.micro_batches_per_step
+        metrics = {
+            **self._totals(),
+            "expected_flops": counters.expected_flops,
+            "full_depth_flops": counters.full_depth_flops,
+            "loss": sum(counters.losses) / len(counters.losses),
+            "learning_rate": learning_rate,
+            "gradient_norm": None if norm is None else float(norm),
+            "tokens_per_second": tokens / counters.seconds_since_log,
+            "theta": self._theta(counters.step - 1),
+            "keep_rates": [kept / micro_batches for kept in counters.kept_since_log],
+            "skipped_steps": counters.skipped_steps,
+            "loss_scale": self._last.loss_scale,
+        }
+        counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
+        counters.kept_since_log = [0] * len(counters.kept_since_log)
+        return metrics
+
+    def take_evaluation(self, loss: float, predictions: int) -> dict[str, Any]:
+        """Return a line for evals.jsonl."""
+        self.counters.held_out_losses.append(loss)
+        return {**self._totals(), "loss": loss, "predictions": predictions}
+
+    def result(self) -> dict[str, Any]:
+        """Return the totals of a finished run."""
+        counters = self.counters
+        return {
+            **self._totals(),
+            "expected_flops": counters.expected_flops,
+            "full_depth_flops": counters.full_depth_flops,
+            "held_out_loss": counters.held_out_losses[-1],
+            "best_held_out_loss": min(counters.held_out_losses),
+        }
+
+    def describe(self) -> str:
+        """Return the result in one line."""
+        minutes, seconds = divmod(round(self.counters.training_seconds), 60)
+        return (
+            f"{self.step:,} steps, {self.step * self.tokens_per_step:,} tokens, {minutes} min "
+            f"{seconds} s of training, held-out loss {self.counters.held_out_losses[-1]:.4f}"
+        )
+
+    def pass_flops(self, blocks: float) -> float:
+        """Return the FLOPs of one micro-batch on all ranks when so many blocks run."""
+        settings = self.settings
+        shares = self.micro_batches_per_step
+        return self._cost.of_pass(
+            rows=settings.batch.global_sequences / shares,
+            predictions=predictions_per_batch(settings) / shares,
+            blocks=blocks,
+            ranks=self.counters.world_size,
+        )
+
+    def _theta(self, step: int) -> float:
+        return theta_at(step, self.settings.layer_drop, self.settings.steps)
+
+    def _totals(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "tokens": self.step * self.tokens_per_step,
+            "training_seconds": self.counters.training_seconds,
+            "flops": self.counters.flops,
+        }
+
+
+def progress_bar(settings: RunSettings, step: int, *, shown: bool) -> "tqdm[Any]":
+    """Return a bar over the optimizer steps: done, time left, and what `set_postfix_str` adds."""
+    bar: tqdm[Any] = tqdm(
+        total=settings.steps,
+        initial=step,
+        desc=settings.name,
+        disable=not shown,
+        # In a log file every update is a line.
+        mininterval=0.2 if sys.stderr.isatty() else 20,
+        bar_format="{desc} {percentage:3.0f}% |{bar:24}| step {n:,}/{total:,} "
+        "[{elapsed}, {remaining} left{postfix}]",
+    )
+    return bar

@@ -1,0 +1,57 @@
+"""Learning rate by step, as pure functions: nothing to save, nothing to restore.
+
+`step` counts finished optimizer steps, from 0. Unlike the authors' trainers, warm-up begins at
+1/warmup_steps instead of 0, so that the first step is not lost.
+"""
+
+import math
+from collections.abc import Callable
+
+from pretrain.config import LearningRateSettings, choose
+
+# Shape after warm-up: (steps since warm-up, steps from warm-up to the end, settings) -> factor.
+Decay = Callable[[int, int, LearningRateSettings], float]
+
+
+def _constant(since: int, until_end: int, settings: LearningRateSettings) -> float:
+    del since, until_end, settings
+    return 1.0
+
+
+def _linear(since: int, until_end: int, settings: LearningRateSettings) -> float:
+    del settings
+    return 1 - since / until_end
+
+
+def _cosine(since: int, until_end: int, settings: LearningRateSettings) -> float:
+    del settings
+    return 0.5 * (1 + math.cos(math.pi * since / until_end))
+
+
+def _exponential(since: int, until_end: int, settings: LearningRateSettings) -> float:
+    del until_end
+    assert settings.decay_rate is not None and settings.decay_steps is not None
+    return float(settings.decay_rate ** (since / settings.decay_steps))
+
+
+DECAYS: dict[str, Decay] = {
+    "warmup_linear": _linear,  # TUPE Table 1
+    "warmup_linear_decay_exp": _exponential,  # PLD Table 4; ends far above 0
+    "warmup_cosine": _cosine,
+    "warmup_constant": _constant,
+}
+
+
+def learning_rate_at(step: int, settings: LearningRateSettings, total_steps: int) -> float:
+    """Return the learning rate of optimizer step `step` of `total_steps`.
+
+    Linear warm-up over `warmup_ratio` of the steps, then the decay that `schedule` names.
+
+    Raises:
+        ConfigError: `learning_rate.schedule` does not exist.
+    """
+    decay = choose(DECAYS, settings.schedule, setting="learning_rate.schedule")
+    warmup_steps = round(settings.warmup_ratio * total_steps)
+    if step < warmup_steps:
+        return settings.peak * (step + 1) / warmup_steps
+    return settings.peak * decay(step - warmup_steps, total_steps - warmup_steps, settings)

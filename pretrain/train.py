@@ -1,0 +1,274 @@
+"""Pre-train an encoder.
+
+    python -m pretrain train RECIPE                          one process, on a GPU or a CPU
+    deepspeed --module pretrain train RECIPE                 all GPUs of this machine
+    python -m pretrain train runs/NAME --resume              go on after the newest checkpoint
+
+Every setting of the recipe can be changed: --section.name value.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic_settings import CliSettingsSource
+from tqdm import tqdm
+
+from data_prep.shards import ShardSet
+from pretrain.config import RunSettings, add_settings, read_settings
+from pretrain.data import (
+    HeldOutBatches,
+    MaskedBatch,
+    TrainingBatches,
+    batches_from,
+    held_out_fingerprint,
+    open_data,
+)
+from pretrain.ds_config import fill_ds_config, lift_layer_drop, micro_sequences, read_ds_config
+from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.layer_drop import branch_scales, check_layer_drop
+from pretrain.model.cost import parameters_by_group
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.progress import Progress, progress_bar
+from pretrain.run_record import STATE_FILE, RunRecord
+from pretrain.schedules import learning_rate_at
+from pretrain.summary import describe_run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m pretrain train`."""
+    parser.add_argument("--run-folder", type=Path, help="default: runs/NAME of the recipe")
+    parser.add_argument("--resume", action="store_true", help="go on after the newest checkpoint")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print settings, size and cost of the run, and exit"
+    )
+    parser.set_defaults(source=add_settings(parser))
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Build everything that the settings describe, and train."""
+    source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
+    settings = read_settings(arguments, source)
+    ranks = start_ranks()
+    ds_config = read_ds_config(settings.engine.ds_config, ranks.device)
+    layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
+    settings = settings.model_copy(update={"layer_drop": layer_drop})
+    check_layer_drop(settings.layer_drop)
+    learning_rate_at(0, settings.learning_rate, settings.steps)
+    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=ranks.device)
+    if ranks.is_first and note:
+        print(note)
+    if arguments.dry_run:
+        if ranks.is_first:
+            print(describe_run(settings, filled, ranks.world_size))
+        return
+    try:
+        run(
+            settings,
+            filled,
+            ranks,
+            folder=_run_folder(arguments, settings),
+            resume=arguments.resume,
+        )
+    finally:
+        stop_ranks()
+
+
+def run(
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    ranks: Ranks,
+    *,
+    folder: Path,
+    resume: bool,
+) -> None:
+    """Start or resume the run in `folder` and train it to its end.
+
+    Raises:
+        ConfigError: the run may not start here, or the data or the machine do not fit it.
+        ShardError: the data are damaged.
+    """
+    shards = open_data(settings)
+    record = RunRecord(folder)
+    checkpoint = on_first_rank(
+        ranks, lambda: record.checkpoint_to_resume(settings, ds_config, resume=resume)
+    )
+    torch.manual_seed(settings.seed)
+    engine = Engine(MaskedLanguageModel(settings.model), settings, ds_config, ranks)
+    progress = Progress(settings, ranks.world_size)
+    if checkpoint is not None:
+        progress.load(checkpoint / STATE_FILE)
+        engine.load(checkpoint)
+    if ranks.is_first:
+        _open_record(record, settings, ds_config, shards, ranks, progress, resume=resume)
+    Trainer(settings, engine, shards, record, progress).train()
+
+
+class Trainer:
+    """One launch of a run: the loop, and what happens at some of its steps."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        engine: Engine,
+        shards: ShardSet,
+        record: RunRecord,
+        progress: Progress,
+    ) -> None:
+        self.settings, self.engine, self.record = settings, engine, record
+        self.progress, self.ranks = progress, engine.ranks
+        place = {
+            "micro_sequences": micro_sequences(settings, self.ranks.world_size),
+            "rank": self.ranks.rank,
+            "world_size": self.ranks.world_size,
+        }
+        self.training_batches = TrainingBatches(shards, settings, **place)
+        self.held_out_batches = HeldOutBatches(shards, settings, **place)
+
+    def train(self) -> None:
+        """Take the remaining optimizer steps.
+
+        The clock covers training only: it stops, after the device has finished, whenever
+        something is evaluated or written.
+        """
+        settings, progress = self.settings, self.progress
+        batches = self._batches()
+        bar = progress_bar(settings, progress.step, shown=self.ranks.is_first)
+        clock = time.perf_counter()
+        for step in range(progress.step, settings.steps):
+            scales = self._branch_scales(step)
+            # Dropout draws from (seed, step, rank): a resumed run needs no generator state.
+            torch.manual_seed(_dropout_seed(settings.seed, step, self.ranks.rank))
+            learning_rate = learning_rate_at(step, settings.learning_rate, settings.steps)
+            micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
+            progress.add_step(self.engine.train_step(micro_batches, learning_rate), scales)
+            bar.update()
+            logs, evaluates, saves = self._due(step + 1)
+            if logs or evaluates or saves:
+                self.engine.synchronize()
+                progress.add_seconds(time.perf_counter() - clock)
+                progress.fetch_losses(self.engine.mean_over_ranks)
+                if logs:
+                    self._log(learning_rate, bar)
+                if evaluates:
+                    self._evaluate(bar)
+                if saves:
+                    self._save()
+                clock = time.perf_counter()
+        bar.close()
+        if self.ranks.is_first:
+            self._finish(
+                learning_rate_at(settings.steps - 1, settings.learning_rate, settings.steps)
+            )
+
+    def _batches(self) -> Iterator[MaskedBatch]:
+        accumulation = self.progress.micro_batches_per_step
+        return batches_from(
+            self.training_batches,
+            self.progress.step * accumulation,
+            self.settings.steps * accumulation,
+            workers=self.settings.data.loader_workers,
+            pin_memory=self.ranks.device == "cuda",
+        )
+
+    def _branch_scales(self, step: int) -> list[list[float]]:
+        settings = self.settings
+        return [
+            branch_scales(
+                step,
+                micro_batch,
+                settings.layer_drop,
+                num_layers=settings.model.num_layers,
+                total_steps=settings.steps,
+                seed=settings.seed,
+            )
+            for micro_batch in range(self.progress.micro_batches_per_step)
+        ]
+
+    def _due(self, done: int) -> tuple[bool, bool, bool]:
+        settings = self.settings
+        periods = (
+            settings.log_every_steps,
+            settings.evaluation.every_steps,
+            settings.checkpoint.every_steps,
+        )
+        logs, evaluates, saves = (done % n == 0 or done == settings.steps for n in periods)
+        return logs, evaluates, saves
+
+    def _log(self, learning_rate: float, bar: "tqdm[Any]") -> None:
+        metrics = self.progress.take_metrics(learning_rate)
+        bar.set_postfix_str(
+            f"loss {metrics['loss']:.3f}, {metrics['tokens_per_second']:,.0f} tokens/s"
+        )
+        if self.ranks.is_first:
+            self.record.log(metrics)
+
+    def _evaluate(self, bar: "tqdm[Any]") -> None:
+        batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
+        loss, predictions = self.engine.evaluate(batches)
+        evaluation = self.progress.take_evaluation(loss, predictions)
+        if self.ranks.is_first:
+            self.record.log_evaluation(evaluation)
+            bar.write(f"step {evaluation['step']:>7,}: held-out loss {loss:.4f}")
+
+    def _save(self) -> None:
+        step = self.progress.step
+        partial = on_first_rank(self.ranks, lambda: self.record.partial_folder(step))
+        self.engine.save(partial)
+        on_first_rank(
+            self.ranks,
+            lambda: self.record.complete_checkpoint(
+                step, self.progress.state(), self.settings.checkpoint.keep_last
+            ),
+        )
+
+    def _finish(self, final_learning_rate: float) -> None:
+        parameters = parameters_by_group(self.settings.model)["total"]
+        self.record.finish(
+            {
+                **self.progress.result(),
+                "final_learning_rate": final_learning_rate,
+                "peak_learning_rate": self.settings.learning_rate.peak,
+                "parameters": parameters,
+            }
+        )
+        print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")
+
+
+def _run_folder(arguments: argparse.Namespace, settings: RunSettings) -> Path:
+    if arguments.run_folder is not None:
+        return Path(arguments.run_folder)
+    recipe = Path(arguments.recipe)
+    return recipe if recipe.is_dir() else Path("runs") / settings.name
+
+
+def _open_record(
+    record: RunRecord,
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    shards: ShardSet,
+    ranks: Ranks,
+    progress: Progress,
+    *,
+    resume: bool,
+) -> None:
+    if not resume:
+        record.create(settings, ds_config, shards.tokenizer_path)
+    launch = {
+        "world_size": ranks.world_size,
+        "resumed_from": progress.step if resume else None,
+        "training_data": shards.split("train").fingerprint(),
+        "held_out": held_out_fingerprint(shards, settings),
+    }
+    record.begin(progress.step, launch)
+
+
+def _dropout_seed(seed: int, step: int, rank: int) -> int:
+    # Odd 64-bit constants spread the three numbers; torch mixes the result further.
+    return (
+        seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
+    ) % 2**63

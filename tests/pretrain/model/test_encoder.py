@@ -1,0 +1,225 @@
+"""Blocks, head and whole encoders against PyTorch's and Hugging Face's implementations."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM
+
+from pretrain.config import load_settings
+from pretrain.model.attention import PositionTerms
+from pretrain.model.blocks import Block
+from pretrain.model.cost import parameters_by_group, training_cost
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.model.heads import IGNORED, masked_language_model_loss
+
+NO_TERMS = PositionTerms(None, None)
+
+
+def model_settings(*words):
+    return load_settings("tiny_cpu", words).model
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_block_is_pytorchs_encoder_layer_on_the_same_weights(norm):
+    settings = model_settings("--model.norm", norm, "--model.layer_norm_epsilon", "1e-5")
+    torch.manual_seed(0)
+    block = Block(settings, settings.head_width**-0.5)
+    theirs = nn.TransformerEncoderLayer(
+        settings.width,
+        settings.num_heads,
+        settings.feedforward_width,
+        dropout=0.0,
+        activation="gelu",
+        batch_first=True,
+        norm_first=norm == "pre",
+    )
+    for parameter in block.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    theirs.load_state_dict(
+        {
+            "self_attn.in_proj_weight": block.attention.query_key_value.weight,
+            "self_attn.in_proj_bias": block.attention.query_key_value.bias,
+            "self_attn.out_proj.weight": block.attention.output.weight,
+            "self_attn.out_proj.bias": block.attention.output.bias,
+            "linear1.weight": block.feedforward.inner.weight,
+            "linear1.bias": block.feedforward.inner.bias,
+            "linear2.weight": block.feedforward.output.weight,
+            "linear2.bias": block.feedforward.output.bias,
+            "norm1.weight": block.attention_norm.weight,
+            "norm1.bias": block.attention_norm.bias,
+            "norm2.weight": block.feedforward_norm.weight,
+            "norm2.bias": block.feedforward_norm.bias,
+        }
+    )
+    x = torch.randn(3, 9, settings.width)
+    # fp32 sums over 128 products
+    torch.testing.assert_close(block(x, NO_TERMS), theirs(x), rtol=1e-4, atol=1e-4)
+
+
+def hugging_face_bert(settings):
+    config = BertConfig(
+        vocab_size=settings.vocabulary_size,
+        hidden_size=settings.width,
+        num_hidden_layers=settings.num_layers,
+        num_attention_heads=settings.num_heads,
+        intermediate_size=settings.feedforward_width,
+        max_position_embeddings=settings.max_sequence_length,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        layer_norm_eps=settings.layer_norm_epsilon,
+    )
+    bert = BertForMaskedLM(config).eval()
+    bert.bert.embeddings.token_type_embeddings.weight.data.zero_()  # rows are one segment
+    return bert
+
+
+def copy_weights(model, bert):
+    """Copy ours into theirs; every one of their parameters must be assigned."""
+    encoder, theirs = model.encoder, bert.bert
+    pairs = [
+        (encoder.token_embeddings, theirs.embeddings.word_embeddings),
+        (encoder.positions.position_embeddings, theirs.embeddings.position_embeddings),
+        (encoder.embedding_norm, theirs.embeddings.LayerNorm),
+        (model.head.dense, bert.cls.predictions.transform.dense),
+        (model.head.norm, bert.cls.predictions.transform.LayerNorm),
+    ]
+    for ours, layer in zip(encoder.blocks, theirs.encoder.layer, strict=True):
+        attention = layer.attention.self
+        weights = ours.attention.query_key_value.weight.chunk(3)
+        biases = ours.attention.query_key_value.bias.chunk(3)
+        for target, weight, bias in zip(
+            (attention.query, attention.key, attention.value), weights, biases, strict=True
+        ):
+            target.weight.data.copy_(weight)
+            target.bias.data.copy_(bias)
+        pairs += [
+            (ours.attention.output, layer.attention.output.dense),
+            (ours.attention_norm, layer.attention.output.LayerNorm),
+            (ours.feedforward.inner, layer.intermediate.dense),
+            (ours.feedforward.output, layer.output.dense),
+            (ours.feedforward_norm, layer.output.LayerNorm),
+        ]
+    for ours, target in pairs:
+        target.load_state_dict(ours.state_dict())
+    bert.cls.predictions.bias.data.copy_(model.head.output_bias)
+
+
+def test_bert_a_with_post_norm_is_hugging_faces_bert_on_copied_weights():
+    settings = model_settings("--model.positions", "bert-a", "--model.norm", "post")
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(settings).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    bert = hugging_face_bert(settings)
+    copy_weights(model, bert)
+    ids = torch.randint(5, settings.vocabulary_size, (3, 32))
+    positions = torch.tensor([1, 7, 40, 95])
+    theirs = bert(input_ids=ids).logits.flatten(0, 1)[positions]
+    # fp32 through two blocks and a head
+    torch.testing.assert_close(model.logits(ids, positions), theirs, rtol=1e-4, atol=1e-4)
+    labels = torch.full((3, 32), IGNORED)
+    labels.view(-1)[positions] = ids.view(-1)[positions]
+    torch.testing.assert_close(
+        model(ids, positions, ids.view(-1)[positions]),
+        bert(input_ids=ids, labels=labels).loss,
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_the_loss_ignores_empty_slots_and_is_zero_when_all_are_empty():
+    logits, labels = torch.randn(4, 10), torch.tensor([3, IGNORED, 7, IGNORED])
+    expected = F.cross_entropy(logits[[0, 2]], labels[[0, 2]])
+    torch.testing.assert_close(masked_language_model_loss(logits, labels), expected)
+    assert masked_language_model_loss(logits, torch.full((4,), IGNORED)) == 0
+
+
+def test_the_loss_is_fp32_for_bf16_logits():
+    assert masked_language_model_loss(
+        torch.randn(4, 10).bfloat16(), torch.tensor([1, 2, 3, 4])
+    ).dtype is (torch.float32)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_skipped_block_is_the_identity_and_gets_no_gradient(norm):
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(model_settings("--model.norm", norm))
+    ids, positions = torch.randint(5, 1000, (2, 32)), torch.tensor([3, 40])
+    model(ids, positions, ids.view(-1)[positions], [0.0, 1.0]).backward()
+    first, second = model.encoder.blocks
+    assert all(parameter.grad is None for parameter in first.parameters())
+    assert all(parameter.grad is not None for parameter in second.parameters())
+    del model.encoder.blocks[0]
+    shallow = model.logits(ids, positions)
+    model.encoder.blocks.insert(0, first)
+    assert torch.equal(model.logits(ids, positions, [0.0, 1.0]), shallow)
+
+
+def test_both_branches_of_a_kept_block_are_scaled():
+    settings = model_settings("--model.norm", "pre")
+    block = Block(settings, 0.25)
+    x = torch.randn(2, 5, settings.width)
+    after_attention = x + 1.6 * block.attention(block.attention_norm(x), NO_TERMS)
+    expected = after_attention + 1.6 * block.feedforward(block.feedforward_norm(after_attention))
+    torch.testing.assert_close(block(x, NO_TERMS, 1.6), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_tupe_adds_1_18_million_parameters_to_bert_base():
+    """TUPE Sec. 3.3: 2 x 768 x 768, plus one LayerNorm and the vectors of theta_1 and theta_2."""
+    counts = {
+        name: parameters_by_group(
+            load_settings("tiny_cpu", _base_words("--model.positions", name)).model
+        )
+        for name in ("bert-a", "tupe-a", "tupe-r")
+    }
+    added = counts["tupe-a"]["total"] - counts["bert-a"]["total"]
+    assert added == 2 * 768 * 768 + 2 * 768 + 2 * 768
+    assert counts["tupe-r"]["total"] - counts["tupe-a"]["total"] == 32 * 12
+    assert 109e6 < counts["bert-a"]["total"] < 111e6  # "110M"
+
+
+def _base_words(*words):
+    shape = {"num_layers": 12, "width": 768, "num_heads": 12, "max_sequence_length": 512}
+    numbers = {**shape, "vocabulary_size": 30_528}
+    named = [word for name, value in numbers.items() for word in (f"--model.{name}", str(value))]
+    return [*named, "--model.norm", "post", *words]
+
+
+def test_groups_of_parameters_add_up_to_the_model():
+    for positions in ("bert-a", "bert-ad", "tupe-r"):
+        settings = model_settings("--model.positions", positions)
+        groups = parameters_by_group(settings)
+        model = MaskedLanguageModel(settings)
+        assert groups.pop("total") == sum(p.numel() for p in model.parameters())
+        assert sum(groups.values()) == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "bert-ad", "tupe-a-tie-cls"])
+def test_counted_flops_are_those_of_pytorchs_flop_counter(positions):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    settings = model_settings("--model.positions", positions)
+    model, rows, predictions = MaskedLanguageModel(settings), 3, 11
+    ids = torch.randint(5, 1000, (rows, 32))
+    chosen = torch.arange(predictions)
+    with FlopCounterMode(display=False) as counter:
+        model(ids, chosen, ids.view(-1)[chosen])
+    cost = training_cost(settings, 32)
+    ours = cost.of_pass(rows=rows, predictions=predictions, blocks=2, ranks=1) / 3
+    assert ours == counter.get_total_flops()
+
+
+def test_initial_values_are_berts():
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(
+        model_settings("--model.width", "128", "--model.positions", "tupe-r")
+    )
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):
+            assert torch.all(parameter == 1), name
+        elif name.endswith("bias"):
+            assert torch.all(parameter == 0), name
+        else:
+            assert 0.015 < parameter.std() < 0.025, name
+            assert abs(parameter.mean()) < 0.01, name

@@ -1,0 +1,193 @@
+"""Every encoding against a double loop over the equations of the TUPE paper."""
+
+import math
+
+import pytest
+import torch
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from pretrain.config import ConfigError, load_settings
+from pretrain.model.attention import Attention, position_terms
+from pretrain.model.positions import (
+    POSITION_ENCODINGS,
+    build_position_encoding,
+    relative_bucket,
+)
+
+LENGTH, HEADS, HEAD_WIDTH, WIDTH = 7, 3, 4, 12
+
+
+def settings(positions, **model):
+    overrides = {
+        "positions": positions,
+        "width": WIDTH,
+        "num_heads": HEADS,
+        "relative_buckets": 8,
+        "relative_max_distance": 12,
+        "max_sequence_length": 32,
+        **model,
+    }
+    words = [word for name, value in overrides.items() for word in (f"--model.{name}", str(value))]
+    return load_settings("tiny_cpu", words).model
+
+
+def encoding_for(positions, **model):
+    torch.manual_seed(0)
+    encoding = build_position_encoding(settings(positions, **model))
+    for parameter in encoding.parameters():
+        torch.nn.init.normal_(parameter)
+    return encoding
+
+
+def normed(encoding, vector):
+    """LayerNorm of one position vector, by its formula."""
+    norm = encoding.projected.norm
+    centred = vector - vector.mean()
+    return centred / math.sqrt(float(centred.square().mean()) + norm.eps) * norm.weight + norm.bias
+
+
+@torch.no_grad()
+def correlation(encoding, head, p_i, p_j, scale):
+    """(p_i U^Q)(p_j U^K)^T x scale for one head."""
+    rows = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
+    query = encoding.projected.query.weight[rows] @ normed(encoding, p_i)
+    key = encoding.projected.key.weight[rows] @ normed(encoding, p_j)
+    return float(query @ key) * scale
+
+
+def t5_bucket(distance, num_buckets=8, max_distance=12):
+    """T5's bucket of one distance, with if instead of where."""
+    bucket = num_buckets // 2 if distance > 0 else 0
+    half, exact, distance = num_buckets // 2, num_buckets // 4, abs(distance)
+    if distance < exact:
+        return bucket + distance
+    share = math.log(distance / exact) / math.log(max_distance / exact)
+    return bucket + min(half - 1, exact + int(share * (half - exact)))
+
+
+@torch.no_grad()
+def expected_bias(encoding, positions, cls_reset="paper"):
+    """Equations 5 and 7 to 11, element by element; i and j count from 0."""
+    expected = torch.zeros(HEADS, LENGTH, LENGTH)
+    scale = 1 / math.sqrt(2 * HEAD_WIDTH)
+    for head in range(HEADS):
+        for i in range(LENGTH):
+            for j in range(LENGTH):
+                absolute = relative = 0.0
+                from_cls, to_cls = i == 0, i != 0 and j == 0
+                untied = positions in ("tupe-a", "tupe-r")
+                if positions.startswith("tupe"):
+                    table = encoding.projected.position_embeddings.weight
+                    p_i, p_j = table[i], table[j]
+                    if untied and from_cls:
+                        p_i = p_j = table[-2]
+                    if untied and to_cls:
+                        p_i = p_j = table[-1]
+                    absolute = correlation(encoding, head, p_i, p_j, scale)
+                if positions in ("bert-r", "tupe-r"):
+                    buckets = encoding.relative.bucket_embeddings.weight
+                    relative = float(buckets[t5_bucket(j - i), head])
+                    if untied and (from_cls or to_cls):
+                        relative = 0.0
+                        if cls_reset == "reference":
+                            relative = float(buckets[4 if from_cls else 8, head])
+                expected[head, i, j] = absolute + relative
+    return expected
+
+
+@pytest.mark.parametrize("positions", ["bert-r", "tupe-a", "tupe-r", "tupe-a-tie-cls"])
+def test_the_bias_is_that_of_a_double_loop_over_the_equations(positions):
+    encoding = encoding_for(positions)
+    bias = encoding.attention_bias(LENGTH)
+    # fp32 sums of 12 products
+    torch.testing.assert_close(bias, expected_bias(encoding, positions), rtol=1e-5, atol=1e-5)
+
+
+def test_the_reference_reset_adds_the_two_scalars_of_the_authors_code():
+    encoding = encoding_for("tupe-r", cls_reset="reference")
+    expected = expected_bias(encoding, "tupe-r", "reference")
+    torch.testing.assert_close(encoding.attention_bias(LENGTH), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_bert_a_adds_row_s_of_the_table_to_position_s_and_has_no_bias():
+    encoding = encoding_for("bert-a")
+    words = torch.randn(2, LENGTH, WIDTH)
+    table = encoding.position_embeddings.weight
+    for s in range(LENGTH):
+        torch.testing.assert_close(
+            encoding.add_to_embeddings(words)[:, s], words[:, s] + table[s], rtol=0, atol=0
+        )
+    assert encoding.attention_bias(LENGTH) is None
+
+
+@pytest.mark.parametrize("positions", list(POSITION_ENCODINGS))
+def test_attention_scores_are_the_sum_of_the_papers_dot_products(positions):
+    """alpha_ij of Eq. 2, 7, 10, 11 and Sec. 4.3 in a loop, then softmax and the values."""
+    encoding = encoding_for(positions)
+    attention = Attention(settings(positions), encoding.score_scale).eval()
+    x = torch.randn(1, LENGTH, WIDTH)
+    divisor = {"bert-a": 1, "bert-r": 1, "bert-ad": 4}.get(positions, 2) * HEAD_WIDTH
+    q, k, v = attention.query_key_value(x)[0].split(WIDTH, dim=-1)
+    bias = encoding.attention_bias(LENGTH)
+    mixed = torch.zeros(LENGTH, WIDTH)
+    for head in range(HEADS):
+        part = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
+        for i in range(LENGTH):
+            scores = torch.zeros(LENGTH)
+            for j in range(LENGTH):
+                query, key = q[i, part], k[j, part]
+                if positions == "bert-ad":
+                    table = encoding.projected.position_embeddings.weight
+                    query = query + encoding.projected.query.weight[part] @ normed(
+                        encoding, table[i]
+                    )
+                    key = key + encoding.projected.key.weight[part] @ normed(encoding, table[j])
+                scores[j] = query @ key / math.sqrt(divisor)
+                if bias is not None:
+                    scores[j] += bias[head, i, j]
+            mixed[i, part] = scores.softmax(-1) @ v[:, part]
+    actual = attention(x, position_terms(encoding, LENGTH))
+    torch.testing.assert_close(actual[0], attention.output(mixed), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 20)])
+def test_buckets_are_those_of_t5(num_buckets, max_distance):
+    distances = torch.arange(-600, 601)
+    theirs = T5Attention._relative_position_bucket(
+        distances, bidirectional=True, num_buckets=num_buckets, max_distance=max_distance
+    )
+    assert torch.equal(relative_bucket(distances, num_buckets, max_distance), theirs)
+
+
+def test_theta_1_has_no_gradient_and_theta_2_has_one():
+    """Eq. 9 makes row [CLS] constant, and softmax ignores a constant."""
+    encoding = encoding_for("tupe-a").double()
+    content = torch.randn(HEADS, LENGTH, LENGTH, dtype=torch.float64)
+    weights = torch.softmax(content + encoding.attention_bias(LENGTH).double(), dim=-1)
+    (weights * torch.randn_like(weights)).sum().backward()
+    gradient = encoding.projected.position_embeddings.weight.grad
+    assert gradient[-2].abs().max() < 1e-6  # fp32 rounding: the bias is fp32 by design
+    assert gradient[-1].abs().max() > 1e-3
+
+
+def test_a_shorter_sequence_sees_the_corner_of_the_longer_ones_bias():
+    for positions in ("bert-r", "tupe-a", "tupe-r", "tupe-a-tie-cls"):
+        encoding = encoding_for(positions)
+        longer = encoding.attention_bias(LENGTH + 5)[:, :LENGTH, :LENGTH]
+        torch.testing.assert_close(encoding.attention_bias(LENGTH), longer, rtol=1e-6, atol=1e-6)
+
+
+def test_the_bias_stays_fp32_under_autocast():
+    for positions in ("tupe-a", "tupe-r", "bert-r"):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert encoding_for(positions).attention_bias(LENGTH).dtype == torch.float32
+
+
+def test_an_unknown_encoding_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="model.positions='tupe_r'.*did you mean tupe-r"):
+        build_position_encoding(settings("tupe_r"))
+
+
+def test_a_reference_reset_without_effect_is_refused():
+    with pytest.raises(ConfigError, match="differs from 'paper' only in tupe-r"):
+        build_position_encoding(settings("tupe-a", cls_reset="reference"))
