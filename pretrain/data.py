@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy
 import torch
@@ -56,9 +56,15 @@ def build_settings(settings: RunSettings) -> BuildSettings:
 
 
 def shards_folder(settings: RunSettings) -> Path:
-    """Return `data.shards`, or a folder named after everything that determines the shards."""
+    """Return `data.shards`, or a folder named after everything that determines the shards.
+
+    Raises:
+        ConfigError: neither shards nor a corpus are given.
+    """
     if settings.data.shards is not None:
         return settings.data.shards
+    if not settings.data.corpus:
+        raise ConfigError("this recipe brings no text; give yours with --corpus PATH...")
     build = build_settings(settings)
     digest = hashlib.sha256(build.model_dump_json().encode()).hexdigest()[:8]
     corpus = Path(build.corpus[0]).name.partition(".")[0]
@@ -169,7 +175,9 @@ class HeldOutBatches(Dataset[MaskedBatch]):
 class MaskedRows:
     """One split of the shards, read by row number and masked."""
 
-    def __init__(self, shards: ShardSet, split: str, settings: RunSettings) -> None:
+    def __init__(
+        self, shards: ShardSet, split: Literal["train", "valid"], settings: RunSettings
+    ) -> None:
         self.split: Split = shards.split(split)
         self.tokenizer = shards.manifest.tokenizer
         self.probability = settings.data.masked_probability

@@ -5,9 +5,11 @@ It runs the same on one CPU process and on many GPUs, under plain `python`, `tor
 learning rate; accumulation, loss scaling, clipping, ZeRO and Adam happen in here.
 """
 
+import contextlib
+import io
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -208,7 +210,8 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
     if any((folder / "state").glob("*zero_pp_rank_*_optim_states.pt")):
-        weights = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag="state")
+        with _silence():
+            weights = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag="state")
     else:
         file = folder / "state" / "mp_rank_00_model_states.pt"
         weights = torch.load(file, map_location="cpu", weights_only=False)["module"]
@@ -266,6 +269,14 @@ def _apex_adam() -> Any:
             "the package index is another one); build it, or use optimizer.kind=deepspeed"
         ) from None
     return FusedAdam
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Swallow what DeepSpeed prints while it puts a checkpoint together."""
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
 
 
 def _import_deepspeed() -> Any:

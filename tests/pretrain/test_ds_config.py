@@ -1,0 +1,132 @@
+import json
+
+import pytest
+
+from pretrain.config import ConfigError, load_settings
+from pretrain.ds_config import (
+    DS_CONFIGS,
+    fill_ds_config,
+    lift_layer_drop,
+    micro_sequences,
+    read_ds_config,
+)
+
+ALL = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
+
+
+def settings(*words):
+    return load_settings("tiny_cpu", words)
+
+
+def filled(config, *words, world_size=1, device="cpu"):
+    return fill_ds_config(config, settings(*words), world_size=world_size, device=device)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_configuration_gets_its_numbers_from_the_recipe(name):
+    config = filled(read_ds_config(name, "cuda"), world_size=2, device="cuda")
+    assert config["train_batch_size"] == 8
+    assert config["train_micro_batch_size_per_gpu"] == 4
+    assert config["gradient_accumulation_steps"] == 1
+    assert config["gradient_clipping"] == 1.0
+    assert '"auto"' not in json.dumps(config)
+    assert config["zero_optimization"]["stage"] == int(name[4])
+
+
+def test_there_is_one_for_every_stage_and_precision():
+    stages = {name[:5] for name in ALL}
+    assert stages == {"zero0", "zero1", "zero2", "zero3"}
+    for precision in ("fp32", "bf16_autocast"):
+        assert {f"{stage}_{precision}" for stage in stages} <= set(ALL)
+    for precision in ("bf16", "fp16"):
+        assert {f"zero{stage}_{precision}" for stage in (1, 2, 3)} <= set(ALL)
+
+
+def test_clipping_is_always_written_because_deepspeeds_default_clips():
+    config = filled({}, "--optimizer.max_gradient_norm", "none")
+    assert config["gradient_clipping"] == 0.0
+
+
+def test_a_json_that_contradicts_the_recipe_is_refused():
+    with pytest.raises(ConfigError, match="gradient_clipping=5.0, the recipe 1.0"):
+        filled({"gradient_clipping": 5.0})
+    with pytest.raises(ConfigError, match="optimizer lr=0.1, the recipe 0.001"):
+        filled({"optimizer": {"type": "Adam", "params": {"lr": 0.1}}})
+    with pytest.raises(ConfigError, match="optimizer 'Lamb'"):
+        filled({"optimizer": {"type": "Lamb"}})
+
+
+def test_a_json_that_agrees_with_the_recipe_is_accepted():
+    config = filled(
+        {
+            "train_batch_size": 8,
+            "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "betas": [0.9, 0.999]}},
+        }
+    )
+    assert "optimizer" not in config
+
+
+def test_fp16_on_a_cpu_is_refused_with_bf16_named():
+    with pytest.raises(ConfigError, match="fp16 needs a CUDA device.*use bf16"):
+        filled(read_ds_config("zero1_fp16", "cpu"))
+
+
+@pytest.mark.parametrize("block", ["fp16", "bf16"])
+def test_half_precision_at_stage_0_is_refused(block):
+    with pytest.raises(ConfigError, match="stage 0 is wrong"):
+        filled({block: {"enabled": True}}, device="cuda")
+
+
+def test_blocks_that_deepspeed_removed_are_refused_with_what_to_do():
+    with pytest.raises(ConfigError, match="no longer has 'amp'.*fp16"):
+        filled({"amp": {"enabled": True}})
+    with pytest.raises(ConfigError, match="has a scheduler"):
+        filled({"scheduler": {"type": "WarmupLR"}})
+    with pytest.raises(ConfigError, match="offload_optimizer is not supported"):
+        filled({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})
+
+
+def test_a_batch_that_does_not_divide_by_the_ranks_is_refused_with_the_next_ones():
+    with pytest.raises(ConfigError, match="global_sequences=8 does not divide by 3.*take 6 or 9"):
+        micro_sequences(settings(), 3)
+    with pytest.raises(ConfigError, match="micro_sequences=3 x 2 ranks = 6; take 6 or 12"):
+        micro_sequences(settings("--batch.micro_sequences", "3"), 2)
+
+
+def test_a_rank_takes_its_whole_share_unless_told_otherwise():
+    assert micro_sequences(settings("--batch.micro_sequences", "none"), 2) == 4
+    assert micro_sequences(settings("--batch.micro_sequences", "1"), 2) == 1
+
+
+def test_an_old_progressive_layer_drop_block_becomes_our_settings():
+    config = {"progressive_layer_drop": {"enabled": True, "theta": 0.4, "gamma": 0.002}}
+    layer_drop, note = lift_layer_drop(config, settings().layer_drop)
+    assert config == {}  # DeepSpeed 0.19.8 ends a run that only names the block
+    assert layer_drop.schedule == "progressive"
+    assert (layer_drop.theta_bar, layer_drop.gamma) == (0.4, 0.002)
+    assert "moved progressive_layer_drop" in note
+
+
+def test_a_disabled_block_is_dropped_and_said_so():
+    config = {"progressive_layer_drop": {"enabled": False}}
+    layer_drop, note = lift_layer_drop(config, settings().layer_drop)
+    assert config == {} and layer_drop.schedule == "none" and "disabled" in note
+
+
+def test_two_different_layer_drops_are_refused():
+    config = {"progressive_layer_drop": {"enabled": True, "theta": 0.4}}
+    ours = settings("--layer_drop.schedule", "progressive").layer_drop
+    with pytest.raises(ConfigError, match="remove progressive_layer_drop from the JSON"):
+        lift_layer_drop(config, ours)
+
+
+def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean zero1_fp16"):
+        read_ds_config("zero1_fp166", "cpu")
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    with pytest.raises(ConfigError, match="broken.json is not valid JSON"):
+        read_ds_config(str(broken), "cpu")
+    broken.write_text("[]")
+    with pytest.raises(ConfigError, match="must hold a JSON object, not list"):
+        read_ds_config(str(broken), "cpu")

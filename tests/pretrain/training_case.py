@@ -1,0 +1,142 @@
+"""A small training problem, solved by a plain PyTorch loop and by the engine under any launcher.
+
+As a program (`python`, `torchrun`): runs the engine over the given DeepSpeed configurations and
+writes what happened to a JSON file, for the tests to compare.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from pretrain.config import load_settings
+from pretrain.data import MaskedBatch
+from pretrain.ds_config import fill_ds_config, read_ds_config
+from pretrain.engine import Engine, load_weights, parameter_groups, start_ranks, stop_ranks
+from pretrain.layer_drop import branch_scales
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.schedules import learning_rate_at
+
+STEPS, LENGTH, PREDICTIONS = 6, 16, 5
+
+
+def case_settings(*words):
+    """Return settings in which blocks are often skipped for whole steps."""
+    return load_settings(
+        "tiny_cpu",
+        [
+            *("--steps", str(STEPS), "--data.sequence_length", str(LENGTH)),
+            *("--model.num_layers", "3", "--model.vocabulary_size", "64"),
+            *("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.2"),
+            *("--layer_drop.draw_per", "step", "--learning_rate.peak", "0.01"),
+            *("--batch.global_sequences", "8", "--batch.micro_sequences", "2"),
+            *("--optimizer.max_gradient_norm", "0.5", "--optimizer.weight_decay", "0.1"),
+            *words,
+        ],
+    )
+
+
+def build_model(settings):
+    torch.manual_seed(settings.seed)
+    return MaskedLanguageModel(settings.model)
+
+
+def micro_batch(step, place):
+    """Return the `place`-th pair of sequences of a global batch."""
+    generator = torch.Generator().manual_seed(1000 * step + place)
+    ids = torch.randint(5, 64, (2, LENGTH), generator=generator)
+    positions = torch.randperm(ids.numel(), generator=generator)[:PREDICTIONS]
+    return MaskedBatch(ids, positions, ids.view(-1)[positions])
+
+
+def scales_of(settings, step, micro):
+    return branch_scales(
+        step, micro, settings.layer_drop, num_layers=3, total_steps=STEPS, seed=settings.seed
+    )
+
+
+def plain_loop(settings, steps=STEPS):
+    """Train with nothing but PyTorch: losses, gradient norms and final weights."""
+    model = build_model(settings)
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model, settings.optimizer),
+        lr=1.0,
+        betas=settings.optimizer.betas,
+        eps=settings.optimizer.epsilon,
+    )
+    losses, norms = [], []
+    for step in range(steps):
+        # A skipped block has a zero gradient, not none: ZeRO lets momentum and decay act on it.
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        parts = []
+        for place in range(4):
+            loss = model(*micro_batch(step, place), scales_of(settings, step, 0))
+            (loss / 4).backward()
+            parts.append(loss.item())
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(step, settings.learning_rate, STEPS)
+        optimizer.step()
+        losses.append(sum(parts) / 4)
+    return {"losses": losses, "norms": norms, "weights": dict(model.named_parameters())}
+
+
+def train_steps(engine, settings, steps):
+    """Let the engine take `steps` (a range) and return losses and gradient norms."""
+    ranks, losses, norms = engine.ranks, [], []
+    accumulation = 4 // ranks.world_size
+    for step in steps:
+        batches = [
+            (
+                micro_batch(step, micro * ranks.world_size + ranks.rank),
+                scales_of(settings, step, micro),
+            )
+            for micro in range(accumulation)
+        ]
+        result = engine.train_step(batches, learning_rate_at(step, settings.learning_rate, STEPS))
+        losses += engine.mean_over_ranks(result.losses.mean()[None])
+        norms.append(None if result.gradient_norm is None else float(result.gradient_norm))
+    return losses, norms
+
+
+def build_engine(settings, ranks, name):
+    config = fill_ds_config(
+        read_ds_config(name, ranks.device),
+        settings,
+        world_size=ranks.world_size,
+        device=ranks.device,
+    )
+    return Engine(build_model(settings), settings, config, ranks)
+
+
+def whole_and_resumed(settings, ranks, name, folder):
+    """Train once straight and once with a stop after 3 steps; return both and the weights."""
+    losses, norms = train_steps(build_engine(settings, ranks, name), settings, range(STEPS))
+    first = build_engine(settings, ranks, name)
+    train_steps(first, settings, range(3))
+    first.save(folder / "middle")
+    second = build_engine(settings, ranks, name)
+    second.load(folder / "middle")
+    resumed, _ = train_steps(second, settings, range(3, STEPS))
+    second.save(folder / "end")
+    weights = load_weights(folder / "end") if ranks.is_first else {}
+    return {
+        "losses": losses,
+        "norms": norms,
+        "resumed": resumed,
+        "weights": {key: value.tolist() for key, value in weights.items()},
+    }
+
+
+def main(folder, names):
+    ranks, settings = start_ranks(), case_settings()
+    found = {name: whole_and_resumed(settings, ranks, name, Path(folder) / name) for name in names}
+    if ranks.is_first:
+        (Path(folder) / "found.json").write_text(json.dumps(found))
+    stop_ranks()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

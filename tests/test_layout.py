@@ -1,0 +1,94 @@
+"""The rules on who may import whom, checked rather than hoped for."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "data_prep": set(),
+    "pretrain": {"data_prep"},
+    "finetune": {"data_prep", "pretrain"},
+}
+# Inside pretrain: a file may import only files of a lower level.
+LEVELS = [
+    {"config"},
+    {"model", "layer_drop", "schedules", "data", "ds_config"},
+    {"engine", "run_record"},
+    {"progress"},
+    {"summary", "report"},
+    {"train", "prepare", "compare", "fill_mask"},
+    {"__main__"},
+]
+
+
+def imported(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} imports relatively"
+            yield node.module
+
+
+def files(package):
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def test_packages_depend_in_one_direction():
+    for package, allowed in PACKAGES.items():
+        for file in files(package):
+            reached = {name.split(".")[0] for name in imported(file)} & set(PACKAGES)
+            assert reached <= allowed | {package}, f"{file} imports {reached - allowed}"
+
+
+@pytest.mark.parametrize(
+    ("library", "only"), [("deepspeed", "pretrain/engine.py"), ("h5py", "data_prep/shards.py")]
+)
+def test_one_file_touches_the_library(library, only):
+    touching = {
+        str(file.relative_to(ROOT))
+        for package in PACKAGES
+        for file in files(package)
+        if any(name.split(".")[0] == library for name in imported(file))
+    }
+    assert touching == {only}
+
+
+def level(module):
+    part = module.split(".")[1]
+    return next(index for index, names in enumerate(LEVELS) if part in names)
+
+
+def test_pretrain_imports_point_downwards():
+    for file in files("pretrain"):
+        if file.name == "__init__.py":
+            continue
+        own = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for name in imported(file):
+            if name.startswith("pretrain."):
+                same_folder = name.split(".")[1] == own.split(".")[1] == "model"
+                assert same_folder or level(name) < level(own), f"{own} imports {name}"
+
+
+def test_the_model_knows_nothing_of_ranks_devices_or_deepspeed():
+    for file in files("pretrain/model"):
+        names = set(imported(file))
+        forbidden = ("torch.distributed", "torch.cuda", "deepspeed", "pretrain.engine")
+        assert not {name for name in names if name.startswith(forbidden)}, file
+
+
+def test_the_packages_are_this_checkout_and_not_installed_namesakes():
+    import data_prep
+    import finetune
+    import pretrain
+
+    for package in (data_prep, finetune, pretrain):
+        assert Path(package.__file__).parent.parent == ROOT
+
+
+def test_no_file_is_called_after_nothing_in_particular():
+    for package in PACKAGES:
+        for file in files(package):
+            assert file.stem not in {"utils", "common", "helpers", "misc", "core"}
