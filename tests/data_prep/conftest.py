@@ -1,0 +1,47 @@
+import random
+
+import pytest
+
+from data_prep.build import BuildSettings, build
+
+WORDS = ["the", "boat", "river", "slowly", "over", "found", "keeps", "old", "café", "Zürich"]
+
+
+def random_text(num_documents):
+    random_words = random.Random(0)
+    paragraphs = []
+    for _ in range(num_documents):
+        for _ in range(random_words.randint(1, 4)):
+            sentences = [
+                " ".join(random_words.choices(WORDS, k=random_words.randint(3, 12))).capitalize()
+                for _ in range(random_words.randint(1, 5))
+            ]
+            paragraphs.append(". ".join(sentences) + ".")
+        paragraphs.append("")
+    return "\n".join(paragraphs) + "\n"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A text file of 300 documents: more than one batch, so that worker processes take part."""
+    file = tmp_path_factory.mktemp("corpus") / "text.txt"
+    file.write_text(random_text(300), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="session")
+def settings(corpus):
+    return BuildSettings(
+        corpus=(str(corpus),),
+        sequence_length=16,
+        vocabulary_size=300,
+        valid_fraction=0.1,
+        rows_per_shard=200,
+    )
+
+
+@pytest.fixture(scope="session")
+def built(settings, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built") / "shards"
+    build(settings, folder, progress=False)
+    return folder
