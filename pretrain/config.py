@@ -282,7 +282,7 @@ def read_settings(
     try:
         return RunSettings(_cli_settings_source=source(parsed_args=arguments), **tree)
     except ValidationError as error:
-        raise ConfigError(_explain(error)) from None
+        raise ConfigError(explain(error)) from None
 
 
 def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
@@ -350,6 +350,18 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
+def explain(error: ValidationError) -> str:
+    """Return the first complaint of pydantic as one line that names setting and value."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {where}{nearest(where, _names(RunSettings))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    return f"{where}={first['input']!r}: {message[0].lower()}{message[1:]}"
+
+
 def as_json(settings: RunSettings) -> str:
     """Return the settings as they are written to run.json."""
     return json.dumps(settings.model_dump(mode="json"), indent=1) + "\n"
@@ -361,17 +373,6 @@ def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
         both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = _merge(merged[name], value) if both_tables else value
     return merged
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"there is no setting {where}{nearest(where, _names(RunSettings))}"
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return message
-    return f"{where}={first['input']!r}: {message[0].lower()}{message[1:]}"
 
 
 def _names(section: type[BaseModel], prefix: str = "") -> list[str]:

@@ -14,13 +14,14 @@ from typing import Literal, NamedTuple
 import numpy
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from data_prep.build import BuildSettings
 from data_prep.masking import IGNORED, mask_rows, predictions_per_row
 from data_prep.shards import ShardSet, Split, open_shards
-from pretrain.config import ConfigError, RunSettings
+from pretrain.config import ConfigError, RunSettings, explain
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
@@ -42,29 +43,36 @@ class MaskedBatch(NamedTuple):
 
 
 def build_settings(settings: RunSettings) -> BuildSettings:
-    """Return what `data_prep` is asked to build for this run."""
+    """Return what `data_prep` is asked to build for this run.
+
+    Raises:
+        ConfigError: a value is outside of what can be built.
+    """
     data = settings.data
-    return BuildSettings(
-        corpus=data.corpus,
-        sequence_length=data.sequence_length,
-        vocabulary_size=settings.model.vocabulary_size,
-        tokenizer=data.tokenizer,
-        lowercase=data.lowercase,
-        valid_fraction=data.valid_fraction,
-        max_words=data.max_words,
-    )
+    if not data.corpus:
+        raise ConfigError("this recipe brings no text; give yours with --corpus PATH...")
+    try:
+        return BuildSettings(
+            corpus=data.corpus,
+            sequence_length=data.sequence_length,
+            vocabulary_size=settings.model.vocabulary_size,
+            tokenizer=data.tokenizer,
+            lowercase=data.lowercase,
+            valid_fraction=data.valid_fraction,
+            max_words=data.max_words,
+        )
+    except ValidationError as error:
+        raise ConfigError(f"these shards cannot be built: {explain(error)}") from None
 
 
 def shards_folder(settings: RunSettings) -> Path:
     """Return `data.shards`, or a folder named after everything that determines the shards.
 
     Raises:
-        ConfigError: neither shards nor a corpus are given.
+        ConfigError: neither shards nor a corpus that can be built from are given.
     """
     if settings.data.shards is not None:
         return settings.data.shards
-    if not settings.data.corpus:
-        raise ConfigError("this recipe brings no text; give yours with --corpus PATH...")
     build = build_settings(settings)
     digest = hashlib.sha256(build.model_dump_json().encode()).hexdigest()[:8]
     corpus = Path(build.corpus[0]).name.partition(".")[0]

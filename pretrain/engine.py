@@ -65,20 +65,22 @@ def start_ranks() -> Ranks:
 
 
 def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:
-    """Let rank 0 act and give its result to all; where it fails, all raise the same error.
+    """Let rank 0 act and give its result to all.
 
-    So no rank is left waiting for one that gave up.
+    Where it fails, it raises its error and the other ranks leave quietly: the user reads one
+    error, and no rank waits for one that gave up.
     """
-    outcome: list[Any] = [None, None]
-    if ranks.is_first:
-        try:
+    if ranks.world_size == 1:
+        return action()
+    outcome: list[Any] = [None, False]
+    try:
+        if ranks.is_first:
             outcome[0] = action()
-        except (OSError, ValueError) as error:
-            outcome[1] = error
-    if ranks.world_size > 1:
+        outcome[1] = True
+    finally:
         distributed.broadcast_object_list(outcome)
-    if outcome[1] is not None:
-        raise outcome[1]
+    if not outcome[1]:
+        raise SystemExit(1)
     return outcome[0]  # type: ignore[no-any-return]
 
 

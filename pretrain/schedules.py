@@ -42,6 +42,15 @@ DECAYS: dict[str, Decay] = {
 }
 
 
+def check_learning_rate(settings: LearningRateSettings) -> None:
+    """Refuse an unknown schedule.
+
+    Raises:
+        ConfigError: `learning_rate.schedule` does not exist.
+    """
+    choose(DECAYS, settings.schedule, setting="learning_rate.schedule")
+
+
 def learning_rate_at(step: int, settings: LearningRateSettings, total_steps: int) -> float:
     """Return the learning rate of optimizer step `step` of `total_steps`.
 

@@ -35,7 +35,7 @@ from pretrain.model.cost import parameters_by_group
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.progress import Progress, progress_bar
 from pretrain.run_record import STATE_FILE, RunRecord
-from pretrain.schedules import learning_rate_at
+from pretrain.schedules import check_learning_rate, learning_rate_at
 from pretrain.summary import describe_run
 
 
@@ -51,31 +51,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Build everything that the settings describe, and train."""
-    source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
-    settings = read_settings(arguments, source)
     ranks = start_ranks()
-    ds_config = read_ds_config(settings.engine.ds_config, ranks.device)
-    layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
-    settings = settings.model_copy(update={"layer_drop": layer_drop})
-    check_layer_drop(settings.layer_drop)
-    learning_rate_at(0, settings.learning_rate, settings.steps)
-    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=ranks.device)
-    if ranks.is_first and note:
-        print(note)
-    if arguments.dry_run:
-        if ranks.is_first:
-            print(describe_run(settings, filled, ranks.world_size))
-        return
     try:
-        run(
-            settings,
-            filled,
-            ranks,
-            folder=_run_folder(arguments, settings),
-            resume=arguments.resume,
-        )
+        settings, ds_config = on_first_rank(ranks, lambda: plan(arguments, ranks))
+        if not arguments.dry_run:
+            folder = _run_folder(arguments, settings)
+            run(settings, ds_config, ranks, folder=folder, resume=arguments.resume)
+        elif ranks.is_first:
+            print(describe_run(settings, ds_config, ranks.world_size))
     finally:
         stop_ranks()
+
+
+def plan(arguments: argparse.Namespace, ranks: Ranks) -> tuple[RunSettings, dict[str, Any]]:
+    """Return the settings and the DeepSpeed configuration of the run, checked against each other.
+
+    Raises:
+        ConfigError: something does not exist or does not go together.
+    """
+    source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
+    settings = read_settings(arguments, source)
+    ds_config = read_ds_config(settings.engine.ds_config, ranks.device)
+    layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
+    if note:
+        print(note)
+    settings = settings.model_copy(update={"layer_drop": layer_drop})
+    check_layer_drop(settings.layer_drop)
+    check_learning_rate(settings.learning_rate)
+    parameters_by_group(settings.model)  # builds the model without memory: refuses unknown parts
+    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=ranks.device)
+    return settings, filled
 
 
 def run(

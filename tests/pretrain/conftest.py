@@ -1,0 +1,82 @@
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep.build import BuildSettings, build
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory):
+    """A folder of small shards: sentences in which each word says much about the next."""
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = random.Random(0)
+    words = ["".join(generator.choices("abcdefghijklmnop", k=4)) for _ in range(60)]
+    documents = []
+    for _ in range(120):
+        start = generator.randrange(60)
+        chain = [words[(start + step * 7) % 60] for step in range(80)]
+        sentences = [" ".join(chain[place : place + 8]) + "." for place in range(0, 80, 8)]
+        documents.append(" ".join(sentences))
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n")
+    settings = BuildSettings(
+        corpus=(str(folder / "text.txt"),),
+        sequence_length=32,
+        vocabulary_size=256,
+        valid_fraction=0.1,
+        rows_per_shard=128,
+    )
+    build(settings, folder / "shards", progress=False)
+    return folder / "shards"
+
+
+class Command:
+    """Runs `python -m pretrain` (or a launcher) in the checkout, as a user would."""
+
+    def __init__(self, shards):
+        self.shards = shards
+
+    def words(self, *words):
+        return [
+            *("train", "tiny_cpu", "--data.shards", str(self.shards)),
+            *("--engine.ds_config", "zero1_fp32", *map(str, words)),
+        ]
+
+    def start(self, words, launcher=(sys.executable, "-m", "pretrain")):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            [*launcher, *words],
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(self, words, launcher=(sys.executable, "-m", "pretrain")):
+        process = self.start(words, launcher)
+        output, errors = process.communicate(timeout=300)
+        return process.returncode, output, errors
+
+    def train(self, folder, *words, launcher=(sys.executable, "-m", "pretrain")):
+        """Train to the end and return the folder."""
+        status, _, errors = self.run(self.words("--run-folder", folder, *words), launcher)
+        assert status == 0, errors[-3000:]
+        return folder
+
+
+@pytest.fixture(scope="session")
+def command(shards):
+    return Command(shards)
+
+
+def lines(folder, name, *, without=("training_seconds", "tokens_per_second")):
+    """Return a file of the run folder as a list, without what depends on the clock."""
+    rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in without} for row in rows]

@@ -1,0 +1,245 @@
+"""Whole runs, as a user starts them."""
+
+import json
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from data_prep.shards import open_shards
+from pretrain.config import load_settings
+from pretrain.data import HELD_OUT_SEED, MaskedRows
+from pretrain.engine import load_weights
+from pretrain.layer_drop import branch_scales
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.run_record import newest_checkpoint
+
+from .conftest import lines
+
+DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
+BIN = Path(sys.executable).parent
+TWO_RANKS = {
+    "deepspeed": (str(BIN / "deepspeed"), "--num_accelerators", "2", "--module", "pretrain"),
+    "torchrun": (
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--standalone", "--nproc-per-node=2", "-m", "pretrain"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(command, tmp_path_factory):
+    """A run with layer drop, dropout and accumulation that nobody stopped."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return command.train(folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
+
+
+def test_the_loss_falls(whole):
+    metrics = lines(whole, "metrics.jsonl")
+    assert [row["step"] for row in metrics] == list(range(5, 61, 5))
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.1
+
+
+def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whole, tmp_path):
+    """Bit for bit, killed at an arbitrary moment after a checkpoint, in the middle of a shard."""
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
+    process = command.start(words)
+    deadline = time.monotonic() + 120
+    while not (folder / "checkpoints/step_00000020").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "result.json").exists()
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "lo')  # a line that the kill cut short
+    status, _, errors = command.run(["train", str(folder), "--resume"])
+    assert status == 0, errors[-3000:]
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        assert lines(folder, name) == lines(whole, name)
+    ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, whole))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    launches = lines(folder, "launches.jsonl")
+    assert launches[0]["resumed_from"] is None and launches[1]["resumed_from"] >= 20
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("launcher", list(TWO_RANKS))
+def test_two_ranks_train_like_one(command, tmp_path, launcher):
+    words = ("--batch.micro_sequences", 4, "--layer_drop.draw_per", "step", *DROPS)
+    one = command.train(tmp_path / "one", *words)
+    two = command.train(tmp_path / "two", *words, launcher=TWO_RANKS[launcher])
+    assert lines(two, "launches.jsonl")[0]["world_size"] == 2
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        for ours, theirs in zip(lines(two, name), lines(one, name), strict=True):
+            # another order of summation, grown over 20 steps
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+            # each rank computes the position bias of its own batch
+            assert ours["flops"] == pytest.approx(theirs["flops"], rel=1e-2)
+
+
+def test_the_held_out_loss_is_that_of_a_plain_loop_at_full_depth(whole, shards):
+    settings = load_settings(whole)
+    model = MaskedLanguageModel(settings.model).eval()
+    model.load_state_dict(load_weights(newest_checkpoint(whole)))
+    rows = MaskedRows(open_shards(shards), "valid", settings)
+    total = count = 0
+    for row in range(min(settings.evaluation.rows, rows.split.num_rows)):
+        batch = rows.batch(numpy.array([row]), seed=HELD_OUT_SEED, epoch=0)
+        with torch.no_grad():
+            logits = model.logits(batch.ids_BS, batch.positions_M)
+        total -= float(logits.log_softmax(-1)[range(len(logits)), batch.labels_M].sum())
+        count += len(batch.labels_M)
+    last = lines(whole, "evals.jsonl")[-1]
+    assert last["predictions"] == count
+    assert last["loss"] == pytest.approx(total / count, rel=1e-5)
+
+
+def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
+    settings = load_settings(whole)
+    scales = [
+        branch_scales(
+            step, micro, settings.layer_drop, num_layers=2, total_steps=60, seed=settings.seed
+        )
+        for step in range(60)
+        for micro in range(2)
+    ]
+    metrics = lines(whole, "metrics.jsonl")
+    for index, row in enumerate(metrics):
+        drawn = numpy.array(scales[10 * index : 10 * index + 10]) != 0
+        assert row["keep_rates"] == pytest.approx(drawn.mean(0).tolist())
+        assert row["theta"] == 0.4
+    kept = (numpy.array(scales) != 0).sum()
+    last = metrics[-1]
+    # the part that does not depend on depth, from the two totals: full = base + 240 blocks
+    block = (last["full_depth_flops"] - last["flops"]) / (2 * len(scales) - kept)
+    assert last["flops"] == pytest.approx(last["full_depth_flops"] - block * (240 - kept))
+    expected = last["full_depth_flops"] - block * len(scales) * (0.6 / 2 + 0.6)
+    assert last["expected_flops"] == pytest.approx(expected)
+
+
+def test_tensorboard_shows_losses_rates_and_layers(whole):
+    events = EventAccumulator(str(whole))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {
+        *("train/loss", "train/learning_rate", "train/tokens_per_second", "train/theta"),
+        *("held_out/loss", "keep_rates/layer_01", "keep_rates/layer_02"),
+    } <= tags
+    last = events.Scalars("held_out/loss")[-1]
+    row = lines(whole, "evals.jsonl")[-1]
+    assert last.step == 60 and last.value == pytest.approx(row["loss"], rel=1e-6)
+
+
+def test_the_run_folder_tells_what_the_run_was(whole, shards):
+    assert {"run.json", "ds_config.json", "tokenizer.json", "result.json"} <= {
+        file.name for file in whole.iterdir()
+    }
+    (launch,) = lines(whole, "launches.jsonl")
+    assert {"command", "commit", "versions", "device", "held_out", "training_data"} <= set(launch)
+    result = json.loads((whole / "result.json").read_text())
+    assert result["held_out_loss"] == lines(whole, "evals.jsonl")[-1]["loss"]
+    assert (whole / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()
+
+
+def test_a_second_start_into_the_same_folder_is_refused(command, whole):
+    before = (whole / "metrics.jsonl").read_bytes()
+    status, _, errors = command.run(command.words("--run-folder", whole))
+    assert status == 1
+    assert errors.strip() == (
+        f"error: {whole} already holds a run; continue it with --resume, or choose another folder "
+        "with --run-folder"
+    )
+    assert (whole / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_resume_with_other_settings_is_refused_naming_them(command, whole):
+    status, _, errors = command.run(["train", str(whole), "--resume", "--learning_rate.peak", "1"])
+    assert status == 1
+    assert "with other settings: learning_rate.peak (was 0.001, is 1.0)" in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_resuming_nothing_is_refused(command, tmp_path):
+    status, _, errors = command.run(command.words("--run-folder", tmp_path / "x", "--resume"))
+    assert status == 1 and "holds no run to resume; start it without --resume" in errors
+
+
+@pytest.mark.ranks
+def test_another_number_of_ranks_is_refused_in_one_line(command, whole, tmp_path):
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    status, _, errors = command.run(
+        ["train", str(copy), "--resume"], launcher=TWO_RANKS["torchrun"]
+    )
+    assert status != 0
+    assert errors.count("error: ") == 1 and "with other settings" in errors
+
+
+def test_an_unwritable_run_folder_is_one_line(command, tmp_path):
+    (tmp_path / "file").write_text("")
+    status, _, errors = command.run(command.words("--run-folder", tmp_path / "file" / "run"))
+    assert status == 1
+    assert "cannot write the run folder" in errors and "choose another one" in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_only_so_many_checkpoints_are_kept(command, tmp_path):
+    folder = command.train(tmp_path / "run", "--checkpoint.keep_last", 1)
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step_00000020"]
+
+
+def test_fill_mask_prints_the_five_best_words(command, whole):
+    status, output, errors = command.run(["fill-mask", str(whole), "abcd [MASK] efgh."])
+    assert status == 0, errors
+    guesses = [line.split() for line in output.splitlines() if "%" in line]
+    assert len(guesses) == 5
+    probabilities = [float(guess[0].rstrip("%")) for guess in guesses]
+    assert probabilities == sorted(probabilities, reverse=True) and probabilities[0] > 0
+    status, _, errors = command.run(["fill-mask", str(whole), "no mask"])
+    assert status == 1 and "has no [MASK]" in errors
+
+
+def test_a_dry_run_prints_and_writes_nothing(command, tmp_path):
+    status, output, errors = command.run(
+        command.words("--run-folder", tmp_path / "run", "--dry-run")
+    )
+    assert status == 0, errors
+    for text in ('"num_layers": 2', "positions", "tokens per step", "256", "optimizer state"):
+        assert text in output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--engine.ds_config", "zero1_fp16"], "fp16 needs a CUDA device"),
+        (["--batch.global_sequences", "9"], "is not a multiple of batch.micro_sequences=4"),
+        (["--model.vocabulary_size", "64"], "more than model.vocabulary_size=64; raise"),
+        (["--data.shards", "nowhere"], "there are no shards in nowhere"),
+        (["--model.positions", "tupe"], "did you mean tupe-r"),
+        (["--data.sequence_length", "16"], "but data.sequence_length=16; make them equal"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_in_one_line(command, tmp_path, words, message):
+    status, _, errors = command.run(command.words("--run-folder", tmp_path / "run", *words))
+    assert status == 1
+    assert message in errors and len(errors.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_shard_that_was_cut_short_is_named(command, tmp_path, shards):
+    copy = shutil.copytree(shards, tmp_path / "shards")
+    shard = sorted(copy.glob("train-*.h5"))[-1]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    words = command.words("--run-folder", tmp_path / "run", "--data.shards", copy)
+    status, _, errors = command.run(words)
+    assert status == 1 and shard.name in errors
+    assert len(errors.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
