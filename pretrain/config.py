@@ -367,6 +367,15 @@ def as_json(settings: RunSettings) -> str:
     return json.dumps(settings.model_dump(mode="json"), indent=1) + "\n"
 
 
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one level: {"model.norm": "pre", ...}."""
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        is_section = isinstance(value, dict)
+        values |= flat(value, f"{prefix}{name}.") if is_section else {prefix + name: value}
+    return values
+
+
 def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for name, value in extra.items():

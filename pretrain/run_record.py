@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from pretrain.config import ConfigError, RunSettings, as_json
+from pretrain.config import ConfigError, RunSettings, as_json, flat
 
 STATE_FILE = "training_state.json"
 
@@ -189,19 +189,11 @@ def _processor() -> str:
 
 
 def _refuse_changes(file: Path, text: str) -> None:
-    before, now = (_flat(json.loads(content)) for content in (file.read_text(), text))
+    before, now = (flat(json.loads(content)) for content in (file.read_text(), text))
     changed = sorted(name for name in before | now if before.get(name) != now.get(name))
     if changed:
         described = ", ".join(f"{n} (was {before.get(n)}, is {now.get(n)})" for n in changed)
         raise ConfigError(f"cannot resume {file.parent} with other settings: {described}")
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, value in tree.items():
-        is_section = isinstance(value, dict)
-        values |= _flat(value, f"{prefix}{name}.") if is_section else {prefix + name: value}
-    return values
 
 
 def _truncate_after(file: Path, step: int) -> None:

@@ -15,9 +15,9 @@ PACKAGES = {
 LEVELS = [
     {"config"},
     {"model", "layer_drop", "schedules", "data", "ds_config"},
-    {"engine", "run_record"},
-    {"progress"},
-    {"summary", "report"},
+    {"engine", "run_record", "convergence"},
+    {"progress", "report"},
+    {"summary"},
     {"train", "prepare", "compare", "fill_mask"},
     {"__main__"},
 ]

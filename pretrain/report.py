@@ -1,0 +1,259 @@
+"""The report of a comparison: pictures, one self-contained page, and all numbers as JSON."""
+
+import base64
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pretrain.config import ConfigError
+from pretrain.convergence import (
+    AXES,
+    Arm,
+    Comparison,
+    Run,
+    amount,
+    crossing,
+    differing_settings,
+    table_headers,
+    table_rows,
+)
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+AXIS_LABELS = {
+    "step": "optimizer steps",
+    "tokens": "tokens",
+    "training_seconds": "training time in seconds",
+    "flops": "FLOPs",
+}
+Series = Callable[[Run], tuple[list[float], list[float]]]
+
+
+class Picture(NamedTuple):
+    """A PNG file and what it shows."""
+
+    title: str
+    file: Path
+
+
+def write_report(comparison: Comparison, folder: Path) -> None:
+    """Write index.html, comparison.json and the pictures.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers = json.dumps(_numbers(comparison), indent=1) + "\n"
+        (folder / "comparison.json").write_text(numbers)
+        pictures = draw_pictures(comparison, folder)
+        (folder / "index.html").write_text(_page(comparison, pictures), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the report to {folder}: {error.strerror}; choose another --report"
+        ) from None
+
+
+def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
+    """Draw the held-out loss over every axis, then what happened during training."""
+    pictures = [_draw_held_out_loss(comparison, axis, folder) for axis in AXES]
+    arms = comparison.arms
+    pictures.append(
+        _draw_metric(arms, "training loss", "nats", _metric("loss"), folder / "training_loss.png")
+    )
+    pictures.append(
+        _draw_metric(
+            arms, "learning rate", "", _metric("learning_rate"), folder / "learning_rate.png"
+        )
+    )
+    dropping = [arm for arm in arms if arm.runs[0].settings["layer_drop.schedule"] != "none"]
+    if dropping:
+        pictures.append(_draw_keep_rates(dropping, folder / "layer_drop.png"))
+    return pictures
+
+
+def _draw_held_out_loss(comparison: Comparison, axis: str, folder: Path) -> Picture:
+    figure, axes = _figure()
+    axes.axhline(comparison.target, color="0.5", linewidth=0.8, linestyle="--")
+    axes.annotate(
+        f"target {comparison.target:.3f}",
+        (1, comparison.target),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        color="0.35",
+    )
+    _draw_arms(axes, comparison.arms, lambda run: _column(run.evaluations, axis, "loss"))
+    for arm, colour in zip(comparison.arms, _colours(comparison.arms), strict=True):
+        reached = comparison.reached(arm, axis)
+        if reached is not None:
+            axes.plot(reached, comparison.target, "o", color=colour, markersize=7, zorder=5)
+    title = f"Held-out loss over {AXIS_LABELS[axis]}"
+    axes.set(xlabel=AXIS_LABELS[axis], ylabel="held-out loss in nats", title=title)
+    axes.legend(frameon=False)
+    return _save(figure, title, folder / f"held_out_loss_over_{axis}.png")
+
+
+def _draw_metric(arms: Sequence[Arm], name: str, unit: str, series: Series, file: Path) -> Picture:
+    figure, axes = _figure()
+    _draw_arms(axes, arms, series)
+    title = f"{name.capitalize()} over optimizer steps"
+    label = f"{name} in {unit}" if unit else name
+    axes.set(xlabel="optimizer steps", ylabel=label, title=title)
+    axes.legend(frameon=False)
+    return _save(figure, title, file)
+
+
+def _draw_keep_rates(arms: Sequence[Arm], file: Path) -> Picture:
+    """Draw theta, and per block the share of micro-batches that ran it since the last line."""
+    figure, axes = _figure()
+    run = arms[0].runs[0]
+    steps = [row["step"] for row in run.metrics]
+    num_layers = len(run.metrics[0]["keep_rates"])
+    for layer in range(num_layers):
+        rates = [row["keep_rates"][layer] for row in run.metrics]
+        shade = COLOURS[layer % len(COLOURS)]
+        axes.plot(steps, rates, color=shade, linewidth=0.8, alpha=0.8, label=f"block {layer + 1}")
+    thetas = [row["theta"] for row in run.metrics]
+    axes.plot(steps, thetas, color="black", linewidth=1.8, label="theta")
+    title = f"Blocks kept by {arms[0].name}"
+    axes.set(
+        xlabel="optimizer steps",
+        ylabel="share of micro-batches",
+        title=title,
+        ylim=(0, 1.03),
+    )
+    axes.legend(frameon=False, ncols=2 if num_layers < 8 else 4, fontsize=8)
+    return _save(figure, title, file)
+
+
+def _draw_arms(axes: Axes, arms: Sequence[Arm], series: Series) -> None:
+    """Draw one bold line per arm: the median of its runs, which are thin lines below it."""
+    for arm, colour in zip(arms, _colours(arms), strict=True):
+        lines = [series(run) for run in arm.runs]
+        if len(lines) > 1:
+            for x, y in lines:
+                axes.plot(x, y, color=colour, linewidth=0.6, alpha=0.5)
+        shortest = min(len(x) for x, _ in lines)
+        x = [statistics.median(line[0][place] for line in lines) for place in range(shortest)]
+        y = [statistics.median(line[1][place] for line in lines) for place in range(shortest)]
+        axes.plot(x, y, color=colour, linewidth=1.8, label=arm.name)
+
+
+def _colours(arms: Sequence[Arm]) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(len(arms))]
+
+
+def _metric(name: str) -> Series:
+    return lambda run: _column(run.metrics, "step", name)
+
+
+def _column(rows: Sequence[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
+    return [row[x] for row in rows], [row[y] for row in rows]
+
+
+def _figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.4, 4.2), dpi=130, layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="0.9", linewidth=0.6)
+    return figure, axes
+
+
+def _save(figure: Figure, title: str, file: Path) -> Picture:
+    figure.savefig(file)
+    return Picture(title, file)
+
+
+def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("report.html.j2").render(
+        title=f"{comparison.arms[0].name} against "
+        + ", ".join(arm.name for arm in comparison.arms[1:]),
+        summary=_summary(comparison),
+        target=f"{comparison.target:.3f} nats",
+        headers=table_headers(comparison),
+        rows=table_rows(comparison),
+        notes=comparison.notes,
+        pictures=[
+            {"title": title, "data": base64.b64encode(file.read_bytes()).decode()}
+            for title, file in pictures
+        ],
+        arms=[arm.name for arm in comparison.arms],
+        settings=differing_settings(comparison.arms),
+        provenance=_provenance(comparison),
+    )
+
+
+def _summary(comparison: Comparison) -> list[str]:
+    """Return in words what was compared and what came out."""
+    baseline = comparison.arms[0]
+    first = baseline.runs[0]
+    sentences = [
+        f"{len(comparison.arms)} encoders were trained; {baseline.name} saw "
+        f"{amount(first.evaluations[-1]['tokens'], 'tokens')} tokens in "
+        f"{first.evaluations[-1]['step']:,} steps and ended with a held-out loss of "
+        f"{statistics.median(run.final_loss for run in baseline.runs):.3f} nats."
+    ]
+    for arm in comparison.arms[1:]:
+        steps, seconds = (comparison.speed_up(arm, axis) for axis in ("step", "training_seconds"))
+        if steps is None or seconds is None:
+            sentences.append(f"{arm.name}: no speed-up can be given; see the notes.")
+            continue
+        sentences.append(
+            f"{arm.name} needed {1 / steps:.0%} of the baseline's steps and {1 / seconds:.0%} of "
+            f"its training time to reach {comparison.target:.3f}: {seconds:.2f} times as fast."
+        )
+    return sentences
+
+
+def _provenance(comparison: Comparison) -> list[str]:
+    lines = []
+    for arm in comparison.arms:
+        for run in arm.runs:
+            launch = run.launches[-1]
+            versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
+            lines.append(
+                f"{run.folder}: {launch['world_size']} rank(s) on {launch['device']}, commit "
+                f"{launch['commit']}, {versions}, started {run.launches[0]['at']}"
+            )
+    return lines
+
+
+def _numbers(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "target": comparison.target,
+        "notes": comparison.notes,
+        "arms": [
+            {
+                "name": arm.name,
+                "to_target": {axis: comparison.reached(arm, axis) for axis in AXES},
+                "speed_up": {axis: comparison.speed_up(arm, axis) for axis in AXES},
+                "runs": [
+                    {
+                        "folder": str(run.folder),
+                        "seed": run.settings["seed"],
+                        "final_held_out_loss": run.final_loss,
+                        "to_target": {
+                            axis: crossing(run, comparison.target, axis) for axis in AXES
+                        },
+                        "evaluations": run.evaluations,
+                    }
+                    for run in arm.runs
+                ],
+            }
+            for arm in comparison.arms
+        ],
+    }
