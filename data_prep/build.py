@@ -298,7 +298,15 @@ def _counted(sentences: Iterable[str], bar: "Bar") -> Iterator[str]:
 
 
 def _bar(stage: str, total: int | None, unit: str, *, progress: bool) -> "Bar":
-    return tqdm(desc=stage, total=total, unit=f" {unit}s", unit_scale=True, disable=not progress)
+    return tqdm(
+        desc=stage,
+        total=total,
+        unit=f" {unit}s",
+        unit_scale=True,
+        disable=not progress,
+        # In a log file every update is a line.
+        mininterval=0.2 if sys.stderr.isatty() else 20,
+    )
 
 
 def _dtype(record: TokenizerRecord) -> Literal["uint16", "uint32"]:

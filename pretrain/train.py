@@ -110,7 +110,12 @@ def run(
         engine.load(checkpoint)
     if ranks.is_first:
         _open_record(record, settings, ds_config, shards, ranks, progress, resume=resume)
-    Trainer(settings, engine, shards, record, progress).train()
+    try:
+        Trainer(settings, engine, shards, record, progress).train()
+    except KeyboardInterrupt:
+        if ranks.is_first:
+            print(f"\nstopped; go on with: python -m pretrain train {folder} --resume")
+        raise
 
 
 class Trainer:
