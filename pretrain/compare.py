@@ -8,7 +8,8 @@ The first run is the baseline; runs that differ only in the seed are taken toget
 import argparse
 from pathlib import Path
 
-from pretrain.convergence import compare, read_run, table
+from pretrain.comparison_table import table
+from pretrain.convergence import compare, read_run
 from pretrain.report import write_report
 
 

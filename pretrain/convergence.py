@@ -6,13 +6,12 @@ evaluations, the place is interpolated linearly between them.
 """
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from tabulate import tabulate
 
 from pretrain.config import ConfigError, flat
 
@@ -27,7 +26,7 @@ AXES = {
 # A learning rate below this share of its peak counts as annealed.
 ANNEALED = 0.05
 
-# These settings say how long or where a run goes, not what it is.
+# Runs that differ in these only are the same thing, done again.
 NOT_COMPARED = ("name", "seed")
 
 
@@ -48,6 +47,16 @@ class Run:
         return float(self.evaluations[-1]["loss"])
 
     @property
+    def best_loss(self) -> float:
+        """Return the lowest held-out loss of any evaluation, in nats."""
+        return min(float(row["loss"]) for row in self.evaluations if math.isfinite(row["loss"]))
+
+    @property
+    def diverged(self) -> bool:
+        """Return whether a held-out loss is infinite or not a number."""
+        return not all(math.isfinite(row["loss"]) for row in self.evaluations)
+
+    @property
     def tokens_per_second(self) -> float:
         """Return the mean speed of training."""
         last = self.evaluations[-1]
@@ -62,10 +71,10 @@ class Arm:
     runs: list[Run]
 
     def median(self, value: Callable[[Run], float | None]) -> float | None:
-        """Return the median over the runs; None if it is None for any of them."""
+        """Return the median over the runs; None, "never", counts as more than any number."""
         values = [value(run) for run in self.runs]
-        present = [number for number in values if number is not None]
-        return statistics.median(present) if len(present) == len(values) else None
+        median = statistics.median(math.inf if number is None else number for number in values)
+        return median if math.isfinite(median) else None
 
 
 @dataclass(frozen=True)
@@ -90,21 +99,23 @@ def read_run(folder: Path) -> Run:
     """Read a run folder.
 
     Raises:
-        ConfigError: it holds no run, or a run without an evaluation.
+        ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
     """
     if not (folder / "run.json").is_file():
         raise ConfigError(f"{folder} is not a run folder: it has no run.json")
     result = folder / "result.json"
     run = Run(
         folder=folder,
-        settings=flat(json.loads((folder / "run.json").read_text())),
+        settings=flat(_parse((folder / "run.json").read_text(), folder / "run.json")),
         launches=_read_lines(folder / "launches.jsonl"),
         metrics=_read_lines(folder / "metrics.jsonl"),
         evaluations=_read_lines(folder / "evals.jsonl"),
-        result=json.loads(result.read_text()) if result.is_file() else None,
+        result=_parse(result.read_text(), result) if result.is_file() else None,
     )
     if not run.evaluations or not run.launches:
         raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
+    if not any(math.isfinite(row["loss"]) for row in run.evaluations):
+        raise ConfigError(f"{folder} has no finite held-out loss: it diverged; leave it out")
     return run
 
 
@@ -113,21 +124,28 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
 
     Args:
         runs: at least two.
-        target: a held-out loss in nats, or "auto": the loss that the first arm ends with.
+        target: a held-out loss in nats, or "auto": the loss that the first arm ends with, over
+            several seeds the median (of an even number, the higher one in the middle).
 
     Raises:
         ConfigError: they were not evaluated on the same held-out data, are fewer than two, one
-            of them is there twice, or the target is no number.
+            of them is there twice, or the target is no finite number.
     """
     _refuse_incomparable(runs)
     arms = _arms(runs)
     if target == "auto":
-        loss = statistics.median(run.final_loss for run in arms[0].runs)
+        diverged = [run.folder for run in arms[0].runs if not math.isfinite(run.final_loss)]
+        if diverged:
+            raise ConfigError(f"the baseline run {diverged[0]} diverged; give a --target in nats")
+        # The upper median: at least half of the baseline's runs reach it, and so does their median.
+        loss = statistics.median_high(run.final_loss for run in arms[0].runs)
     else:
         try:
             loss = float(target)
         except ValueError:
-            raise ConfigError(f"--target {target!r} is neither a number nor auto") from None
+            loss = math.nan
+        if not math.isfinite(loss):
+            raise ConfigError(f"--target {target!r} is neither a number nor auto")
     return Comparison(arms, loss, _notes(arms, loss))
 
 
@@ -135,12 +153,13 @@ def crossing(run: Run, target: float, axis: str) -> float | None:
     """Return the amount of `axis` at which the held-out loss first fell to `target`.
 
     Between the evaluation that is first at or below the target and the one before, the loss is
-    taken to fall linearly. None if no evaluation is at or below it.
+    taken to fall linearly; where the one before diverged, the former itself counts. None if no
+    evaluation is at or below it.
     """
     before: dict[str, Any] | None = None
     for evaluation in run.evaluations:
         if evaluation["loss"] <= target:
-            if before is None:
+            if before is None or not math.isfinite(before["loss"]):
                 return float(evaluation[axis])
             share = (before["loss"] - target) / (before["loss"] - evaluation["loss"])
             return float(before[axis] + share * (evaluation[axis] - before[axis]))
@@ -150,74 +169,24 @@ def crossing(run: Run, target: float, axis: str) -> float | None:
 
 def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
     """Return the settings that are not equal in all arms, with the value of each arm."""
-    names = [name for name in arms[0].runs[0].settings if name not in NOT_COMPARED]
+    every = {name: None for arm in arms for name in arm.runs[0].settings}  # in reading order
+    names = [name for name in every if name not in NOT_COMPARED]
     values = {name: [arm.runs[0].settings.get(name) for arm in arms] for name in names}
     return {name: found for name, found in values.items() if any(v != found[0] for v in found)}
-
-
-def table(comparison: Comparison) -> str:
-    """Return the comparison as a table for the terminal."""
-    return tabulate(
-        table_rows(comparison),
-        headers=table_headers(comparison),
-        colalign=("left", *["right"] * 8),
-        disable_numparse=True,
-    )
-
-
-def table_headers(comparison: Comparison) -> list[str]:
-    """Return the names of the columns of `table_rows`."""
-    to_target = [f"{name} to {comparison.target:.3f}" for name in AXES.values()]
-    return ["arm", "parameters", "held-out loss", *to_target, "sooner in time", "tokens/s"]
-
-
-def table_rows(comparison: Comparison) -> list[list[str]]:
-    """Return a row per arm: size, final loss, what the target took, and speed."""
-    rows = []
-    for arm in comparison.arms:
-        reached = {axis: comparison.reached(arm, axis) for axis in AXES}
-        speed_up = comparison.speed_up(arm, "training_seconds")
-        parameters = arm.runs[0].result["parameters"] if arm.runs[0].result else None
-        rows.append(
-            [
-                arm.name if len(arm.runs) == 1 else f"{arm.name} ({len(arm.runs)} seeds)",
-                amount(parameters, "parameters"),
-                _spread([run.final_loss for run in arm.runs]),
-                *(amount(reached[axis], axis) for axis in AXES),
-                "-" if speed_up is None else f"{speed_up:.2f} x",
-                f"{arm.median(lambda run: run.tokens_per_second):,.0f}",
-            ]
-        )
-    return rows
-
-
-def amount(value: float | None, axis: str) -> str:
-    """Return an amount as people write it; None is "not reached"."""
-    if value is None:
-        return "not reached"
-    if axis == "training_seconds":
-        minutes, seconds = divmod(round(value), 60)
-        hours, minutes = divmod(minutes, 60)
-        if hours:
-            return f"{hours} h {minutes:02d} min"
-        return f"{minutes} min {seconds:02d} s" if minutes else f"{value:.1f} s"
-    if axis == "step":
-        return f"{value:,.0f}"
-    for size, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.2f} {name}"
-    return f"{value:.0f}"
-
-
-def _spread(values: Sequence[float]) -> str:
-    median = f"{statistics.median(values):.3f}"
-    return median if len(values) == 1 else f"{median} ({min(values):.3f} - {max(values):.3f})"
 
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:
     if not file.is_file():
         return []
-    return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if "\n" in line]
+    lines = file.read_text().splitlines(keepends=True)
+    return [_parse(line, file) for line in lines if "\n" in line]
+
+
+def _parse(text: str, file: Path) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{file} is damaged: {error}; leave this run out") from None
 
 
 def _refuse_incomparable(runs: Sequence[Run]) -> None:
@@ -260,6 +229,8 @@ def _notes(arms: Sequence[Arm], target: float) -> list[str]:
         if len(arm.runs) == 1:
             notes.append(f"{arm.name} has one seed only: what another seed changes is not known")
     for run in runs:
+        if run.diverged:
+            notes.append(f"{run.folder} diverged: a held-out loss is infinite or not a number")
         if run.result is None:
             notes.append(f"{run.folder} is not finished: its last evaluation is taken as its end")
         elif run.result["final_learning_rate"] > ANNEALED * run.result["peak_learning_rate"]:
@@ -272,18 +243,24 @@ def _notes(arms: Sequence[Arm], target: float) -> list[str]:
 
 
 def _differences(runs: Sequence[Run]) -> list[str]:
-    """Return a note for everything outside of the model that differs between runs."""
-    looked_at: dict[str, Callable[[Run], Any]] = {
-        "devices: seconds cannot be compared": lambda run: run.launches[-1]["device"],
-        "numbers of ranks: seconds cannot be compared": lambda run: run.launches[-1]["world_size"],
-        "versions of the packages": lambda run: run.launches[-1]["versions"],
-        "commits of the code": lambda run: run.launches[-1]["commit"],
-        "training data": lambda run: run.launches[-1]["training_data"],
-        "training budgets": lambda run: run.evaluations[-1]["tokens"],
-        "batch sizes": lambda run: run.settings["batch.global_sequences"],
+    """Return a note for everything outside of the model that differs between runs.
+
+    Every launch counts: a resumed run can have changed its device half-way.
+    """
+    launches = [launch for run in runs for launch in run.launches]
+    looked_at: dict[str, list[Any]] = {
+        "devices: seconds cannot be compared": [launch["device"] for launch in launches],
+        "numbers of ranks: seconds cannot be compared": [
+            launch["world_size"] for launch in launches
+        ],
+        "versions of the packages": [launch["versions"] for launch in launches],
+        "commits of the code": [launch["commit"] for launch in launches],
+        "training data": [launch["training_data"] for launch in launches],
+        "training budgets": [run.evaluations[-1]["tokens"] for run in runs],
+        "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
     }
     return [
         f"the runs have different {what}"
-        for what, value in looked_at.items()
-        if any(value(run) != value(runs[0]) for run in runs)
+        for what, values in looked_at.items()
+        if any(value != values[0] for value in values)
     ]

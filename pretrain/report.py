@@ -8,21 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
+from pretrain.comparison_table import amount, run_headers, run_rows, table_headers, table_rows
 from pretrain.config import ConfigError
-from pretrain.convergence import (
-    AXES,
-    Arm,
-    Comparison,
-    Run,
-    amount,
-    crossing,
-    differing_settings,
-    table_headers,
-    table_rows,
-)
+from pretrain.convergence import AXES, Arm, Comparison, Run, crossing, differing_settings
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -72,9 +65,13 @@ def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
             arms, "learning rate", "", _metric("learning_rate"), folder / "learning_rate.png"
         )
     )
-    dropping = [arm for arm in arms if arm.runs[0].settings["layer_drop.schedule"] != "none"]
-    if dropping:
-        pictures.append(_draw_keep_rates(dropping, folder / "layer_drop.png"))
+    dropping = [
+        arm
+        for arm in arms
+        if arm.runs[0].settings["layer_drop.schedule"] != "none" and arm.runs[0].metrics
+    ]
+    for number, arm in enumerate(dropping, 1):
+        pictures.append(_draw_keep_rates(arm, folder / f"layer_drop_{number}.png"))
     return pictures
 
 
@@ -83,21 +80,27 @@ def _draw_held_out_loss(comparison: Comparison, axis: str, folder: Path) -> Pict
     axes.axhline(comparison.target, color="0.5", linewidth=0.8, linestyle="--")
     axes.annotate(
         f"target {comparison.target:.3f}",
-        (1, comparison.target),
+        (0, comparison.target),  # below the line on the left: every curve comes from above
         xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
+        xytext=(4, -4),
         textcoords="offset points",
-        ha="right",
+        va="top",
         fontsize=8,
         color="0.35",
     )
     _draw_arms(axes, comparison.arms, lambda run: _column(run.evaluations, axis, "loss"))
     for arm, colour in zip(comparison.arms, _colours(comparison.arms), strict=True):
+        for run in arm.runs:
+            place = crossing(run, comparison.target, axis)
+            if place is not None and len(arm.runs) > 1:
+                axes.plot(place, comparison.target, "|", color=colour, markersize=12, zorder=4)
         reached = comparison.reached(arm, axis)
         if reached is not None:
             axes.plot(reached, comparison.target, "o", color=colour, markersize=7, zorder=5)
     title = f"Held-out loss over {AXIS_LABELS[axis]}"
     axes.set(xlabel=AXIS_LABELS[axis], ylabel="held-out loss in nats", title=title)
+    if axis in ("tokens", "flops"):
+        axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(frameon=False)
     return _save(figure, title, folder / f"held_out_loss_over_{axis}.png")
 
@@ -112,19 +115,19 @@ def _draw_metric(arms: Sequence[Arm], name: str, unit: str, series: Series, file
     return _save(figure, title, file)
 
 
-def _draw_keep_rates(arms: Sequence[Arm], file: Path) -> Picture:
+def _draw_keep_rates(arm: Arm, file: Path) -> Picture:
     """Draw theta, and per block the share of micro-batches that ran it since the last line."""
     figure, axes = _figure()
-    run = arms[0].runs[0]
+    run = arm.runs[0]
     steps = [row["step"] for row in run.metrics]
     num_layers = len(run.metrics[0]["keep_rates"])
     for layer in range(num_layers):
         rates = [row["keep_rates"][layer] for row in run.metrics]
-        shade = COLOURS[layer % len(COLOURS)]
-        axes.plot(steps, rates, color=shade, linewidth=0.8, alpha=0.8, label=f"block {layer + 1}")
+        shade = colormaps["viridis"](layer / num_layers)  # by depth: early dark, late light
+        axes.plot(steps, rates, color=shade, linewidth=0.8, label=f"block {layer + 1}")
     thetas = [row["theta"] for row in run.metrics]
     axes.plot(steps, thetas, color="black", linewidth=1.8, label="theta")
-    title = f"Blocks kept by {arms[0].name}"
+    title = f"Blocks kept by {arm.name}, seed {run.settings['seed']}"
     axes.set(
         xlabel="optimizer steps",
         ylabel="share of micro-batches",
@@ -174,18 +177,22 @@ def _save(figure: Figure, title: str, file: Path) -> Picture:
 
 
 def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
+    baseline = comparison.arms[0].name
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
     return environment.get_template("report.html.j2").render(
-        title=f"{comparison.arms[0].name} against "
-        + ", ".join(arm.name for arm in comparison.arms[1:]),
+        title=" against ".join(
+            filter(None, [baseline, ", ".join(arm.name for arm in comparison.arms[1:])])
+        ),
         summary=_summary(comparison),
         target=f"{comparison.target:.3f} nats",
         headers=table_headers(comparison),
         rows=table_rows(comparison),
+        run_headers=run_headers(comparison),
+        run_rows=run_rows(comparison),
         notes=comparison.notes,
         pictures=[
             {"title": title, "data": base64.b64encode(file.read_bytes()).decode()}
@@ -201,11 +208,17 @@ def _summary(comparison: Comparison) -> list[str]:
     """Return in words what was compared and what came out."""
     baseline = comparison.arms[0]
     first = baseline.runs[0]
+    runs = [run for arm in comparison.arms for run in arm.runs]
+    launches = [launch for run in runs for launch in run.launches]
+    corpora = [" ".join(run.settings["data.corpus"]) for run in runs]
     sentences = [
-        f"{len(comparison.arms)} encoders were trained; {baseline.name} saw "
+        f"{len(runs)} runs of {len(comparison.arms)} settings, trained on {_each(corpora)}, on "
+        f"{_each([launch['device'] for launch in launches])}, with the code of commit "
+        f"{_each([launch['commit'] for launch in launches])}; the baseline is {baseline.name}.",
+        f"{baseline.name} saw "
         f"{amount(first.evaluations[-1]['tokens'], 'tokens')} tokens in "
         f"{first.evaluations[-1]['step']:,} steps and ended with a held-out loss of "
-        f"{statistics.median(run.final_loss for run in baseline.runs):.3f} nats."
+        f"{statistics.median(run.final_loss for run in baseline.runs):.3f} nats.",
     ]
     for arm in comparison.arms[1:]:
         steps, seconds = (comparison.speed_up(arm, axis) for axis in ("step", "training_seconds"))
@@ -217,6 +230,10 @@ def _summary(comparison: Comparison) -> list[str]:
             f"its training time to reach {comparison.target:.3f}: {seconds:.2f} times as fast."
         )
     return sentences
+
+
+def _each(values: Sequence[str]) -> str:
+    return " and ".join(dict.fromkeys(values))
 
 
 def _provenance(comparison: Comparison) -> list[str]:
@@ -246,6 +263,7 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
                         "folder": str(run.folder),
                         "seed": run.settings["seed"],
                         "final_held_out_loss": run.final_loss,
+                        "best_held_out_loss": run.best_loss,
                         "to_target": {
                             axis: crossing(run, comparison.target, axis) for axis in AXES
                         },

@@ -16,8 +16,8 @@ LEVELS = [
     {"config"},
     {"model", "layer_drop", "schedules", "data", "ds_config"},
     {"engine", "run_record", "convergence"},
-    {"progress", "report"},
-    {"summary"},
+    {"progress", "comparison_table"},
+    {"summary", "report"},
     {"train", "prepare", "compare", "fill_mask"},
     {"__main__"},
 ]

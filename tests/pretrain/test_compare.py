@@ -1,21 +1,17 @@
 """Comparisons of run folders that the tests write, against numbers worked out by hand."""
 
 import json
+import math
 import re
 
 import pytest
 from PIL import Image
 
 from pretrain.__main__ import main
+from pretrain.comparison_table import amount, table_rows
 from pretrain.config import ConfigError, load_settings
-from pretrain.convergence import (
-    amount,
-    compare,
-    crossing,
-    differing_settings,
-    read_run,
-    table_rows,
-)
+from pretrain.convergence import compare, crossing, differing_settings, read_run
+from pretrain.report import write_report
 
 LOSSES = (7.0, 6.0, 5.0, 4.0)
 
@@ -94,6 +90,12 @@ def test_the_first_crossing_counts_when_the_loss_rises_again(tmp_path):
     assert crossing(run, 5.5, "step") == 17.5
 
 
+def test_an_evaluation_that_diverged_is_not_interpolated_from(tmp_path):
+    (run,) = runs(write_run(tmp_path / "run", losses=(7.0, math.nan, 4.0)))
+    assert crossing(run, 5.5, "step") == 30
+    assert run.best_loss == 4.0
+
+
 def test_the_automatic_target_is_where_the_baseline_ends(baseline, tmp_path):
     fast = write_run(tmp_path / "fast", "--model.norm", "post", losses=(5.0, 3.0), speed=200.0)
     comparison = compare(runs(baseline, fast))
@@ -102,6 +104,24 @@ def test_the_automatic_target_is_where_the_baseline_ends(baseline, tmp_path):
     assert comparison.speed_up(comparison.arms[1], "step") == pytest.approx(40 / 15)
     assert comparison.speed_up(comparison.arms[1], "training_seconds") == pytest.approx(80 / 15)
     assert comparison.speed_up(comparison.arms[0], "tokens") == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "target", "steps"),
+    [
+        ((3.9, 4.0, 4.2), 4.0, 40),  # crossings: 30 + 10 * 10 / 11, 40, never
+        ((3.8, 4.0), 4.0, (30 + 10 / 1.2 + 40) / 2),
+        ((3.5, 3.8, 4.0, 4.2), 4.0, (30 + 10 / 1.2 + 40) / 2),  # and one sooner, one never
+    ],
+)
+def test_the_median_of_the_baseline_reaches_the_automatic_target(tmp_path, ends, target, steps):
+    folders = [
+        write_run(tmp_path / f"s{seed}", "--seed", str(seed), losses=(7.0, 6.0, 5.0, end))
+        for seed, end in enumerate(ends)
+    ]
+    comparison = compare(runs(*folders))
+    assert comparison.target == target
+    assert comparison.reached(comparison.arms[0], "step") == pytest.approx(steps)
 
 
 def test_a_slower_arm_has_a_speed_up_below_one(baseline, tmp_path):
@@ -152,6 +172,7 @@ def test_a_target_that_one_seed_misses_is_not_reached_and_noted(baseline, tmp_pa
         ({"training_data": "else"}, "different training data"),
         ({"commit": "def"}, "different commits"),
         ({"losses": (7.0, 4.0)}, "different training budgets"),
+        ({"losses": (7.0, 6.0, math.nan, 4.0)}, "diverged: a held-out loss is infinite or not"),
     ],
 )
 def test_what_makes_a_comparison_doubtful_is_said(baseline, tmp_path, other, note):
@@ -159,6 +180,24 @@ def test_what_makes_a_comparison_doubtful_is_said(baseline, tmp_path, other, not
     same = write_run(tmp_path / "same", "--model.norm", "post", "--seed", "1")
     assert any(note in found for found in compare(runs(baseline, folder)).notes)
     assert not any(note in found for found in compare(runs(baseline, same)).notes)
+
+
+def test_another_batch_size_is_said(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--batch.global_sequences", "16")
+    assert "the runs have different batch sizes" in compare(runs(baseline, other)).notes
+
+
+def test_a_run_that_changed_its_device_half_way_is_said(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--model.norm", "post")
+    launch = json.loads((other / "launches.jsonl").read_text())
+    launches = [{**launch, "device": "another"}, launch]
+    (other / "launches.jsonl").write_text("".join(json.dumps(one) + "\n" for one in launches))
+    assert any("different devices" in note for note in compare(runs(baseline, other)).notes)
+
+
+def test_an_unfinished_run_shows_no_size_rather_than_not_reached(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--model.norm", "post", finished=False)
+    assert table_rows(compare(runs(baseline, other)))[1][1] == "-"
 
 
 def test_one_seed_only_is_said(baseline, tmp_path):
@@ -186,6 +225,20 @@ def test_what_is_no_comparison_is_refused(baseline, tmp_path):
     other = write_run(tmp_path / "other")
     with pytest.raises(ConfigError, match="--target 'low' is neither a number nor auto"):
         compare(runs(baseline, other), "low")
+    with pytest.raises(ConfigError, match="--target 'nan' is neither a number nor auto"):
+        compare(runs(baseline, other), "nan")
+
+
+def test_runs_that_diverged_or_are_damaged_are_refused(baseline, tmp_path):
+    ended = write_run(tmp_path / "ended", losses=(7.0, math.nan))
+    with pytest.raises(ConfigError, match="ended diverged; give a --target"):
+        compare(runs(ended, baseline))
+    assert compare(runs(ended, baseline), "6.5").target == 6.5
+    with pytest.raises(ConfigError, match="has no finite held-out loss"):
+        read_run(write_run(tmp_path / "lost", losses=(math.nan, math.inf)))
+    (ended / "run.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"run\.json is damaged: .*; leave this run out"):
+        read_run(ended)
 
 
 def test_only_settings_that_differ_are_listed(baseline, tmp_path):
@@ -221,6 +274,8 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     page = (report / "index.html").read_text()
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:)", page) and "@import" not in page
     assert page.count("data:image/png;base64,") == 7
+    assert "3 runs of 2 settings, trained on python-docs, on CPU x 2" in page
+    assert "Every run" in page and all(str(folder) in page for folder in others)
     assert "layer_drop.schedule" in page and "needed 38% of the baseline" in page
     pictures = sorted(report.glob("*.png"))
     assert len(pictures) == 7
@@ -237,3 +292,22 @@ def test_a_report_that_cannot_be_written_is_one_line(baseline, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write the report to"):
         main(["compare", str(baseline), str(other), "--report", str(tmp_path / "file" / "x")])
+
+
+def test_every_arm_with_layer_drop_gets_its_picture_if_it_logged_anything(baseline, tmp_path):
+    folders = [
+        write_run(tmp_path / schedule, "--layer_drop.schedule", schedule, "--name", schedule)
+        for schedule in ("progressive", "constant")
+    ]
+    write_report(compare(runs(baseline, *folders)), tmp_path / "both")
+    assert len(list((tmp_path / "both").glob("layer_drop_*.png"))) == 2
+    (folders[0] / "metrics.jsonl").write_text("")
+    write_report(compare(runs(baseline, *folders)), tmp_path / "one")
+    assert len(list((tmp_path / "one").glob("layer_drop_*.png"))) == 1
+
+
+def test_a_single_arm_is_a_page_about_its_seeds(baseline, tmp_path):
+    again = write_run(tmp_path / "again", "--name", "baseline", "--seed", "1")
+    write_report(compare(runs(baseline, again)), tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "<h1>baseline</h1>" in page and "What differs" not in page

@@ -1,7 +1,9 @@
 """A small training problem, solved by a plain PyTorch loop and by the engine under any launcher.
 
 As a program (`python`, `torchrun`): runs the engine over the given DeepSpeed configurations and
-writes what happened to a JSON file, for the tests to compare.
+writes what happened to a JSON file, for the tests to compare:
+
+    training_case.py FOLDER CONFIGURATION ... [-- SETTING ...]
 """
 
 import json
@@ -130,8 +132,9 @@ def whole_and_resumed(settings, ranks, name, folder):
     }
 
 
-def main(folder, names):
-    ranks, settings = start_ranks(), case_settings()
+def main(folder, *words):
+    names = [word for word in words if word.startswith("zero")]
+    ranks, settings = start_ranks(), case_settings(*words[len(names) + 1 :])
     found = {name: whole_and_resumed(settings, ranks, name, Path(folder) / name) for name in names}
     if ranks.is_first:
         (Path(folder) / "found.json").write_text(json.dumps(found))
@@ -139,4 +142,4 @@ def main(folder, names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(*sys.argv[1:])
