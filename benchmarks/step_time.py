@@ -60,11 +60,11 @@ def alternate(variants: dict[str, Callable[[], None]], steps: int) -> dict[str, 
 
 def our_step(arguments: argparse.Namespace, positions: str, norm: str) -> Callable[[], None]:
     """Return a function that takes one step of ours."""
-    from pretrain.config import load_settings
     from pretrain.data import MaskedBatch
     from pretrain.ds_config import fill_ds_config, read_ds_config
     from pretrain.engine import Engine, start_ranks
     from pretrain.model.encoder import MaskedLanguageModel
+    from pretrain.recipe import load_settings
 
     numbers = {
         "model.num_layers": arguments.layers,

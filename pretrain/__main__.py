@@ -5,7 +5,8 @@ import sys
 
 from data_prep.corpora import CorpusError
 from data_prep.shards import ShardError
-from pretrain.config import CommandParser, ConfigError, nearest
+from pretrain.config import ConfigError, nearest
+from pretrain.recipe import CommandParser
 
 # Command -> module with add_arguments(parser) and main(arguments). Imported only when asked for.
 COMMANDS = {

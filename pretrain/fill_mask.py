@@ -11,9 +11,10 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from pretrain.config import ConfigError, RunSettings, load_settings
+from pretrain.config import ConfigError, RunSettings
 from pretrain.engine import load_weights
 from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.recipe import load_settings
 from pretrain.run_record import newest_checkpoint
 
 MASK, CLS, SEP = "[MASK]", "[CLS]", "[SEP]"

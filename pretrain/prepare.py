@@ -5,8 +5,8 @@ import argparse
 from pydantic_settings import CliSettingsSource
 
 from data_prep.build import build
-from pretrain.config import add_settings, read_settings
 from pretrain.data import build_settings, open_data, shards_folder
+from pretrain.recipe import add_settings, read_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from pydantic_settings import CliSettingsSource
 from tqdm import tqdm
 
 from data_prep.shards import ShardSet
-from pretrain.config import RunSettings, add_settings, read_settings
+from pretrain.config import RunSettings
 from pretrain.data import (
     HeldOutBatches,
     MaskedBatch,
@@ -34,6 +34,7 @@ from pretrain.layer_drop import branch_scales, check_layer_drop
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.progress import Progress, progress_bar
+from pretrain.recipe import add_settings, read_settings
 from pretrain.run_record import STATE_FILE, RunRecord
 from pretrain.schedules import check_learning_rate, learning_rate_at
 from pretrain.summary import describe_run

@@ -14,6 +14,7 @@ PACKAGES = {
 # Inside pretrain: a file may import only files of a lower level.
 LEVELS = [
     {"config"},
+    {"recipe"},
     {"model", "layer_drop", "schedules", "data", "ds_config"},
     {"engine", "run_record", "convergence"},
     {"progress", "comparison_table"},

@@ -9,8 +9,9 @@ from PIL import Image
 
 from pretrain.__main__ import main
 from pretrain.comparison_table import amount, table_rows
-from pretrain.config import ConfigError, load_settings
+from pretrain.config import ConfigError
 from pretrain.convergence import compare, crossing, differing_settings, read_run
+from pretrain.recipe import load_settings
 from pretrain.report import write_report
 
 LOSSES = (7.0, 6.0, 5.0, 4.0)

@@ -4,7 +4,6 @@ import torch
 
 from data_prep.masking import IGNORED
 from data_prep.shards import open_shards
-from pretrain.config import load_settings
 from pretrain.data import (
     HELD_OUT_SEED,
     HeldOutBatches,
@@ -16,6 +15,7 @@ from pretrain.data import (
     predictions_per_batch,
     shards_folder,
 )
+from pretrain.recipe import load_settings
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pretrain.config import ConfigError, load_settings
+from pretrain.config import ConfigError
 from pretrain.ds_config import (
     DS_CONFIGS,
     fill_ds_config,
@@ -10,6 +10,7 @@ from pretrain.ds_config import (
     micro_sequences,
     read_ds_config,
 )
+from pretrain.recipe import load_settings
 
 ALL = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
 

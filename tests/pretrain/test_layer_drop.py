@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from pretrain.config import ConfigError, LayerDropSettings, load_settings
+from pretrain.config import ConfigError, LayerDropSettings
 from pretrain.layer_drop import (
     branch_scales,
     check_layer_drop,
@@ -14,6 +14,7 @@ from pretrain.layer_drop import (
     theta_at,
 )
 from pretrain.model.encoder import Encoder
+from pretrain.recipe import load_settings
 
 LAYERS, STEPS = 12, 1000
 

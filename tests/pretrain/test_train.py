@@ -13,11 +13,11 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from data_prep.shards import open_shards
-from pretrain.config import load_settings
 from pretrain.data import HELD_OUT_SEED, MaskedRows
 from pretrain.engine import load_weights
 from pretrain.layer_drop import branch_scales
 from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.recipe import load_settings
 from pretrain.run_record import newest_checkpoint
 
 from .conftest import lines

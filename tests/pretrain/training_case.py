@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
-from pretrain.config import load_settings
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import fill_ds_config, read_ds_config
 from pretrain.engine import Engine, load_weights, parameter_groups, start_ranks, stop_ranks
 from pretrain.layer_drop import branch_scales
 from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.recipe import load_settings
 from pretrain.schedules import learning_rate_at
 
 STEPS, LENGTH, PREDICTIONS = 6, 16, 5

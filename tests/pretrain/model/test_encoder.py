@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from pretrain.config import load_settings
 from pretrain.model.attention import PositionTerms
 from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.model.heads import IGNORED, masked_language_model_loss
+from pretrain.recipe import load_settings
 
 NO_TERMS = PositionTerms(None, None)
 

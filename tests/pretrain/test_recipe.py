@@ -2,10 +2,11 @@ import json
 
 import pytest
 
-from pretrain.config import RECIPES, ConfigError, as_json, load_settings
+from pretrain.config import ConfigError, as_json
 from pretrain.ds_config import fill_ds_config, read_ds_config
 from pretrain.layer_drop import check_layer_drop
 from pretrain.model.cost import parameters_by_group
+from pretrain.recipe import RECIPES, load_settings
 from pretrain.schedules import learning_rate_at
 
 ALL_RECIPES = sorted(file.stem for file in RECIPES.glob("*.toml"))

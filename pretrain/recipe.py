@@ -1,0 +1,116 @@
+"""From a recipe and the command line to `RunSettings`: the one way to build them.
+
+A recipe is a TOML file, which may extend another; `--section.name value` on the command line wins
+over it. Every option of the command line and its help come from the fields in config.py.
+"""
+
+import argparse
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+from pydantic_settings import CliSettingsSource
+
+from pretrain.config import ConfigError, RunSettings, explain, nearest
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that raises `ConfigError`, with the nearest name, instead of exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        if unknown:
+            options = [name for name in self._option_string_actions if name.startswith("--")]
+            raise ConfigError(f"there is no {unknown[0]}{nearest(unknown[0], options)}")
+        raise ConfigError(message)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> CliSettingsSource[argparse.ArgumentParser]:
+    """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`."""
+    parser.add_argument("recipe", help="a name in pretrain/recipes, a .toml file, or a run folder")
+    parser.add_argument(
+        "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
+    )
+    return CliSettingsSource(
+        RunSettings,
+        root_parser=parser,
+        cli_parse_none_str="none",
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+
+def read_settings(
+    arguments: argparse.Namespace, source: CliSettingsSource[argparse.ArgumentParser]
+) -> RunSettings:
+    """Build the settings: recipe first, the command line's values over it.
+
+    Raises:
+        ConfigError: unknown recipe or name, wrong type, or an impossible combination.
+    """
+    tree = read_recipe(arguments.recipe)
+    if arguments.corpus:
+        tree.setdefault("data", {})["corpus"] = tuple(arguments.corpus)
+    try:
+        return RunSettings(_cli_settings_source=source(parsed_args=arguments), **tree)
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
+def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
+    """Build the settings of a recipe with command-line overrides (`--section.name value`)."""
+    parser = CommandParser(allow_abbrev=False)
+    source = add_settings(parser)
+    return read_settings(parser.parse_args([str(recipe), *overrides]), source)
+
+
+def read_recipe(recipe: str) -> dict[str, Any]:
+    """Read a recipe by name or path, or the settings of an earlier run by its folder.
+
+    `extends = "other"` in a recipe starts from another one in the same folder.
+
+    Raises:
+        ConfigError: there is no such recipe, or it is not valid TOML.
+    """
+    path = Path(recipe)
+    if (path / "run.json").is_file():
+        settings: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        return settings
+    if path.suffix == ".toml" and path.is_file():
+        return _read_toml(path)
+    named = RECIPES / f"{recipe}.toml"
+    if named.is_file():
+        return _read_toml(named)
+    known = sorted(file.stem for file in RECIPES.glob("*.toml"))
+    raise ConfigError(
+        f"there is no recipe {recipe!r}{nearest(recipe, known)}; recipes: {', '.join(known)}"
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    tree.setdefault("name", path.stem)
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree
+    parent_path = path.parent / f"{parent}.toml"
+    if not parent_path.is_file():
+        raise ConfigError(f"{path} extends {parent!r}, but there is no {parent_path}")
+    return _merge(_read_toml(parent_path), tree)
+
+
+def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in extra.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merge(merged[name], value) if both_tables else value
+    return merged
