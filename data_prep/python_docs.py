@@ -32,6 +32,7 @@ _UNDERLINE = re.compile(r"([-=~^\"'*#`+.])\1{2,}$")
 _ADMONITION = re.compile(r"\.\. (?:note|tip|important|warning|caution)::")
 # Google style: "name (type): text"; the type may hold one more level of parentheses.
 _FIELD = re.compile(r"[\w.`*]+(?:, [\w.`*]+)* ?\((?:[^()]|\([^()]*\))*\) ?:(?: +|$)")
+_NAME = re.compile(r"^[a-z_*][\w.*]* ?: +(?=\w)")  # "name: text", of a parameter or a type
 _ROLE = re.compile(r":[a-z][a-z:+-]*:`[~!]?([^`<]*?)(?: <[^`]*>)?`")  # Sphinx: ":class:`name`"
 _LINK = re.compile(r"`([^`<]+?) ?<[^`>]*>`__?")  # reStructuredText: "`text <address>`_"
 _FOOTNOTE = re.compile(r" ?\[[\w*#]+\]_")
@@ -72,6 +73,7 @@ def prose(docstring: str) -> Iterator[str]:
             .replace("`", "")
             .replace("::", ":")
         )
+        text = _NAME.sub("", text)
         if _reads_as_prose(text):
             yield text
 
@@ -173,8 +175,13 @@ def _without_code(docstring: str) -> Iterator[str]:
 
 
 def _reads_as_prose(text: str) -> bool:
-    """Say whether a paragraph is a sentence: capital, full stop, at least 4 words in 5 plain."""
+    """Say whether a paragraph reads as English: at least 4 words in 5 are plain ones.
+
+    It starts with a letter and ends like a sentence; many authors leave out the full stop, so 8
+    words do as well.
+    """
     words = text.split()
-    if len(words) < 4 or not text[0].isupper() or text[-1] not in ".!?:":
+    ends = text.endswith((".", "!", "?", ":")) or len(words) >= 8
+    if len(words) < 4 or not text[0].isalpha() or not ends:
         return False
     return sum(_WORD.fullmatch(word) is not None for word in words) >= 0.8 * len(words)

@@ -102,8 +102,14 @@ def test_fenced_code_and_fields_in_running_text_are_left_out():
         `bool`: Whether the thing is in use.
         value (`torch.Tensor` of shape `(batch, length)`, *optional*): The values to be used.
         See `the whole manual <https://example.org>`_ for much more [1]_.
+
+        This line has neither a full stop nor any code in it
+
+        no full stop here
         """)
     assert list(prose(docstring)) == [
         "Use it like this example shows.",
+        "Whether the thing is in use.",
         "The values to be used. See the whole manual for much more.",
+        "This line has neither a full stop nor any code in it",
     ]
