@@ -86,9 +86,11 @@ class ModelSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_from_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values  # refused with its name by pydantic
         shape = PRESETS.get(values.get("preset", "base"), {})
-        filled = {**shape, **values}
+        filled: dict[str, Any] = {**shape, **values}
         if "feedforward_width" not in filled and str(filled.get("width", "")).isdigit():
             filled["feedforward_width"] = 4 * int(filled["width"])
         return filled
@@ -200,7 +202,9 @@ class RunSettings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     name: str = Field("run", description="what tables and pictures call this run")
-    seed: int = Field(0, ge=0, description="of weights, masks, order, dropout and layer drop")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="of weights, masks, order, dropout and layer drop"
+    )
     steps: int = Field(1_000_000, ge=1, description="optimizer steps")
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
     data: DataSettings = DataSettings()

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import torch
 
-from pretrain.config import ConfigError, LayerDropSettings, RunSettings, nearest
+from pydantic import ValidationError
+
+from pretrain.config import ConfigError, LayerDropSettings, RunSettings, explain, nearest
 
 DS_CONFIGS = Path(__file__).parents[1] / "ds_configs"
 AUTO = "auto"
@@ -25,6 +27,10 @@ REMOVED_BLOCKS = {
     "curriculum_learning": "it has no successor here",
     "compression_training": "it has no successor here",
 }
+
+
+OBJECTS = ("fp16", "bf16", "torch_autocast", "zero_optimization", "optimizer")
+OBJECTS += ("progressive_layer_drop",)
 
 
 def read_ds_config(name: str, device: Literal["cpu", "cuda"]) -> dict[str, Any]:
@@ -45,6 +51,13 @@ def read_ds_config(name: str, device: Literal["cpu", "cuda"]) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise ConfigError(f"{path} must hold a JSON object, not {type(config).__name__}")
+    for block in OBJECTS:
+        if not isinstance(config.get(block, {}), dict):
+            raise ConfigError(f"{path}: {block} must be an object, not {config[block]!r}")
+    if zero_stage(config) not in (0, 1, 2, 3):
+        raise ConfigError(
+            f"{path}: zero_optimization.stage must be 0, 1, 2 or 3, not {zero_stage(config)!r}"
+        )
     return config
 
 
@@ -78,8 +91,8 @@ def lift_layer_drop(
         return settings, "progressive_layer_drop is disabled in the DeepSpeed JSON: dropped it"
     lifted = {
         "schedule": "progressive",
-        "theta_bar": float(block.get("theta", 1.0)),  # DeepSpeed's own defaults
-        "gamma": float(block.get("gamma", 0.001)),
+        "theta_bar": block.get("theta", 1.0),  # DeepSpeed's own defaults
+        "gamma": block.get("gamma", 0.001),
     }
     stated = settings.model_dump(include=set(lifted))
     if settings.schedule != "none" and stated != lifted:
@@ -87,8 +100,11 @@ def lift_layer_drop(
             f"the DeepSpeed JSON asks for layer drop with {lifted}, the recipe with {stated}; "
             "remove progressive_layer_drop from the JSON"
         )
-    values = {**settings.model_dump(), **lifted}
-    return LayerDropSettings(**values), (
+    try:
+        layer_drop = LayerDropSettings(**{**settings.model_dump(), **lifted})
+    except ValidationError as error:
+        raise ConfigError(f"progressive_layer_drop in the JSON: {explain(error)}") from None
+    return layer_drop, (
         "moved progressive_layer_drop from the DeepSpeed JSON to "
         f"layer_drop.schedule=progressive theta_bar={lifted['theta_bar']} gamma={lifted['gamma']}; "
         "add --layer_drop.compat deepspeed to repeat bing_bert exactly"
@@ -154,9 +170,9 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
     return batch.micro_sequences
 
 
-def zero_stage(config: dict[str, Any]) -> int:
-    """Return the ZeRO stage of a configuration."""
-    return int(config.get("zero_optimization", {}).get("stage", 0))
+def zero_stage(config: dict[str, Any]) -> Any:
+    """Return the ZeRO stage of a configuration: an int, once `read_ds_config` has checked it."""
+    return config.get("zero_optimization", {}).get("stage", 0)
 
 
 def _ds_config_path(name: str) -> Path:

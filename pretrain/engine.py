@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,6 +289,8 @@ def _import_deepspeed() -> Any:
     import deepspeed.ops
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # DeepSpeed 0.19.8 calls collectives by names that torch 2.13 renames, once a step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     # On a CPU it would compile a C++ operation that only inference uses: a minute, a compiler,
     # and a lock file on which later starts hang if the build is killed.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

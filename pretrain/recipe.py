@@ -18,6 +18,9 @@ from pretrain.config import ConfigError, RunSettings, explain, nearest
 
 RECIPES = Path(__file__).parent / "recipes"
 
+# What a preset decides, unless it is given beside it or after it.
+SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
+
 
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that raises `ConfigError`, with the nearest name, instead of exiting."""
@@ -56,7 +59,10 @@ def read_settings(
     """
     tree = read_recipe(arguments.recipe)
     if arguments.corpus:
-        tree.setdefault("data", {})["corpus"] = tuple(arguments.corpus)
+        tree = _merge(tree, {"data": {"corpus": tuple(arguments.corpus)}})
+    preset = vars(arguments).get("model.preset")
+    if preset is not None:
+        tree = _merge(tree, {"model": {"preset": preset}})
     try:
         return RunSettings(_cli_settings_source=source(parsed_args=arguments), **tree)
     except ValidationError as error:
@@ -93,7 +99,7 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     )
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -105,11 +111,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
     parent_path = path.parent / f"{parent}.toml"
     if not parent_path.is_file():
         raise ConfigError(f"{path} extends {parent!r}, but there is no {parent_path}")
-    return _merge(_read_toml(parent_path), tree)
+    if parent_path in (*children, path):
+        raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
+    return _merge(_read_toml(parent_path, (*children, path)), tree)
 
 
 def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
+    if "preset" in extra:  # a new preset is a new shape
+        merged = {name: value for name, value in base.items() if name not in SHAPE}
     for name, value in extra.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = _merge(merged[name], value) if both_tables else value

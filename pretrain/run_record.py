@@ -34,16 +34,27 @@ class RunRecord:
         self._writer: SummaryWriter | None = None
 
     def checkpoint_to_resume(
-        self, settings: RunSettings, ds_config: dict[str, Any], *, resume: bool
+        self,
+        settings: RunSettings,
+        ds_config: dict[str, Any],
+        data: dict[str, str],
+        *,
+        resume: bool,
     ) -> Path | None:
         """Check that the run may start here; write nothing.
+
+        Args:
+            settings: of the run.
+            ds_config: as DeepSpeed gets it.
+            data: what identifies the data; it is a part of every line of launches.jsonl.
+            resume: whether the folder must hold this run, or no run.
 
         Returns:
             The newest complete checkpoint, None if the run starts from the beginning.
 
         Raises:
             ConfigError: the folder holds a run and `resume` is False, or holds none and it is
-                True, or the resumed run has other settings (they are named).
+                True, or the resumed run has other settings (they are named) or other data.
         """
         exists = (self.folder / "run.json").exists()
         if resume and not exists:
@@ -57,6 +68,13 @@ class RunRecord:
             return None
         _refuse_changes(self.folder / "run.json", as_json(settings))
         _refuse_changes(self.folder / "ds_config.json", json.dumps(ds_config))
+        launches = self.folder / "launches.jsonl"
+        before = json.loads(launches.read_text().splitlines()[0]) if launches.exists() else data
+        if any(before[name] != value for name, value in data.items()):
+            raise ConfigError(
+                f"cannot resume {self.folder}: the shards are not those that it was started on; "
+                "bring them back, or start a new run"
+            )
         return self._newest_checkpoint()
 
     def create(self, settings: RunSettings, ds_config: dict[str, Any], tokenizer: Path) -> None:

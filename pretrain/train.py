@@ -99,9 +99,13 @@ def run(
         ShardError: the data are damaged.
     """
     shards = open_data(settings)
+    data = {
+        "training_data": shards.split("train").fingerprint(),
+        "held_out": held_out_fingerprint(shards, settings),
+    }
     record = RunRecord(folder)
     checkpoint = on_first_rank(
-        ranks, lambda: record.checkpoint_to_resume(settings, ds_config, resume=resume)
+        ranks, lambda: record.checkpoint_to_resume(settings, ds_config, data, resume=resume)
     )
     torch.manual_seed(settings.seed)
     engine = Engine(MaskedLanguageModel(settings.model), settings, ds_config, ranks)
@@ -110,7 +114,11 @@ def run(
         progress.load(checkpoint / STATE_FILE)
         engine.load(checkpoint)
     if ranks.is_first:
-        _open_record(record, settings, ds_config, shards, ranks, progress, resume=resume)
+        if not resume:
+            record.create(settings, ds_config, shards.tokenizer_path)
+        resumed_from = progress.step if resume else None
+        launch = {"world_size": ranks.world_size, "resumed_from": resumed_from, **data}
+        record.begin(progress.step, launch)
     try:
         Trainer(settings, engine, shards, record, progress).train()
     except KeyboardInterrupt:
@@ -255,27 +263,6 @@ def _run_folder(arguments: argparse.Namespace, settings: RunSettings) -> Path:
         return Path(arguments.run_folder)
     recipe = Path(arguments.recipe)
     return recipe if recipe.is_dir() else Path("runs") / settings.name
-
-
-def _open_record(
-    record: RunRecord,
-    settings: RunSettings,
-    ds_config: dict[str, Any],
-    shards: ShardSet,
-    ranks: Ranks,
-    progress: Progress,
-    *,
-    resume: bool,
-) -> None:
-    if not resume:
-        record.create(settings, ds_config, shards.tokenizer_path)
-    launch = {
-        "world_size": ranks.world_size,
-        "resumed_from": progress.step if resume else None,
-        "training_data": shards.split("train").fingerprint(),
-        "held_out": held_out_fingerprint(shards, settings),
-    }
-    record.begin(progress.step, launch)
 
 
 def _dropout_seed(seed: int, step: int, rank: int) -> int:

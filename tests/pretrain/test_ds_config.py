@@ -117,6 +117,10 @@ def test_a_disabled_block_is_dropped_and_said_so():
 def test_two_different_layer_drops_are_refused():
     config = {"progressive_layer_drop": {"enabled": True, "theta": 0.4}}
     ours = settings("--layer_drop.schedule", "progressive").layer_drop
+    with pytest.raises(ConfigError, match="theta_bar=0.0: input should be greater than 0"):
+        lift_layer_drop(
+            {"progressive_layer_drop": {"enabled": True, "theta": 0.0}}, settings().layer_drop
+        )
     with pytest.raises(ConfigError, match="remove progressive_layer_drop from the JSON"):
         lift_layer_drop(config, ours)
 
@@ -127,6 +131,12 @@ def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     with pytest.raises(ConfigError, match="broken.json is not valid JSON"):
+        read_ds_config(str(broken), "cpu")
+    broken.write_text('{"fp16": true}')
+    with pytest.raises(ConfigError, match="fp16 must be an object, not True"):
+        read_ds_config(str(broken), "cpu")
+    broken.write_text('{"zero_optimization": {"stage": "auto"}}')
+    with pytest.raises(ConfigError, match="stage must be 0, 1, 2 or 3, not 'auto'"):
         read_ds_config(str(broken), "cpu")
     broken.write_text("[]")
     with pytest.raises(ConfigError, match="must hold a JSON object, not list"):

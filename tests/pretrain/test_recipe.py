@@ -42,11 +42,17 @@ def test_the_command_line_wins_over_the_recipe_and_the_recipe_over_its_parent(tm
 
 
 def test_a_preset_gives_the_shape_and_single_numbers_override_it():
-    model = load_settings("tiny_cpu", ["--model.preset", "large"]).model
-    assert model.num_layers == 2  # tiny_cpu says so itself
+    model = load_settings("tupe_base", ["--model.num_layers", "6"]).model
+    assert (model.num_layers, model.width) == (6, 768)
     shape = load_settings("tupe_base").model
     assert (shape.num_layers, shape.width, shape.num_heads) == (12, 768, 12)
     assert shape.feedforward_width == 3072
+
+
+def test_a_preset_replaces_the_shape_of_the_recipe_below_it():
+    model = load_settings("tupe_r", ["--model.preset", "base"]).model
+    assert (model.num_layers, model.width, model.num_heads) == (12, 768, 12)
+    assert model.feedforward_width == 3072 and model.vocabulary_size == 8192
 
 
 def test_written_settings_are_read_back_equal(tmp_path):
@@ -99,6 +105,12 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
     broken = tmp_path / "broken.toml"
     broken.write_text("steps = = 3\n")
     with pytest.raises(ConfigError, match="broken.toml is not valid TOML"):
+        load_settings(broken)
+    broken.write_text('extends = "broken"\n')
+    with pytest.raises(ConfigError, match="which extends it in turn"):
+        load_settings(broken)
+    broken.write_text("model = 3\n")
+    with pytest.raises(ConfigError, match="model=3: input should be"):
         load_settings(broken)
     broken.write_text('extends = "nowhere"\n')
     with pytest.raises(ConfigError, match="extends 'nowhere', but there is no"):

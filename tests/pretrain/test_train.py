@@ -167,6 +167,16 @@ def test_a_resume_with_other_settings_is_refused_naming_them(command, whole):
     assert len(errors.strip().splitlines()) == 1
 
 
+def test_a_resume_on_other_shards_is_refused(command, whole, tmp_path):
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    launches = (copy / "launches.jsonl").read_text()
+    (copy / "launches.jsonl").write_text(
+        launches.replace('"training_data": "', '"training_data": "0')
+    )
+    status, _, errors = command.run(["train", str(copy), "--resume"])
+    assert status == 1 and "the shards are not those that it was started on" in errors
+
+
 def test_resuming_nothing_is_refused(command, tmp_path):
     status, _, errors = command.run(command.words("--run-folder", tmp_path / "x", "--resume"))
     assert status == 1 and "holds no run to resume; start it without --resume" in errors
