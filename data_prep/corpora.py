@@ -56,7 +56,18 @@ def open_corpus(name: str) -> Corpus:
     if not files:
         raise CorpusError(f"{name}: the folder holds no *.txt file; add some or name a single file")
     documents = itertools.chain.from_iterable(map(_documents_in, files))
-    return Corpus(documents, f"text files: {name}", "that of the text files")
+    size = sum(file.stat().st_size for file in files)
+    source = f"{name} ({len(files)} text files, {size:,} bytes)"
+    return Corpus(documents, source, "that of the text files")
+
+
+def describe(names: Iterable[str]) -> str:
+    """Return where the text of these corpora comes from, as it is now.
+
+    Raises:
+        CorpusError: One of them does not exist or holds no text.
+    """
+    return "; ".join(open_corpus(name).source for name in names)
 
 
 def first_words(documents: Iterable[Document], max_words: int | None) -> Iterator[Document]:

@@ -61,8 +61,8 @@ PRESETS: dict[str, dict[str, int]] = {
 class ModelSettings(Section):
     """Shape and variant of the encoder."""
 
-    preset: Literal["mini", "small", "base", "large"] = Field(
-        "base", description="shape; the four numbers below override it one by one"
+    preset: Literal["mini", "small", "base", "large"] | None = Field(
+        None, description="gives the four numbers below, unless they are given too"
     )
     num_layers: int = Field(12, ge=1, description="Transformer blocks")
     width: int = Field(768, ge=1, description="width of the hidden states")
@@ -89,7 +89,7 @@ class ModelSettings(Section):
     def _fill_from_preset(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values  # refused with its name by pydantic
-        shape = PRESETS.get(values.get("preset", "base"), {})
+        shape = PRESETS.get(values.get("preset") or "", {})
         filled: dict[str, Any] = {**shape, **values}
         if "feedforward_width" not in filled and str(filled.get("width", "")).isdigit():
             filled["feedforward_width"] = 4 * int(filled["width"])
@@ -170,6 +170,17 @@ class LayerDropSettings(Section):
     compat: Literal["none", "deepspeed"] = Field(
         "none", description="deepspeed: the behaviour that bing_bert published, flaws included"
     )
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "LayerDropSettings":
+        unused = {"none": ("theta_bar", "gamma", "rescale", "compat"), "constant": ("gamma",)}
+        for name in unused.get(self.schedule, ()):
+            if self.model_dump()[name] != LayerDropSettings.model_fields[name].default:
+                raise ValueError(
+                    f"layer_drop.{name} is without effect with layer_drop.schedule="
+                    f"{self.schedule!r}; choose a schedule, such as progressive, or remove it"
+                )
+        return self
 
 
 class EvaluationSettings(Section):

@@ -26,6 +26,9 @@ AXES = {
 # A learning rate below this share of its peak counts as annealed.
 ANNEALED = 0.05
 
+# From this spread of its speed on, the time of a run is doubtful.
+UNSTEADY = 0.1
+
 # Runs that differ in these only are the same thing, done again.
 NOT_COMPARED = ("name", "seed")
 
@@ -61,6 +64,15 @@ class Run:
         """Return the mean speed of training."""
         last = self.evaluations[-1]
         return float(last["tokens"] / last["training_seconds"])
+
+    @property
+    def speed_spread(self) -> float:
+        """Return the interquartile range of the speed between log lines, over its median."""
+        speeds = [row["tokens_per_second"] for row in self.metrics]
+        if len(speeds) < 4:
+            return 0.0
+        low, median, high = statistics.quantiles(speeds, n=4)
+        return float((high - low) / median)
 
 
 @dataclass(frozen=True)
@@ -196,7 +208,7 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         if folders[number] in folders[:number]:
             raise ConfigError(f"{run.folder} is named twice; name each run once")
-        if run.launches[-1]["held_out"] != runs[0].launches[-1]["held_out"]:
+        if any(launch["held_out"] != runs[0].launches[0]["held_out"] for launch in run.launches):
             raise ConfigError(
                 f"{run.folder} and {runs[0].folder} were not evaluated on the same held-out rows, "
                 "tokenizer and masks: their losses cannot be compared"
@@ -231,6 +243,11 @@ def _notes(arms: Sequence[Arm], target: float) -> list[str]:
     for run in runs:
         if run.diverged:
             notes.append(f"{run.folder} diverged: a held-out loss is infinite or not a number")
+        if run.speed_spread > UNSTEADY:
+            notes.append(
+                f"the speed of {run.folder} varied: the middle half of its intervals spans "
+                f"{run.speed_spread:.0%} of the median, so its time is that uncertain"
+            )
         if run.result is None:
             notes.append(f"{run.folder} is not finished: its last evaluation is taken as its end")
         elif run.result["final_learning_rate"] > ANNEALED * run.result["peak_learning_rate"]:

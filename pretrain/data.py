@@ -88,10 +88,10 @@ def open_data(settings: RunSettings) -> ShardSet:
     """
     folder = shards_folder(settings)
     if not folder.is_dir():
-        raise ConfigError(
-            f"there are no shards in {folder}; build them with: python -m pretrain prepare "
-            "RECIPE, with the same settings"
-        )
+        command = "python -m pretrain prepare RECIPE, with the same settings"
+        if settings.data.shards is not None:
+            command = f"python -m data_prep build --to {folder}, or leave data.shards out"
+        raise ConfigError(f"there are no shards in {folder}; build them with: {command}")
     shards = open_shards(folder)
     manifest = shards.manifest
     if manifest.sequence_length != settings.data.sequence_length:
@@ -111,11 +111,16 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
     """Return a hash of everything that a held-out loss depends on besides the model."""
     parts = (
         shards.split("valid").fingerprint(),
-        settings.evaluation.rows,
+        num_held_out_rows(shards, settings),
         settings.data.masked_probability,
         HELD_OUT_SEED,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def num_held_out_rows(shards: ShardSet, settings: RunSettings) -> int:
+    """Return how many held-out rows an evaluation reads."""
+    return min(settings.evaluation.rows, shards.split("valid").num_rows)
 
 
 class TrainingBatches(Dataset[MaskedBatch]):
@@ -130,7 +135,7 @@ class TrainingBatches(Dataset[MaskedBatch]):
         rank: int,
         world_size: int,
     ) -> None:
-        self.rows = MaskedRows(shards, "train", settings)
+        self.rows = MaskedSplit(shards, "train", settings)
         self.seed, self.micro_sequences = settings.seed, micro_sequences
         self.rank, self.world_size = rank, world_size
 
@@ -163,8 +168,8 @@ class HeldOutBatches(Dataset[MaskedBatch]):
         rank: int,
         world_size: int,
     ) -> None:
-        self.rows = MaskedRows(shards, "valid", settings)
-        self.num_rows = min(settings.evaluation.rows, self.rows.split.num_rows)
+        self.rows = MaskedSplit(shards, "valid", settings)
+        self.num_rows = num_held_out_rows(shards, settings)
         self.micro_sequences, self.rank, self.world_size = micro_sequences, rank, world_size
 
     def __len__(self) -> int:
@@ -173,14 +178,16 @@ class HeldOutBatches(Dataset[MaskedBatch]):
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return batch `index` of this rank."""
         first = (index * self.world_size + self.rank) * self.micro_sequences
-        numbers = numpy.arange(first, min(first + self.micro_sequences, self.num_rows))
-        if len(numbers):
+        places = numpy.arange(first, min(first + self.micro_sequences, self.num_rows))
+        if len(places):
+            # Spread over the whole split: its beginning may be about one thing only.
+            numbers = places * self.rows.split.num_rows // self.num_rows
             return self.rows.batch(numbers, seed=HELD_OUT_SEED, epoch=0)
         batch = self.rows.batch(numpy.zeros(1, dtype=numpy.int64), seed=HELD_OUT_SEED, epoch=0)
         return batch._replace(labels_M=torch.full_like(batch.labels_M, IGNORED))
 
 
-class MaskedRows:
+class MaskedSplit:
     """One split of the shards, read by row number and masked."""
 
     def __init__(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-
 from pydantic import ValidationError
 
 from pretrain.config import ConfigError, LayerDropSettings, RunSettings, explain, nearest
@@ -29,8 +28,15 @@ REMOVED_BLOCKS = {
 }
 
 
-OBJECTS = ("fp16", "bf16", "torch_autocast", "zero_optimization", "optimizer")
-OBJECTS += ("progressive_layer_drop",)
+# What must be an object where it is given.
+OBJECTS = (
+    "fp16",
+    "bf16",
+    "torch_autocast",
+    "zero_optimization",
+    "optimizer",
+    "progressive_layer_drop",
+)
 
 
 def read_ds_config(name: str, device: Literal["cpu", "cuda"]) -> dict[str, Any]:
@@ -231,7 +237,12 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
         "weight_decay": settings.optimizer.weight_decay,
     }
     for key, stated in block.get("params", {}).items():
-        if key in from_recipe and stated not in (AUTO, from_recipe[key]):
+        if key not in from_recipe:
+            raise ConfigError(
+                f"the DeepSpeed JSON sets optimizer {key}={stated}, which has no counterpart here: "
+                "AdamW with bias correction is used; remove it"
+            )
+        if stated not in (AUTO, from_recipe[key]):
             raise ConfigError(
                 f"the DeepSpeed JSON says optimizer {key}={stated}, the recipe {from_recipe[key]}; "
                 'write "auto" there'

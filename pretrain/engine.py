@@ -54,6 +54,9 @@ def start_ranks() -> Ranks:
     """Join the process group that the launcher prepared, or be the only process."""
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
     deepspeed = _import_deepspeed()
+    if device == "cuda":
+        # Before the first collective: else every rank would use the first GPU.
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not distributed.is_initialized():
         if "RANK" not in os.environ:
             # Without a launcher DeepSpeed would look for MPI. A store in memory needs no port.
@@ -92,7 +95,7 @@ def stop_ranks() -> None:
 
 
 class Engine:
-    """A model, its optimizer and ZeRO behind five methods."""
+    """A model, its optimizer and ZeRO behind a few methods."""
 
     def __init__(
         self, model: nn.Module, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks

@@ -62,17 +62,17 @@ def fill_mask(
     """Return the `top` most probable tokens for every [MASK] of `text`, best first.
 
     Raises:
-        ConfigError: there is no [MASK], or the text is longer than the model's positions.
+        ConfigError: there is no [MASK], or the text is longer than the rows that it was trained on.
     """
     special = {name: tokenizer.token_to_id(name) for name in (MASK, CLS, SEP)}
     ids = [special[CLS], *tokenizer.encode(text, add_special_tokens=False).ids, special[SEP]]
     places = [place for place, token in enumerate(ids) if token == special[MASK]]
     if not places:
         raise ConfigError(f"the text {text!r} has no {MASK}; put it in the place of a word")
-    if len(ids) > settings.model.max_sequence_length:
+    if len(ids) > settings.data.sequence_length:
         raise ConfigError(
-            f"the text has {len(ids)} tokens, the model {settings.model.max_sequence_length} "
-            "positions; shorten it"
+            f"the text has {len(ids)} tokens, the model was trained on "
+            f"{settings.data.sequence_length}; shorten it"
         )
     logits_MV = model.logits(torch.tensor([ids]), torch.tensor(places))
     # The embedding can have more rows than the tokenizer has entries: those mean nothing.
@@ -81,7 +81,7 @@ def fill_mask(
 
 
 def _best(tokenizer: Tokenizer, probabilities_V: Tensor, top: int) -> list[Guess]:
-    values, tokens = probabilities_V.topk(top)
+    values, tokens = probabilities_V.topk(min(top, len(probabilities_V)))
     return [
         Guess(str(tokenizer.id_to_token(token)), value)
         for value, token in zip(values.tolist(), tokens.tolist(), strict=True)

@@ -1,10 +1,13 @@
 """Build the shards that a recipe needs, unless they are there."""
 
 import argparse
+from pathlib import Path
 
 from pydantic_settings import CliSettingsSource
 
 from data_prep.build import build
+from data_prep.corpora import CorpusError, describe
+from pretrain.config import RunSettings
 from pretrain.data import build_settings, open_data, shards_folder
 from pretrain.recipe import add_settings, read_settings
 
@@ -19,8 +22,23 @@ def main(arguments: argparse.Namespace) -> None:
     source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
     settings = read_settings(arguments, source)
     folder = shards_folder(settings)
-    if not folder.exists():
+    if settings.data.shards is None and not folder.exists():
         build(build_settings(settings), folder)
-    counts = open_data(settings).manifest.splits
+    manifest = open_data(settings).manifest
+    if settings.data.shards is None:
+        _warn_of_changed_text(manifest.source, settings, folder)
+    counts = manifest.splits
     described = ", ".join(f"{split} {counts[split].rows:,} rows" for split in counts)
     print(f"shards in {folder}: {described} of {settings.data.sequence_length} tokens")
+
+
+def _warn_of_changed_text(source: str, settings: RunSettings, folder: Path) -> None:
+    try:
+        now = describe(settings.data.corpus)
+    except CorpusError:
+        now = "nowhere: it is gone"
+    if now != source:
+        print(
+            f"note: the text has changed since {folder} was built (then {source}; now {now}); "
+            "remove that folder to build it again"
+        )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pretrain.config import ConfigError, RunSettings
+from pretrain.config import RunSettings
 from pretrain.data import predictions_per_batch
 from pretrain.ds_config import micro_sequences
 from pretrain.engine import StepResult
@@ -24,7 +24,6 @@ from pretrain.model.cost import training_cost
 class Counters:
     """Everything that a resumed run must know besides weights and optimizer state."""
 
-    world_size: int
     step: int = 0
     training_seconds: float = 0.0  # without evaluation and checkpoints
     flops: float = 0.0  # of the blocks that ran
@@ -46,8 +45,8 @@ class Progress:
     """
 
     def __init__(self, settings: RunSettings, world_size: int) -> None:
-        self.settings = settings
-        self.counters = Counters(world_size, kept_since_log=[0] * settings.model.num_layers)
+        self.settings, self.world_size = settings, world_size
+        self.counters = Counters(kept_since_log=[0] * settings.model.num_layers)
         micro = micro_sequences(settings, world_size)
         self.micro_batches_per_step = settings.batch.global_sequences // (micro * world_size)
         self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
@@ -61,18 +60,8 @@ class Progress:
         return self.counters.step
 
     def load(self, file: Path) -> None:
-        """Read the counters that were saved with a checkpoint.
-
-        Raises:
-            ConfigError: another number of ranks wrote them.
-        """
-        saved = Counters(**json.loads(file.read_text()))
-        if saved.world_size != self.counters.world_size:
-            raise ConfigError(
-                f"{file.parent} was written by {saved.world_size} ranks and cannot be resumed by "
-                f"{self.counters.world_size}; start as many as before"
-            )
-        self.counters = saved
+        """Read the counters that were saved with a checkpoint."""
+        self.counters = Counters(**json.loads(file.read_text()))
 
     def state(self) -> dict[str, Any]:
         """Return what `load` reads."""
@@ -163,7 +152,7 @@ class Progress:
             rows=settings.batch.global_sequences / shares,
             predictions=predictions_per_batch(settings) / shares,
             blocks=blocks,
-            ranks=self.counters.world_size,
+            ranks=self.world_size,
         )
 
     def _theta(self, step: int) -> float:

@@ -86,7 +86,10 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     """
     path = Path(recipe)
     if (path / "run.json").is_file():
-        settings: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        try:
+            settings: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path / 'run.json'} is damaged: {error}") from None
         return settings
     if path.suffix == ".toml" and path.is_file():
         return _read_toml(path)

@@ -210,7 +210,7 @@ def _summary(comparison: Comparison) -> list[str]:
     first = baseline.runs[0]
     runs = [run for arm in comparison.arms for run in arm.runs]
     launches = [launch for run in runs for launch in run.launches]
-    corpora = [" ".join(run.settings["data.corpus"]) for run in runs]
+    corpora = [run.launches[0]["source"] for run in runs]
     sentences = [
         f"{len(runs)} runs of {len(comparison.arms)} settings, trained on {_each(corpora)}, on "
         f"{_each([launch['device'] for launch in launches])}, with the code of commit "

@@ -27,7 +27,7 @@ STATE_FILE = "training_state.json"
 
 
 class RunRecord:
-    """The run folder of one launch. Only the first rank may hold one."""
+    """The run folder of one launch. Only the first rank may call its methods."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class RunRecord:
         self,
         settings: RunSettings,
         ds_config: dict[str, Any],
-        data: dict[str, str],
+        launch: dict[str, Any],
         *,
         resume: bool,
     ) -> Path | None:
@@ -46,7 +46,7 @@ class RunRecord:
         Args:
             settings: of the run.
             ds_config: as DeepSpeed gets it.
-            data: what identifies the data; it is a part of every line of launches.jsonl.
+            launch: number of ranks and identity of the data, as in launches.jsonl.
             resume: whether the folder must hold this run, or no run.
 
         Returns:
@@ -54,7 +54,7 @@ class RunRecord:
 
         Raises:
             ConfigError: the folder holds a run and `resume` is False, or holds none and it is
-                True, or the resumed run has other settings (they are named) or other data.
+                True, or the resumed run has other settings (they are named), ranks or data.
         """
         exists = (self.folder / "run.json").exists()
         if resume and not exists:
@@ -67,14 +67,8 @@ class RunRecord:
         if not resume:
             return None
         _refuse_changes(self.folder / "run.json", as_json(settings))
+        self._refuse_other_launch(launch)
         _refuse_changes(self.folder / "ds_config.json", json.dumps(ds_config))
-        launches = self.folder / "launches.jsonl"
-        before = json.loads(launches.read_text().splitlines()[0]) if launches.exists() else data
-        if any(before[name] != value for name, value in data.items()):
-            raise ConfigError(
-                f"cannot resume {self.folder}: the shards are not those that it was started on; "
-                "bring them back, or start a new run"
-            )
         return self._newest_checkpoint()
 
     def create(self, settings: RunSettings, ds_config: dict[str, Any], tokenizer: Path) -> None:
@@ -127,8 +121,8 @@ class RunRecord:
         final = self.checkpoint_folder(step)
         partial = final.with_suffix(".partial")
         (partial / STATE_FILE).write_text(json.dumps(state) + "\n")
-        # A folder of this step can exist after a resume from an older checkpoint.
-        shutil.rmtree(final, ignore_errors=True)
+        for file in filter(Path.is_file, partial.rglob("*")):
+            _write_through(file)
         os.replace(partial, final)
         if keep_last is not None:
             for old in self._checkpoints()[:-keep_last]:
@@ -145,6 +139,22 @@ class RunRecord:
         """Flush TensorBoard."""
         if self._writer is not None:
             self._writer.close()
+
+    def _refuse_other_launch(self, launch: dict[str, Any]) -> None:
+        launches = self.folder / "launches.jsonl"
+        if not launches.exists():
+            return
+        before = json.loads(launches.read_text().splitlines()[0])
+        if before["world_size"] != launch["world_size"]:
+            raise ConfigError(
+                f"{self.folder} was started on {before['world_size']} ranks and cannot be resumed "
+                f"on {launch['world_size']}; start as many as before"
+            )
+        if any(before[name] != launch[name] for name in ("training_data", "held_out")):
+            raise ConfigError(
+                f"cannot resume {self.folder}: the shards are not those that it was started on; "
+                "bring them back, or start a new run"
+            )
 
     def _newest_checkpoint(self) -> Path | None:
         found = self._checkpoints()
@@ -183,20 +193,22 @@ def newest_checkpoint(folder: Path) -> Path:
 
 def environment() -> dict[str, Any]:
     """Return what besides the settings can change a result or a timing."""
-    root = Path(__file__).parents[1]
-    commit = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     packages = ("torch", "deepspeed", "numpy", "tokenizers")
     return {
         "command": sys.argv,
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": _commit(),
         "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
     }
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parents[1]), "describe", "--always", "--dirty"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown: git is not installed"
+    return found.stdout.strip() or "unknown: not a git checkout"
 
 
 def _processor() -> str:
@@ -204,6 +216,14 @@ def _processor() -> str:
     lines = cpu_info.read_text().splitlines() if cpu_info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0]} x {len(names)}" if names else platform.processor() or "CPU"
+
+
+def _write_through(file: Path) -> None:
+    """Make sure that a file is on the disk, and is not empty, before older ones are removed."""
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
+    if file.stat().st_size == 0:
+        raise OSError(f"{file} is empty: the checkpoint was not written")
 
 
 def _refuse_changes(file: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from pretrain.layer_drop import keep_probabilities, theta_at
 from pretrain.model.cost import parameters_by_group
 from pretrain.progress import Progress
 
-# AdamW keeps two fp32 moments per parameter; below fp32 there is an fp32 copy of it besides.
+# AdamW keeps two fp32 moments per parameter; ZeRO steps on an fp32 copy of it.
 MOMENT_BYTES, MASTER_BYTES = 8, 4
 
 
@@ -30,8 +30,8 @@ def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: i
 
 def optimizer_state_bytes(parameters: int, ds_config: dict[str, Any], world_size: int) -> int:
     """Return the bytes of optimizer state per rank: ZeRO 1 to 3 divide it among the ranks."""
-    half = any(ds_config.get(name, {}).get("enabled") for name in ("fp16", "bf16"))
-    total = parameters * (MOMENT_BYTES + MASTER_BYTES * half)
+    # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
+    total: int = parameters * (MOMENT_BYTES + MASTER_BYTES * (zero_stage(ds_config) > 0))
     return total if zero_stage(ds_config) == 0 else -(-total // world_size)
 
 

@@ -80,7 +80,13 @@ def plan(arguments: argparse.Namespace, ranks: Ranks) -> tuple[RunSettings, dict
     check_layer_drop(settings.layer_drop)
     check_learning_rate(settings.learning_rate)
     parameters_by_group(settings.model)  # builds the model without memory: refuses unknown parts
-    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=ranks.device)
+    filled = fill_ds_config(
+        ds_config,
+        settings,
+        world_size=ranks.world_size,
+        # A dry run may look at what this machine cannot execute.
+        device="cuda" if arguments.dry_run else ranks.device,
+    )
     return settings, filled
 
 
@@ -99,13 +105,15 @@ def run(
         ShardError: the data are damaged.
     """
     shards = open_data(settings)
-    data = {
+    launch = {
+        "world_size": ranks.world_size,
+        "source": shards.manifest.source,
         "training_data": shards.split("train").fingerprint(),
         "held_out": held_out_fingerprint(shards, settings),
     }
     record = RunRecord(folder)
     checkpoint = on_first_rank(
-        ranks, lambda: record.checkpoint_to_resume(settings, ds_config, data, resume=resume)
+        ranks, lambda: record.checkpoint_to_resume(settings, ds_config, launch, resume=resume)
     )
     torch.manual_seed(settings.seed)
     engine = Engine(MaskedLanguageModel(settings.model), settings, ds_config, ranks)
@@ -113,12 +121,10 @@ def run(
     if checkpoint is not None:
         progress.load(checkpoint / STATE_FILE)
         engine.load(checkpoint)
-    if ranks.is_first:
-        if not resume:
-            record.create(settings, ds_config, shards.tokenizer_path)
-        resumed_from = progress.step if resume else None
-        launch = {"world_size": ranks.world_size, "resumed_from": resumed_from, **data}
-        record.begin(progress.step, launch)
+    if not resume:
+        on_first_rank(ranks, lambda: record.create(settings, ds_config, shards.tokenizer_path))
+    launch["resumed_from"] = progress.step if resume else None
+    on_first_rank(ranks, lambda: record.begin(progress.step, launch))
     try:
         Trainer(settings, engine, shards, record, progress).train()
     except KeyboardInterrupt:
@@ -262,7 +268,7 @@ def _run_folder(arguments: argparse.Namespace, settings: RunSettings) -> Path:
     if arguments.run_folder is not None:
         return Path(arguments.run_folder)
     recipe = Path(arguments.recipe)
-    return recipe if recipe.is_dir() else Path("runs") / settings.name
+    return recipe if (recipe / "run.json").is_file() else Path("runs") / settings.name
 
 
 def _dropout_seed(seed: int, step: int, rank: int) -> int:

@@ -4,9 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from data_prep.masking import IGNORED
 from pretrain.config import ModelSettings
-
-IGNORED = -100  # the label of a slot in which nothing is predicted
 
 
 class MaskedLanguageModelHead(nn.Module):

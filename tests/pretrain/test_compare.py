@@ -25,6 +25,7 @@ def write_run(
     speed=100.0,
     finished=True,
     final_rate=0.0,
+    speeds=(100.0,),
     **launch,
 ):
     """Write a run that evaluated every 10 steps of 256 tokens, at `speed` tokens a second."""
@@ -42,7 +43,13 @@ def write_run(
     ]
     evaluations = [{**row, "loss": loss} for row, loss in zip(totals, losses, strict=True)]
     metrics = [
-        {**row, "learning_rate": 1e-3, "theta": 0.8, "keep_rates": [1.0, 0.7]}
+        {
+            **row,
+            "learning_rate": 1e-3,
+            "theta": 0.8,
+            "keep_rates": [1.0, 0.7],
+            "tokens_per_second": speeds[row["step"] // 10 % len(speeds)],
+        }
         for row in evaluations
     ]
     launched = {
@@ -51,6 +58,7 @@ def write_run(
         "versions": {"torch": "2.13.0"},
         "device": "CPU x 2",
         "world_size": 1,
+        "source": "some text",
         "held_out": "h",
         "training_data": "t",
         **launch,
@@ -166,6 +174,7 @@ def test_a_target_that_one_seed_misses_is_not_reached_and_noted(baseline, tmp_pa
     ("other", "note"),
     [
         ({"finished": False}, "is not finished"),
+        ({"speeds": (50.0, 100.0)}, "varied: the middle half of its intervals spans"),
         ({"final_rate": 5e-4}, "was not annealed: it ended at 50% of its peak"),
         ({"device": "another"}, "different devices: seconds cannot be compared"),
         ({"world_size": 2}, "different numbers of ranks: seconds cannot be compared"),
@@ -275,7 +284,7 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     page = (report / "index.html").read_text()
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:)", page) and "@import" not in page
     assert page.count("data:image/png;base64,") == 7
-    assert "3 runs of 2 settings, trained on python-docs, on CPU x 2" in page
+    assert "3 runs of 2 settings, trained on some text, on CPU x 2" in page
     assert "Every run" in page and all(str(folder) in page for folder in others)
     assert "layer_drop.schedule" in page and "needed 38% of the baseline" in page
     pictures = sorted(report.glob("*.png"))

@@ -7,7 +7,7 @@ from data_prep.shards import open_shards
 from pretrain.data import (
     HELD_OUT_SEED,
     HeldOutBatches,
-    MaskedRows,
+    MaskedSplit,
     TrainingBatches,
     batches_from,
     epoch_order,
@@ -27,7 +27,7 @@ def settings(shards, *words):
     return load_settings("tiny_cpu", ["--data.shards", str(shards), *words])
 
 
-class UnmaskedRows(MaskedRows):
+class UnmaskedRows(MaskedSplit):
     """Gives back the row numbers instead of the rows, to see who reads what."""
 
     def batch(self, numbers, *, seed, epoch):
@@ -74,7 +74,7 @@ def test_another_seed_reads_in_another_order():
 
 
 def test_flat_positions_point_at_the_masked_tokens(opened, shards):
-    rows = MaskedRows(opened, "train", settings(shards))
+    rows = MaskedSplit(opened, "train", settings(shards))
     numbers = numpy.array([7, 3, 200])
     batch = rows.batch(numbers, seed=1, epoch=2)
     originals = rows.split.rows(numbers).astype(numpy.int64).ravel()
@@ -115,9 +115,9 @@ def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
     opened, shards, micro, world_size
 ):
     chosen = settings(shards, "--evaluation.rows", "30", "--seed", "9")
-    expected = MaskedRows(opened, "valid", chosen).batch(
-        numpy.arange(30), seed=HELD_OUT_SEED, epoch=0
-    )
+    num_rows = opened.split("valid").num_rows
+    spread = numpy.floor(numpy.linspace(0, num_rows, 30, endpoint=False) + 1e-9).astype(int)
+    expected = MaskedSplit(opened, "valid", chosen).batch(spread, seed=HELD_OUT_SEED, epoch=0)
     parts = [
         HeldOutBatches(opened, chosen, micro_sequences=micro, rank=rank, world_size=world_size)
         for rank in range(world_size)

@@ -156,6 +156,19 @@ def test_deepspeed_compatibility_repeats_bing_berts_flaws():
             assert scale == 0 or scale == pytest.approx(1 / (1 - (layer + 1) * step_down))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"schedule": "none", "theta_bar": 0.3},
+        {"schedule": "none", "compat": "deepspeed"},
+        {"schedule": "constant", "gamma": 0.1},
+    ],
+)
+def test_a_setting_without_effect_is_refused(values):
+    with pytest.raises(ValueError, match="is without effect with layer_drop.schedule"):
+        drop(**values)
+
+
 def test_impossible_settings_are_refused():
     with pytest.raises(ConfigError, match="'progresive'.*did you mean progressive"):
         check_layer_drop(drop(schedule="progresive"))

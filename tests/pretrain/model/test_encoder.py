@@ -6,11 +6,12 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
+from data_prep.masking import IGNORED
 from pretrain.model.attention import PositionTerms
 from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.model.heads import IGNORED, masked_language_model_loss
+from pretrain.model.heads import masked_language_model_loss
 from pretrain.recipe import load_settings
 
 NO_TERMS = PositionTerms(None, None)
