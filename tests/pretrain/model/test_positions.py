@@ -40,6 +40,7 @@ def encoding_for(positions, **model):
     return encoding
 
 
+@torch.no_grad()
 def normed(encoding, vector):
     """LayerNorm of one position vector, by its formula."""
     norm = encoding.projected.norm
