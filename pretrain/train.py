@@ -104,7 +104,7 @@ def run(
         ConfigError: the run may not start here, or the data or the machine do not fit it.
         ShardError: the data are damaged.
     """
-    shards = open_data(settings)
+    shards = on_first_rank(ranks, lambda: open_data(settings))
     launch = {
         "world_size": ranks.world_size,
         "source": shards.manifest.source,

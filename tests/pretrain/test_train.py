@@ -24,6 +24,7 @@ from pretrain.run_record import newest_checkpoint
 from .conftest import lines
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TWO_RANKS = {
     "deepspeed": (str(BIN / "deepspeed"), "--num_accelerators", "2", "--module", "pretrain"),
@@ -243,6 +244,14 @@ def test_a_run_that_cannot_be_is_refused_in_one_line(command, tmp_path, words, m
     assert status == 1
     assert message in errors and len(errors.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.ranks
+def test_two_ranks_report_missing_shards_once(command, tmp_path):
+    words = command.words("--run-folder", tmp_path / "run", "--data.shards", "nowhere")
+    status, _, errors = command.run(words, launcher=TWO_RANKS["torchrun"])
+    assert status != 0 and errors.count("error: there are no shards in nowhere") == 1
+    assert f"{ROOT}/pretrain/" not in errors  # no traceback of ours; torchrun prints its own
 
 
 def test_a_shard_that_was_cut_short_is_named(command, tmp_path, shards):
