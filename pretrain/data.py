@@ -123,27 +123,29 @@ def num_held_out_rows(shards: ShardSet, settings: RunSettings) -> int:
     return min(settings.evaluation.rows, shards.split("valid").num_rows)
 
 
+class Place(NamedTuple):
+    """Which samples are this rank's: ranks take turns, `micro_sequences` at a time."""
+
+    micro_sequences: int
+    rank: int
+    world_size: int
+
+    def samples(self, index: int) -> NDArray[numpy.int64]:
+        """Return the global samples of the `index`-th micro-batch of this rank."""
+        first = (index * self.world_size + self.rank) * self.micro_sequences
+        return numpy.arange(first, first + self.micro_sequences)
+
+
 class TrainingBatches(Dataset[MaskedBatch]):
     """Item `step * accumulation + i` is micro-batch i of an optimizer step, for one rank."""
 
-    def __init__(
-        self,
-        shards: ShardSet,
-        settings: RunSettings,
-        *,
-        micro_sequences: int,
-        rank: int,
-        world_size: int,
-    ) -> None:
+    def __init__(self, shards: ShardSet, settings: RunSettings, place: Place) -> None:
         self.rows = MaskedSplit(shards, "train", settings)
-        self.seed, self.micro_sequences = settings.seed, micro_sequences
-        self.rank, self.world_size = rank, world_size
+        self.seed, self.place = settings.seed, place
 
     def __getitem__(self, index: int) -> MaskedBatch:
-        """Return the micro-batch; ranks take turns within the global batch."""
-        first = (index * self.world_size + self.rank) * self.micro_sequences
-        samples = numpy.arange(first, first + self.micro_sequences)
-        epochs, places = numpy.divmod(samples, self.rows.split.num_rows)
+        """Return the micro-batch; it may span two epochs."""
+        epochs, places = numpy.divmod(self.place.samples(index), self.rows.split.num_rows)
         batches = []
         for epoch in numpy.unique(epochs):
             order = epoch_order(self.rows.split.num_rows, self.seed, int(epoch))
@@ -159,26 +161,17 @@ class HeldOutBatches(Dataset[MaskedBatch]):
     the model equally often (ZeRO-3 exchanges weights in every call).
     """
 
-    def __init__(
-        self,
-        shards: ShardSet,
-        settings: RunSettings,
-        *,
-        micro_sequences: int,
-        rank: int,
-        world_size: int,
-    ) -> None:
+    def __init__(self, shards: ShardSet, settings: RunSettings, place: Place) -> None:
         self.rows = MaskedSplit(shards, "valid", settings)
-        self.num_rows = num_held_out_rows(shards, settings)
-        self.micro_sequences, self.rank, self.world_size = micro_sequences, rank, world_size
+        self.num_rows, self.place = num_held_out_rows(shards, settings), place
 
     def __len__(self) -> int:
-        return -(-self.num_rows // (self.micro_sequences * self.world_size))
+        return -(-self.num_rows // (self.place.micro_sequences * self.place.world_size))
 
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return batch `index` of this rank."""
-        first = (index * self.world_size + self.rank) * self.micro_sequences
-        places = numpy.arange(first, min(first + self.micro_sequences, self.num_rows))
+        places = self.place.samples(index)
+        places = places[places < self.num_rows]
         if len(places):
             # Spread over the whole split: its beginning may be about one thing only.
             numbers = places * self.rows.split.num_rows // self.num_rows

@@ -23,6 +23,7 @@ from pretrain.config import RunSettings
 from pretrain.data import (
     HeldOutBatches,
     MaskedBatch,
+    Place,
     TrainingBatches,
     batches_from,
     held_out_fingerprint,
@@ -146,13 +147,13 @@ class Trainer:
     ) -> None:
         self.settings, self.engine, self.record = settings, engine, record
         self.progress, self.ranks = progress, engine.ranks
-        place = {
-            "micro_sequences": micro_sequences(settings, self.ranks.world_size),
-            "rank": self.ranks.rank,
-            "world_size": self.ranks.world_size,
-        }
-        self.training_batches = TrainingBatches(shards, settings, **place)
-        self.held_out_batches = HeldOutBatches(shards, settings, **place)
+        place = Place(
+            micro_sequences(settings, self.ranks.world_size),
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+        )
+        self.training_batches = TrainingBatches(shards, settings, place)
+        self.held_out_batches = HeldOutBatches(shards, settings, place)
 
     def train(self) -> None:
         """Take the remaining optimizer steps.

@@ -8,6 +8,7 @@ from pretrain.data import (
     HELD_OUT_SEED,
     HeldOutBatches,
     MaskedSplit,
+    Place,
     TrainingBatches,
     batches_from,
     epoch_order,
@@ -40,9 +41,7 @@ def rows_read(opened, settings, micro, world_size, indices):
     read = []
     datasets = []
     for rank in range(world_size):
-        dataset = TrainingBatches(
-            opened, settings, micro_sequences=micro, rank=rank, world_size=world_size
-        )
+        dataset = TrainingBatches(opened, settings, Place(micro, rank=rank, world_size=world_size))
         dataset.rows = UnmaskedRows(opened, "train", settings)
         datasets.append(dataset)
     for index in indices:
@@ -86,9 +85,7 @@ def test_flat_positions_point_at_the_masked_tokens(opened, shards):
 
 def test_a_batch_that_spans_two_epochs_masks_each_row_as_its_epoch_does(opened, shards):
     num_rows = opened.split("train").num_rows
-    dataset = TrainingBatches(
-        opened, settings(shards), micro_sequences=num_rows - 3, rank=0, world_size=1
-    )
+    dataset = TrainingBatches(opened, settings(shards), Place(num_rows - 3, rank=0, world_size=1))
     batch, rows = dataset[1], dataset.rows
     old = rows.batch(epoch_order(num_rows, 0, 0)[-3:], seed=0, epoch=0)
     new = rows.batch(epoch_order(num_rows, 0, 1)[: num_rows - 6], seed=0, epoch=1)
@@ -100,7 +97,7 @@ def test_a_batch_that_spans_two_epochs_masks_each_row_as_its_epoch_does(opened, 
 
 
 def test_workers_deliver_what_the_process_itself_would(opened, shards):
-    dataset = TrainingBatches(opened, settings(shards), micro_sequences=4, rank=1, world_size=2)
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
     alone, helped = (
         list(batches_from(dataset, 3, 9, workers=workers, pin_memory=False)) for workers in (0, 2)
     )
@@ -119,7 +116,7 @@ def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
     spread = numpy.floor(numpy.linspace(0, num_rows, 30, endpoint=False) + 1e-9).astype(int)
     expected = MaskedSplit(opened, "valid", chosen).batch(spread, seed=HELD_OUT_SEED, epoch=0)
     parts = [
-        HeldOutBatches(opened, chosen, micro_sequences=micro, rank=rank, world_size=world_size)
+        HeldOutBatches(opened, chosen, Place(micro, rank=rank, world_size=world_size))
         for rank in range(world_size)
     ]
     assert len({len(part) for part in parts}) == 1

@@ -68,6 +68,8 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
         assert lines(folder, name) == lines(whole, name)
     ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, whole))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
+    assert seconds == sorted(seconds)  # the clock goes on where the checkpoint left it
     launches = lines(folder, "launches.jsonl")
     assert launches[0]["resumed_from"] is None and launches[1]["resumed_from"] >= 20
 
