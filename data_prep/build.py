@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from data_prep.corpora import PYTHON_DOCS, Corpus, CorpusError, first_words, open_corpus
+from data_prep.corpora import PYTHON_DOCS, Corpus, CorpusError, describe, first_words, open_corpus
 from data_prep.packing import pack
 from data_prep.parallel import batches
 from data_prep.sentences import split_sentences
@@ -118,7 +118,7 @@ def build(settings: BuildSettings, folder: Path, *, progress: bool = True) -> Ma
                 for name, text in texts.items()
             },
             settings=settings.model_dump(mode="json"),
-            source="; ".join(corpus.source for corpus in corpora),
+            source=describe(settings.corpus),
             licence="; ".join(dict.fromkeys(corpus.licence for corpus in corpora)),
         )
         write_manifest(partial, manifest)

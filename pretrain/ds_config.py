@@ -131,11 +131,10 @@ def fill_ds_config(
             known not to work.
     """
     _refuse_unsupported(config, device)
-    micro = micro_sequences(settings, world_size)
     from_recipe = {
         "train_batch_size": settings.batch.global_sequences,
-        "train_micro_batch_size_per_gpu": micro,
-        "gradient_accumulation_steps": settings.batch.global_sequences // (micro * world_size),
+        "train_micro_batch_size_per_gpu": micro_sequences(settings, world_size),
+        "gradient_accumulation_steps": micro_batches_per_step(settings, world_size),
         # Always written: where it is absent, DeepSpeed clips at 1.0.
         "gradient_clipping": settings.optimizer.max_gradient_norm or 0.0,
     }
@@ -174,6 +173,15 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
             f"take {_multiple_near(batch.global_sequences, per_pass)}"
         )
     return batch.micro_sequences
+
+
+def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
+    """Return how many micro-batches a rank accumulates for one optimizer step.
+
+    Raises:
+        ConfigError: the global batch does not divide.
+    """
+    return settings.batch.global_sequences // (micro_sequences(settings, world_size) * world_size)
 
 
 def zero_stage(config: dict[str, Any]) -> Any:

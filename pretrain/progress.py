@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from pretrain.config import RunSettings
 from pretrain.data import predictions_per_batch
-from pretrain.ds_config import micro_sequences
+from pretrain.ds_config import micro_batches_per_step
 from pretrain.engine import StepResult
 from pretrain.layer_drop import keep_probabilities, theta_at
 from pretrain.model.cost import training_cost
@@ -47,8 +47,7 @@ class Progress:
     def __init__(self, settings: RunSettings, world_size: int) -> None:
         self.settings, self.world_size = settings, world_size
         self.counters = Counters(kept_since_log=[0] * settings.model.num_layers)
-        micro = micro_sequences(settings, world_size)
-        self.micro_batches_per_step = settings.batch.global_sequences // (micro * world_size)
+        self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
         self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
         self._cost = training_cost(settings.model, settings.data.sequence_length)
         self._last: StepResult | None = None
