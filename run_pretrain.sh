@@ -6,7 +6,8 @@
 #   ./run_pretrain.sh RECIPE [OPTION ...]    one run: the name of a recipe, a .toml file, or,
 #                                            to resume it, the folder of a run
 #
-#   --corpus PATH ...       text files or folders to learn from, instead of the recipe's
+#   --corpus SOURCE ...     text to learn from, instead of the recipe's: files or folders, or
+#                           [KIND:]PLACE[:key=value]..., see python -m data_prep build --help
 #   --section.name VALUE    change a setting of the recipe; RECIPE --help lists all of them
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
 #   --run-folder FOLDER     where the run of a RECIPE goes (default: runs/NAME)
@@ -24,7 +25,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 ARMS=(bert_a tupe_r tupe_r_pld)
-PATH_SETTINGS='corpus|data\.corpus|data\.shards|engine\.ds_config'
+SOURCE_SETTINGS='corpus|data\.corpus'
+PATH_SETTINGS='data\.shards|data\.tokenizer|engine\.ds_config'
 recipe='' name='' run_folder='' hostfile='' gpus='' resume='' dry_run='' settings=() launcher=()
 
 main() {
@@ -51,7 +53,7 @@ main() {
 read_options() { # ARGUMENT ...
   local option=''
   while (($#)); do
-    if [[ $1 =~ ^--(name|run-folder|gpus|hostfile|$PATH_SETTINGS)= ]]; then
+    if [[ $1 =~ ^--(name|run-folder|gpus|hostfile|$SOURCE_SETTINGS|$PATH_SETTINGS)= ]]; then
       set -- "${1%%=*}" "${1#*=}" "${@:2}"
     fi
     case $1 in
@@ -67,11 +69,24 @@ read_options() { # ARGUMENT ...
       -*) option=$1 && settings+=("$1") ;;
       *)
         [[ $option =~ ^--($PATH_SETTINGS)$ ]] && set -- "$(path_from_caller "$1")" "${@:2}"
+        [[ $option =~ ^--($SOURCE_SETTINGS)$ ]] && set -- "$(source_from_caller "$1")" "${@:2}"
         settings+=("$1")
         ;;
     esac
     shift
   done
+}
+
+# A source is [KIND:]PLACE[:key=value]...; only its PLACE can be a path.
+source_from_caller() { # SOURCE
+  local kind='' place=$1 keys=''
+  if [[ ! -e $caller/$1 ]]; then
+    while [[ $place =~ ^(.+)(:[a-z]+=[^:/]*)$ ]]; do
+      place=${BASH_REMATCH[1]} keys=${BASH_REMATCH[2]}$keys
+    done
+    [[ ! $place =~ ^([a-z]+:)(.+)$ ]] || kind=${BASH_REMATCH[1]} place=${BASH_REMATCH[2]}
+  fi
+  echo "$kind$(path_from_caller "$place")$keys"
 }
 
 path_from_caller() { # PATH

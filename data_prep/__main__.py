@@ -1,141 +1,165 @@
-"""Command line: build a shard folder, verify one, or show what is in it."""
+"""The commands of `python -m data_prep`. Each loads what it needs itself: --help is quick."""
 
-import argparse
+import os
 import sys
-import textwrap
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
-from tokenizers import Tokenizer
 
-from data_prep.build import BuildSettings, build, summary
-from data_prep.corpora import CorpusError
-from data_prep.masking import IGNORED, mask_rows
-from data_prep.shards import ShardError, SplitName, open_shards, verify
-from data_prep.tokenizer import CONTINUATION, MASK, UNK, TokenizerKind
+from data_prep.command_line import Commands, parser_of
+from data_prep.parallel import WorkerDied
+from data_prep.settings import BuildSettings
+from data_prep.shards import Manifest, ShardError, SplitName, open_shards, read_manifest
+from data_prep.sources.source import CorpusError
+from data_prep.tokenizer import TokenizerError
 
-WIDTH = 96
+USER_ERROR = 2
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 for problems found, 2 for user errors."""
-    options = vars(_parser().parse_args(arguments))
-    run = options.pop("run")
+    options = vars(parser_of(_COMMANDS).parse_args(arguments))
+    run: Callable[..., int] = options.pop("run")
     try:
-        return int(run(**options))
+        status = run(**options)
+        sys.stdout.flush()
+        return status
     except ValidationError as error:
-        first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).replace("_", "-")
-        print(f"error: {option} {first['input']}: {first['msg']}", file=sys.stderr)
-    except (CorpusError, ShardError) as error:
+        print(f"error: {_complaint(error)}", file=sys.stderr)
+    except (CorpusError, ShardError, TokenizerError, WorkerDied) as error:
         print(f"error: {error}", file=sys.stderr)
-    return 2
+    except KeyboardInterrupt:
+        again = "; the same command goes on from here" if run is _build else ""
+        print(f"stopped{again}", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it closes what nobody reads.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return USER_ERROR
 
 
-def _build(to: Path, **given: object) -> int:
-    build(BuildSettings.model_validate(given), to)
+def _build(to: Path, workers: int | None = None, **given: object) -> int:
+    from data_prep.build import build
+
+    build(BuildSettings.model_validate(given), to, workers=workers)
     return 0
 
 
 def _verify(folder: Path) -> int:
-    problems = verify(folder)
-    print("\n".join(problems) or f"{folder}: fine\n{summary(open_shards(folder).manifest)}")
+    from data_prep.summary import summary
+    from data_prep.verify import unnamed_files, verify
+
+    problems = verify(folder, progress=True)
+    print("\n".join(problems) or f"{folder}: fine\n{summary(read_manifest(folder))}")
+    if not problems:
+        for warning in unnamed_files(folder, read_manifest(folder)):
+            print(f"warning: {warning}", file=sys.stderr)
     return 1 if problems else 0
 
 
+def _repair(folder: Path, dry_run: bool, rebuild: bool, workers: int | None) -> int:
+    from data_prep.repair import rebuild as build_again
+    from data_prep.repair import repair
+
+    if rebuild:
+        done = build_again(folder, workers=workers)
+    else:
+        done = repair(folder, dry_run=dry_run, progress=True)
+    print("\n".join(done.problems) or f"{folder}: nothing to repair")
+    for loss in done.losses:
+        verb = "would be lost" if dry_run else "restored" if rebuild else "lost"
+        print(f"{verb}: {loss}")
+    return 1 if dry_run and done.problems else 0
+
+
 def _show(folder: Path, split: SplitName, rows: int, seed: int) -> int:
-    """Print rows spread over the split, as they are and as the model sees them."""
-    shards = open_shards(folder)
-    manifest, all_rows = shards.manifest, shards.split(split)
-    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
-    numbers = np.unique(np.linspace(0, all_rows.num_rows - 1, rows).astype(int))
-    original = all_rows.rows(numbers)
-    masked = mask_rows(original, numbers, seed=seed, epoch=0, tokenizer=manifest.tokenizer)
-    print(f"{folder}: {manifest.source}\n{summary(manifest)}")
-    print("Hidden words are [MASK], {replaced by a random one} or {left}; all are to be predicted.")
-    for number, before, after, positions, labels in zip(numbers, original, *masked, strict=True):
-        places = positions[labels != IGNORED].tolist()
-        words, answers = _words(tokenizer, after), _words(tokenizer, before)
-        predictions = [f"{answers[place]} ({place})" for place in places]
-        for place in places:
-            if words[place] != MASK:
-                piece = words[place].removeprefix(CONTINUATION)
-                words[place] = words[place].replace(piece, f"{{{piece}}}")
-        print(f"\n{split} row {number}")
-        _print_wrapped("text", _joined(answers))
-        _print_wrapped("masked", _joined(words))
-        _print_wrapped("answers", ", ".join(predictions))
+    from data_prep.show import shown_rows
+
+    for line in shown_rows(open_shards(folder), split, count=rows, seed=seed):
+        print(line)
     return 0
 
 
-def _words(tokenizer: Tokenizer, ids: NDArray[np.integer]) -> list[str]:
-    return [tokenizer.id_to_token(token) or UNK for token in ids.tolist()]
+def _stats(folder: Path, json: Path | None, picture: Path | None) -> int:
+    from tokenizers import Tokenizer
+
+    from data_prep.row_statistics import count_rows, statistics_of
+    from data_prep.statistics_report import draw, tables, write_json
+
+    shards = open_shards(folder)
+    counts = count_rows(shards, progress=True)
+    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
+    statistics = {
+        name: statistics_of(split, shards, name, tokenizer) for name, split in counts.items()
+    }
+    print(tables(statistics))
+    if json is not None:
+        write_json(statistics, shards, json)
+    picture = picture or folder / "stats.png"
+    draw(counts, shards, picture)
+    print(f"\npicture: {picture}")
+    return 0
 
 
-def _joined(words: list[str]) -> str:
-    return " ".join(words).replace(f" {CONTINUATION}", "")
+def _split(folder: Path, to: Path, valid_fraction: float, rows_per_shard: int) -> int:
+    from data_prep.held_out import hold_out_anew
 
-
-def _print_wrapped(title: str, text: str) -> None:
-    first, rest = f"  {title:<9}", " " * 11
-    print(textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m data_prep", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="build | verify | show")
-
-    builder = commands.add_parser(
-        "build", help="build a shard folder", argument_default=argparse.SUPPRESS
+    manifest = hold_out_anew(
+        folder, to, valid_fraction=valid_fraction, rows_per_shard=rows_per_shard, progress=True
     )
-    builder.set_defaults(run=_build)
-    builder.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="new folder")
-    _add_setting(
-        builder,
-        "corpus",
-        nargs="+",
-        metavar="PATH",
-        note=' (text files, also .xz .gz .bz2, folders of *.txt, or "python-docs")',
+    return _written(to, manifest)
+
+
+def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per_shard: int) -> int:
+    from data_prep.mix import mix, open_ingredient
+
+    manifest = mix(
+        [open_ingredient(text) for text in ingredients],
+        to,
+        sequence_length=sequence_length,
+        rows_per_shard=rows_per_shard,
+        progress=True,
     )
-    _add_setting(builder, "sequence_length", type=int, metavar="N")
-    _add_setting(builder, "vocabulary_size", type=int, metavar="N")
-    _add_setting(builder, "tokenizer", choices=get_args(TokenizerKind))
-    builder.add_argument(
-        "--cased", dest="lowercase", action="store_false", help="keep capitals and accents"
-    )
-    _add_setting(builder, "valid_fraction", type=float, metavar="F")
-    _add_setting(builder, "max_words", type=int, metavar="N")
-
-    verifier = commands.add_parser("verify", help="read every file and report damage")
-    verifier.set_defaults(run=_verify)
-    verifier.add_argument("folder", type=Path)
-
-    shower = commands.add_parser("show", help="print examples before and after masking")
-    shower.set_defaults(run=_show)
-    shower.add_argument("folder", type=Path)
-    shower.add_argument("--split", choices=get_args(SplitName), default="valid")
-    shower.add_argument(
-        "--rows", type=_at_least_1, default=3, help="how many, spread over the split"
-    )
-    shower.add_argument("--seed", type=int, default=0, help="seed of the masks")
-    return parser
+    return _written(to, manifest)
 
 
-def _at_least_1(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1 is needed")
-    return number
+def _import(places: list[Path], to: Path, **settings: Any) -> int:
+    from data_prep.import_shards import ImportSettings, import_shards
+
+    return _written(to, import_shards(places, to, ImportSettings(**settings), progress=True))
 
 
-def _add_setting(
-    parser: argparse.ArgumentParser, name: str, *, note: str = "", **options: Any
-) -> None:
-    field = BuildSettings.model_fields[name]
-    text = f"{field.description}{note}; default {field.default}"
-    parser.add_argument(f"--{name.replace('_', '-')}", help=text, **options)
+_COMMANDS: Commands = {
+    "build": _build,
+    "verify": _verify,
+    "repair": _repair,
+    "show": _show,
+    "stats": _stats,
+    "split": _split,
+    "mix": _mix,
+    "import": _import,
+}
+
+
+def _written(folder: Path, manifest: Manifest) -> int:
+    from data_prep.summary import summary
+
+    print(f"{folder}\n{summary(manifest)}")
+    return 0
+
+
+def _complaint(error: ValidationError) -> str:
+    """Return the first thing that is wrong with settings as one line."""
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return message
+    return f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}: {message}"
 
 
 if __name__ == "__main__":

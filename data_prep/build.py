@@ -1,313 +1,358 @@
-"""Turn a corpus into a folder of shards: sentences, tokenizer, full rows, HDF5, manifest."""
+"""Turn a corpus into a folder of shards: text, tokenizer, full rows, HDF5, manifest.
 
-import itertools
-import os
+Each step works on segments of the text in worker processes and writes down what is done (see
+segments.py), so that a build that was killed goes on where it was. The shards are a function of
+the sources and settings alone: not of the number of workers, nor of interruptions.
+"""
+
+import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
-from tqdm import tqdm
 
-from data_prep.corpora import PYTHON_DOCS, Corpus, CorpusError, describe, first_words, open_corpus
-from data_prep.packing import pack
-from data_prep.parallel import batches
-from data_prep.sentences import split_sentences
+from data_prep.choose import KeptSegment, choose_paragraphs
+from data_prep.corpora import open_source
+from data_prep.encoding import DocumentEncoder
+from data_prep.folders import CONTENT, finish, workplace_of
+from data_prep.identity import check_identity
+from data_prep.packing import RowFormat, ShardTask, TokenStream, rows_dropped, shard_tasks
+from data_prep.parallel import Workers, cpu_count
+from data_prep.progress_bar import progress_bar
+from data_prep.reading import TooLittleText, read_segments, read_sources
+from data_prep.segments import (
+    PLACES_PER_REASON,
+    SEGMENT_BYTES,
+    Counts,
+    EncodedSegment,
+    EncodeTask,
+    ReadSegment,
+    SampleTask,
+    SegmentFiles,
+    token_files,
+)
+from data_prep.settings import BuildSettings
 from data_prep.shards import (
     TOKENIZER_FILE,
     Manifest,
-    Rows,
-    ShardError,
-    SpecialToken,
+    ShardRecord,
     SplitName,
     SplitRecord,
     TokenizerRecord,
-    sha256_of,
+    save_text,
     write_manifest,
-    write_shards,
 )
-from data_prep.tokenizer import TokenizerKind, alphabet_of, train_tokenizer
+from data_prep.sources.source import Source
+from data_prep.summary import summary
+from data_prep.tokenizer import record_of
+from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
+from data_prep.tokenizer_training import TokenizerKind, alphabet_of, train_tokenizer
 
 if TYPE_CHECKING:
-    Bar = tqdm[NoReturn]
+    from data_prep.progress_bar import Bar
 
-SENTENCES_PER_BATCH = 8192
-
-
-class BuildSettings(BaseModel):
-    """Everything that decides the content of a shard folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    corpus: tuple[str, ...] = Field(
-        default=(PYTHON_DOCS,), min_length=1, description="corpora, read one after the other"
-    )
-    sequence_length: int = Field(
-        default=128, ge=8, le=65536, description="tokens in a row, [CLS] and [SEP] included"
-    )
-    vocabulary_size: int = Field(
-        default=8192, ge=200, description="upper bound of the number of tokens"
-    )
-    tokenizer: TokenizerKind = Field(default="wordpiece", description="how words are cut")
-    lowercase: bool = Field(default=True, description="lowercase the text and strip accents")
-    valid_fraction: float = Field(
-        default=0.02, gt=0, le=0.5, description="share of the documents that is held out"
-    )
-    max_words: int | None = Field(
-        default=None, ge=1, description="stop reading after this many words"
-    )
-    rows_per_shard: int = Field(
-        default=65536, ge=1, description="upper bound of the rows in one file"
-    )
+SKIPPED_FILE = "skipped.jsonl"
 
 
-@dataclass
-class _Text:
-    """The sentences of one split: a file with one a line and an empty line after each document."""
+class Segment(NamedTuple):
+    """What is known of a segment once its text was read and the repetitions were found."""
 
-    file: Path
-    documents: int = 0
-    words: int = 0
-    sentences: int = 0
-    tokens: int = 0
-
-    def lines(self) -> Iterator[str]:
-        with self.file.open(encoding="utf-8", newline="\n") as stream:
-            for line in stream:
-                yield line.rstrip("\n")
-
-    def all_sentences(self) -> Iterator[str]:
-        return filter(None, self.lines())
+    files: SegmentFiles
+    read: ReadSegment
+    kept: KeptSegment
+    weight: float
 
 
-def build(settings: BuildSettings, folder: Path, *, progress: bool = True) -> Manifest:
-    """Build a shard folder, complete or not at all.
+def build(
+    settings: BuildSettings,
+    folder: Path,
+    *,
+    progress: bool = True,
+    workers: int | None = None,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Manifest:
+    """Build a shard folder, or go on with it where an earlier call was stopped.
 
-    Whole documents are held out, every n-th with n = 1 / `valid_fraction`, the first included; the
-    tokenizer sees the training documents only.
+    Whole documents are held out, evenly over the text, the first included; the tokenizer sees the
+    training documents only. Memory does not depend on the size of the corpus: about 200 MB for
+    each worker, and what training a tokenizer takes (see `tokenizer_sample_characters`). The
+    folder "NAME.building" holds the text and the token ids meanwhile: about one and a half times
+    the size of the text.
 
     Args:
         settings: What to build.
         folder: Must not exist yet.
         progress: Whether to show progress and a summary on stderr.
+        workers: Number of processes; default: one for each CPU. 1 uses no other process.
+        segment_bytes: Size of the parts in which workers take the text.
 
     Raises:
         CorpusError: The text cannot be read or is too small.
-        ShardError: `folder` exists or cannot be written.
+        ShardError: `folder` exists, cannot be written, is being built by another process, or an
+            unfinished build there has other settings or other sources.
+        TokenizerError: The tokenizer cannot be loaded, or not be used for this.
+        WorkerDied: A worker process was killed. What is done is kept.
     """
     start = time.monotonic()
-    corpora = [open_corpus(name) for name in settings.corpus]
-    with _complete_or_absent(folder) as partial:
-        scratch = partial / "scratch"
-        scratch.mkdir()
-        texts = _write_text(corpora, settings, scratch, progress=progress)
-        tokenizer, record = _train(texts["train"], settings, partial, progress=progress)
-        manifest = Manifest(
-            sequence_length=settings.sequence_length,
-            dtype=_dtype(record),
-            tokenizer=record,
-            splits={
-                name: _write_split(name, text, tokenizer, record, settings, progress=progress)
-                for name, text in texts.items()
-            },
-            settings=settings.model_dump(mode="json"),
-            source=describe(settings.corpus),
-            licence="; ".join(dict.fromkeys(corpus.licence for corpus in corpora)),
-        )
-        write_manifest(partial, manifest)
-        shutil.rmtree(scratch)
+    sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
+    with workplace_of(folder) as workplace, Workers(workers or cpu_count()) as pool:
+        work = _Build(settings, sources, workplace, pool, progress=progress)
+        work.go_on()
+        try:
+            segments = work.read(segment_bytes)
+            tokenizer = work.tokenizer(segments)
+            encoded = work.encode(segments, tokenizer)
+            splits = work.write_shards(segments, encoded, tokenizer)
+        except TooLittleText:
+            shutil.rmtree(workplace)  # nobody will go on with it
+            raise
+        manifest = work.manifest(segments, tokenizer, splits)
+        finish(workplace, folder)
     if progress:
         seconds = time.monotonic() - start
         print(f"{folder}: built in {seconds:.0f} s\n{summary(manifest)}", file=sys.stderr)
     return manifest
 
 
-def summary(manifest: Manifest) -> str:
-    """Return one line for each split with what it holds."""
-    return "\n".join(
-        f"  {name}: {split.documents:,} documents, {split.words:,} words, "
-        f"{split.sentences:,} sentences, {split.tokens:,} tokens, {split.rows:,} rows of "
-        f"{manifest.sequence_length} in {len(split.shards)} files ({split.rows_dropped} dropped)"
-        for name, split in manifest.splits.items()
-    )
+class _Build:
+    """One call of `build`: its steps, each of which does only what is not done yet."""
 
+    def __init__(
+        self,
+        settings: BuildSettings,
+        sources: list[Source],
+        workplace: Path,
+        pool: Workers,
+        *,
+        progress: bool,
+    ) -> None:
+        self.settings, self.sources, self.pool = settings, sources, pool
+        self.workplace, self.progress = workplace, progress
+        self.content = workplace / CONTENT
+        for name in ("segments", "written", CONTENT):
+            (workplace / name).mkdir(exist_ok=True)
+        for stray in workplace.rglob("*.partial*"):
+            stray.unlink()
 
-@contextmanager
-def _complete_or_absent(folder: Path) -> Iterator[Path]:
-    """Give a new folder beside `folder` that takes its name at the end, or is removed."""
-    if folder.exists():
-        raise ShardError(f"{folder}: exists already; remove it or build into another folder")
-    partial = folder.parent / f".{folder.name}.partial-{os.getpid()}"
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        partial.rename(folder)
-    except OSError as error:
-        raise ShardError(
-            f"{folder}: cannot be written ({error.strerror}); "
-            "choose a folder with write permission and enough space"
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    def go_on(self) -> None:
+        """Check that what an earlier call left belongs to this build, and say what it is."""
+        num_forgotten = check_identity(self.settings, self.sources, self.workplace)
+        found = {
+            "parts of the text read": len(read_segments(self.workplace)),
+            "parts encoded": len(list((self.workplace / "segments").glob("*.encoded.json"))),
+            "files of rows": len(list((self.workplace / "written").iterdir())),
+        }
+        reused = [f"{number} {what}" for what, number in found.items() if number]
+        if num_forgotten:
+            reused.append(f"{num_forgotten} parts read again, their files have changed")
+        if reused and self.progress:
+            print(f"going on with {self.workplace}: {', '.join(reused)}", file=sys.stderr)
 
-
-def _write_text(
-    corpora: list[Corpus], settings: BuildSettings, scratch: Path, *, progress: bool
-) -> dict[SplitName, _Text]:
-    """Read the corpora, split them into sentences and write these, one file for each split."""
-    train, valid = _Text(scratch / "train.txt"), _Text(scratch / "valid.txt")
-    every = round(1 / settings.valid_fraction)
-    documents = itertools.chain.from_iterable(corpus.documents for corpus in corpora)
-    split_documents = split_sentences(first_words(documents, settings.max_words))
-    with (
-        train.file.open("w", encoding="utf-8", newline="\n") as train_stream,
-        valid.file.open("w", encoding="utf-8", newline="\n") as valid_stream,
-        _bar("sentences", settings.max_words, "word", progress=progress) as bar,
-    ):
-        for number, sentences in enumerate(split_documents):
-            held_out = number % every == 0
-            text, stream = (valid, valid_stream) if held_out else (train, train_stream)
-            stream.writelines(f"{sentence}\n" for sentence in [*sentences, ""])
-            num_words = sum(len(sentence.split()) for sentence in sentences)
-            text.documents += 1
-            text.words += num_words
-            text.sentences += len(sentences)
-            bar.update(num_words)
-    if not valid.documents:
-        raise CorpusError(f"{', '.join(settings.corpus)}: no text at all; name a larger corpus")
-    if not train.documents:
-        raise CorpusError(
-            f"{', '.join(settings.corpus)}: a single document, which cannot be split into train "
-            "and valid; put an empty line between documents"
+    def read(self, segment_bytes: int) -> list[Segment]:
+        """Read the sources, clean the text, find what is repeated, and return the segments."""
+        segments = read_sources(
+            self.sources,
+            self.settings,
+            self.workplace,
+            self.pool,
+            segment_bytes=segment_bytes,
+            progress=self.progress,
         )
-    return {"train": train, "valid": valid}
+        files = [SegmentFiles(self.workplace, number) for number in range(len(segments))]
+        kept = choose_paragraphs(files, segments, self.settings, self.workplace)
+        return [
+            Segment(place, segment, choice, self.sources[segment.source].weight)
+            for place, segment, choice in zip(files, segments, kept, strict=True)
+        ]
 
-
-def _train(
-    text: _Text, settings: BuildSettings, folder: Path, *, progress: bool
-) -> tuple[Tokenizer, TokenizerRecord]:
-    """Train the tokenizer, write it and describe it."""
-    size, lowercase = settings.vocabulary_size, settings.lowercase
-    with _bar("characters", text.sentences, "sentence", progress=progress) as bar:
-        sentences = _counted(text.all_sentences(), bar)
-        alphabet = alphabet_of(sentences, vocabulary_size=size, lowercase=lowercase)
-    with _bar("tokenizer", text.sentences, "sentence", progress=progress) as bar:
-        tokenizer = train_tokenizer(
-            _counted(text.all_sentences(), bar),
-            kind=settings.tokenizer,
-            vocabulary_size=size,
-            lowercase=lowercase,
-            alphabet=alphabet,
+    def tokenizer(self, segments: list[Segment]) -> TokenizerRecord:
+        """Train or load the tokenizer, write it into the content and describe it."""
+        file, record_file = self.content / TOKENIZER_FILE, self.workplace / "tokenizer.json"
+        if record_file.exists():
+            return TokenizerRecord.model_validate_json(record_file.read_bytes())
+        trained = _trained_kind(self.settings)
+        if trained is not None:
+            tokenizer = self._train(segments, trained)
+        else:
+            tokenizer = load_tokenizer(self.settings.tokenizer)
+        tokenizer.save(str(file))
+        record = record_of(
+            tokenizer,
+            file,
+            kind=trained or "loaded",
+            moses=self.settings.language if self.settings.moses else None,
+            names={} if trained else special_names_beside(self.settings.tokenizer),
         )
-    tokenizer.save(str(folder / TOKENIZER_FILE))
-    tokenizer.encode_special_tokens = True  # text that says "[MASK]" is text, not a special token
-    record = TokenizerRecord(
-        kind=settings.tokenizer,
-        sha256=sha256_of(folder / TOKENIZER_FILE),
-        vocabulary_size=tokenizer.get_vocab_size(),
-        special_tokens={
-            name: tokenizer.token_to_id(f"[{name.upper()}]") for name in get_args(SpecialToken)
-        },
-    )
-    return tokenizer, record
+        save_text(record_file, record.model_dump_json())
+        return record
 
-
-def _write_split(
-    name: SplitName,
-    text: _Text,
-    tokenizer: Tokenizer,
-    record: TokenizerRecord,
-    settings: BuildSettings,
-    *,
-    progress: bool,
-) -> SplitRecord:
-    """Encode one split, pack it into rows and write its shards beside the scratch folder."""
-    with _bar(f"{name} rows", text.sentences, "sentence", progress=progress) as bar:
-        rows = _packed(_encoded(text, tokenizer, bar), text.file, record, settings)
-    if not len(rows):
-        raise CorpusError(
-            f"{', '.join(settings.corpus)}: the {name} split has {text.tokens} tokens, too few for "
-            f"one row of {settings.sequence_length}; use a larger corpus, shorter rows or another "
-            "valid fraction"
+    def encode(self, segments: list[Segment], tokenizer: TokenizerRecord) -> list[EncodedSegment]:
+        """Turn the text of every segment into token ids."""
+        encoder = DocumentEncoder(
+            self.content / TOKENIZER_FILE,
+            tokenizer,
+            splitter=self.settings.sentences,
+            language=self.settings.language,
         )
-    shards = write_shards(
-        text.file.parent.parent,
-        name,
-        rows,
-        max_rows_per_shard=settings.rows_per_shard,
-        tokenizer_sha256=record.sha256,
-    )
-    num_rows = sum(shard.rows for shard in shards)
-    return SplitRecord(
-        documents=text.documents,
-        words=text.words,
-        sentences=text.sentences,
-        tokens=text.tokens,
-        rows=num_rows,
-        rows_per_shard=shards[0].rows,
-        rows_dropped=len(rows) - num_rows,
-        shards=shards,
-    )
+        done = [EncodedSegment.load(s.files.path("encoded.json")) for s in segments]
+        tasks = (
+            EncodeTask(s.files, self.settings, s.kept.first_document, s.weight, encoder, tokenizer)
+            for s, record in zip(segments, done, strict=True)
+            if record is None
+        )
+        results = self.pool.map(EncodeTask.run, tasks)
+        encoded = []
+        total = sum(segment.read.characters for segment in segments)
+        with progress_bar("encoding", total, "char", shown=self.progress) as bar:
+            for segment, record in zip(segments, done, strict=True):
+                encoded.append(record or next(results))
+                bar.update(segment.read.characters)
+        return encoded
+
+    def write_shards(
+        self,
+        segments: list[Segment],
+        encoded: list[EncodedSegment],
+        tokenizer: TokenizerRecord,
+    ) -> dict[SplitName, SplitRecord]:
+        """Cut the tokens into rows and write the files of both splits."""
+        row_format = RowFormat.of(tokenizer, self.settings.sequence_length)
+        files = [segment.files for segment in segments]
+        weights = [segment.weight for segment in segments]
+        splits: dict[SplitName, SplitRecord] = {}
+        for name in get_args(SplitName):
+            stream = TokenStream(token_files(files, encoded, weights, name), row_format.dtype)
+            counts = _total(encoded, weights, name)
+            tasks = shard_tasks(
+                name, stream, row_format, max_rows_per_shard=self.settings.rows_per_shard
+            )
+            if not tasks:
+                raise TooLittleText(
+                    f"{', '.join(self.settings.corpus)}: the {name} split has {counts.tokens} "
+                    f"tokens, too few for one row of {self.settings.sequence_length}; use a larger "
+                    "corpus, shorter rows or another valid fraction"
+                )
+            records = self._write_files(name, tasks)
+            splits[name] = SplitRecord(
+                **counts.model_dump(),
+                rows=sum(record.rows for record in records),
+                rows_per_shard=records[0].rows,
+                rows_dropped=rows_dropped(tasks),
+                shards=tuple(records),
+            )
+        return splits
+
+    def manifest(
+        self,
+        segments: list[Segment],
+        tokenizer: TokenizerRecord,
+        splits: dict[SplitName, SplitRecord],
+    ) -> Manifest:
+        """Write the manifest, and the list of what was skipped."""
+        cleaning: Counter[str] = Counter()
+        for segment in segments:
+            cleaning.update(segment.read.cleaning)
+            cleaning.update(segment.kept.cleaning)
+        manifest = Manifest(
+            sequence_length=self.settings.sequence_length,
+            dtype=RowFormat.of(tokenizer, self.settings.sequence_length).dtype,
+            tokenizer=tokenizer,
+            splits=splits,
+            settings=self.settings.model_dump(mode="json"),
+            source="; ".join(source.description for source in self.sources),
+            licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
+            cleaning=dict(sorted(cleaning.items())),
+        )
+        self._write_skipped(segments)
+        write_manifest(self.content, manifest)
+        return manifest
+
+    def _train(self, segments: list[Segment], kind: TokenizerKind) -> Tokenizer:
+        settings = self.settings
+        characters = sum(segment.read.characters for segment in segments)
+        every = -(-characters // settings.tokenizer_sample_characters)
+        tasks = (SampleTask(s.files, settings, s.kept.first_document, every) for s in segments)
+        with progress_bar("sample", len(segments), "part", shown=self.progress) as bar:
+            files = []
+            for file in self.pool.map(SampleTask.run, tasks):
+                files.append(file)
+                bar.update()
+        counts: Counter[str] = Counter()
+        for segment in segments:
+            counts.update(json.loads(segment.files.path("characters.json").read_text()))
+        total = sum(file.stat().st_size for file in files)
+        with progress_bar("tokenizer", total, "B", shown=self.progress) as bar:
+            return train_tokenizer(
+                _pieces(files, bar),
+                kind=kind,
+                vocabulary_size=settings.vocabulary_size,
+                lowercase=settings.lowercase,
+                alphabet=alphabet_of(counts, vocabulary_size=settings.vocabulary_size),
+                moses=settings.moses,
+            )
+
+    def _write_files(self, name: SplitName, tasks: list[ShardTask]) -> list[ShardRecord]:
+        jobs = (_ShardJob(task, self.workplace, self.content) for task in tasks)
+        records = []
+        with progress_bar(
+            f"{name} rows", sum(task.num_rows for task in tasks), "row", shown=self.progress
+        ) as bar:
+            for record in self.pool.map(_ShardJob.run, jobs):
+                records.append(record)
+                bar.update(record.rows)
+        return records
+
+    def _write_skipped(self, segments: list[Segment]) -> None:
+        """List the first places of each reason, for people."""
+        seen: Counter[str] = Counter()
+        lines = []
+        for place in (place for segment in segments for place in segment.read.skipped):
+            seen[place.reason] += 1
+            if seen[place.reason] <= PLACES_PER_REASON:
+                lines.append(json.dumps(place._asdict(), ensure_ascii=False) + "\n")
+        if lines:
+            save_text(self.content / SKIPPED_FILE, "".join(lines))
 
 
-def _packed(
-    documents: Iterator[list[int]],
-    text_file: Path,
-    record: TokenizerRecord,
-    settings: BuildSettings,
-) -> Rows:
-    """Return all rows of a split, in a file: how many there are decides the size of the shards."""
-    file, dtype, length = text_file.with_suffix(".rows"), _dtype(record), settings.sequence_length
-    special = record.special_tokens
-    with file.open("wb") as stream:
-        for rows in pack(
-            documents, length, cls_id=special["cls"], sep_id=special["sep"], dtype=dtype
-        ):
-            rows.tofile(stream)
-    if not file.stat().st_size:
-        return np.empty((0, length), dtype)  # an empty file cannot be mapped
-    return np.memmap(file, dtype, "r").reshape(-1, length)
+class _ShardJob(NamedTuple):
+    """A file of rows that is to be written, unless that was done before."""
+
+    task: ShardTask
+    workplace: Path
+    content: Path
+
+    def run(self) -> ShardRecord:
+        record_file = self.workplace / "written" / f"{self.task.file}.json"
+        if record_file.exists():
+            return ShardRecord.model_validate_json(record_file.read_bytes())
+        record = self.task.write(self.content)
+        save_text(record_file, record.model_dump_json())
+        return record
 
 
-def _encoded(text: _Text, tokenizer: Tokenizer, bar: "Bar") -> Iterator[list[int]]:
-    """Yield the token ids of each document, and count them."""
-    document: list[int] = []
-    for lines in batches(text.lines(), SENTENCES_PER_BATCH):
-        encodings = tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-        for line, encoding in zip(lines, encodings, strict=True):
-            if line:
-                document += encoding.ids
-            else:
-                text.tokens += len(document)
-                yield document
-                document = []
-        bar.update(sum(map(bool, lines)))
+def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:
+    """Return what is trained, None where a tokenizer is loaded."""
+    return next((kind for kind in get_args(TokenizerKind) if kind == settings.tokenizer), None)
 
 
-def _counted(sentences: Iterable[str], bar: "Bar") -> Iterator[str]:
-    for sentence in sentences:
-        yield sentence
-        bar.update()
+def _total(encoded: list[EncodedSegment], weights: list[float], name: SplitName) -> Counts:
+    """Return what a split amounts to, repetitions included."""
+    total = Counts()
+    for record, weight in zip(encoded, weights, strict=True):
+        if name == "valid":
+            total = total.plus(record.valid)
+        else:
+            total = total.plus(record.train, times=max(1, int(weight))).plus(record.repeated)
+    return total
 
 
-def _bar(stage: str, total: int | None, unit: str, *, progress: bool) -> "Bar":
-    return tqdm(
-        desc=stage,
-        total=total,
-        unit=f" {unit}s",
-        unit_scale=True,
-        disable=not progress,
-        # In a log file every update is a line.
-        mininterval=0.2 if sys.stderr.isatty() else 20,
-    )
-
-
-def _dtype(record: TokenizerRecord) -> Literal["uint16", "uint32"]:
-    return "uint16" if record.vocabulary_size <= 1 << 16 else "uint32"
+def _pieces(files: Iterable[Path], bar: "Bar") -> Iterator[str]:
+    for file in files:
+        with file.open(encoding="utf-8", newline="\n") as stream:
+            yield from (line.rstrip("\n") for line in stream)
+        bar.update(file.stat().st_size)

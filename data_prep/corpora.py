@@ -1,133 +1,242 @@
-"""Say where documents come from: text files, folders of them, or the installed Python's own prose.
+"""Understand what the user calls a source: [KIND:]PLACE[:key=value]..."""
 
-A document is a list of paragraphs, a paragraph one line of text with single spaces.
-"""
-
-import bz2
-import gzip
-import io
-import itertools
-import lzma
-import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple, get_args
 
-from data_prep import python_docs
+from data_prep.settings import PYTHON_DOCS, DamagedFiles
+from data_prep.sources.hub import HubDataset
+from data_prep.sources.lines import COMPRESSIONS, opened
+from data_prep.sources.python_docs import PythonDocs
+from data_prep.sources.source import CorpusError, FileSource, Source
+from data_prep.sources.tables import JsonLines, ParquetFiles
+from data_prep.sources.text import DocumentEnd, TextFiles, WikiExtractorFiles
+from data_prep.sources.wikipedia import WikipediaDump
 
-Document = list[str]
+COLUMN_KINDS = ("jsonl", "parquet", "hub")
+# Which kinds a key means something to.
+KEYS = {
+    "weight": ("text", "jsonl", "parquet", "wikipedia", "wikiextractor", "hub", PYTHON_DOCS),
+    "column": COLUMN_KINDS,
+    "documents": ("text",),
+    "config": ("hub",),
+    "split": ("hub",),
+    "revision": ("hub",),
+}
+KINDS = KEYS["weight"]
 
-PYTHON_DOCS = "python-docs"
+_KIND_OF_SUFFIX = {
+    ".txt": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".xml": "wikipedia",
+}
+_KEY = re.compile(r"^(.+):([a-z_]+)=([^:]*)$", re.DOTALL)
+_EXTRACTED_NAME = re.compile(r"wiki_\d+")
 
 
-class CorpusError(ValueError):
-    """Something is wrong with the text: one line that names the place and what to do."""
+class Parts(NamedTuple):
+    """A source as the user wrote it."""
+
+    name: str
+    kind: str | None
+    place: str
+    keys: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """A stream of documents and what is known of it."""
+def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
+    """Open a source, without reading it.
 
-    documents: Iterator[Document]
-    source: str
-    licence: str
-
-
-def open_corpus(name: str) -> Corpus:
-    """Open a corpus: "python-docs", a text file (also .xz, .gz, .bz2) or a folder of *.txt files.
-
-    Text is UTF-8, one paragraph a line, with an empty line between documents; every file begins a
-    document of its own. Files are read as a stream.
+    Args:
+        text: [KIND:]PLACE[:key=value]..., for example "wiki.jsonl.gz:column=body:weight=2". KIND
+            is text, jsonl, parquet, wikipedia, wikiextractor or hub; where it is left out, the
+            name of the file tells. "python-docs" needs no PLACE.
+        damaged_files: What a file does that cannot be read to its end.
 
     Raises:
-        CorpusError: The file does not exist or the folder holds no text file. While reading: a
-            file cannot be read or is not UTF-8.
+        CorpusError: The place does not exist, holds nothing, or several kinds; or a kind, key or
+            value does not exist.
     """
-    if name == PYTHON_DOCS:
-        licence = "those of Python and of the installed packages"
-        return Corpus(python_docs.documents(), python_docs.source(), licence)
-    path = Path(name)
-    if not path.exists():
-        raise CorpusError(
-            f"{name}: no such file or folder; give a text file, a folder of *.txt files "
-            f'or the built-in corpus "{PYTHON_DOCS}"'
-        )
-    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
-    if not files:
-        raise CorpusError(f"{name}: the folder holds no *.txt file; add some or name a single file")
-    documents = itertools.chain.from_iterable(map(_documents_in, files))
-    size = sum(file.stat().st_size for file in files)
-    source = f"{name} ({len(files)} text files, {size:,} bytes)"
-    return Corpus(documents, source, "that of the text files")
+    parts = _parts_of(text)
+    if parts.place == PYTHON_DOCS and parts.kind is None:
+        parts = parts._replace(kind=PYTHON_DOCS)
+    if parts.kind == PYTHON_DOCS:
+        return PythonDocs(text, _weight(_checked(parts)))
+    if parts.kind == "hub":
+        return _hub(_checked(parts))
+    kind, files = _files_at(parts)
+    return _FILE_SOURCES[kind](_checked(parts._replace(kind=kind)), files, damaged_files)
 
 
 def describe(names: Iterable[str]) -> str:
-    """Return where the text of these corpora comes from, as it is now.
+    """Return where the text of these sources comes from, as it is now.
 
     Raises:
         CorpusError: One of them does not exist or holds no text.
     """
-    return "; ".join(open_corpus(name).source for name in names)
+    return "; ".join(open_source(name).description for name in names)
 
 
-def first_words(documents: Iterable[Document], max_words: int | None) -> Iterator[Document]:
-    """Yield documents until they hold `max_words` words, cut after the paragraph that does.
-
-    None yields everything.
-    """
-    num_words = 0
-    for document in documents:
-        if max_words is None:
-            yield document
-            continue
-        taken: Document = []
-        for paragraph in document:
-            taken.append(paragraph)
-            num_words += len(paragraph.split())
-            if num_words >= max_words:
-                yield taken
-                return
-        yield taken
+def _parts_of(text: str) -> Parts:
+    """Cut a source into its parts; what exists under its whole name is a path."""
+    place = text
+    keys: dict[str, str] = {}
+    while not _exists(place) and (found := _KEY.match(place)):
+        place, keys = found[1], {found[2]: found[3]} | keys
+    kind: str | None = None
+    if not Path(place).exists() and ":" in place:
+        kind, _, place = place.partition(":")
+        if kind not in KINDS:
+            raise CorpusError(
+                f"{text}: no such file, and {kind!r} is no kind of source{_nearest(kind, KINDS)}; "
+                f"the kinds are {', '.join(KINDS)}"
+            )
+    return Parts(text, kind, place, keys)
 
 
-def _documents_in(file: Path) -> Iterator[Document]:
-    """Yield the documents of one text file."""
-    document: Document = []
-    for line in _lines(file):
-        if paragraph := " ".join(line.split()):
-            document.append(paragraph)
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
+def _exists(place: str) -> bool:
+    """Say whether this, or what follows its first colon, is a path."""
+    return Path(place).exists() or (":" in place and Path(place.partition(":")[2]).exists())
 
 
-def _lines(file: Path) -> Iterator[str]:
-    number = 0
+def _checked(parts: Parts) -> Parts:
+    """Refuse keys that do not exist or mean nothing to this kind."""
+    for key in parts.keys:
+        if parts.kind not in KEYS.get(key, ()):
+            known = [name for name, kinds in KEYS.items() if parts.kind in kinds]
+            raise CorpusError(
+                f"{parts.name}: {parts.kind} has no key {key!r}{_nearest(key, known)}; "
+                f"it has {', '.join(known)}"
+            )
+    return parts
+
+
+def _files_at(parts: Parts) -> tuple[str, tuple[Path, ...]]:
+    """Return the kind and the files of a source."""
+    path = Path(parts.place)
+    if path.is_file():
+        return parts.kind or _kind_of(path) or "text", (path,)
+    if not path.is_dir():
+        what = "not a regular file" if path.exists() else "no such file or folder"
+        raise CorpusError(
+            f"{parts.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
+            f'a Wikipedia dump, hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
+        )
+    all_files = _files_below(path)
+    by_kind: dict[str, list[Path]] = {}
+    for file in all_files:
+        if found := _kind_of(file):
+            by_kind.setdefault(found, []).append(file)
+    if parts.kind is not None:
+        files = by_kind.get(parts.kind) or all_files
+        by_kind = {parts.kind: files} if files else {}
+    if len(by_kind) > 1:
+        found = ", ".join(f"{len(files)} of {kind}" for kind, files in sorted(by_kind.items()))
+        raise CorpusError(
+            f"{parts.place}: the folder holds several kinds of files ({found}); say which to read, "
+            f"for example {min(by_kind)}:{parts.place}"
+        )
+    for kind, files in by_kind.items():
+        return kind, tuple(files)
+    raise CorpusError(
+        f"{parts.place}: the folder holds no file of a known kind "
+        f"({', '.join(_KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}); "
+        "say what its files are, for example text:FOLDER"
+    )
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Return all regular files below a folder that are not hidden, in order of their paths."""
+    found = []
+    for place, folders, names in os.walk(folder):  # follows no links to folders: no endless loops
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files = (Path(place, name) for name in names if not name.startswith("."))
+        found += [file for file in files if file.is_file()]
+    return sorted(found, key=Path.as_posix)
+
+
+def _kind_of(file: Path) -> str | None:
+    """Return the kind of a file by its name, of WikiExtractor's by its beginning."""
+    stem = file.stem if file.suffix in COMPRESSIONS else file.name
+    if _EXTRACTED_NAME.fullmatch(stem):
+        with opened(file) as stream:
+            try:
+                return "jsonl" if stream.content.read(1) == b"{" else "wikiextractor"
+            except (OSError, EOFError):
+                return "wikiextractor"  # damaged; reading it will say so
+    return _KIND_OF_SUFFIX.get(Path(stem).suffix)
+
+
+def _weight(parts: Parts) -> float:
+    text = parts.keys.get("weight", "1")
     try:
-        with _open(file) as stream:
-            for number, line in enumerate(stream, start=1):
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight <= 1000:
         raise CorpusError(
-            f"{file}, line {number}: not valid UTF-8 ({error.reason}); convert the file, "
-            "for example with iconv -t UTF-8"
-        ) from error
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise CorpusError(
-            f"{file}: cannot be read after line {number}: {error}; "
-            "check that the file is complete and readable"
-        ) from error
+            f"{parts.name}: weight={text} is not a number above 0 and up to 1000; it says how "
+            "often each document is used"
+        )
+    return weight
 
 
-def _open(file: Path) -> io.BufferedIOBase:
-    match file.suffix:
-        case ".xz":
-            return lzma.open(file)
-        case ".gz":
-            return gzip.open(file)
-        case ".bz2":
-            return bz2.open(file)
-        case _:
-            return file.open("rb")
+def _text(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    documents = parts.keys.get("documents", "blank_line")
+    for known in get_args(DocumentEnd):
+        if known == documents:
+            return TextFiles(parts.name, _weight(parts), files, damaged, known)
+    known_ends = get_args(DocumentEnd)
+    raise CorpusError(
+        f"{parts.name}: documents={documents} is unknown{_nearest(documents, known_ends)}; what "
+        f"ends a document is one of {', '.join(known_ends)}"
+    )
+
+
+def _json_lines(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    return JsonLines(parts.name, _weight(parts), files, damaged, parts.keys.get("column", "text"))
+
+
+def _parquet(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    column = parts.keys.get("column", "text")
+    return ParquetFiles(parts.name, _weight(parts), files, damaged, column)
+
+
+def _wikipedia(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    return WikipediaDump(parts.name, _weight(parts), files, damaged)
+
+
+def _wikiextractor(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    return WikiExtractorFiles(parts.name, _weight(parts), files, damaged)
+
+
+_FILE_SOURCES: dict[str, Callable[[Parts, tuple[Path, ...], DamagedFiles], FileSource]] = {
+    "text": _text,
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+    "wikipedia": _wikipedia,
+    "wikiextractor": _wikiextractor,
+}
+
+
+def _hub(parts: Parts) -> HubDataset:
+    keys = parts.keys
+    return HubDataset(
+        parts.name,
+        _weight(parts),
+        dataset=parts.place,
+        config=keys.get("config"),
+        split=keys.get("split", "train"),
+        revision=keys.get("revision"),
+        column=keys.get("column", "text"),
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""

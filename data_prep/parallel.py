@@ -1,45 +1,114 @@
-"""Run a function over batches in worker processes; the output does not depend on how many."""
+"""Run a function over tasks in worker processes; the output does not depend on how many there are.
+
+Workers are started anew ("spawn") rather than forked: the tokenizer's threads and the progress
+bar's live in the main process, and a fork that happens while one holds a lock never ends.
+"""
 
 import itertools
 import multiprocessing
 import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import TypeVar
+from concurrent.futures.process import BrokenProcessPool
+from types import TracebackType
+from typing import Self, TypeVar
 
 Item = TypeVar("Item")
+Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-
-def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of `size`; the last list may be shorter."""
-    iterator = iter(items)
-    while batch := list(itertools.islice(iterator, size)):
-        yield batch
+TOKENIZER_THREADS = "TOKENIZERS_PARALLELISM"  # read by the tokenizers library at every call
 
 
-def map_in_order(
-    function: Callable[[list[Item]], Result], batched: Iterator[list[Item]]
-) -> Iterator[Result]:
-    """Yield `function(batch)` for each batch, in the order of the batches.
+class WorkerDied(RuntimeError):
+    """A worker process was killed from outside; nearly always for want of memory."""
 
-    A single batch is computed here, so that small inputs start no process. Only a few batches per
-    worker wait at a time: an executor's own `map` would read the whole corpus into its queue.
+
+def cpu_count() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class Workers:
+    """A pool of processes that starts when it is first worth it; for a `with` statement.
+
+    With one worker everything is computed in this process, on one thread.
     """
-    first = list(itertools.islice(batched, 2))
-    num_workers = len(os.sched_getaffinity(0))
-    if len(first) < 2 or num_workers < 2:
-        yield from map(function, itertools.chain(first, batched))
-        return
-    # Forked workers start at once and share what is already imported; spawned ones would import
-    # the main module again, which for `pretrain` means torch and DeepSpeed.
-    context = multiprocessing.get_context("fork")
-    waiting: deque[Future[Result]] = deque()
-    with ProcessPoolExecutor(num_workers, mp_context=context) as executor:
-        for batch in itertools.chain(first, batched):
-            waiting.append(executor.submit(function, batch))
-            if len(waiting) > 4 * num_workers:
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._executor: ProcessPoolExecutor | None = None
+        self._threads_before: str | None = None
+
+    def __enter__(self) -> Self:
+        if self.count == 1:
+            self._threads_before = os.environ.get(TOKENIZER_THREADS)
+            os.environ[TOKENIZER_THREADS] = "false"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+        if self.count == 1:
+            os.environ.pop(TOKENIZER_THREADS)
+            if self._threads_before is not None:
+                os.environ[TOKENIZER_THREADS] = self._threads_before
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """Yield `function(task)` for each task, in the order of the tasks.
+
+        A single task is computed here, so that small inputs start no process. Only two tasks per
+        worker wait at a time: an executor's own `map` would read the whole corpus into its queue.
+
+        Raises:
+            WorkerDied: A worker was killed.
+        """
+        tasks = iter(tasks)
+        first = list(itertools.islice(tasks, 2))
+        if len(first) < 2 or self.count == 1:
+            yield from map(function, itertools.chain(first, tasks))
+            return
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(
+                self.count,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_begin_worker,
+            )
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for task in itertools.chain(first, tasks):
+                waiting.append(self._executor.submit(function, task))
+                if len(waiting) > 2 * self.count:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise WorkerDied(
+                "a worker process was killed, probably for want of memory; give the same command "
+                f"again with fewer workers than {self.count}"
+            ) from error
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the main process, end with it, and take one core only."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ[TOKENIZER_THREADS] = "false"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)  # killed with SIGKILL, the main process can tell nobody

@@ -1,51 +1,74 @@
-"""Split documents into sentences with spaCy's rule-based sentencizer."""
+"""Cut paragraphs into sentences without losing a word.
+
+sentencex (Wikimedia's rules for 240 languages, written in Rust) cuts 110 MB of English a second on
+one core, which next to a tokenizer's 3 to 4 costs nothing. spaCy's rule-based sentencizer, the
+choice of the TUPE paper, cuts 1.5.
+"""
 
 import functools
-import itertools
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import spacy
-from spacy.language import Language
+import sentencex
 
-from data_prep.corpora import Document
-from data_prep.parallel import batches, map_in_order
+from data_prep.settings import SentenceSplitter
+from data_prep.tokenizer import TokenizerError
+
+if TYPE_CHECKING:
+    from spacy.language import Language
 
 # spaCy refuses texts above nlp.max_length (1,000,000 characters) and holds a whole text as objects.
 LONGEST_PARAGRAPH = 100_000
-DOCUMENTS_PER_BATCH = 128
 
 
-def split_sentences(documents: Iterable[Document]) -> Iterator[list[str]]:
-    """Yield the sentences of each document, in order, computed in worker processes."""
-    yield from itertools.chain.from_iterable(
-        map_in_order(_split_batch, batches(documents, DOCUMENTS_PER_BATCH))
-    )
+def split_sentences(
+    paragraphs: Iterable[str], *, splitter: SentenceSplitter, language: str
+) -> Iterator[list[str]]:
+    """Yield the sentences of each paragraph, with the white space that follows them.
 
+    Joined, the sentences of a paragraph are the paragraph.
 
-def _split_batch(documents: list[Document]) -> list[list[str]]:
-    sentences: list[list[str]] = [[] for _ in documents]
-    pieces = (
-        (piece, number)
-        for number, document in enumerate(documents)
-        for paragraph in document
-        for piece in _pieces(paragraph)
-    )
-    for text, number in _sentencizer().pipe(pieces, as_tuples=True):
-        sentences[number] += [sentence.text for sentence in text.sents]
-    return sentences
+    Args:
+        paragraphs: One line of text each, any length.
+        splitter: What decides.
+        language: Code of the language, such as "en".
+
+    Raises:
+        TokenizerError: spaCy does not know the language.
+    """
+    for paragraph in paragraphs:
+        pieces = list(_pieces(paragraph))
+        if splitter == "sentencex":
+            cut = [list(sentencex.segment(language, piece)) for piece in pieces]
+        else:
+            cut = [
+                [sentence.text_with_ws for sentence in text.sents]
+                for text in _sentencizer(language).pipe(pieces)
+            ]
+        sentences = [sentence for piece in cut for sentence in piece]
+        # Neither library promises it.
+        yield sentences if "".join(sentences) == paragraph else [paragraph]
 
 
 def _pieces(paragraph: str) -> Iterator[str]:
-    """Yield the paragraph in pieces that spaCy accepts, cut at spaces where there are any."""
+    """Yield the paragraph in pieces that spaCy accepts, cut after spaces where there are any."""
     while len(paragraph) > LONGEST_PARAGRAPH:
         end = paragraph.rfind(" ", 0, LONGEST_PARAGRAPH) + 1 or LONGEST_PARAGRAPH
-        yield paragraph[:end].rstrip()
+        yield paragraph[:end]
         paragraph = paragraph[end:]
     yield paragraph
 
 
 @functools.cache
-def _sentencizer() -> Language:
-    language = spacy.blank("en")
-    language.add_pipe("sentencizer")
-    return language
+def _sentencizer(language: str) -> "Language":
+    import spacy  # takes a second, and half the users never need it
+
+    try:
+        pipeline = spacy.blank(language)
+    except ImportError as error:
+        raise TokenizerError(
+            f"language={language!r}: spaCy does not know it; give a code such as en, de or xx "
+            "(any language), or use sentences=sentencex"
+        ) from error
+    pipeline.add_pipe("sentencizer")
+    return pipeline

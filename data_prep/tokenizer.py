@@ -1,104 +1,182 @@
-"""Train a WordPiece or BPE tokenizer; the same text gives the same file, byte for byte."""
+"""What the rest must know of a tokenizer, wherever it comes from: special tokens, joints, words.
+
+Training needs this module, so it imports no more than the tokenizers library.
+"""
 
 import json
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from tokenizers.processors import TemplateProcessing
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
-TokenizerKind = Literal["wordpiece", "bpe"]
+from data_prep.shards import SpecialToken, TokenizerRecord, sha256_of
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
-LARGEST_ALPHABET = 1000  # BERT's; rarer characters become [UNK]
+
+SpecialNames = dict[SpecialToken, str]
+LARGEST_VOCABULARY = 1 << 32
+
+# BERT and ELECTRA; RoBERTa, XLM-R and their kin; ESM.
+_KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
+    "pad": (PAD, "<pad>"),
+    "unk": (UNK, "<unk>"),
+    "cls": (CLS, "<s>", "<cls>"),
+    "sep": (SEP, "</s>", "<sep>", "<eos>"),
+    "mask": (MASK, "<mask>"),
+}
+_PURPOSE: dict[SpecialToken, str] = {
+    "pad": "to fill up batches of texts",
+    "unk": "for words that it does not know",
+    "cls": "to begin every row",
+    "sep": "between documents and at the end of every row",
+    "mask": "in the place of hidden tokens",
+}
+_PROBES = (("one", "two"), ("The end.", "Another one"), ("a b c", '"Quoted"'), ("1", "2"))
 
 
-def train_tokenizer(
-    sentences: Iterable[str],
+class TokenizerError(ValueError):
+    """A tokenizer cannot be loaded or not be used: one line that says why and what to do."""
+
+
+def record_of(
+    tokenizer: Tokenizer,
+    file: Path,
     *,
-    kind: TokenizerKind,
-    vocabulary_size: int,
-    lowercase: bool,
-    alphabet: list[str],
-) -> Tokenizer:
-    """Train a tokenizer with BERT's normaliser and pre-tokenizer, special tokens as ids 0 to 4.
-
-    `vocabulary_size` is an upper bound: a small corpus holds fewer pieces.
+    kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"],
+    moses: str | None = None,
+    names: SpecialNames | None = None,
+) -> TokenizerRecord:
+    """Return what the manifest says about a tokenizer.
 
     Args:
-        sentences: Training text.
-        kind: How pieces are chosen and words are cut.
-        vocabulary_size: Number of tokens, special ones included.
-        lowercase: Whether to lowercase and to strip accents.
-        alphabet: Characters that may be tokens of their own, see `alphabet_of`.
+        tokenizer: As it is used.
+        file: Where it was saved.
+        kind: How it was trained.
+        moses: Language of the Moses steps before it, if there are any.
+        names: Special tokens that are called otherwise than usual.
+
+    Raises:
+        TokenizerError: A special token is missing, or sentences cannot be joined.
     """
-    learned = _learned_pieces(sentences, vocabulary_size, alphabet, lowercase=lowercase)
-    model: models.Model = models.WordPiece(learned["vocab"], unk_token=UNK)
-    if kind == "bpe":
-        merges = [(left, right) for left, right in learned["merges"]]
-        model = models.BPE(
-            learned["vocab"], merges, unk_token=UNK, continuing_subword_prefix=CONTINUATION
+    return TokenizerRecord(
+        kind=kind,
+        sha256=sha256_of(file),
+        vocabulary_size=vocabulary_size(tokenizer),
+        special_tokens=special_tokens_of(tokenizer, names or {}),
+        joint=joint_of(tokenizer),
+        moses=moses,
+    )
+
+
+def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:
+    """Return the ids of the special tokens, by the names given or by well-known ones.
+
+    "unk" may be missing where every text can be written in bytes.
+
+    Raises:
+        TokenizerError: One is missing, or two are the same.
+    """
+    found: dict[SpecialToken, int] = {}
+    for role in get_args(SpecialToken):
+        candidates = (names[role],) if role in names else _KNOWN_NAMES[role]
+        ids = [tokenizer.token_to_id(name) for name in candidates]
+        known = [number for number in ids if number is not None]
+        if known:
+            found[role] = known[0]
+        elif role != "unk" or not _is_byte_level(tokenizer):
+            raise TokenizerError(
+                f"the tokenizer has no {role} token ({' or '.join(candidates)}), which is needed "
+                f"{_PURPOSE[role]}; choose one made for masked language models, or add that token "
+                "to its tokenizer.json"
+            )
+    by_id: dict[int, SpecialToken] = {}
+    for role, number in found.items():
+        if number in by_id:
+            raise TokenizerError(
+                f"the tokenizer uses {tokenizer.id_to_token(number)} both as {by_id[number]} and "
+                f"as {role}; they must differ"
+            )
+        by_id[number] = role
+    return found
+
+
+def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
+    """Return what must stand before a sentence so that it is cut as it is after another one.
+
+    Raises:
+        TokenizerError: Neither nothing nor a space gives the tokens of the whole text.
+    """
+    for joint in get_args(Literal["", " "]):
+        if all(
+            _ids(tokenizer, f"{first} {second}")
+            == _ids(tokenizer, first) + _ids(tokenizer, joint + second)
+            for first, second in _PROBES
+        ):
+            return joint  # type: ignore[no-any-return]
+    raise TokenizerError(
+        "the tokenizer cuts a sentence differently after another one than alone, with or without "
+        "a space before it; rows cannot be made of sentences with it: choose another one"
+    )
+
+
+def vocabulary_size(tokenizer: Tokenizer) -> int:
+    """Return the highest id + 1, holes counted.
+
+    Raises:
+        TokenizerError: There are no entries, or more than 32 bits can number.
+    """
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    size = max(ids, default=-1) + 1
+    if not 0 < size <= LARGEST_VOCABULARY:
+        raise TokenizerError(f"the tokenizer has ids up to {size - 1:,}; 32 bits must hold them")
+    return size
+
+
+def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Say of each token whether a word starts with it [vocabulary size]; special tokens do.
+
+    Raises:
+        TokenizerError: A token alone does not tell.
+    """
+    description = json.loads(tokenizer.to_str())
+    model, vocabulary = description["model"], tokenizer.get_vocab(with_added_tokens=True)
+    prefix = model.get("continuing_subword_prefix")
+    if prefix:
+        starting = {token for token in vocabulary if not token.startswith(prefix)}
+    elif _is_byte_level(tokenizer):
+        # The bytes of space and line feed, as this kind of tokenizer writes them.
+        starting = {token for token in vocabulary if token.startswith(("Ġ", "Ċ"))}
+    elif "Metaspace" in _types_in(description["pre_tokenizer"]):
+        starting = {token for token in vocabulary if token.startswith("▁")}
+    else:
+        raise TokenizerError(
+            f"the tokens of this {model['type']} tokenizer do not tell where a word starts (no "
+            "continuation prefix such as ##, no mark such as Ġ or ▁); use masking=tokens"
         )
-    tokenizer = _untrained(model, lowercase=lowercase)
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-    tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
-    tokenizer.post_processor = TemplateProcessing(
-        single=f"{CLS} $A {SEP}",
-        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
-        special_tokens=[(name, SPECIAL_TOKENS.index(name)) for name in (CLS, SEP)],
+    starting.update(str(token) for token in SPECIAL_TOKENS if token in vocabulary)
+    starting.update(
+        token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special
     )
-    return tokenizer
+    starts = np.zeros(vocabulary_size(tokenizer), bool)
+    starts[[vocabulary[token] for token in starting]] = True
+    return starts
 
 
-def alphabet_of(sentences: Iterable[str], *, vocabulary_size: int, lowercase: bool) -> list[str]:
-    """Return the most frequent characters of the text, sorted.
-
-    At most 1000, and at most a sixteenth of the vocabulary where that leaves 64: each may take two
-    tokens ("a" and "##a"), and a text with rare scripts would otherwise leave no room for words.
-    """
-    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(normalizer.normalize_str(sentence))
-    limit = min(LARGEST_ALPHABET, max(64, vocabulary_size // 16))
-    visible = (character for character in counts if not character.isspace())
-    by_frequency = sorted(visible, key=lambda character: (-counts[character], character))
-    return sorted(by_frequency[:limit])
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
 
 
-def _learned_pieces(
-    sentences: Iterable[str], vocabulary_size: int, alphabet: list[str], *, lowercase: bool
-) -> dict[str, Any]:
-    """Return the vocabulary and the merges, as tokenizers writes a BPE model.
-
-    The trainer numbers the continuing characters ("##a") in the order of a hash map that differs
-    from process to process, and breaks ties by number. Handing them over as special tokens fixes
-    the order; `train_tokenizer` then declares only the real special tokens special.
-    """
-    continuing = [CONTINUATION + character for character in alphabet if _may_continue(character)]
-    trainer = trainers.BpeTrainer(  # tokenizers' WordPieceTrainer is this one inside
-        vocab_size=vocabulary_size,
-        special_tokens=[*SPECIAL_TOKENS, *continuing],
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        continuing_subword_prefix=CONTINUATION,
-        show_progress=False,
-    )
-    learner = _untrained(models.BPE(continuing_subword_prefix=CONTINUATION), lowercase=lowercase)
-    learner.train_from_iterator(sentences, trainer)
-    learned: dict[str, Any] = json.loads(learner.to_str())["model"]
-    return learned
+def _is_byte_level(tokenizer: Tokenizer) -> bool:
+    return "ByteLevel" in _types_in(json.loads(tokenizer.to_str())["pre_tokenizer"])
 
 
-def _untrained(model: models.Model, *, lowercase: bool) -> Tokenizer:
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
-
-
-def _may_continue(character: str) -> bool:
-    """Say whether the character can stand inside a word: punctuation is always cut off."""
-    return len(pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{character}a")) == 1
+def _types_in(step: dict[str, Any] | None) -> set[str]:
+    """Return the types of a step and of those that it is made of."""
+    if step is None:
+        return set()
+    parts = (_types_in(part) for part in step.get("pretokenizers", []))
+    return {step["type"]}.union(*parts)

@@ -3,8 +3,8 @@
 import importlib
 import sys
 
-from data_prep.corpora import CorpusError
 from data_prep.shards import ShardError
+from data_prep.sources.source import CorpusError
 from pretrain.config import ConfigError, nearest
 from pretrain.recipe import CommandParser
 

@@ -17,6 +17,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from data_prep.settings import TextSettings
+
 Entry = TypeVar("Entry")
 
 
@@ -30,21 +32,12 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-class DataSettings(Section):
-    """Which text, and how it becomes rows of token ids."""
+class DataSettings(TextSettings):
+    """Which text, how it becomes rows of token ids, and how these are read."""
 
-    corpus: tuple[str, ...] = Field(
-        ("python-docs",),
-        description="text files or folders, or python-docs: the installed Python documentation",
-    )
     shards: Path | None = Field(
         None, description="folder of HDF5 shards; default: a name made of the settings here"
     )
-    sequence_length: int = Field(512, ge=8, description="tokens in a row, [CLS] and [SEP] included")
-    tokenizer: Literal["wordpiece", "bpe"] = Field("wordpiece", description="what is trained")
-    lowercase: bool = Field(True, description="lower-case the text (both papers do)")
-    valid_fraction: float = Field(0.02, gt=0, lt=1, description="share of documents held out")
-    max_words: int | None = Field(None, ge=1, description="stop reading after so many words")
     masked_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
     loader_workers: int = Field(0, ge=0, description="processes that prepare batches; 0: in line")
 

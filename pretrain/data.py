@@ -6,6 +6,7 @@ number of ranks too, sees the samples that the straight run would have seen.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -18,8 +19,8 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from data_prep.build import BuildSettings
 from data_prep.masking import IGNORED, mask_rows, predictions_per_row
+from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards import ShardSet, Split, open_shards
 from pretrain.config import ConfigError, RunSettings, explain
 
@@ -51,16 +52,9 @@ def build_settings(settings: RunSettings) -> BuildSettings:
     data = settings.data
     if not data.corpus:
         raise ConfigError("this recipe brings no text; give yours with --corpus PATH...")
+    text = data.model_dump(include=set(TextSettings.model_fields))
     try:
-        return BuildSettings(
-            corpus=data.corpus,
-            sequence_length=data.sequence_length,
-            vocabulary_size=settings.model.vocabulary_size,
-            tokenizer=data.tokenizer,
-            lowercase=data.lowercase,
-            valid_fraction=data.valid_fraction,
-            max_words=data.max_words,
-        )
+        return BuildSettings(**text, vocabulary_size=settings.model.vocabulary_size)
     except ValidationError as error:
         raise ConfigError(f"these shards cannot be built: {explain(error)}") from None
 
@@ -74,8 +68,10 @@ def shards_folder(settings: RunSettings) -> Path:
     if settings.data.shards is not None:
         return settings.data.shards
     build = build_settings(settings)
-    digest = hashlib.sha256(build.model_dump_json().encode()).hexdigest()[:8]
-    corpus = Path(build.corpus[0]).name.partition(".")[0]
+    # Whether a damaged file stops the build has no place in the name: a build goes on either way.
+    content = build.model_dump_json(exclude={"damaged_files"})
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    corpus = re.sub(r"[^\w-]+", "-", Path(build.corpus[0]).name.partition(".")[0])
     return Path("data") / f"{corpus}-s{build.sequence_length}-v{build.vocabulary_size}-{digest}"
 
 

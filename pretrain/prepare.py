@@ -6,7 +6,8 @@ from pathlib import Path
 from pydantic_settings import CliSettingsSource
 
 from data_prep.build import build
-from data_prep.corpora import CorpusError, describe
+from data_prep.corpora import describe
+from data_prep.sources.source import CorpusError
 from pretrain.config import RunSettings
 from pretrain.data import build_settings, open_data, shards_folder
 from pretrain.recipe import add_settings, read_settings

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from data_prep.build import BuildSettings, build
+from data_prep.settings import BuildSettings
 
 WORDS = ["the", "boat", "river", "slowly", "over", "found", "keeps", "old", "café", "Zürich"]
 
@@ -43,5 +43,7 @@ def settings(corpus):
 @pytest.fixture(scope="session")
 def built(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "shards"
+    from data_prep.build import build
+
     build(settings, folder, progress=False)
     return folder

@@ -1,25 +1,46 @@
-from data_prep import sentences
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from data_prep.sentences import split_sentences
+from data_prep.tokenizer import TokenizerError
+
+SPLITTERS = ["sentencex", "spacy"]
 
 
-def test_sentences_end_at_full_stops_and_paragraphs():
-    documents = [["It rains. Does it? Yes!", "A new paragraph"], ["Mr. Fox sleeps."]]
-    assert list(split_sentences(documents)) == [
-        ["It rains.", "Does it?", "Yes!", "A new paragraph"],
+def split(*paragraphs, splitter="sentencex", language="en"):
+    return list(split_sentences(paragraphs, splitter=splitter, language=language))
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS)
+def test_sentences_end_at_full_stops_and_paragraphs(splitter):
+    found = split(
+        "It rains. Does it? Yes!", "A new paragraph", "Mr. Fox sleeps.", splitter=splitter
+    )
+    assert found == [
+        ["It rains. ", "Does it? ", "Yes!"],
+        ["A new paragraph"],
         ["Mr. Fox sleeps."],
     ]
 
 
-def test_the_number_of_processes_changes_nothing(monkeypatch):
-    documents = [[f"Sentence {i}. Another one {i}."] for i in range(40)]
-    alone = list(split_sentences(documents))
-    monkeypatch.setattr(sentences, "DOCUMENTS_PER_BATCH", 3)
-    assert list(split_sentences(documents)) == alone
-    assert alone[39] == ["Sentence 39.", "Another one 39."]
+@pytest.mark.parametrize("splitter", SPLITTERS)
+@settings(max_examples=300, deadline=None)
+@given(
+    paragraph=st.one_of(
+        st.text(), st.text(st.sampled_from("aB .!?\"'()“”。…M1r\u2028\x85\x1c\u200b"))
+    )
+)
+def test_sentences_joined_are_the_paragraph(splitter, paragraph):
+    assert "".join(split(paragraph, splitter=splitter)[0]) == paragraph
 
 
-def test_paragraphs_longer_than_spacy_accepts_lose_nothing(monkeypatch):
-    words = "word " * 250_000
-    (found,) = split_sentences([[words.strip(), "x" * 1_200_000]])
-    assert " ".join(found).split()[:250_000] == words.split()
-    assert "".join(found).endswith("x" * 1_200_000)
+@pytest.mark.parametrize("splitter", SPLITTERS)
+def test_paragraphs_longer_than_spacy_accepts_lose_nothing(splitter):
+    for paragraph in ("word " * 250_000, "x" * 1_200_000):
+        assert "".join(split(paragraph, splitter=splitter)[0]) == paragraph
+
+
+def test_a_language_that_spacy_does_not_know_is_refused():
+    with pytest.raises(TokenizerError, match="language='zz': spaCy does not know it"):
+        split("a", splitter="spacy", language="zz")

@@ -1,7 +1,6 @@
 import json
 import multiprocessing
 import pickle
-import shutil
 
 import h5py
 import numpy as np
@@ -13,43 +12,45 @@ from data_prep.shards import (
     SplitRecord,
     TokenizerRecord,
     open_shards,
+    read_manifest,
     sha256_of,
-    verify,
     write_manifest,
-    write_shards,
+    write_shard,
 )
+from tests.data_prep.small_shards import SPECIAL, random_documents, write_folder
 
-SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 
-
-def written(folder, rows, *, tokenizer_text="{}", vocabulary_size=70_000, max_rows_per_shard=10):
-    """Write rows as both splits of a shard folder."""
+def written(folder, rows, *, rows_per_shard=10):
+    """Write rows as both splits of a shard folder, without packing."""
     folder.mkdir()
-    (folder / "tokenizer.json").write_text(tokenizer_text)
+    (folder / "tokenizer.json").write_text("{}")
     tokenizer = TokenizerRecord(
         kind="bpe",
         sha256=sha256_of(folder / "tokenizer.json"),
-        vocabulary_size=vocabulary_size,
+        vocabulary_size=70_000,
         special_tokens=SPECIAL,
     )
     splits = {}
     for name in ("train", "valid"):
-        shards = write_shards(
-            folder,
-            name,
-            rows,
-            max_rows_per_shard=max_rows_per_shard,
-            tokenizer_sha256=tokenizer.sha256,
+        parts = np.split(rows, range(rows_per_shard, len(rows), rows_per_shard))
+        shards = tuple(
+            write_shard(
+                folder / f"{name}-{number}.h5",
+                [part[:1], part[1:]],
+                shape=part.shape,
+                dtype=part.dtype.name,
+                tokenizer_sha256=tokenizer.sha256,
+            )
+            for number, part in enumerate(parts)
         )
-        num_rows = sum(shard.rows for shard in shards)
         splits[name] = SplitRecord(
             documents=1,
             words=1,
             sentences=1,
             tokens=rows.size,
-            rows=num_rows,
-            rows_per_shard=shards[0].rows,
-            rows_dropped=len(rows) - num_rows,
+            rows=len(rows),
+            rows_per_shard=rows_per_shard,
+            rows_dropped=0,
             shards=shards,
         )
     manifest = Manifest(
@@ -72,22 +73,34 @@ def random_rows(num_rows, largest, dtype):
 
 
 @pytest.fixture
-def folder(built, tmp_path):
-    """A copy of built shards, to be damaged."""
-    return shutil.copytree(built, tmp_path / "copy")
+def built(tmp_path):
+    documents = random_documents(40)
+    return write_folder(tmp_path / "built", {"train": documents, "valid": documents[:20]})
+
+
+@pytest.fixture
+def folder(built):
+    """The same, to be damaged."""
+    return built
 
 
 @pytest.mark.parametrize(("largest", "dtype"), [(60_000, np.uint16), (70_000, np.uint32)])
 def test_rows_are_read_as_they_were_written(tmp_path, largest, dtype):
-    rows = random_rows(43, largest, dtype)
+    rows = random_rows(40, largest, dtype)
     split = open_shards(written(tmp_path / "shards", rows)).split("train")
-    # 5 shards of 8 rows; the last 3 rows do not fill one more in each.
     assert split.num_rows == 40
     indices = np.random.default_rng(1).permutation(40).astype(np.uint32)
     found = split.rows(indices)
     assert found.dtype == dtype
     assert (found == rows[indices]).all()
-    assert verify(tmp_path / "shards") == []
+
+
+def test_rows_are_read_in_order_in_pieces_of_bounded_size(tmp_path):
+    rows = random_rows(40, 100, np.uint16)
+    split = open_shards(written(tmp_path / "shards", rows)).split("train")
+    pieces = list(split.read_in_order([1, 3], max_rows=4))
+    assert [len(piece) for piece in pieces] == [4, 4, 2, 4, 4, 2]
+    assert (np.concatenate(pieces) == np.concatenate([rows[10:20], rows[30:40]])).all()
 
 
 def test_rows_are_one_contiguous_dataset_tied_to_the_tokenizer(built):
@@ -143,13 +156,12 @@ def assert_refused(folder, message):
     with pytest.raises(ShardError, match=message) as refused:
         open_shards(folder)
     assert "\n" not in str(refused.value)
-    assert str(refused.value) in verify(folder)
 
 
 def test_a_shard_cut_short_is_an_error(folder):
     file = folder / "train-00001.h5"
     file.write_bytes(file.read_bytes()[:-100])
-    assert_refused(folder, r"train-00001\.h5: \d+ bytes instead of \d+; build")
+    assert_refused(folder, r"train-00001\.h5: \d+ bytes instead of \d+; .* repair")
 
 
 def test_a_missing_shard_is_an_error(folder):
@@ -163,11 +175,22 @@ def test_a_shard_that_is_not_hdf5_is_an_error(folder):
     assert_refused(folder, r"valid-00000\.h5: not a readable shard")
 
 
-def test_a_shard_of_another_tokenizer_is_an_error(tmp_path):
-    rows = random_rows(20, 100, np.uint16)
-    folder = written(tmp_path / "shards", rows)
-    other = written(tmp_path / "other", rows, tokenizer_text="[]")
-    shutil.copy(other / "train-00000.h5", folder)
+def test_an_hdf5_file_without_rows_is_an_error(folder):
+    file = folder / "valid-00000.h5"
+    with h5py.File(file, "w") as shard:
+        shard.create_group("ids")
+        shard.attrs["tokenizer_sha256"] = sha256_of(folder / "tokenizer.json")
+    size = file.stat().st_size
+    changed_manifest(folder, lambda c: c["splits"]["valid"]["shards"][0].update(bytes=size))
+    assert_refused(folder, r"valid-00000\.h5: not a readable shard")
+
+
+def test_a_shard_of_another_tokenizer_is_an_error(folder):
+    file = folder / "train-00000.h5"
+    with h5py.File(file, "r+") as shard:
+        shard.attrs["tokenizer_sha256"] = "0" * 64
+    size = file.stat().st_size
+    changed_manifest(folder, lambda c: c["splits"]["train"]["shards"][0].update(bytes=size))
     assert_refused(folder, r"train-00000\.h5: made with another tokenizer")
 
 
@@ -189,38 +212,64 @@ def test_rows_of_another_length_are_an_error(folder):
     assert_refused(folder, r"holds uint16 \(\d+, 16\) instead of contiguous uint16 \(\d+, 32\)")
 
 
+@pytest.mark.parametrize("change", [{"rows": 1}, {"rows_per_shard": 3}])
+def test_row_counts_that_contradict_are_an_error(folder, change):
+    changed_manifest(folder, lambda content: content["splits"]["train"].update(change))
+    assert_refused(folder, r"manifest\.json: the row counts of train contradict each other")
+
+
+def test_a_file_that_is_named_twice_is_an_error(folder):
+    def twice(content):
+        content["splits"]["valid"] = content["splits"]["train"]
+
+    changed_manifest(folder, twice)
+    assert_refused(folder, r"manifest\.json: names train-00000\.h5 more than once")
+
+
 def test_a_missing_manifest_is_an_error(folder, tmp_path):
     (folder / "manifest.json").unlink()
-    assert_refused(folder, r"manifest\.json: no such file")
+    assert_refused(folder, r"manifest\.json: no such file or directory; build the shards")
     assert_refused(tmp_path / "nowhere", r"manifest\.json: no such file")
 
 
-def test_a_damaged_or_foreign_manifest_is_an_error(folder):
-    changed_manifest(folder, lambda content: content.update(version=2))
-    assert_refused(folder, r"manifest\.json: version: Input should be 1")
-    (folder / "manifest.json").write_text("{")
-    assert_refused(folder, r"manifest\.json: the whole file: Invalid JSON")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", r"not JSON \(.*\); build the folder again"),
+        (b"\xff", r"not JSON"),
+        (b"[]", r"not the manifest of a shard folder"),
+        (b'{"format": "other", "version": 2}', r"not the manifest of a shard folder"),
+        (
+            b'{"format": "tupelo-shards", "version": 1}',
+            r"written by an older version of this program; build the folder again",
+        ),
+        (
+            b'{"format": "tupelo-shards", "version": 3}',
+            r"version 3, but this program reads version 2; update the program",
+        ),
+        (b'{"format": "tupelo-shards", "version": 2}', r"sequence_length: Field required"),
+    ],
+)
+def test_a_damaged_or_foreign_manifest_is_an_error(folder, content, message):
+    (folder / "manifest.json").write_bytes(content)
+    assert_refused(folder, r"manifest\.json: " + message)
 
 
-def test_verify_finds_changed_rows_that_opening_does_not(folder):
-    file = folder / "train-00000.h5"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    open_shards(folder)
-    assert verify(folder) == [
-        f"{file}: the content has changed since it was written; build the folder again"
-    ]
+@pytest.mark.parametrize("name", ["../x.h5", "/etc/passwd", "..", "", ".", "a/b.h5", "a\0b"])
+def test_a_manifest_that_names_files_outside_of_its_folder_is_an_error(folder, name):
+    changed_manifest(
+        folder, lambda content: content["splits"]["train"]["shards"][0].update(file=name)
+    )
+    assert_refused(folder, r"shards\.0\.file: .* is not the name of a file in this folder")
 
 
-def test_verify_finds_ids_beyond_the_vocabulary_and_rows_without_ends(tmp_path):
-    rows = random_rows(5, 100, np.uint16)
-    small = written(tmp_path / "small", rows, vocabulary_size=50)
-    assert "holds ids beyond the vocabulary" in verify(small)[0]
-    rows[0, 0] = 7
-    assert "not [CLS] ... [SEP]" in verify(written(tmp_path / "ends", rows))[0]
+def test_a_split_that_is_not_there_is_an_error_that_says_how_to_make_it(tmp_path):
+    folder = write_folder(tmp_path / "shards", {"train": random_documents(20)})
+    with pytest.raises(ShardError, match="holds no valid rows; python -m data_prep split"):
+        open_shards(folder).split("valid")
 
 
-def test_verify_finds_contradicting_counts(folder):
-    changed_manifest(folder, lambda content: content["splits"]["train"].update(rows=1))
-    assert verify(folder) == [f"{folder}/manifest.json: the row counts of train contradict"]
+def test_the_manifest_is_read_as_it_was_written(built):
+    manifest = open_shards(built).manifest
+    write_manifest(built, manifest)
+    assert read_manifest(built) == manifest

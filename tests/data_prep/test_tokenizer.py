@@ -1,65 +1,193 @@
-import subprocess
-import sys
+import json
 
+import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import BertTokenizerFast, RobertaTokenizerFast
 
-from data_prep.tokenizer import SPECIAL_TOKENS, alphabet_of, train_tokenizer
+from data_prep import tokenizer_loading
+from data_prep.shards import sha256_of
+from data_prep.tokenizer import TokenizerError, joint_of, record_of, special_tokens_of, word_starts
+from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
+from tests.data_prep.test_tokenizer_training import trained
 
-SENTENCES = ["The boats are boating.", "A boat floats; boaters float!", "Zürich is über alles."] * 3
+TEXTS = ["The boat's afloat!", "Zürich, 日本 [MASK]", "unknownness, boats  boating", "a\tb"]
+BERT_ENTRIES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "boat", "##s", "##ing", "a"]
+BERT_ENTRIES += ["'", "s", ",", "!", "zurich", "b", "##float"]
 
 
-def trained(kind, *, lowercase=True, size=80):
-    alphabet = alphabet_of(SENTENCES, vocabulary_size=size, lowercase=lowercase)
-    return train_tokenizer(
-        SENTENCES, kind=kind, vocabulary_size=size, lowercase=lowercase, alphabet=alphabet
+def saved(tokenizer, folder):
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(BERT_ENTRIES) + "\n", encoding="utf-8")
+    return tmp_path / "vocab.txt"
+
+
+@pytest.fixture
+def roberta(tmp_path):
+    """A folder as Hugging Face saves RoBERTa's tokenizer, with a few words."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    entries = {entry: number for number, entry in enumerate([*names, *letters, "oa", "boa"])}
+    merges = [("o", "a"), ("b", "oa")]
+    model = Tokenizer(models.BPE(vocab=entries, merges=merges))
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = decoders.ByteLevel()
+    theirs = RobertaTokenizerFast(
+        tokenizer_object=model,
+        **dict(zip(("bos_token", "eos_token"), ("<s>", "</s>"), strict=True)),
     )
+    theirs.save_pretrained(tmp_path / "roberta")
+    return tmp_path / "roberta", theirs
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_special_tokens_come_first_and_text_can_be_decoded(kind):
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_vocabulary_file_gives_the_ids_of_hugging_faces_bert(vocabulary, lowercase):
+    theirs = BertTokenizerFast(vocab=str(vocabulary), do_lower_case=lowercase)
+    theirs = BertTokenizerFast(
+        vocab={entry: n for n, entry in enumerate(BERT_ENTRIES)}, do_lower_case=lowercase
+    )
+    (vocabulary.parent / "tokenizer_config.json").write_text(
+        json.dumps({"do_lower_case": lowercase})
+    )
+    ours = load_tokenizer(str(vocabulary))
+    for text in TEXTS:
+        assert ours.encode(text).ids == theirs(text)["input_ids"], text
+    record = record_of(ours, vocabulary, kind="loaded")
+    assert record.special_tokens == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    assert record.vocabulary_size == len(BERT_ENTRIES)
+    assert record.sha256 == sha256_of(vocabulary)
+
+
+def test_without_a_configuration_the_entries_tell_whether_text_is_lowercased(vocabulary):
+    assert load_tokenizer(str(vocabulary)).encode("The").tokens[1] == "the"
+    vocabulary.write_text("\n".join([*BERT_ENTRIES, "The"]))
+    assert load_tokenizer(str(vocabulary)).encode("The").tokens[1] == "The"
+
+
+def test_a_folder_of_hugging_face_is_loaded_with_its_special_tokens(roberta):
+    folder, theirs = roberta
+    ours = load_tokenizer(str(folder))
+    for text in TEXTS[:1] + TEXTS[2:]:
+        assert (
+            ours.encode(text, add_special_tokens=False).ids
+            == theirs(text, add_special_tokens=False)["input_ids"]
+        )
+    record = record_of(
+        ours, folder / "tokenizer.json", kind="loaded", names=special_names_beside(str(folder))
+    )
+    assert record.special_tokens == {"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": 4}
+    assert record.joint == " "
+
+
+def test_special_tokens_are_what_the_configuration_calls_them(tmp_path, vocabulary):
+    entries = [entry.replace("[MASK]", "<hidden>") for entry in BERT_ENTRIES]
+    vocabulary.write_text("\n".join(entries))
+    tokenizer = load_tokenizer(str(vocabulary))
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"mask_token": {"content": "<hidden>"}, "cls_token": "[CLS]"})
+    )
+    names = special_names_beside(str(vocabulary))
+    assert names == {"mask": "<hidden>", "cls": "[CLS]"}
+    # `bert_tokenizer` adds the usual names that are missing; the configuration wins.
+    assert special_tokens_of(tokenizer, names)["mask"] == 4
+
+
+def test_a_tokenizer_without_a_needed_special_token_is_refused(tmp_path):
+    gpt = Tokenizer(models.BPE(vocab={"a": 0, "<|endoftext|>": 1}, merges=[]))
+    gpt.pre_tokenizer = pre_tokenizers.ByteLevel()
+    with pytest.raises(TokenizerError, match=r"no pad token \(\[PAD\] or <pad>\).*to fill up"):
+        special_tokens_of(gpt, {})
+    names = {role: "<|endoftext|>" for role in ("pad", "cls", "sep", "mask")}
+    with pytest.raises(TokenizerError, match=r"<\|endoftext\|> both as pad and as cls"):
+        special_tokens_of(gpt, names)
+
+
+def test_truncation_and_padding_in_the_file_are_switched_off(tmp_path):
+    tokenizer = trained("wordpiece")
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=9)
+    loaded = load_tokenizer(str(saved(tokenizer, tmp_path)))
+    assert len(loaded.encode("a boat floats a boat floats").ids) == 8
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
+def test_sentences_can_be_encoded_apart(kind):
     tokenizer = trained(kind)
-    assert [tokenizer.id_to_token(number) for number in range(5)] == list(SPECIAL_TOKENS)
-    encoded = tokenizer.encode("A boat floats")
-    assert (encoded.tokens[0], encoded.tokens[-1]) == ("[CLS]", "[SEP]")
-    assert tokenizer.decode(encoded.ids) == "a boat floats"
+    assert joint_of(tokenizer) == ""
+    together = tokenizer.encode("A boat. The boats!", add_special_tokens=False).ids
+    apart = [
+        tokenizer.encode(text, add_special_tokens=False).ids for text in ("A boat.", "The boats!")
+    ]
+    assert together == apart[0] + apart[1]
 
 
-def test_frequent_words_are_one_token_and_no_continuing_piece_is_special():
-    tokenizer = trained("wordpiece", size=120)
-    assert tokenizer.encode("boat", add_special_tokens=False).tokens == ["boat"]
-    specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    assert specials == set(SPECIAL_TOKENS)
-    assert tokenizer.encode("##a", add_special_tokens=False).tokens == ["[UNK]", "[UNK]", "a"]
+def test_a_tokenizer_that_looks_across_sentences_is_refused():
+    # Without a pre-tokenizer the space is a token of its own, before or after.
+    tokenizer = Tokenizer(models.BPE(vocab={"a": 0, " ": 1, " a": 2, "a ": 3}, merges=[("a", " ")]))
+    tokenizer.add_tokens(["one two", "The end. Another one"])
+    with pytest.raises(TokenizerError, match="cuts a sentence differently after another one"):
+        joint_of(tokenizer)
 
 
-def test_a_cased_tokenizer_keeps_capitals_and_accents():
-    text = "Zürich"
-    cased, uncased = trained("wordpiece", lowercase=False), trained("wordpiece")
-    assert cased.decode(cased.encode(text).ids) == "Zürich"
-    assert uncased.decode(uncased.encode(text).ids) == "zurich"
+def test_word_starts_tell_the_words_of_a_text(roberta):
+    text = "the boats are boating ; zurich alles"
+    for tokenizer in (trained("wordpiece"), trained("bpe"), trained("byte-bpe")):
+        starts = word_starts(tokenizer)
+        assert starts.shape == (tokenizer.get_vocab_size(),)
+        assert starts[:5].all()
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert starts[ids].sum() == len(text.split())
+        assert not starts.all()
+    metaspace = Tokenizer(models.BPE(vocab={"▁a": 0, "a": 1, "▁": 2}, merges=[("▁", "a")]))
+    metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert word_starts(metaspace).tolist() == [True, False, True]
 
 
-def test_the_alphabet_keeps_the_most_frequent_characters():
-    text = ["".join(chr(0x4E00 + i) * (i + 1) for i in range(100))]
-    found = alphabet_of(text, vocabulary_size=200, lowercase=True)
-    assert found == [chr(0x4E00 + i) for i in range(36, 100)]
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_another_process_trains_the_same_tokenizer(kind):
-    program = (
-        f"from tests.data_prep.test_tokenizer import trained; print(trained({kind!r}).to_str())"
+def test_tokens_that_do_not_tell_where_a_word_starts_are_refused():
+    suffixed = Tokenizer(
+        models.BPE(vocab={"a": 0, "a</w>": 1}, merges=[], end_of_word_suffix="</w>")
     )
-    other = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert other.stdout.strip() == trained(kind).to_str()
+    with pytest.raises(TokenizerError, match="do not tell where a word starts"):
+        word_starts(suffixed)
 
 
-def test_a_saved_tokenizer_is_the_same(tmp_path):
-    tokenizer = trained("bpe")
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    loaded = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    text = "Boaters float on über-boats."
-    assert loaded.encode(text).ids == tokenizer.encode(text).ids
+def test_a_vocabulary_with_holes_counts_them():
+    tokenizer = Tokenizer(models.WordLevel({"[PAD]": 0, "a": 9}, unk_token="[PAD]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert len(word_starts(tokenizer)) == 10
+    assert np.flatnonzero(word_starts(tokenizer)).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer.json", "{}", "not a tokenizer.json"),
+        ("vocab.txt", "a\nb\n", "not a vocabulary of BERT's kind"),
+        ("vocab.txt", "[UNK]\n[CLS]\n[CLS]\n", "lists every entry once"),
+        ("absent.json", None, "no such file; give a tokenizer.json"),
+        ("", None, "holds neither tokenizer.json nor vocab.txt"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused_with_its_name(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(TokenizerError, match=message) as error:
+        load_tokenizer(str(tmp_path / name))
+    assert str(tmp_path / name) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_name_that_needs_the_network_fails_fast_and_clearly(monkeypatch):
+    def refused(*_):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(tokenizer_loading, "connect_to_hub", refused)
+    with pytest.raises(TokenizerError, match="nobody/knows-this: no such file, and the Hugging"):
+        load_tokenizer("nobody/knows-this")
+    with pytest.raises(TokenizerError, match="not a file, nor a name on the Hub"):
+        load_tokenizer("not a name")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.build import BuildSettings, build
+from data_prep.settings import BuildSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +32,8 @@ def shards(tmp_path_factory):
         valid_fraction=0.1,
         rows_per_shard=128,
     )
+    from data_prep.build import build
+
     build(settings, folder / "shards", progress=False)
     return folder / "shards"
 

@@ -13,10 +13,11 @@ import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.parallel import batches, map_in_order
+from data_prep.sources.source import BEGINNING, Parsed, Position, RawDocument, Skipped, Source
 
 # Tests describe themselves in fragments, vendored copies repeat other packages, site-packages is a
 # root of its own; the last three are this project's.
@@ -24,7 +25,6 @@ SKIPPED_FOLDERS = frozenset(
     ("test", "tests", "testing", "idle_test", "lib2to3", "site-packages", "dist-packages")
     + ("_vendor", "vendor", "vendored", "data_prep", "pretrain", "finetune")
 )
-FILES_PER_BATCH = 64
 
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)]|\(\w\))\s+")
 _SECTION = re.compile(r"\w+:")  # Google: "Args:", "Returns:" or the name of a field
@@ -39,29 +39,57 @@ _FOOTNOTE = re.compile(r" ?\[[\w*#]+\]_")
 _WORD = re.compile(r"[\"'(]*(?:[A-Za-z]+(?:['’/-][A-Za-z]+)*|\d+)[\"')]*[,.;:!?]*[\"')]*")
 
 
-def source() -> str:
-    """Say which installation the text comes from."""
-    num_packages = sum(1 for _ in importlib.metadata.distributions())
-    return f"docstrings of Python {platform.python_version()} and {num_packages} installed packages"
-
-
-def documents(roots: Iterable[Path] | None = None) -> Iterator[list[str]]:
-    """Yield the prose of one module after the other, as paragraphs, none of them twice.
+@dataclass(frozen=True)
+class PythonDocs(Source):
+    """The prose of the installed modules, a document each.
 
     The order is that of the paths relative to their root, so that the same installation gives the
     same text wherever it lies. Files that this Python cannot read or parse are passed over.
-
-    Args:
-        roots: Folders of Python sources; the standard library and site-packages by default.
     """
-    seen: set[str] = set()
-    files = (file for root in roots or _installed_roots() for file in _module_files(root))
-    for modules in map_in_order(_read_modules, batches(files, FILES_PER_BATCH)):
-        for paragraphs in modules:
-            new = [text for text in dict.fromkeys(paragraphs) if text not in seen]
-            seen.update(new)
-            if new:
-                yield new
+
+    roots: tuple[Path, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """Return which installation the text comes from."""
+        num_packages = len(_packages())
+        python = platform.python_version()
+        return f"docstrings of Python {python} and {num_packages} installed packages"
+
+    @property
+    def licence(self) -> str:
+        """Return whose licences apply."""
+        return "those of Python and of the installed packages"
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of all modules."""
+        return sum(file.stat().st_size for file in self._files())
+
+    def identity(self) -> list[list[object]]:
+        """Return the versions of Python and of all packages."""
+        return [[platform.python_version(), *sorted(_packages())]]
+
+    def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
+        """Yield the path of each module."""
+        read_bytes = 0
+        for number, file in enumerate(self._files(), start=1):
+            read_bytes += file.stat().st_size
+            if number > start.record:
+                yield RawDocument(str(file), str(file), 1, Position(0, number), read_bytes)
+
+    def parse(self, raw: RawDocument) -> Parsed:
+        """Return the paragraphs of a module's docstrings that read as prose."""
+        # Syntax trees hold no cycles, and the collector walking them doubles the time of parsing.
+        gc.disable()
+        try:
+            docstrings = list(_docstrings(Path(raw.content)))
+        finally:
+            gc.enable()
+        return Parsed([text for docstring in docstrings for text in prose(docstring)], [])
+
+    def _files(self) -> list[Path]:
+        return [file for root in self.roots or _installed_roots() for file in _module_files(root)]
 
 
 def prose(docstring: str) -> Iterator[str]:
@@ -78,6 +106,10 @@ def prose(docstring: str) -> Iterator[str]:
             yield text
 
 
+def _packages() -> list[str]:
+    return [f"{package.name} {package.version}" for package in importlib.metadata.distributions()]
+
+
 def _installed_roots() -> list[Path]:
     paths = sysconfig.get_paths()
     names = (paths["stdlib"], paths["purelib"], paths["platlib"])
@@ -91,18 +123,6 @@ def _module_files(root: Path) -> list[Path]:
         if SKIPPED_FOLDERS.isdisjoint(file.relative_to(root).parts)
     ]
     return [root / file for file in sorted(found, key=Path.as_posix)]
-
-
-def _read_modules(files: list[Path]) -> list[list[str]]:
-    """Return the prose paragraphs of each file."""
-    # Syntax trees hold no cycles, and the collector walking them doubles the time of parsing.
-    gc.disable()
-    try:
-        return [
-            [text for docstring in _docstrings(file) for text in prose(docstring)] for file in files
-        ]
-    finally:
-        gc.enable()
 
 
 def _docstrings(file: Path) -> Iterator[str]:

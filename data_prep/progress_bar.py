@@ -1,0 +1,33 @@
+"""The one progress bar of this package: done, rate and time left, on stderr."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    Bar = tqdm[NoReturn]
+
+
+@contextmanager
+def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool) -> Iterator["Bar"]:
+    """Show how far a stage is; `update` moves it.
+
+    Args:
+        stage: What is being done.
+        total: How many units there are, None if that is unknown.
+        unit: "B" for bytes, or a noun in the singular.
+        shown: Whether to show anything.
+    """
+    with tqdm(
+        desc=stage,
+        total=total,
+        unit=unit if unit == "B" else f" {unit}s",
+        unit_scale=True,
+        disable=not shown,
+        # In a log file every update is a line.
+        mininterval=0.2 if sys.stderr.isatty() else 20,
+    ) as bar:
+        yield bar

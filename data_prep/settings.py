@@ -1,0 +1,96 @@
+"""Everything that decides the content of a shard folder, each setting once."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PYTHON_DOCS = "python-docs"
+
+UnicodeForm = Literal["none", "NFC", "NFKC"]
+Deduplication = Literal["none", "documents", "paragraphs"]
+SentenceSplitter = Literal["sentencex", "spacy"]
+DamagedFiles = Literal["stop", "skip"]
+
+PRESETS: dict[str, dict[str, object]] = {
+    # TUPE (ICLR 2021) section 4.1: sentences by spaCy; normalised, lower-cased and tokenised by
+    # Moses; BPE. The paper says 32,678 entries. Its code learns 32,640 merges and pads the
+    # dictionary to 32,768 = 2^15, so two digits of the paper have changed places.
+    "tupe": {
+        "sentences": "spacy",
+        "moses": True,
+        "lowercase": True,
+        "tokenizer": "bpe",
+        "vocabulary_size": 32_768,
+    },
+}
+
+
+class TextSettings(BaseModel):
+    """From where the text comes, what is left of it, and how it becomes rows of token ids."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    preset: Literal["tupe"] | None = Field(
+        None, description="a published route; gives values to settings that are not given too"
+    )
+    corpus: tuple[str, ...] = Field(
+        (PYTHON_DOCS,),
+        description="sources [KIND:]PLACE[:key=value]..., read one after the other",
+    )
+    damaged_files: DamagedFiles = Field(
+        "stop", description="what a file that cannot be read to its end does to the build"
+    )
+    max_words: int | None = Field(
+        None, ge=1, description="stop reading after this many words, duplicates counted"
+    )
+    unicode_form: UnicodeForm = Field("NFC", description="Unicode normalisation of the text")
+    remove_control_characters: bool = Field(
+        True, description="remove characters without meaning in text, such as NUL"
+    )
+    min_document_characters: int = Field(0, ge=0, description="drop documents that are shorter")
+    min_letter_ratio: float = Field(
+        0.0, ge=0, le=1, description="drop paragraphs with a smaller share of letters and spaces"
+    )
+    deduplicate: Deduplication = Field(
+        "paragraphs",
+        description="drop exact repetitions of documents, or of documents and of paragraphs",
+    )
+    sentences: SentenceSplitter = Field("sentencex", description="what cuts text into sentences")
+    language: str = Field("en", description="language code, for the sentences and Moses")
+    moses: bool = Field(
+        False, description="normalise punctuation and cut words with Moses, before the tokenizer"
+    )
+    tokenizer: str = Field(
+        "wordpiece",
+        description="trained: wordpiece, bpe or byte-bpe; or loaded: a tokenizer.json, a "
+        "vocab.txt, a folder that holds one, or a name on the Hugging Face Hub",
+    )
+    lowercase: bool = Field(
+        True, description="lowercase and strip accents, in a tokenizer that is trained"
+    )
+    tokenizer_sample_characters: int = Field(
+        100_000_000, ge=1, description="about how much text a tokenizer is trained on"
+    )
+    sequence_length: int = Field(
+        512, ge=8, le=65536, description="tokens in a row, [CLS] and [SEP] included"
+    )
+    valid_fraction: float = Field(
+        0.02, gt=0, le=0.5, description="share of the documents that is held out"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values  # refused with its name by pydantic
+        chosen = PRESETS.get(values.get("preset") or "", {})
+        return {name: chosen[name] for name in chosen if name in cls.model_fields} | values
+
+
+class BuildSettings(TextSettings):
+    """What `build` needs: the text, and how large the vocabulary and the files become."""
+
+    vocabulary_size: int = Field(
+        8192, ge=200, description="upper bound of the entries of a tokenizer that is trained"
+    )
+    rows_per_shard: int = Field(65536, ge=1, description="upper bound of the rows in one file")

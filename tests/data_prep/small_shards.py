@@ -1,0 +1,115 @@
+"""Shard folders made of token ids, for tests that need no corpus."""
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from data_prep.packing import RowFormat, TokenStream, rows_dropped, shard_tasks, write_documents
+from data_prep.shards import Manifest, SplitRecord, TokenizerRecord, sha256_of, write_manifest
+
+SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+SEP = SPECIAL["sep"]
+WORDS = ["a", "boat", "river", "slow", "##ly", "##ing", "over", "found", "."]
+FIRST_WORD = len(SPECIAL)
+
+
+def word_tokenizer(num_words=100):
+    """A WordPiece tokenizer with some English words, then as many made-up ones as are wanted."""
+    names = [f"[{name.upper()}]" for name in SPECIAL]
+    words = WORDS + [f"word{n}" for n in range(num_words - len(WORDS))]
+    vocabulary = {text: number for number, text in enumerate(names + words)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(names)
+    return tokenizer
+
+
+def random_documents(count, *, seed=0, num_words=100, longest=60):
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(1, longest, count)
+    last = FIRST_WORD + num_words
+    return [generator.integers(FIRST_WORD, last, length).tolist() for length in lengths]
+
+
+def write_folder(
+    folder,
+    splits,
+    *,
+    sequence_length=16,
+    max_rows_per_shard=20,
+    tokenizer=None,
+    history=(),
+    counted=None,
+):
+    """Write documents, {split: [[id, ...], ...]}, as a shard folder."""
+    folder.mkdir(parents=True)
+    tokenizer = tokenizer or word_tokenizer()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    record = TokenizerRecord(
+        kind="wordpiece",
+        sha256=sha256_of(folder / "tokenizer.json"),
+        vocabulary_size=tokenizer.get_vocab_size(),
+        special_tokens=SPECIAL,
+    )
+    row_format = RowFormat.of(record, sequence_length)
+    manifest = Manifest(
+        sequence_length=sequence_length,
+        dtype=row_format.dtype,
+        tokenizer=record,
+        splits={
+            name: _write_split(folder, name, documents, row_format, max_rows_per_shard, counted)
+            for name, documents in splits.items()
+        },
+        settings={},
+        source="a test",
+        licence="none",
+        history=history,
+    )
+    write_manifest(folder, manifest)
+    return folder
+
+
+def _write_split(folder, name, documents, row_format, max_rows_per_shard, counted):
+    arrays = [np.array(document) for document in documents]
+    file = write_documents(folder / "ids", arrays, SEP, row_format.dtype)
+    stream = TokenStream((file,), row_format.dtype)
+    tasks = shard_tasks(name, stream, row_format, max_rows_per_shard=max_rows_per_shard)
+    shards = tuple(task.write(folder) for task in tasks)
+    dropped = rows_dropped(tasks)
+    (folder / "ids").unlink()
+    return SplitRecord(
+        documents=len(documents),
+        words=counted,
+        sentences=counted,
+        tokens=sum(map(len, documents)),
+        rows=sum(shard.rows for shard in shards),
+        rows_per_shard=tasks[0].num_rows,
+        rows_dropped=dropped,
+        shards=shards,
+    )
+
+
+def stream_of(documents):
+    """Return the tokens of documents with separators between them."""
+    return [token for document in documents for token in [*document, SEP]][:-1]
+
+
+def rows_of(shards, name):
+    split = shards.split(name)
+    return split.rows(np.arange(split.num_rows))
+
+
+def tokens_of(shards, name):
+    """Return the stream of tokens that stands in the rows of a split, by another way."""
+    return [token for row in rows_of(shards, name).tolist() for token in row[1:-1]]
+
+
+def cut_at_separators(tokens):
+    """Return the documents of a stream, by the simplest means."""
+    documents = [[]]
+    for token in tokens:
+        if token == SEP:
+            documents.append([])
+        else:
+            documents[-1].append(token)
+    return documents

@@ -1,0 +1,251 @@
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.parallel import WorkerDied
+from data_prep.settings import PRESETS, BuildSettings
+from data_prep.shards import open_shards, read_manifest
+from data_prep.sources.source import CorpusError
+from data_prep.tokenizer import TokenizerError
+from tests.data_prep.small_shards import random_documents, word_tokenizer, write_folder
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ["build", "verify", "repair", "show", "stats", "split", "mix", "import"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    documents = {"train": random_documents(60), "valid": random_documents(30, seed=1)}
+    return write_folder(tmp_path / "shards", documents)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Takes the place of the build and notes what it was asked for."""
+    calls = []
+
+    def build(settings, folder, *, workers):
+        calls.append((settings, folder, workers))
+
+    replace_build(monkeypatch, build)
+    return calls
+
+
+def replace_build(monkeypatch, build):
+    module = types.ModuleType("data_prep.build")
+    module.build = build
+    monkeypatch.setitem(sys.modules, "data_prep.build", module)
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def test_build_without_options_has_the_default_settings(asked):
+    assert run("build", "--to", "x") == 0
+    assert asked == [(BuildSettings(), Path("x"), None)]
+
+
+def other_value(field):
+    """Return the words of a value of this setting that is not its default."""
+    kinds = [kind for kind in get_args(field.annotation) or [field.annotation]]
+    if get_origin(field.annotation) is Literal:
+        return [next(value for value in kinds if value != field.default)]
+    if get_origin(field.annotation) is tuple:
+        return ["a.txt", "b.txt:weight=2"]
+    if get_origin(kinds[0]) is Literal:
+        return [get_args(kinds[0])[0]]
+    if field.annotation is float:
+        return ["0.25"]
+    return ["1234"]
+
+
+@pytest.mark.parametrize("name", BuildSettings.model_fields)
+def test_every_setting_has_an_option_that_changes_it_alone(asked, name):
+    field = BuildSettings.model_fields[name]
+    option, expected = name.replace("_", "-"), {}
+    if field.annotation is bool:
+        assert run("build", "--to", "x", f"--{'no-' if field.default else ''}{option}") == 0
+        expected[name] = not field.default
+    else:
+        words = other_value(field)
+        assert run("build", "--to", "x", f"--{option}", *words) == 0
+        expected[name] = words if len(words) > 1 else words[0]
+    given = BuildSettings.model_validate(expected)
+    assert asked[0][0] == given
+    assert given != BuildSettings()
+
+
+def test_a_preset_gives_what_is_not_given(asked):
+    run("build", "--to", "x", "--preset", "tupe", "--vocabulary-size", "5000", "--workers", "3")
+    settings, _, workers = asked[0]
+    expected = PRESETS["tupe"] | {"preset": "tupe", "vocabulary_size": 5000}
+    assert settings == BuildSettings.model_validate(expected)
+    assert workers == 3
+
+
+def test_cased_is_the_same_as_no_lowercase(asked):
+    run("build", "--to", "x", "--cased")
+    run("build", "--to", "x", "--no-lowercase")
+    assert asked[0] == asked[1]
+    assert not asked[0][0].lowercase
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--sequence-length", "3"], "error: --sequence-length 3: Input should be greater"),
+        (["--valid-fraction", "0.7"], "error: --valid-fraction 0.7: Input should be less"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_line(asked, capsys, options, expected):
+    assert run("build", "--to", "x", *options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(expected)
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", [CorpusError, TokenizerError, WorkerDied])
+def test_what_users_can_mend_is_one_line_and_status_2(monkeypatch, capsys, kind):
+    def build(*_, **__):
+        raise kind("what and why")
+
+    replace_build(monkeypatch, build)
+    assert run("build", "--to", "x") == 2
+    assert capsys.readouterr().err == "error: what and why\n"
+
+
+def test_a_build_that_is_stopped_says_that_it_goes_on(monkeypatch, capsys, folder):
+    def build(*_, **__):
+        raise KeyboardInterrupt
+
+    replace_build(monkeypatch, build)
+    assert run("build", "--to", "x") == 130
+    assert capsys.readouterr().err == "stopped; the same command goes on from here\n"
+
+
+def test_verify_says_what_a_sound_folder_holds_and_what_it_does_not_know(folder, capsys):
+    assert run("verify", folder) == 0
+    out = capsys.readouterr()
+    split = read_manifest(folder).splits["train"]
+    assert f"{folder}: fine" in out.out
+    assert f"train: 60 documents, {split.tokens:,} tokens, {split.rows:,} rows of 16" in out.out
+    assert "warning" not in out.err
+    (folder / "notes.txt").write_text("")
+    assert run("verify", folder) == 0
+    assert f"warning: {folder}/notes.txt: not named" in capsys.readouterr().err
+
+
+def test_verify_exits_with_1_and_names_each_problem(folder, capsys):
+    for name in ("train-00000.h5", "valid-00000.h5"):
+        (folder / name).unlink()
+    assert run("verify", folder) == 1
+    out = capsys.readouterr().out
+    assert out.count("no such file") == 2
+
+
+def test_repair_drops_what_verify_finds(folder, capsys):
+    assert run("repair", folder) == 0
+    assert capsys.readouterr().out == f"{folder}: nothing to repair\n"
+    (folder / "train-00000.h5").unlink()
+    assert run("repair", folder, "--dry-run") == 1
+    assert "would be lost: train: train-00000.h5 with" in capsys.readouterr().out
+    assert run("repair", folder) == 0
+    assert "\nlost: train: train-00000.h5 with" in capsys.readouterr().out
+    assert run("verify", folder) == 0
+
+
+def test_stats_draws_beside_the_shards_and_verify_knows_the_picture(folder, tmp_path, capsys):
+    assert run("stats", folder, "--json", tmp_path / "numbers.json") == 0
+    out = capsys.readouterr().out
+    assert f"picture: {folder}/stats.png" in out
+    assert (folder / "stats.png").stat().st_size > 10_000
+    assert run("verify", folder) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_split_and_mix_write_new_folders(folder, tmp_path, capsys):
+    assert run("split", folder, "--valid-fraction", "0.5", "--to", tmp_path / "half") == 0
+    assert run("mix", folder, f"{tmp_path}/half:weight=2", "--to", tmp_path / "both") == 0
+    out = capsys.readouterr().out
+    assert "afterwards: split: 0.5 of all documents held out anew" in out
+    assert f"afterwards: mix: {folder} x 1, {tmp_path}/half x 2" in out
+    assert open_shards(tmp_path / "both").split("train").num_rows > 0
+
+
+def test_import_needs_a_tokenizer_and_says_so_when_files_are_missing(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run("import", tmp_path, "--to", tmp_path / "x")
+    assert "--tokenizer" in capsys.readouterr().err
+    word_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tmp_path / "tokenizer.json"
+    assert run("import", tmp_path, "--tokenizer", tokenizer, "--to", tmp_path / "x") == 2
+    assert "holds no .h5, .hdf, .hdf5 file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["split", "FOLDER", "--to", "x", "--valid-fraction", "0.7"],
+        ["mix", "FOLDER", "--to", "x", "--sequence-length", "2"],
+        ["show", "FOLDER", "--rows", "0"],
+        ["build", "--to", "x", "--workers", "-1"],
+    ],
+)
+def test_numbers_out_of_their_bounds_are_refused(folder, capsys, arguments):
+    with pytest.raises(SystemExit) as refused:
+        run(*(folder if word == "FOLDER" else word for word in arguments))
+    assert refused.value.code == 2
+    assert f"{arguments[-1]}: " in capsys.readouterr().err
+
+
+def process(*command, **options):
+    return subprocess.run(
+        ["bash", "-c", "set -o pipefail; " + " ".join(map(str, command))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error(folder):
+    show = f"{sys.executable} -m data_prep show {folder} --split train --rows 1000"
+    done = process(show, "| head -n 1")
+    assert done.stdout.startswith(f"{folder}: a test")
+    assert done.stderr == ""
+    assert done.returncode == 141
+
+
+def test_help_names_every_command_and_every_setting(capsys):
+    for arguments in (["--help"], ["build", "--help"]):
+        with pytest.raises(SystemExit) as left:
+            run(*arguments)
+        assert left.value.code == 0
+    text = re.sub(r"\s+", " ", capsys.readouterr().out)
+    for name in COMMANDS:
+        assert f" {name} " in text
+    for name, field in BuildSettings.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert field.description in text
+
+
+def test_help_loads_no_library_that_only_a_command_needs():
+    heavy = "spacy torch transformers datasets pyarrow mwparserfromhell sacremoses matplotlib"
+    code = (
+        "import sys; from data_prep.__main__ import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "[]\n"
