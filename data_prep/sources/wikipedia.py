@@ -19,6 +19,7 @@ from data_prep.sources.source import (
 )
 
 LONGEST_PAGE = 2_000_000  # characters; Wikipedia itself refuses more than 2 MB
+DEEPEST_MARKUP = 100  # the parser takes minutes for a page that opens thousands of templates
 ARTICLES, FILES, CATEGORIES = "0", "6", "14"  # namespaces
 
 # Not words of the article: markup that the parser would hand on as text.
@@ -26,7 +27,8 @@ _DROPPED_TAGS = frozenset(
     ("ref", "references", "gallery", "table", "math", "chem", "code", "source", "syntaxhighlight")
     + ("timeline", "score", "imagemap", "templatestyles", "graph", "hiero", "style", "script")
 )
-_SENTENCE_END = re.compile(r"[.!?…。！？।؟][\"'”’»)\]]*$|[。！？।]")
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?:\s|$)|[。！？।؟]")
+_BRACKETS = re.compile(r"\{\{|\}\}|\[\[|\]\]")
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:\s]*\)|\[\s*\]")
 _SPACE_BEFORE = re.compile(r"\s+([,.;:!?)])")
 
@@ -79,8 +81,13 @@ class WikipediaDump(FileSource):
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of an article that hold sentences."""
+        reason = None
         if len(raw.content.wikitext) > LONGEST_PAGE:
-            return Parsed([], [Skipped(raw.file, raw.line, "page over 2 MB")])
+            reason = "page over 2 MB"
+        elif _depth(raw.content.wikitext) > DEEPEST_MARKUP:
+            reason = "page with unclosed markup"
+        if reason:
+            return Parsed([], [Skipped(raw.file, raw.line, reason)])
         return Parsed(plain_paragraphs(raw.content), [])
 
 
@@ -91,35 +98,45 @@ def plain_paragraphs(page: Page) -> list[str]:
     """
     import mwparserfromhell
 
-    code = mwparserfromhell.parse(page.wikitext)
-    _remove_unread(code, page.media)
-    text = code.strip_code(normalize=True, collapse=True)
+    text = "".join(_read_parts(mwparserfromhell.parse(page.wikitext), page.media))
     paragraphs = []
-    for paragraph in paragraphs_of(text.replace("'''", "").replace("''", "")):
+    for paragraph in paragraphs_of(text):
         tidy = _SPACE_BEFORE.sub(r"\1", _EMPTY_BRACKETS.sub("", paragraph))
         if _SENTENCE_END.search(tidy):
             paragraphs.append(" ".join(tidy.split()))
     return paragraphs
 
 
-def _remove_unread(code: Any, media: frozenset[str]) -> None:
-    """Remove the nodes that nobody reads as a part of the text."""
+def _read_parts(code: Any, media: frozenset[str]) -> Iterator[str]:
+    """Yield what is read of a piece of markup; templates, headings and comments are not.
 
-    def is_unread(node: Any) -> bool:
-        kind = type(node).__name__
-        if kind in ("Template", "Comment", "Heading", "Argument"):
-            return True
-        if kind == "Tag":
-            return str(node.tag).strip().casefold() in _DROPPED_TAGS
-        if kind == "Wikilink":
-            before, colon, _ = str(node.title).partition(":")
-            return bool(colon) and before.strip().casefold() in media
-        return False
+    The parser's own `strip_code` hands on references and tables too, and removing them before
+    takes a time that grows with the square of the page.
+    """
+    for node in code.nodes if code is not None else ():
+        match type(node).__name__:
+            case "Text":
+                yield str(node.value)
+            case "HTMLEntity":
+                yield str(node.normalize() or "")
+            case "ExternalLink":
+                yield from _read_parts(node.title, media)
+            case "Wikilink":
+                before, colon, _ = str(node.title).partition(":")
+                if not (colon and before.strip().casefold() in media):
+                    shown = node.title if node.text is None else node.text
+                    yield from _read_parts(shown, media)
+            case "Tag" if str(node.tag).strip().casefold() not in _DROPPED_TAGS:
+                yield from _read_parts(node.contents, media)
 
-    for node in code.filter(recursive=code.RECURSE_OTHERS, matches=is_unread):
-        # A node may lie inside one that is removed already.
-        if code.contains(node):
-            code.remove(node)
+
+def _depth(wikitext: str) -> int:
+    """Return how many templates and links are open at once, at most."""
+    deepest = depth = 0
+    for bracket in _BRACKETS.findall(wikitext):
+        depth = max(0, depth + (1 if bracket in ("{{", "[[") else -1))
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _article(page: Any) -> tuple[str] | str:
