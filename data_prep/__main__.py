@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.command_line import Commands, parser_of
+from data_prep.masking import MaskingKind
 from data_prep.parallel import WorkerDied
 from data_prep.settings import BuildSettings
 from data_prep.shards import Manifest, ShardError, SplitName, open_shards, read_manifest
@@ -77,10 +78,10 @@ def _repair(folder: Path, dry_run: bool, rebuild: bool, workers: int | None) -> 
     return 1 if dry_run and done.problems else 0
 
 
-def _show(folder: Path, split: SplitName, rows: int, seed: int) -> int:
+def _show(folder: Path, split: SplitName, rows: int, seed: int, masking: MaskingKind) -> int:
     from data_prep.show import shown_rows
 
-    for line in shown_rows(open_shards(folder), split, count=rows, seed=seed):
+    for line in shown_rows(open_shards(folder), split, count=rows, seed=seed, masking=masking):
         print(line)
     return 0
 

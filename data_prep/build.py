@@ -24,7 +24,7 @@ from data_prep.identity import check_identity
 from data_prep.packing import RowFormat, ShardTask, TokenStream, rows_dropped, shard_tasks
 from data_prep.parallel import Workers, cpu_count
 from data_prep.progress_bar import progress_bar
-from data_prep.reading import TooLittleText, read_segments, read_sources
+from data_prep.reading import TooLittleText, in_brackets, read_segments, read_sources
 from data_prep.segments import (
     PLACES_PER_REASON,
     SEGMENT_BYTES,
@@ -234,8 +234,9 @@ class _Build:
             if not tasks:
                 raise TooLittleText(
                     f"{', '.join(self.settings.corpus)}: the {name} split has {counts.tokens} "
-                    f"tokens, too few for one row of {self.settings.sequence_length}; use a larger "
-                    "corpus, shorter rows or another valid fraction"
+                    f"tokens, too few for one row of {self.settings.sequence_length}"
+                    f"{in_brackets(_cleaning_of(segments))}; use a larger corpus, shorter rows or "
+                    "another valid fraction"
                 )
             records = self._write_files(name, tasks)
             splits[name] = SplitRecord(
@@ -254,10 +255,6 @@ class _Build:
         splits: dict[SplitName, SplitRecord],
     ) -> Manifest:
         """Write the manifest, and the list of what was skipped."""
-        cleaning: Counter[str] = Counter()
-        for segment in segments:
-            cleaning.update(segment.read.cleaning)
-            cleaning.update(segment.kept.cleaning)
         manifest = Manifest(
             sequence_length=self.settings.sequence_length,
             dtype=RowFormat.of(tokenizer, self.settings.sequence_length).dtype,
@@ -266,7 +263,7 @@ class _Build:
             settings=self.settings.model_dump(mode="json"),
             source="; ".join(source.description for source in self.sources),
             licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
-            cleaning=dict(sorted(cleaning.items())),
+            cleaning=_cleaning_of(segments),
         )
         self._write_skipped(segments)
         write_manifest(self.content, manifest)
@@ -333,6 +330,15 @@ class _ShardJob(NamedTuple):
         record = self.task.write(self.content)
         save_text(record_file, record.model_dump_json())
         return record
+
+
+def _cleaning_of(segments: list[Segment]) -> dict[str, int]:
+    """Return what reading and cleaning changed and left out, by name."""
+    counts: Counter[str] = Counter()
+    for segment in segments:
+        counts.update(segment.read.cleaning)
+        counts.update(segment.kept.cleaning)
+    return dict(sorted(counts.items()))
 
 
 def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:

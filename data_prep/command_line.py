@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from data_prep.masking import MaskingKind
 from data_prep.settings import PYTHON_DOCS, BuildSettings, DamagedFiles, TextSettings
 
 Commands = dict[str, Callable[..., int]]
@@ -108,6 +109,7 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", type=_at_least_1, default=3, metavar="N", help="how many, spread over the split"
     )
+    parser.add_argument("--masking", choices=get_args(MaskingKind), default="tokens")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the masks")
 
 

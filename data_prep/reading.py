@@ -1,7 +1,7 @@
 """Read the sources of a build, segment by segment, going on after what was read before."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from data_prep.parallel import Workers
@@ -124,15 +124,20 @@ def _refuse_too_little(segments: list[ReadSegment], settings: BuildSettings) -> 
             reasons: Counter[str] = Counter()
             for segment in own:
                 reasons.update(segment.cleaning)
-            found = ", ".join(f"{what}: {count}" for what, count in reasons.items())
             raise TooLittleText(
-                f"{name}: no text at all{found and f' ({found})'}; name a larger corpus"
+                f"{name}: no text at all{in_brackets(reasons)}; name a larger corpus"
             )
     if sum(segment.documents for segment in segments) == 1:
         raise TooLittleText(
             f"{', '.join(read)}: a single document, which cannot be split "
             "into train and valid; put an empty line between documents"
         )
+
+
+def in_brackets(counts: Mapping[str, int]) -> str:
+    """Return what was left out, as a part of an error message."""
+    found = ", ".join(f"{what}: {count}" for what, count in counts.items())
+    return f" ({found})" if found else ""
 
 
 def _enough_words(segments: list[ReadSegment], settings: BuildSettings) -> bool:

@@ -7,21 +7,36 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from data_prep.masking import IGNORED, mask_rows
+from data_prep.masking import IGNORED, Masking, MaskingKind, mask_rows
 from data_prep.shards import ShardSet, SpecialToken, SplitName
 from data_prep.summary import summary
+from data_prep.tokenizer import word_starts
 
 WIDTH = 96
 
 
-def shown_rows(shards: ShardSet, name: SplitName, *, count: int, seed: int) -> Iterator[str]:
-    """Yield lines that show rows spread over a split, before and after masking."""
+def shown_rows(
+    shards: ShardSet, name: SplitName, *, count: int, seed: int, masking: MaskingKind = "tokens"
+) -> Iterator[str]:
+    """Yield lines that show rows spread over a split, before and after masking.
+
+    Raises:
+        TokenizerError: The tokens do not tell where a word starts, and words are to be masked.
+    """
     manifest, rows = shards.manifest, shards.split(name)
     tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
     pieces = _Pieces(tokenizer, manifest.tokenizer.special_tokens)
     numbers = np.unique(np.linspace(0, rows.num_rows - 1, count).astype(int))
     original = rows.rows(numbers)
-    masked = mask_rows(original, numbers, seed=seed, epoch=0, tokenizer=manifest.tokenizer)
+    starts = None if masking == "tokens" else word_starts(tokenizer)
+    masked = mask_rows(
+        original,
+        numbers,
+        seed=seed,
+        epoch=0,
+        tokenizer=manifest.tokenizer,
+        masking=Masking(masking, word_starts=starts),
+    )
     yield f"{shards.folder}: {manifest.source}\n{summary(manifest)}"
     mask = pieces.text_of(manifest.tokenizer.special_tokens["mask"]).strip()
     yield f"Hidden words are {mask}, {{replaced by a random one}} or {{left}}; all are predicted."

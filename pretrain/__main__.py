@@ -3,8 +3,10 @@
 import importlib
 import sys
 
+from data_prep.parallel import WorkerDied
 from data_prep.shards import ShardError
 from data_prep.sources.source import CorpusError
+from data_prep.tokenizer import TokenizerError
 from pretrain.config import ConfigError, nearest
 from pretrain.recipe import CommandParser
 
@@ -44,7 +46,7 @@ def main(words: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (ConfigError, CorpusError, ShardError) as error:
+    except (ConfigError, CorpusError, ShardError, TokenizerError, WorkerDied) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

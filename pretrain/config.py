@@ -39,7 +39,23 @@ class DataSettings(TextSettings):
         None, description="folder of HDF5 shards; default: a name made of the settings here"
     )
     masked_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
+    masking: Literal["tokens", "words", "spans"] = Field(
+        "tokens", description="what is hidden together: a token, a word, or a run of words"
+    )
+    mean_span_words: float = Field(
+        3.8, ge=1, allow_inf_nan=False, description="mean length of a run; with masking=spans only"
+    )
     loader_workers: int = Field(0, ge=0, description="processes that prepare batches; 0: in line")
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "DataSettings":
+        default = DataSettings.model_fields["mean_span_words"].default
+        if self.masking != "spans" and self.mean_span_words != default:
+            raise ValueError(
+                f"data.mean_span_words={self.mean_span_words} is without effect with data.masking="
+                f"{self.masking!r}; choose data.masking=spans, or remove it"
+            )
+        return self
 
 
 PRESETS: dict[str, dict[str, int]] = {

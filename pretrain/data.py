@@ -16,12 +16,14 @@ import numpy
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from data_prep.masking import IGNORED, mask_rows, predictions_per_row
+from data_prep.masking import IGNORED, Masking, mask_rows, predictions_per_row
 from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards import ShardSet, Split, open_shards
+from data_prep.tokenizer import TokenizerError, word_starts
 from pretrain.config import ConfigError, RunSettings, explain
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
@@ -79,7 +81,8 @@ def open_data(settings: RunSettings) -> ShardSet:
     """Open the shards of a run and check that they fit its model.
 
     Raises:
-        ConfigError: they are missing, or of another sequence length or too large a vocabulary.
+        ConfigError: they are missing, or of another sequence length or too large a vocabulary, or
+            cannot be masked as asked.
         ShardError: they are damaged.
     """
     folder = shards_folder(settings)
@@ -100,7 +103,23 @@ def open_data(settings: RunSettings) -> ShardSet:
             f"the tokenizer in {folder} has {manifest.tokenizer.vocabulary_size} entries, more "
             f"than model.vocabulary_size={settings.model.vocabulary_size}; raise the latter"
         )
+    masking_of(shards, settings)
     return shards
+
+
+def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
+    """Return what is hidden in the rows of these shards.
+
+    Raises:
+        ConfigError: their tokens do not tell where a word starts.
+    """
+    data, starts = settings.data, None
+    if data.masking != "tokens":
+        try:
+            starts = word_starts(Tokenizer.from_file(str(shards.tokenizer_path)))
+        except TokenizerError as error:
+            raise ConfigError(f"data.masking={data.masking!r}: {error}") from None
+    return Masking(data.masking, data.masked_probability, data.mean_span_words, starts)
 
 
 def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
@@ -109,6 +128,8 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
         shards.split("valid").fingerprint(),
         num_held_out_rows(shards, settings),
         settings.data.masked_probability,
+        settings.data.masking,
+        settings.data.mean_span_words,
         HELD_OUT_SEED,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -184,7 +205,7 @@ class MaskedSplit:
     ) -> None:
         self.split: Split = shards.split(split)
         self.tokenizer = shards.manifest.tokenizer
-        self.probability = settings.data.masked_probability
+        self.masking = masking_of(shards, settings)
 
     def batch(self, numbers: NDArray[numpy.int64], *, seed: int, epoch: int) -> MaskedBatch:
         """Return these rows, masked as a function of (seed, epoch, row number)."""
@@ -194,7 +215,7 @@ class MaskedSplit:
             seed=seed,
             epoch=epoch,
             tokenizer=self.tokenizer,
-            probability=self.probability,
+            masking=self.masking,
         )
         row_starts = numpy.arange(len(numbers))[:, None] * masked.ids.shape[1]
         return MaskedBatch(
@@ -206,11 +227,17 @@ class MaskedSplit:
 
 @lru_cache(maxsize=2)
 def epoch_order(num_rows: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
-    """Return the permutation of the row numbers in which an epoch reads them."""
+    """Return the permutation of the row numbers in which an epoch reads them [num_rows].
+
+    It takes 4 bytes a row in each process that makes batches, twice that from the second epoch on:
+    4 GB for a billion rows. There may be up to 2^32 rows.
+    """
     key = numpy.array([seed, ORDER_STREAM], dtype=numpy.uint64)
     counter = numpy.array([0, 0, epoch, 0], dtype=numpy.uint64)
     generator = numpy.random.Generator(numpy.random.Philox(key=key, counter=counter))
-    return generator.permutation(numpy.arange(num_rows, dtype=numpy.uint32))
+    order = numpy.arange(num_rows, dtype=numpy.uint32)
+    generator.shuffle(order)  # what permutation() does to a copy
+    return order
 
 
 def batches_from(

@@ -11,13 +11,14 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from data_prep.shards import TOKENIZER_FILE, TokenizerRecord, read_manifest
 from pretrain.config import ConfigError, RunSettings
 from pretrain.engine import load_weights
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 from pretrain.run_record import newest_checkpoint
 
-MASK, CLS, SEP = "[MASK]", "[CLS]", "[SEP]"
+MASK = "[MASK]"  # in the user's text, whatever the tokenizer calls it
 
 
 class Guess(NamedTuple):
@@ -40,10 +41,13 @@ def main(arguments: argparse.Namespace) -> None:
     settings = load_settings(arguments.run)
     model = MaskedLanguageModel(settings.model).eval()
     model.load_state_dict(load_weights(checkpoint))
-    tokenizer = Tokenizer.from_file(str(arguments.run / "tokenizer.json"))
+    words = Words(
+        Tokenizer.from_file(str(arguments.run / TOKENIZER_FILE)),
+        read_manifest(arguments.run).tokenizer,
+    )
     print(f"{settings.name}, {checkpoint.name}: {arguments.text}")
     for number, guesses in enumerate(
-        fill_mask(model, settings, tokenizer, arguments.text, top=arguments.top), start=1
+        fill_mask(model, settings, words, arguments.text, top=arguments.top), start=1
     ):
         print(f"{MASK} {number}")
         for guess in guesses:
@@ -54,7 +58,7 @@ def main(arguments: argparse.Namespace) -> None:
 def fill_mask(
     model: MaskedLanguageModel,
     settings: RunSettings,
-    tokenizer: Tokenizer,
+    words: "Words",
     text: str,
     *,
     top: int,
@@ -64,9 +68,8 @@ def fill_mask(
     Raises:
         ConfigError: there is no [MASK], or the text is longer than the rows that it was trained on.
     """
-    special = {name: tokenizer.token_to_id(name) for name in (MASK, CLS, SEP)}
-    ids = [special[CLS], *tokenizer.encode(text, add_special_tokens=False).ids, special[SEP]]
-    places = [place for place, token in enumerate(ids) if token == special[MASK]]
+    ids, tokenizer = words.ids(text), words.tokenizer
+    places = [place for place, token in enumerate(ids) if token == words.special["mask"]]
     if not places:
         raise ConfigError(f"the text {text!r} has no {MASK}; put it in the place of a word")
     if len(ids) > settings.data.sequence_length:
@@ -78,6 +81,32 @@ def fill_mask(
     # The embedding can have more rows than the tokenizer has entries: those mean nothing.
     probabilities_MV = logits_MV[:, : tokenizer.get_vocab_size()].softmax(-1)
     return [_best(tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV]
+
+
+class Words:
+    """Turns text into a row, in the way in which the training text was."""
+
+    def __init__(self, tokenizer: Tokenizer, record: TokenizerRecord) -> None:
+        self.tokenizer, self.special = tokenizer, record.special_tokens
+        self._joint, self._moses = record.joint, record.moses
+
+    def ids(self, text: str) -> list[int]:
+        """Return [CLS], the tokens of the text, [SEP]."""
+        ids = [self.special["cls"]]
+        for number, part in enumerate(text.split(MASK)):
+            if number:
+                ids.append(self.special["mask"])
+            part = self._cut(part.strip())
+            joined = self._joint + part if number and part else part
+            ids += self.tokenizer.encode(joined, add_special_tokens=False).ids
+        return [*ids, self.special["sep"]]
+
+    def _cut(self, text: str) -> str:
+        if self._moses is None:
+            return text
+        from data_prep.moses import moses_words
+
+        return moses_words(text, self._moses)
 
 
 def _best(tokenizer: Tokenizer, probabilities_V: Tensor, top: int) -> list[Guess]:

@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from pretrain.ds_config import micro_batches_per_step
 from pretrain.engine import StepResult
 from pretrain.layer_drop import keep_probabilities, theta_at
 from pretrain.model.cost import training_cost
+
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -34,8 +37,29 @@ class Counters:
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
     seconds_since_log: float = 0.0
+    stalled_seconds_since_log: float = 0.0  # of these, waiting for a batch
     steps_since_log: int = 0
     kept_since_log: list[int] = field(default_factory=list)  # per block
+
+
+class Timed(Iterator[Item], Generic[Item]):
+    """An iterator that adds up how long its user waits for it."""
+
+    def __init__(self, iterator: Iterator[Item]) -> None:
+        self._iterator = iterator
+        self._seconds = 0.0
+
+    def __next__(self) -> Item:
+        start = time.perf_counter()
+        try:
+            return next(self._iterator)
+        finally:
+            self._seconds += time.perf_counter() - start
+
+    def take_seconds(self) -> float:
+        """Return the seconds waited, and begin at 0 again."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
 
 class Progress:
@@ -86,10 +110,11 @@ class Progress:
         self._last = result
         self._unfetched.append(result.losses.mean())
 
-    def add_seconds(self, seconds: float) -> None:
-        """Count time spent in training steps."""
+    def add_seconds(self, seconds: float, *, stalled: float) -> None:
+        """Count time spent in training steps, and how much of it was waiting for batches."""
         self.counters.training_seconds += seconds
         self.counters.seconds_since_log += seconds
+        self.counters.stalled_seconds_since_log += stalled
 
     def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
         """Bring the losses of the last steps to the host; every rank must call it."""
@@ -110,12 +135,15 @@ class Progress:
             "learning_rate": learning_rate,
             "gradient_norm": None if norm is None else float(norm),
             "tokens_per_second": tokens / counters.seconds_since_log,
+            # Of the first rank, and of its host: a device that still has work does not stall.
+            "data_stall_share": counters.stalled_seconds_since_log / counters.seconds_since_log,
             "theta": self._theta(counters.step - 1),
             "keep_rates": [kept / micro_batches for kept in counters.kept_since_log],
             "skipped_steps": counters.skipped_steps,
             "loss_scale": self._last.loss_scale,
         }
         counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
+        counters.stalled_seconds_since_log = 0.0
         counters.kept_since_log = [0] * len(counters.kept_since_log)
         return metrics
 

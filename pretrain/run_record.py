@@ -1,7 +1,8 @@
 """The run folder: everything needed to know what a run was, to resume it, and to compare it.
 
 run.json          the settings            ds_config.json   as DeepSpeed got it
-tokenizer.json    of the shards           launches.jsonl   one line per start
+tokenizer.json    of the shards           manifest.json    of the shards
+launches.jsonl    one line per start
 metrics.jsonl     training                evals.jsonl      held-out loss
 events.*          TensorBoard             checkpoints/     complete or absent
 result.json       written last: a folder without it holds an unfinished run
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from data_prep.shards import TOKENIZER_FILE, ShardSet, write_manifest
 from pretrain.config import ConfigError, RunSettings, as_json, flat
 
 STATE_FILE = "training_state.json"
@@ -71,7 +73,7 @@ class RunRecord:
         _refuse_changes(self.folder / "ds_config.json", json.dumps(ds_config))
         return self._newest_checkpoint()
 
-    def create(self, settings: RunSettings, ds_config: dict[str, Any], tokenizer: Path) -> None:
+    def create(self, settings: RunSettings, ds_config: dict[str, Any], shards: ShardSet) -> None:
         """Write what describes the run.
 
         Raises:
@@ -79,7 +81,8 @@ class RunRecord:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(tokenizer, self.folder / "tokenizer.json")
+            shutil.copyfile(shards.tokenizer_path, self.folder / TOKENIZER_FILE)
+            write_manifest(self.folder, shards.manifest)
             (self.folder / "ds_config.json").write_text(json.dumps(ds_config, indent=1) + "\n")
             (self.folder / "run.json").write_text(as_json(settings))
         except OSError as error:

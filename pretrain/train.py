@@ -34,7 +34,7 @@ from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_rank
 from pretrain.layer_drop import branch_scales, check_layer_drop
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.progress import Progress, progress_bar
+from pretrain.progress import Progress, Timed, progress_bar
 from pretrain.recipe import add_settings, read_settings
 from pretrain.run_record import STATE_FILE, RunRecord
 from pretrain.schedules import check_learning_rate, learning_rate_at
@@ -123,7 +123,7 @@ def run(
         progress.load(checkpoint / STATE_FILE)
         engine.load(checkpoint)
     if not resume:
-        on_first_rank(ranks, lambda: record.create(settings, ds_config, shards.tokenizer_path))
+        on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
     launch["resumed_from"] = progress.step if resume else None
     on_first_rank(ranks, lambda: record.begin(progress.step, launch))
     try:
@@ -162,7 +162,7 @@ class Trainer:
         something is evaluated or written.
         """
         settings, progress = self.settings, self.progress
-        batches = self._batches()
+        batches = Timed(self._batches())
         bar = progress_bar(settings, progress.step, shown=self.ranks.is_first)
         clock = time.perf_counter()
         for step in range(progress.step, settings.steps):
@@ -176,7 +176,8 @@ class Trainer:
             logs, evaluates, saves = self._due(step + 1)
             if logs or evaluates or saves:
                 self.engine.synchronize()
-                progress.add_seconds(time.perf_counter() - clock)
+                seconds = time.perf_counter() - clock
+                progress.add_seconds(seconds, stalled=batches.take_seconds())
                 progress.fetch_losses(self.engine.mean_over_ranks)
                 if logs:
                     self._log(learning_rate, bar)

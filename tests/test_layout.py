@@ -1,6 +1,8 @@
 """The rules on who may import whom, checked rather than hoped for."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,21 @@ def test_no_file_is_called_after_nothing_in_particular():
     for package in PACKAGES:
         for file in files(package):
             assert file.stem not in {"utils", "common", "helpers", "misc", "core"}
+
+
+WITHOUT_TEXT_PACKAGES = """
+import sys
+BLOCKED = ("datasets mwparserfromhell pyarrow sacremoses sentencex spacy zstandard").split()
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocked())
+import pretrain.__main__, pretrain.train, pretrain.fill_mask
+"""
+
+
+def test_training_runs_without_the_packages_that_only_read_text():
+    subprocess.run([sys.executable, "-c", WITHOUT_TEXT_PACKAGES], cwd=ROOT, check=True)

@@ -30,6 +30,7 @@ def shards(tmp_path_factory):
         sequence_length=32,
         vocabulary_size=256,
         valid_fraction=0.1,
+        deduplicate="none",
         rows_per_shard=128,
     )
     from data_prep.build import build
@@ -78,7 +79,10 @@ def command(shards):
     return Command(shards)
 
 
-def lines(folder, name, *, without=("training_seconds", "tokens_per_second")):
+CLOCK = ("training_seconds", "tokens_per_second", "data_stall_share")
+
+
+def lines(folder, name, *, without=CLOCK):
     """Return a file of the run folder as a list, without what depends on the clock."""
     rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
     return [{key: value for key, value in row.items() if key not in without} for row in rows]

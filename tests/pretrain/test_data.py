@@ -1,9 +1,15 @@
+import multiprocessing
+
 import numpy
 import pytest
 import torch
+from tokenizers import Tokenizer, models
+from torch.utils.data import DataLoader
 
 from data_prep.masking import IGNORED
-from data_prep.shards import open_shards
+from data_prep.shards import Split, open_shards
+from data_prep.tokenizer import word_starts
+from pretrain.config import ConfigError
 from pretrain.data import (
     HELD_OUT_SEED,
     HeldOutBatches,
@@ -13,6 +19,7 @@ from pretrain.data import (
     batches_from,
     epoch_order,
     held_out_fingerprint,
+    masking_of,
     predictions_per_batch,
     shards_folder,
 )
@@ -74,7 +81,7 @@ def test_another_seed_reads_in_another_order():
 
 def test_flat_positions_point_at_the_masked_tokens(opened, shards):
     rows = MaskedSplit(opened, "train", settings(shards))
-    numbers = numpy.array([7, 3, 200])
+    numbers = numpy.array([7, 3, 100])
     batch = rows.batch(numbers, seed=1, epoch=2)
     originals = rows.split.rows(numbers).astype(numpy.int64).ravel()
     assert batch.labels_M.tolist() == originals[batch.positions_M.numpy()].tolist()
@@ -107,13 +114,82 @@ def test_workers_deliver_what_the_process_itself_would(opened, shards):
     assert torch.equal(alone[0].ids_BS, dataset[3].ids_BS)
 
 
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("masking", ["tokens", "spans"])
+def test_workers_may_be_started_in_any_way(opened, shards, start_method, masking):
+    chosen = settings(shards, "--data.masking", masking)
+    dataset = TrainingBatches(opened, chosen, Place(4, rank=0, world_size=1))
+    alone = [dataset[index] for index in range(5, 9)]  # the files are open before the workers start
+    loader = DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=range(5, 9),
+        num_workers=2,
+        multiprocessing_context=multiprocessing.get_context(start_method),
+    )
+    for ours, theirs in zip(alone, loader, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
+    read, rows = [], Split.rows
+    monkeypatch.setattr(Split, "rows", lambda self, i: read.append(len(i)) or rows(self, i))
+    orders = []
+    monkeypatch.setattr(
+        "pretrain.data.epoch_order", lambda *key: orders.append(key) or epoch_order(*key)
+    )
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
+    counts = []
+    for first in (0, 10**9):
+        batch = next(batches_from(dataset, first, first + 2, workers=0, pin_memory=False))
+        counts.append((sum(read), len(orders)))
+        assert torch.equal(batch.ids_BS, dataset[first].ids_BS)
+        read.clear()
+        orders.clear()
+    assert counts[0] == counts[1] == (4, 1)
+
+
+@pytest.mark.parametrize("masking", ["words", "spans"])
+def test_words_are_those_of_the_tokenizer_beside_the_shards(opened, shards, masking):
+    chosen = settings(shards, "--data.masking", masking)
+    starts = word_starts(Tokenizer.from_file(str(opened.tokenizer_path)))
+    assert (masking_of(opened, chosen).word_starts == starts).all()
+    rows = MaskedSplit(opened, "train", chosen)
+    numbers = numpy.arange(50)
+    batch = rows.batch(numbers, seed=1, epoch=0)
+    hidden = numpy.zeros((50, 32), bool)
+    hidden.reshape(-1)[batch.positions_M[batch.labels_M != IGNORED].numpy()] = True
+    ids = rows.split.rows(numbers)
+    special = numpy.isin(ids, list(opened.manifest.tokenizer.special_tokens.values()))
+    inside = ~starts[ids[:, 1:]] & ~special[:, :-1]  # continues the word of the column before it
+    assert (hidden[:, 1:] == hidden[:, :-1])[inside].all()
+
+
+def test_tokens_that_do_not_tell_where_words_start_are_refused(opened, shards, tmp_path):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_special_tokens(["[UNK]"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    opened = open_shards(shards)
+    opened.tokenizer_path = tmp_path / "tokenizer.json"
+    with pytest.raises(ConfigError, match="data.masking='words': the tokens of this BPE"):
+        masking_of(opened, settings(shards, "--data.masking", "words"))
+    assert masking_of(opened, settings(shards)).word_starts is None
+
+
+def test_a_mean_without_spans_is_refused(shards):
+    with pytest.raises(ConfigError, match=r"data.mean_span_words=5.0 is without effect with"):
+        settings(shards, "--data.mean_span_words", "5", "--data.masking", "words")
+    spans = settings(shards, "--data.mean_span_words", "5", "--data.masking", "spans")
+    assert spans.data.mean_span_words == 5
+
+
 @pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (7, 2), (64, 3)])
 def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
     opened, shards, micro, world_size
 ):
-    chosen = settings(shards, "--evaluation.rows", "30", "--seed", "9")
+    chosen = settings(shards, "--evaluation.rows", "12", "--seed", "9")
     num_rows = opened.split("valid").num_rows
-    spread = numpy.floor(numpy.linspace(0, num_rows, 30, endpoint=False) + 1e-9).astype(int)
+    spread = numpy.floor(numpy.linspace(0, num_rows, 12, endpoint=False) + 1e-9).astype(int)
     expected = MaskedSplit(opened, "valid", chosen).batch(spread, seed=HELD_OUT_SEED, epoch=0)
     parts = [
         HeldOutBatches(opened, chosen, Place(micro, rank=rank, world_size=world_size))
@@ -136,6 +212,15 @@ def test_the_held_out_fingerprint_changes_with_what_the_loss_depends_on(opened, 
     assert first != held_out_fingerprint(
         opened, settings(shards, "--data.masked_probability", "0.2")
     )
+    words, spans, longer = (
+        held_out_fingerprint(opened, settings(shards, *map(str, chosen)))
+        for chosen in (
+            ("--data.masking", "words"),
+            ("--data.masking", "spans"),
+            ("--data.masking", "spans", "--data.mean_span_words", 5),
+        )
+    )
+    assert len({first, words, spans, longer}) == 4
 
 
 def test_runs_with_equal_data_settings_share_their_shards():

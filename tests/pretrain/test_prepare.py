@@ -8,8 +8,8 @@ from pretrain.config import ConfigError
 def corpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "text.txt"
-    paragraph = "The boats are moved one after the other, never two of them at once. "
-    file.write_text("\n\n".join(paragraph * 5 for _ in range(80)) + "\n")
+    sentence = "The boats are moved one after the other, never two of them at once, says {}. "
+    file.write_text("\n\n".join(sentence.format(n) * 5 for n in range(80)) + "\n")
     return file
 
 

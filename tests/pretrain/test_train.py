@@ -134,6 +134,7 @@ def test_tensorboard_shows_losses_rates_and_layers(whole):
     tags = set(events.Tags()["scalars"])
     assert {
         *("train/loss", "train/learning_rate", "train/tokens_per_second", "train/theta"),
+        "train/data_stall_share",
         *("held_out/loss", "keep_rates/layer_01", "keep_rates/layer_02"),
     } <= tags
     last = events.Scalars("held_out/loss")[-1]
