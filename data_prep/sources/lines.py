@@ -58,26 +58,26 @@ def lines_of(file: Path, *, longest: int, longer: Literal["cut", "leave out"]) -
         DamagedFile: The file cannot be read to its end.
         CorpusError: It is UTF-16.
     """
-    number, waiting, is_passed_over = 1, b"", False
+    number, waiting, is_passed_over, is_begun = 1, b"", False, False
     try:
         with opened(file) as (content, stored):
             while block := content.read(BLOCK_BYTES):
-                if number == 1 and not waiting:
-                    block = _without_mark(block, file)
+                if not is_begun:
+                    block, is_begun = _without_mark(block, file), True
                 *whole, waiting = (waiting + block).split(b"\n")
                 read_bytes = stored.tell()
                 for line in whole:
                     if not is_passed_over:
                         yield Line(line, number, read_bytes)
                     number, is_passed_over = number + 1, False
-                while len(waiting) > longest:
-                    if longer == "leave out":
-                        if not is_passed_over:
-                            yield Line(b"", number, read_bytes, "too long")
-                        waiting, is_passed_over = b"", True
-                        break
+                if longer == "leave out" and len(waiting) > longest and not is_passed_over:
+                    yield Line(b"", number, read_bytes, "too long")
+                    is_passed_over = True
+                while longer == "cut" and len(waiting) > longest:
                     part, waiting = _cut(waiting, longest)
                     yield Line(part, number, read_bytes, "cut")
+                if is_passed_over:
+                    waiting = b""
             if waiting and not is_passed_over:
                 yield Line(waiting, number, stored.tell())
     except DAMAGE as error:
