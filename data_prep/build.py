@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokenizers import Tokenizer
 
@@ -28,6 +28,7 @@ from data_prep.reading import TooLittleText, in_brackets, read_segments, read_so
 from data_prep.segments import (
     PLACES_PER_REASON,
     SEGMENT_BYTES,
+    TOKENIZER_RECORD,
     Counts,
     EncodedSegment,
     EncodeTask,
@@ -49,7 +50,7 @@ from data_prep.shards import (
 )
 from data_prep.sources.source import Source
 from data_prep.summary import summary
-from data_prep.tokenizer import record_of
+from data_prep.tokenizer import SpecialNames, record_of
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
 from data_prep.tokenizer_training import TokenizerKind, alphabet_of, train_tokenizer
 
@@ -104,8 +105,9 @@ def build(
         work = _Build(settings, sources, workplace, pool, progress=progress)
         work.go_on()
         try:
+            loaded = work.load_tokenizer()
             segments = work.read(segment_bytes)
-            tokenizer = work.tokenizer(segments)
+            tokenizer = loaded or work.train_tokenizer(segments)
             encoded = work.encode(segments, tokenizer)
             splits = work.write_shards(segments, encoded, tokenizer)
         except TooLittleText:
@@ -170,26 +172,25 @@ class _Build:
             for place, segment, choice in zip(files, segments, kept, strict=True)
         ]
 
-    def tokenizer(self, segments: list[Segment]) -> TokenizerRecord:
-        """Train or load the tokenizer, write it into the content and describe it."""
-        file, record_file = self.content / TOKENIZER_FILE, self.workplace / "tokenizer.json"
-        if record_file.exists():
-            return TokenizerRecord.model_validate_json(record_file.read_bytes())
-        trained = _trained_kind(self.settings)
-        if trained is not None:
-            tokenizer = self._train(segments, trained)
-        else:
-            tokenizer = load_tokenizer(self.settings.tokenizer)
-        tokenizer.save(str(file))
-        record = record_of(
-            tokenizer,
-            file,
-            kind=trained or "loaded",
-            moses=self.settings.language if self.settings.moses else None,
-            names={} if trained else special_names_beside(self.settings.tokenizer),
-        )
-        save_text(record_file, record.model_dump_json())
-        return record
+    def load_tokenizer(self) -> TokenizerRecord | None:
+        """Return the tokenizer that is loaded, or was trained by an earlier call, if there is one.
+
+        Before anything is read: a name that does not exist should not be found out hours later.
+        """
+        file = self.workplace / TOKENIZER_RECORD
+        if file.exists():
+            return TokenizerRecord.model_validate_json(file.read_bytes())
+        if _trained_kind(self.settings) is not None:
+            return None
+        place = self.settings.tokenizer
+        names = special_names_beside(place)
+        return self._save_tokenizer(load_tokenizer(place), kind="loaded", names=names)
+
+    def train_tokenizer(self, segments: list[Segment]) -> TokenizerRecord:
+        """Train the tokenizer on a sample of the text."""
+        kind = _trained_kind(self.settings)
+        assert kind is not None
+        return self._save_tokenizer(self._train(segments, kind), kind=kind, names={})
 
     def encode(self, segments: list[Segment], tokenizer: TokenizerRecord) -> list[EncodedSegment]:
         """Turn the text of every segment into token ids."""
@@ -268,6 +269,17 @@ class _Build:
         self._write_skipped(segments)
         write_manifest(self.content, manifest)
         return manifest
+
+    def _save_tokenizer(
+        self, tokenizer: Tokenizer, *, kind: TokenizerKind | Literal["loaded"], names: SpecialNames
+    ) -> TokenizerRecord:
+        """Write the tokenizer into the content and describe it."""
+        file = self.content / TOKENIZER_FILE
+        tokenizer.save(str(file))
+        moses = self.settings.language if self.settings.moses else None
+        record = record_of(tokenizer, file, kind=kind, moses=moses, names=names)
+        save_text(self.workplace / TOKENIZER_RECORD, record.model_dump_json())
+        return record
 
     def _train(self, segments: list[Segment], kind: TokenizerKind) -> Tokenizer:
         settings = self.settings

@@ -5,8 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from data_prep.reading import forget_segments
-from data_prep.segments import SegmentFiles
+from data_prep.reading import forget_segments, read_segments
+from data_prep.segments import TOKENIZER_RECORD, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.shards import ShardError, save_text
 from data_prep.sources.source import Source
@@ -37,7 +37,11 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
     }
     now: dict[str, Any] = json.loads(json.dumps(identity))
     file = workplace / "identity.json"
-    before: dict[str, Any] = json.loads(file.read_text()) if file.exists() else now
+    # Where nothing was read yet, nothing is lost by beginning anew.
+    goes_on = file.exists() and bool(read_segments(workplace))
+    before: dict[str, Any] = json.loads(file.read_text()) if goes_on else now
+    if not goes_on:
+        (workplace / TOKENIZER_RECORD).unlink(missing_ok=True)
     for part in ("settings", "libraries"):
         for name in now[part]:
             then, today = before[part].get(name), now[part][name]

@@ -26,6 +26,7 @@ from data_prep.sources.source import Parsed, Position, RawDocument, Skipped, Sou
 from data_prep.tokenizer_training import character_counts
 
 SEGMENT_BYTES = 8 << 20  # of the source, as it comes: bounds the memory of a worker
+TOKENIZER_RECORD = "tokenizer.json"  # in the workplace: what the manifest will say of it
 PLACES_PER_REASON = 1000  # of what was skipped, in the list for people
 
 

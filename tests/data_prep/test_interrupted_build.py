@@ -15,6 +15,7 @@ import pytest
 from data_prep import shards
 from data_prep.build import build
 from data_prep.shards import ShardError
+from data_prep.tokenizer import TokenizerError
 
 
 class Stopped(BaseException):
@@ -114,6 +115,21 @@ def test_another_build_in_the_same_place_is_refused(settings, tmp_path, monkeypa
     other = settings.model_copy(update={"sequence_length": 32})
     with pytest.raises(ShardError, match="something else .sequence_length was 16 and is 32"):
         build(other, folder, progress=False, workers=1)
+
+
+def test_a_tokenizer_that_is_none_is_found_out_before_anything_is_read(few, tmp_path):
+    folder = tmp_path / "shards"
+    wrong = few.model_copy(update={"tokenizer": str(tmp_path / "absent.json")})
+    with pytest.raises(TokenizerError, match="no such file"):
+        build(wrong, folder, progress=False, workers=1)
+    assert list((tmp_path / "shards.building" / "segments").iterdir()) == []
+    # Nothing is lost with other settings then, so they need no new folder.
+    build(few, folder, progress=False, workers=1)
+    loading = few.model_copy(update={"tokenizer": str(folder / "tokenizer.json")})
+    build(loading, tmp_path / "loaded", progress=False, workers=1)
+    rows = ("train-00000.h5", "tokenizer.json", "valid-00000.h5")
+    for name in rows:
+        assert (tmp_path / "loaded" / name).read_bytes() == (folder / name).read_bytes()
 
 
 @pytest.mark.parametrize("call", [2, 3, 7])
