@@ -1,19 +1,20 @@
 """Understand what the user calls a source: [KIND:]PLACE[:key=value]..."""
 
 import difflib
-import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
+from data_prep.sources.files import COMPRESSIONS
 from data_prep.sources.hub import HubDataset
-from data_prep.sources.lines import COMPRESSIONS, opened
+from data_prep.sources.places import KIND_OF_SUFFIX, files_below, is_path, kind_of, kind_of_text
 from data_prep.sources.python_docs import PythonDocs
 from data_prep.sources.source import CorpusError, FileSource, Source
 from data_prep.sources.tables import JsonLines, ParquetFiles
-from data_prep.sources.text import DocumentEnd, TextFiles, WikiExtractorFiles
+from data_prep.sources.text import DocumentEnd, TextFiles
+from data_prep.sources.wikiextractor import WikiExtractorFiles
 from data_prep.sources.wikipedia import WikipediaDump
 
 COLUMN_KINDS = ("jsonl", "parquet", "hub")
@@ -28,16 +29,7 @@ KEYS = {
 }
 KINDS = KEYS["weight"]
 
-_KIND_OF_SUFFIX = {
-    ".txt": "text",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".xml": "wikipedia",
-}
 _KEY = re.compile(r"^(.+):([a-z_]+)=([^:]*)$", re.DOTALL)
-_EXTRACTED_NAME = re.compile(r"wiki_\d+")
 
 
 class Parts(NamedTuple):
@@ -70,6 +62,8 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
     if parts.kind == "hub":
         return _hub(_checked(parts))
     kind, files = _files_at(parts)
+    if parts.kind is None and kind == "text":
+        kind = kind_of_text(files)
     return _FILE_SOURCES[kind](_checked(parts._replace(kind=kind)), files, damaged_files)
 
 
@@ -89,7 +83,7 @@ def _parts_of(text: str) -> Parts:
     while not _exists(place) and (found := _KEY.match(place)):
         place, keys = found[1], {found[2]: found[3]} | keys
     kind: str | None = None
-    if not Path(place).exists() and ":" in place:
+    if not is_path(place) and ":" in place:
         kind, _, place = place.partition(":")
         if kind not in KINDS:
             raise CorpusError(
@@ -101,7 +95,7 @@ def _parts_of(text: str) -> Parts:
 
 def _exists(place: str) -> bool:
     """Say whether this, or what follows its first colon, is a path."""
-    return Path(place).exists() or (":" in place and Path(place.partition(":")[2]).exists())
+    return is_path(place) or (":" in place and is_path(place.partition(":")[2]))
 
 
 def _checked(parts: Parts) -> Parts:
@@ -119,18 +113,18 @@ def _checked(parts: Parts) -> Parts:
 def _files_at(parts: Parts) -> tuple[str, tuple[Path, ...]]:
     """Return the kind and the files of a source."""
     path = Path(parts.place)
-    if path.is_file():
-        return parts.kind or _kind_of(path) or "text", (path,)
-    if not path.is_dir():
-        what = "not a regular file" if path.exists() else "no such file or folder"
+    if is_path(parts.place) and path.is_file():
+        return parts.kind or kind_of(path) or "text", (path,)
+    if not is_path(parts.place) or not path.is_dir():
+        what = "not a regular file" if is_path(parts.place) else "no such file or folder"
         raise CorpusError(
             f"{parts.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
             f'a Wikipedia dump, hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
         )
-    all_files = _files_below(path)
+    all_files = files_below(path)
     by_kind: dict[str, list[Path]] = {}
     for file in all_files:
-        if found := _kind_of(file):
+        if found := kind_of(file):
             by_kind.setdefault(found, []).append(file)
     if parts.kind is not None:
         files = by_kind.get(parts.kind) or all_files
@@ -145,31 +139,9 @@ def _files_at(parts: Parts) -> tuple[str, tuple[Path, ...]]:
         return kind, tuple(files)
     raise CorpusError(
         f"{parts.place}: the folder holds no file of a known kind "
-        f"({', '.join(_KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}); "
+        f"({', '.join(KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}); "
         "say what its files are, for example text:FOLDER"
     )
-
-
-def _files_below(folder: Path) -> list[Path]:
-    """Return all regular files below a folder that are not hidden, in order of their paths."""
-    found = []
-    for place, folders, names in os.walk(folder):  # follows no links to folders: no endless loops
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        files = (Path(place, name) for name in names if not name.startswith("."))
-        found += [file for file in files if file.is_file()]
-    return sorted(found, key=Path.as_posix)
-
-
-def _kind_of(file: Path) -> str | None:
-    """Return the kind of a file by its name, of WikiExtractor's by its beginning."""
-    stem = file.stem if file.suffix in COMPRESSIONS else file.name
-    if _EXTRACTED_NAME.fullmatch(stem):
-        with opened(file) as stream:
-            try:
-                return "jsonl" if stream.content.read(1) == b"{" else "wikiextractor"
-            except (OSError, EOFError):
-                return "wikiextractor"  # damaged; reading it will say so
-    return _KIND_OF_SUFFIX.get(Path(stem).suffix)
 
 
 def _weight(parts: Parts) -> float:

@@ -2,6 +2,7 @@
 
 import socket
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 SECONDS = 5
 
@@ -9,11 +10,17 @@ SECONDS = 5
 def connect_to_hub() -> None:
     """Connect once; the Hub's own library tries again and again, for minutes, before it gives up.
 
+    Behind a proxy nothing is tried, nor where the library was told to use its cache only: these it
+    finds out fast itself.
+
     Raises:
         OSError: The Hub, or the mirror that is set in its place, cannot be reached.
     """
     from huggingface_hub import constants
 
     address = urlsplit(constants.ENDPOINT)
+    through_proxy = address.scheme in getproxies() and not proxy_bypass(address.netloc)
+    if constants.HF_HUB_OFFLINE or through_proxy:
+        return
     port = address.port or (443 if address.scheme == "https" else 80)
     socket.create_connection((address.hostname, port), SECONDS).close()

@@ -61,7 +61,15 @@ class HubDataset(Source):
                         f"no column {self.column!r}, it has {', '.join(row)}; "
                         "say which one is the text: column=NAME"
                     )
-                yield RawDocument(row[self.column], self.name, number, Position(0, number), 0)
+                text = row[self.column]
+                if not isinstance(text, str | None):
+                    raise self._refused(
+                        f"column {self.column!r} holds {type(text).__name__}, not text; "
+                        "name another one: column=NAME"
+                    )
+                # A list, because what is handed out has a length.
+                content = [] if text is None else [text]
+                yield RawDocument(content, self.name, number, Position(0, number), 0)
         except CorpusError:
             raise
         except Exception as error:  # anything that reading over a network can end in
@@ -69,7 +77,7 @@ class HubDataset(Source):
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of the text."""
-        return parsed_text(raw.content, raw)
+        return parsed_text(raw.content[0] if raw.content else None, raw)
 
     def _open(self) -> Any:
         try:

@@ -1,148 +1,97 @@
 """Read lines of plain and compressed files in bounded memory, however long the lines are."""
 
-import bz2
-import gzip
-import io
-import lzma
-import zlib
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
-import zstandard
-
+from data_prep.sources.files import DAMAGE, OpenFile, Stream, opened
 from data_prep.sources.source import CorpusError, DamagedFile
 
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-BLOCK_BYTES = 1 << 20
+Line = tuple[int, bytes, bool]  # its number from 1, its bytes, and whether it begins with them
 
-DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
+PIECE_BYTES = 1 << 20
+_LINE_FEED = ord("\n")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Line(NamedTuple):
-    """A line, or a part of one that is too long."""
-
-    content: bytes  # without the line feed
-    number: int  # from 1
-    read_bytes: int  # of the file, as it is on the disk
-    length: Literal["whole", "cut", "too long"] = "whole"  # cut: the next item goes on with it
-
-
-class OpenFile(NamedTuple):
-    """A file that is read, and the one below it when it is compressed."""
-
-    content: BinaryIO
-    stored: BinaryIO
-
-
 @contextmanager
-def opened(file: Path) -> Iterator[OpenFile]:
-    """Open a file for reading, decompressed according to its name."""
-    with file.open("rb") as stored, _decompressed(file, stored) as content:
-        yield OpenFile(content, stored)
-
-
-def lines_of(file: Path, *, longest: int, longer: Literal["cut", "leave out"]) -> Iterator[Line]:
-    """Yield the lines of a file.
-
-    Args:
-        file: Plain, .gz, .bz2, .xz or .zst.
-        longest: Bytes that a line may have; about three times that, and 2 MB, are held at once.
-        longer: Whether longer lines are cut into parts of that length, after a space where there
-            is one, or left out (one item "too long" without content).
+def opened_text(file: Path) -> Iterator[OpenFile]:
+    """Open a file of UTF-8, after the mark that some editors write at its beginning.
 
     Raises:
-        DamagedFile: The file cannot be read to its end.
+        DamagedFile: It cannot be opened or, by the block, not be read to its end.
         CorpusError: It is UTF-16.
     """
-    number, waiting, is_passed_over, is_begun = 1, b"", False, False
+    with opened(file) as found:
+        beginning = found.content.peek(3)[:3]
+        if beginning.startswith(_UTF16_MARKS):
+            raise CorpusError(
+                f"{file}: is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {file}"
+            )
+        if beginning == _UTF8_MARK:
+            found.content.read(3)
+        yield found
+
+
+def cut_lines(stream: Stream, longest: int) -> Iterator[Line]:
+    """Yield the lines of a stream with their line feeds.
+
+    A line of more than `longest` bytes comes in pieces, cut after a space where there is one, and
+    never within a character.
+
+    Raises:
+        DamagedFile: The stream cannot be read to its end.
+    """
+    number, begins, rest = 1, True, b""
     try:
-        with opened(file) as (content, stored):
-            while block := content.read(BLOCK_BYTES):
-                if not is_begun:
-                    block, is_begun = _without_mark(block, file), True
-                *whole, waiting = (waiting + block).split(b"\n")
-                read_bytes = stored.tell()
-                for line in whole:
-                    if not is_passed_over:
-                        yield Line(line, number, read_bytes)
-                    number, is_passed_over = number + 1, False
-                if longer == "leave out" and len(waiting) > longest and not is_passed_over:
-                    yield Line(b"", number, read_bytes, "too long")
-                    is_passed_over = True
-                while longer == "cut" and len(waiting) > longest:
-                    part, waiting = _cut(waiting, longest)
-                    yield Line(part, number, read_bytes, "cut")
-                if is_passed_over:
-                    waiting = b""
-            if waiting and not is_passed_over:
-                yield Line(waiting, number, stored.tell())
+        while piece := stream.readline(longest - len(rest)):
+            if rest:
+                piece, rest = rest + piece, b""
+            if piece[-1] == _LINE_FEED:
+                yield number, piece, begins
+                number, begins = number + 1, True
+                continue
+            if len(piece) == longest:
+                end = last_cut(piece)
+                piece, rest = piece[:end], piece[end:]
+            yield number, piece, begins
+            begins = False
+    except DAMAGE as error:
+        raise DamagedFile(number - 1, error) from error
+    if rest:
+        yield number, rest, begins
+
+
+def whole_lines(stream: Stream, longest: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the lines of a stream and their numbers; None for one of more than `longest` bytes.
+
+    Raises:
+        DamagedFile: The stream cannot be read to its end.
+    """
+    number = 0
+    try:
+        for line in iter(functools.partial(stream.readline, longest + 1), b""):
+            number += 1
+            if len(line) <= longest or line[-1] == _LINE_FEED:
+                yield number, line
+                continue
+            yield number, None
+            while line and line[-1] != _LINE_FEED:
+                line = stream.readline(PIECE_BYTES)
     except DAMAGE as error:
         raise DamagedFile(number, error) from error
 
 
-def _decompressed(file: Path, stored: BinaryIO) -> BinaryIO:
-    match file.suffix:
-        case ".xz":
-            return cast(BinaryIO, lzma.open(stored))
-        case ".gz":
-            return cast(BinaryIO, gzip.open(stored))
-        case ".bz2":
-            return cast(BinaryIO, bz2.open(stored))
-        case ".zst":
-            return cast(BinaryIO, io.BufferedReader(_ZstandardFrames(stored), BLOCK_BYTES))
-        case _:
-            return stored
-
-
-class _ZstandardFrames(io.RawIOBase):
-    """The content of a .zst file; unlike the library's own reader it notices a file cut short."""
-
-    def __init__(self, stored: BinaryIO) -> None:
-        self._stored = stored
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._in_frame = False
-        self._waiting = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._waiting:
-            block = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
-                self._in_frame = False
-            block = block or self._stored.read(BLOCK_BYTES // 8)
-            if not block:
-                if self._in_frame:
-                    raise EOFError("the file ends within a frame")
-                return 0
-            self._waiting = self._frame.decompress(block)
-            self._in_frame = True
-        size = min(len(buffer), len(self._waiting))
-        buffer[:size], self._waiting = self._waiting[:size], self._waiting[size:]
-        return size
-
-
-def _without_mark(block: bytes, file: Path) -> bytes:
-    """Return the first block without the mark that some editors write."""
-    if block.startswith(_UTF16_MARKS):
-        raise CorpusError(
-            f"{file}: is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {file}"
-        )
-    return block.removeprefix(_UTF8_MARK)
-
-
-def _cut(line: bytes, longest: int) -> tuple[bytes, bytes]:
-    """Cut a line after its last space within `longest`, or at least between two characters."""
-    end = line.rfind(b" ", 0, longest) + 1
-    if not end:
-        end = longest
-        # In UTF-8 the bytes that continue a character are 10xxxxxx; there are three at most.
-        while end > max(1, longest - 3) and line[end] & 0b1100_0000 == 0b1000_0000:
-            end -= 1
-    return line[:end], line[end:]
+def last_cut(piece: bytes) -> int:
+    """Return where a piece of UTF-8 is best cut: after its last space, or between characters."""
+    end = piece.rfind(b" ") + 1
+    if end:
+        return end
+    end = len(piece)
+    # The first byte of a long character is 11xxxxxx, and at most three 10xxxxxx follow.
+    for back in range(1, min(4, end)):
+        if piece[-back] & 0b1100_0000 != 0b1000_0000:
+            return end - back if piece[-back] >= 0b1100_0000 else end
+    return end

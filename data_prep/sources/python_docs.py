@@ -17,7 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.sources.source import BEGINNING, Parsed, Position, RawDocument, Skipped, Source
+from data_prep.sources.source import (
+    BEGINNING,
+    Parsed,
+    Position,
+    RawDocument,
+    Skipped,
+    Source,
+    is_unicode,
+    stored_bytes,
+)
 
 # Tests describe themselves in fragments, vendored copies repeat other packages, site-packages is a
 # root of its own; the last three are this project's.
@@ -64,7 +73,7 @@ class PythonDocs(Source):
     @property
     def num_bytes(self) -> int:
         """Return the size of all modules."""
-        return sum(file.stat().st_size for file in self._files())
+        return sum(stored_bytes(file) for file in self._files())
 
     def identity(self) -> list[list[object]]:
         """Return the versions of Python and of all packages."""
@@ -74,7 +83,7 @@ class PythonDocs(Source):
         """Yield the path of each module."""
         read_bytes = 0
         for number, file in enumerate(self._files(), start=1):
-            read_bytes += file.stat().st_size
+            read_bytes += stored_bytes(file)
             if number > start.record:
                 yield RawDocument(str(file), str(file), 1, Position(0, number), read_bytes)
 
@@ -86,7 +95,9 @@ class PythonDocs(Source):
             docstrings = list(_docstrings(Path(raw.content)))
         finally:
             gc.enable()
-        return Parsed([text for docstring in docstrings for text in prose(docstring)], [])
+        paragraphs = (text for docstring in docstrings for text in prose(docstring))
+        # Escapes in the sources can name half a character.
+        return Parsed([text for text in paragraphs if is_unicode(text)], [])
 
     def _files(self) -> list[Path]:
         return [file for root in self.roots or _installed_roots() for file in _module_files(root)]
@@ -132,7 +143,7 @@ def _docstrings(file: Path) -> Iterator[str]:
             return  # 2,700 of 12,000 files need no parsing
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(content)
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     yield from _docstrings_below(tree)
 

@@ -26,6 +26,8 @@ class Position(NamedTuple):
 
 BEGINNING = Position(0, 0)
 
+LONGEST_PARAGRAPH = 1 << 20  # characters; some records hold a whole book in one line
+
 
 class Skipped(NamedTuple):
     """Something that was left out. The reason has no varying parts: it is counted by."""
@@ -66,7 +68,7 @@ class DamagedFile(Exception):
     """A file cannot be read to its end."""
 
     def __init__(self, line: int, reason: object):
-        super().__init__(line, str(reason).strip() or type(reason).__name__)
+        super().__init__(line, " ".join(str(reason).split()) or type(reason).__name__)
         self.line, self.reason = self.args
 
 
@@ -140,16 +142,15 @@ class FileSource(Source):
     @property
     def num_bytes(self) -> int:
         """Return the size of all files, as they are on the disk."""
-        return sum(file.stat().st_size for file in self.files)
+        return sum(stored_bytes(file) for file in self.files)
 
     def identity(self) -> list[list[object]]:
         """Return path, size and time of change of every file."""
-        stats = [(file, file.stat()) for file in self.files]
-        return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+        return [[str(file), *_size_and_time(file)] for file in self.files]
 
     def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
         """Yield the raw documents of one file after the other; see `Source`."""
-        finished_bytes = sum(file.stat().st_size for file in self.files[: start.file])
+        finished_bytes = sum(stored_bytes(file) for file in self.files[: start.file])
         for number, file in enumerate(self.files[start.file :], start=start.file):
             passed_over = start.record if number == start.file else 0
             record = 0
@@ -163,7 +164,7 @@ class FileSource(Source):
                     end = Position(number, record)
                     read = finished_bytes + found.read_bytes
                     yield RawDocument(found.content, str(file), found.line, end, read, found.cut)
-            finished_bytes += file.stat().st_size
+            finished_bytes += stored_bytes(file)
 
     def _records_and_damage(self, file: Path) -> Iterator[Record | Skipped]:
         try:
@@ -179,5 +180,46 @@ class FileSource(Source):
 
 
 def paragraphs_of(text: str) -> list[str]:
-    """Return the lines of a text that hold words, with single spaces."""
-    return [paragraph for line in text.splitlines() if (paragraph := " ".join(line.split()))]
+    """Return the lines of a text that hold words, with single spaces; long ones in pieces."""
+    paragraphs: list[str] = []
+    for line in text.split("\n"):
+        if paragraph := " ".join(line.split()):
+            if len(paragraph) > LONGEST_PARAGRAPH:
+                paragraphs += _pieces_of(paragraph)
+            else:
+                paragraphs.append(paragraph)
+    return paragraphs
+
+
+def is_unicode(text: str) -> bool:
+    """Say whether text can be written; escapes in JSON and Python can name half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _pieces_of(paragraph: str) -> Iterator[str]:
+    """Yield a paragraph in pieces that are short enough, cut at spaces where there are any."""
+    start = 0
+    while len(paragraph) - start > LONGEST_PARAGRAPH:
+        space = paragraph.rfind(" ", start + 1, start + LONGEST_PARAGRAPH + 1)
+        end = space if space > 0 else start + LONGEST_PARAGRAPH
+        yield paragraph[start:end]
+        start = end + (space > 0)
+    yield paragraph[start:]
+
+
+def _size_and_time(file: Path) -> tuple[int, int]:
+    """Return bytes and time of change; zeros of a file that is gone: reading it will say so."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns
+
+
+def stored_bytes(file: Path) -> int:
+    """Return the size of a file, 0 of one that is gone."""
+    return _size_and_time(file)[0]

@@ -1,12 +1,15 @@
 """Tables of which one column is text: JSON Lines and Parquet."""
 
 import json
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from data_prep.sources.lines import lines_of
+from data_prep.sources.files import BLOCK_BYTES, COMPRESSIONS, opened
+from data_prep.sources.lines import opened_text, whole_lines
 from data_prep.sources.source import (
     CorpusError,
     DamagedFile,
@@ -15,6 +18,7 @@ from data_prep.sources.source import (
     RawDocument,
     Record,
     Skipped,
+    is_unicode,
     paragraphs_of,
 )
 
@@ -32,44 +36,47 @@ class JsonLines(FileSource):
 
     def records(self, file: Path) -> Iterator[Record | Skipped]:
         """Yield the undecoded lines."""
-        is_first = True
-        for line in lines_of(file, longest=LONGEST_RECORD, longer="leave out"):
-            if line.length == "too long":
-                yield Skipped(str(file), line.number, "record over 64 MB")
-                continue
-            if not line.content.strip():
-                continue
-            if is_first:
-                self._check_first(line.content, file)
-                is_first = False
-            yield Record(line.content, line.number, line.read_bytes)
+        is_checked = False
+        with opened_text(file) as (stream, read_bytes):
+            for number, line in whole_lines(stream, LONGEST_RECORD):
+                if line is None:
+                    yield Skipped(str(file), number, "record over 64 MB")
+                    continue
+                if line.isspace():
+                    continue
+                if not is_checked:
+                    is_checked = self._check(line, file)
+                yield Record(line, number, read_bytes())
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of the text column."""
-        try:
-            record = json.loads(raw.content)
-        except UnicodeDecodeError:
-            return _skipped(raw, "not valid UTF-8")
-        except (ValueError, RecursionError):
-            return _skipped(raw, "not valid JSON")
-        if not isinstance(record, dict):
-            return _skipped(raw, "not a JSON object")
+        record = _json_object(raw.content)
+        if isinstance(record, str):
+            return _skipped(raw, record)
         if self.column not in record:
             return _skipped(raw, "the text column is missing")
         return parsed_text(record[self.column], raw)
 
-    def _check_first(self, line: bytes, file: Path) -> None:
-        """Refuse a file of another kind or another column before hours are spent on it."""
+    def _check(self, line: bytes, file: Path) -> bool:
+        """Refuse a file of another kind or another column before hours are spent on it.
+
+        Returns:
+            Whether this line could tell; damaged ones are counted, and the next one is asked.
+        """
         if line.lstrip().startswith(b"["):
             raise CorpusError(
                 f"{file}: one JSON array, not JSON Lines; convert it: jq -c '.[]' {file}"
             )
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            return  # counted like any other damaged line
-        if isinstance(record, dict) and self.column not in record:
+        if line.strip() == b"{":
+            raise CorpusError(
+                f"{file}: JSON over several lines, not JSON Lines; convert it: jq -c . {file}"
+            )
+        record = _json_object(line)
+        if isinstance(record, str):
+            return False
+        if self.column not in record:
             raise _no_column(file, self.column, list(record))
+        return True
 
 
 @dataclass(frozen=True)
@@ -81,27 +88,59 @@ class ParquetFiles(FileSource):
     kind = "Parquet files"
 
     def records(self, file: Path) -> Iterator[Record | Skipped]:
-        """Yield the text of each row."""
+        """Yield the undecoded text of each row."""
         import pyarrow
         from pyarrow import parquet
 
         row = 0
-        size = file.stat().st_size
         try:
-            with parquet.ParquetFile(file, pre_buffer=False) as table:
+            size = file.stat().st_size
+            with (
+                _seekable(file) as stored,
+                parquet.ParquetFile(stored, pre_buffer=False) as table,
+            ):
                 _check_column(table.schema_arrow, self.column, file)
                 for batch in table.iter_batches(
                     ROWS_PER_BATCH, columns=[self.column], use_threads=False
                 ):
-                    for text in batch.column(0).to_pylist():
+                    for content in _undecoded(batch.column(0)):
                         row += 1
-                        yield Record(text, row, size * row // table.metadata.num_rows)
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+                        if content is None:
+                            yield Skipped(str(file), row, "the text is null")
+                            continue
+                        # A share of the size: a row of a file of columns lies all over it.
+                        yield Record(content, row, size * row // max(row, table.metadata.num_rows))
+        except (pyarrow.ArrowException, OSError) as error:
             raise DamagedFile(row, error) from error
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of the text."""
-        return parsed_text(raw.content, raw)
+        try:
+            return parsed_text(raw.content.decode(), raw)
+        except UnicodeDecodeError:
+            return _skipped(raw, "not valid UTF-8")
+
+
+@contextmanager
+def _seekable(file: Path) -> Iterator[Path | BinaryIO]:
+    """Give a file as it is; a compressed one unpacked, because Parquet is read from its end."""
+    if file.suffix not in COMPRESSIONS:
+        yield file
+        return
+    with opened(file) as (content, _), tempfile.TemporaryFile() as unpacked:
+        while block := content.read1(BLOCK_BYTES):
+            unpacked.write(block)
+        yield unpacked
+
+
+def _undecoded(column: Any) -> list[bytes | None]:
+    """Return texts as bytes: one that is not UTF-8 must not end the whole file."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    texts: list[bytes | None] = column.cast(pyarrow.large_binary()).to_pylist()
+    return texts
 
 
 def parsed_text(text: object, raw: RawDocument) -> Parsed:
@@ -110,11 +149,21 @@ def parsed_text(text: object, raw: RawDocument) -> Parsed:
         return _skipped(raw, "the text is null")
     if not isinstance(text, str):
         return _skipped(raw, "the text column holds no text")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # half of a pair, such as "\\ud800" in JSON
+    if not is_unicode(text):
         return _skipped(raw, "not valid Unicode")
     return Parsed(paragraphs_of(text), [])
+
+
+def _json_object(line: bytes) -> dict[str, Any] | str:
+    """Return the object that a line holds, or why it is none."""
+    try:
+        # Not left to the library, which takes bytes with zeros for UTF-16.
+        record = json.loads(line.decode())
+    except UnicodeDecodeError:
+        return "not valid UTF-8"
+    except (ValueError, RecursionError):
+        return "not valid JSON"
+    return record if isinstance(record, dict) else "not a JSON object"
 
 
 def _skipped(raw: RawDocument, reason: str) -> Parsed:
@@ -129,7 +178,7 @@ def _check_column(schema: Any, column: str, file: Path) -> None:
     kind = schema.field(column).type
     if types.is_dictionary(kind):
         kind = kind.value_type
-    if not (types.is_string(kind) or types.is_large_string(kind)):
+    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
         raise CorpusError(
             f"{file}: column {column!r} holds {kind}, not text; name another one: column=NAME"
         )

@@ -1,24 +1,38 @@
-"""Plain text, and what WikiExtractor makes of a Wikipedia dump."""
+"""Plain text: one paragraph a line.
 
-import html
+Documents are found block by block, not line by line: reading is done by one process, which has to
+feed all others.
+"""
+
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from data_prep.sources.lines import lines_of
-from data_prep.sources.source import FileSource, Parsed, RawDocument, Record, Skipped
+from data_prep.sources.files import BLOCK_BYTES, DAMAGE
+from data_prep.sources.lines import last_cut, opened_text
+from data_prep.sources.source import (
+    DamagedFile,
+    FileSource,
+    Parsed,
+    RawDocument,
+    Record,
+    Skipped,
+    paragraphs_of,
+)
 
-LONGEST_LINE = 1 << 20  # bytes; a longer one is read as several paragraphs
-LONGEST_DOCUMENT = 1 << 20  # bytes; a longer one is handed out in parts
-LONGEST_ARTICLE = 1 << 24  # bytes; more can only be articles whose ends are missing
+LONGEST_DOCUMENT = 1 << 20  # bytes; a longer one, or a longer line, is handed out in parts
+
+Part = tuple[bytes, int, bool]  # content, first line, whether the rest follows
 
 DocumentEnd = Literal["blank_line", "line", "file"]
 
-_DOC_BEGINS = re.compile(rb"<doc\b[^>]*>\s*$")
-_TITLE = re.compile(rb'\btitle="([^"]*)"')
-_DOC_ENDS = b"</doc>"
+_SEPARATORS: dict[DocumentEnd, re.Pattern[bytes]] = {
+    "blank_line": re.compile(rb"\n\s*\n"),
+    "line": re.compile(rb"\n"),
+    "file": re.compile(rb"(?!)"),  # is found nowhere
+}
 
 
 @dataclass(frozen=True)
@@ -29,87 +43,98 @@ class TextFiles(FileSource):
 
     kind = "text files"
 
-    def records(self, file: Path) -> Iterator[Record | Skipped]:
+    def records(self, file: Path) -> Iterator[Record]:
         """Yield the undecoded lines of each document."""
-        lines: list[bytes] = []
-        first = size = read_bytes = 0
-        for line in lines_of(file, longest=LONGEST_LINE, longer="cut"):
-            read_bytes = line.read_bytes
-            is_cut = line.length == "cut"
-            is_blank = not is_cut and not line.content.strip()
-            if is_blank and self.documents == "file":
-                continue
-            if not is_blank:
-                first = first if lines else line.number
-                lines.append(line.content)
-                size += len(line.content)
-            if lines and (is_blank or is_cut or self._ends(size)):
-                goes_on = is_cut or (self.documents != "line" and not is_blank)
-                yield Record(lines, first, read_bytes, cut=goes_on)
-                lines, size = [], 0
-        if lines:
-            yield Record(lines, first, read_bytes)
+        with opened_text(file) as (stream, read_bytes):
+            reader = _Documents(_SEPARATORS[self.documents])
+            try:
+                while block := stream.read1(BLOCK_BYTES):
+                    place = read_bytes()
+                    for content, line, cut in reader.add(block):
+                        yield Record(content, line, place, cut)
+            except DAMAGE as error:
+                reader.drop_last_line()
+                yield from (Record(*found[:2], read_bytes()) for found in reader.end())
+                raise DamagedFile(reader.line, error) from error
+            for content, line, cut in reader.end():
+                yield Record(content, line, read_bytes(), cut)
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the lines that hold words; those that are not UTF-8 are skipped."""
-        return decoded(raw.content, raw)
-
-    def _ends(self, size: int) -> bool:
-        return self.documents == "line" or size >= LONGEST_DOCUMENT
+        text, skipped = decoded(raw)
+        return Parsed(paragraphs_of(text), skipped)
 
 
-@dataclass(frozen=True)
-class WikiExtractorFiles(FileSource):
-    """Output of WikiExtractor: <doc id="..." url="..." title="..."> ... </doc>."""
+class _Documents:
+    """Finds the documents of a file that comes in blocks."""
 
-    kind = "WikiExtractor files"
+    def __init__(self, separator: re.Pattern[bytes]) -> None:
+        self.line = 1  # the one with which the waiting bytes begin
+        self._separator = separator
+        self._waiting = b""
 
-    def records(self, file: Path) -> Iterator[Record | Skipped]:
-        """Yield the undecoded lines of each article, without its title."""
-        lines: list[bytes] = []
-        first = size = 0
-        is_outside = False
-        for line in lines_of(file, longest=LONGEST_LINE, longer="cut"):
-            begins, ends = _DOC_BEGINS.match(line.content), line.content.strip() == _DOC_ENDS
-            if lines and (begins or size > LONGEST_ARTICLE):
-                yield Skipped(str(file), first, "article without </doc>")
-                lines = []
-            if begins:
-                lines, first, size, is_outside = [line.content], line.number, 0, False
-            elif lines and ends:
-                yield Record(lines, first, line.read_bytes)
-                lines = []
-            elif lines:
-                lines.append(line.content)
-                size += len(line.content)
-            elif line.content.strip() and not is_outside:
-                yield Skipped(str(file), line.number, "text outside of <doc> and </doc>")
-                is_outside = True  # the rest of it needs no line of its own
-        if lines:
-            yield Skipped(str(file), first, "article without </doc>")
+    def add(self, block: bytes) -> Iterator[Part]:
+        """Yield the documents that end in this block, and parts of one that is too long."""
+        text, start = self._waiting + block, 0
+        for found in self._separator.finditer(text):
+            yield from self._whole(text[start : found.end()])
+            start = found.end()
+        self._waiting = text[start:]
+        while len(self._waiting) > LONGEST_DOCUMENT:
+            end = _cut(self._waiting)
+            rest = self._waiting[end:]
+            if len(rest) <= LONGEST_DOCUMENT and not rest.strip():
+                break  # whether the document goes on is not known yet
+            yield from self._part(self._waiting[:end], cut=True)
+            self._waiting = rest
 
-    def parse(self, raw: RawDocument) -> Parsed:
-        """Return the lines that hold words, without the title, which WikiExtractor repeats."""
-        opening, *lines = raw.content
-        parsed = decoded(lines, raw, first_line=raw.line + 1)
-        texts = [" ".join(html.unescape(text).split()) for text in parsed.paragraphs]
-        title = b"".join(_TITLE.findall(opening)).decode("utf-8", "replace")
-        title = " ".join(html.unescape(title).split())
-        if texts and texts[0] == title:
-            del texts[0]
-        return Parsed(list(filter(None, texts)), parsed.skipped)
+    def end(self) -> Sequence[Part]:
+        """Return the document that ends with the file."""
+        content, self._waiting = self._waiting, b""
+        return self._whole(content)
+
+    def drop_last_line(self) -> None:
+        """Forget a line that was not read to its end."""
+        self._waiting = self._waiting[: self._waiting.rfind(b"\n") + 1]
+
+    def _whole(self, content: bytes) -> Sequence[Part]:
+        """Return a document, in parts if it is too long; all but the last are cut."""
+        text = content.rstrip()
+        if len(text) <= LONGEST_DOCUMENT:
+            return self._part(content, cut=False)
+        parts: list[Part] = []
+        while len(text) > LONGEST_DOCUMENT:
+            end = _cut(text)
+            parts += self._part(text[:end], cut=True)
+            text, content = text[end:], content[end:]
+        return [*parts, *self._part(content, cut=False)]
+
+    def _part(self, content: bytes, *, cut: bool) -> Sequence[Part]:
+        """Return what has words, and go on to the line that follows."""
+        line = self.line
+        self.line += content.count(b"\n")
+        if text := content.strip():
+            first = content.find(text[:1])  # what is before it is blank
+            return ((text, line + content.count(b"\n", 0, first), cut),)
+        return ()
 
 
-def decoded(lines: list[bytes], raw: RawDocument, *, first_line: int | None = None) -> Parsed:
-    """Return the lines that hold words as paragraphs; those that are not UTF-8 are skipped."""
-    first_line = raw.line if first_line is None else first_line
-    paragraphs, skipped = [], []
-    for number, line in enumerate(lines, start=first_line):
+def decoded(raw: RawDocument) -> tuple[str, list[Skipped]]:
+    """Return the lines of a document that are UTF-8, and the others as skipped."""
+    content: bytes = raw.content
+    try:
+        return content.decode(), []
+    except UnicodeDecodeError:
+        pass
+    lines, skipped = [], []
+    for number, line in enumerate(content.split(b"\n"), start=raw.line):
         try:
-            paragraph = " ".join(line.decode("utf-8").split())
+            lines.append(line.decode())
         except UnicodeDecodeError:
             skipped.append(Skipped(raw.file, number, "not valid UTF-8"))
-            continue
-        if paragraph:
-            paragraphs.append(paragraph)
-    return Parsed(paragraphs, skipped)
+    return "\n".join(lines), skipped
+
+
+def _cut(text: bytes) -> int:
+    """Return where a text that is too long is best cut: after a line, a word or a character."""
+    return text.rfind(b"\n", 0, LONGEST_DOCUMENT) + 1 or last_cut(text[:LONGEST_DOCUMENT])

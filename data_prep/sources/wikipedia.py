@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from data_prep.sources.lines import DAMAGE, opened
+from data_prep.sources.files import DAMAGE, Stream, opened
 from data_prep.sources.source import (
     DamagedFile,
     FileSource,
@@ -19,7 +19,11 @@ from data_prep.sources.source import (
 )
 
 LONGEST_PAGE = 2_000_000  # characters; Wikipedia itself refuses more than 2 MB
-DEEPEST_MARKUP = 100  # the parser takes minutes for a page that opens thousands of templates
+# The parser reads on to the end of the page for each thing that is never closed: seconds for a
+# hundred of them on the largest page, hours for a thousand times as many.
+MOST_UNCLOSED = 100
+XML_BLOCK_BYTES = 1 << 16
+LONGEST_WAIT = 64 << 20  # bytes of XML without the end of a page: this is no dump
 ARTICLES, FILES, CATEGORIES = "0", "6", "14"  # namespaces
 
 # Not words of the article: markup that the parser would hand on as text.
@@ -27,8 +31,13 @@ _DROPPED_TAGS = frozenset(
     ("ref", "references", "gallery", "table", "math", "chem", "code", "source", "syntaxhighlight")
     + ("timeline", "score", "imagemap", "templatestyles", "graph", "hiero", "style", "script")
 )
+_BREAKING_TAGS = frozenset(("br", "p", "div", "blockquote", "poem", "center", "dd", "dt", "li"))
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?:\s|$)|[。！？।؟]")
 _BRACKETS = re.compile(r"\{\{|\}\}|\[\[|\]\]")
+_OPENED_TAG = re.compile(
+    r"<(?!(?:br|hr|wbr|li|p|dd|dt|t[drh]|references)\b)[a-z](?![^<>]*/>)", re.IGNORECASE
+)
+_HALF_A_CHARACTER = re.compile(r"[\ud800-\udfff]")  # what "&#xD800;" stands for
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:\s]*\)|\[\s*\]")
 _SPACE_BEFORE = re.compile(r"\s+([,.;:!?)])")
 
@@ -55,13 +64,9 @@ class WikipediaDump(FileSource):
         """Yield the articles; redirects and pages of other namespaces are skipped."""
         number = 0
         media = {"file", "image", "media", "category"}
-        try:
-            with opened(file) as (content, stored):
-                events = ElementTree.iterparse(content, events=("start", "end"))
-                _, root = next(events)
-                for event, element in events:
-                    if event == "start":
-                        continue
+        with opened(file) as (content, read_bytes):
+            try:
+                for element in _elements(content):
                     match _local_name(element.tag):
                         case "namespace" if element.get("key") in (FILES, CATEGORIES):
                             media.add((element.text or "").casefold())
@@ -72,19 +77,17 @@ class WikipediaDump(FileSource):
                                 yield Skipped(str(file), number, found)
                             else:
                                 page = Page(found[0], frozenset(media))
-                                yield Record(page, number, stored.tell())
-                            root.clear()  # the tree would hold the whole dump
-        except StopIteration:
-            raise DamagedFile(0, "the file is empty") from None
-        except (*DAMAGE, ElementTree.ParseError) as error:
-            raise DamagedFile(number, error) from error
+                                yield Record(page, number, read_bytes())
+            except (*DAMAGE, ElementTree.ParseError, ValueError, LookupError) as error:
+                # The last two: the file names an encoding that the parser does not have.
+                raise DamagedFile(number, error) from error
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of an article that hold sentences."""
         reason = None
         if len(raw.content.wikitext) > LONGEST_PAGE:
             reason = "page over 2 MB"
-        elif _depth(raw.content.wikitext) > DEEPEST_MARKUP:
+        elif _num_unclosed(raw.content.wikitext) > MOST_UNCLOSED:
             reason = "page with unclosed markup"
         if reason:
             return Parsed([], [Skipped(raw.file, raw.line, reason)])
@@ -118,7 +121,7 @@ def _read_parts(code: Any, media: frozenset[str]) -> Iterator[str]:
             case "Text":
                 yield str(node.value)
             case "HTMLEntity":
-                yield str(node.normalize() or "")
+                yield _HALF_A_CHARACTER.sub("", node.normalize())
             case "ExternalLink":
                 yield from _read_parts(node.title, media)
             case "Wikilink":
@@ -126,17 +129,55 @@ def _read_parts(code: Any, media: frozenset[str]) -> Iterator[str]:
                 if not (colon and before.strip().casefold() in media):
                     shown = node.title if node.text is None else node.text
                     yield from _read_parts(shown, media)
-            case "Tag" if str(node.tag).strip().casefold() not in _DROPPED_TAGS:
-                yield from _read_parts(node.contents, media)
+            case "Tag":
+                name = str(node.tag).strip().casefold()
+                if name in _BREAKING_TAGS:
+                    yield "\n"
+                if name not in _DROPPED_TAGS:
+                    yield from _read_parts(node.contents, media)
 
 
-def _depth(wikitext: str) -> int:
-    """Return how many templates and links are open at once, at most."""
+def _num_unclosed(wikitext: str) -> int:
+    """Return about how many templates, links, tables and tags are open at once, at most."""
     deepest = depth = 0
     for bracket in _BRACKETS.findall(wikitext):
         depth = max(0, depth + (1 if bracket in ("{{", "[[") else -1))
         deepest = max(deepest, depth)
-    return deepest
+    count = wikitext.count
+    tags = len(_OPENED_TAG.findall(wikitext)) - count("</")
+    return deepest + sum(
+        max(0, more)
+        for more in (
+            tags,
+            count("[") - count("]"),
+            count("{|") - count("|}"),
+            count("<!--") - count("-->"),
+        )
+    )
+
+
+def _elements(content: Stream) -> Iterator[Any]:
+    """Yield the elements of a file of XML, each when it ends; its pages are forgotten after that.
+
+    Raises:
+        ValueError: No page ends in a long while, and memory would fill.
+    """
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
+    root: Any = None
+    num_bytes = 0
+    while block := content.read1(XML_BLOCK_BYTES):
+        parser.feed(block)
+        num_bytes += len(block)
+        for event, element in parser.read_events():
+            root = element if root is None else root
+            if event == "end":
+                yield element
+                if _local_name(element.tag) == "page":
+                    root.clear()  # the tree would hold the whole dump
+                    num_bytes = 0
+        if num_bytes > LONGEST_WAIT:
+            raise ValueError(f"{LONGEST_WAIT:,} bytes of XML without the end of a page")
+    parser.close()
 
 
 def _article(page: Any) -> tuple[str] | str:

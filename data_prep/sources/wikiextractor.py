@@ -1,0 +1,87 @@
+"""What WikiExtractor makes of a Wikipedia dump: <doc id="..." url="..." title="..."> ... </doc>."""
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.sources.lines import cut_lines, opened_text
+from data_prep.sources.parts import DocumentParts
+from data_prep.sources.source import (
+    DamagedFile,
+    FileSource,
+    Parsed,
+    RawDocument,
+    Record,
+    Skipped,
+    paragraphs_of,
+)
+from data_prep.sources.text import LONGEST_DOCUMENT, decoded
+
+BEGINNING_OF_ARTICLE = b"<doc "
+_END_OF_ARTICLE = b"</doc>"
+
+
+@dataclass(frozen=True)
+class WikiExtractorFiles(FileSource):
+    """Articles without markup, a paragraph a line; the first one repeats the title."""
+
+    kind = "WikiExtractor files"
+
+    @property
+    def licence(self) -> str:
+        """Return Wikipedia's licence."""
+        return "CC BY-SA 4.0 (Wikipedia)"
+
+    def records(self, file: Path) -> Iterator[Record | Skipped]:
+        """Yield the undecoded lines of each article; the first has the line that begins it."""
+        parts = DocumentParts(LONGEST_DOCUMENT)
+        first = 0  # line of the article that is being read
+        is_told = False
+        with opened_text(file) as (stream, read_bytes):
+            try:
+                for number, line, begins in cut_lines(stream, LONGEST_DOCUMENT):
+                    opens = begins and line.startswith(BEGINNING_OF_ARTICLE)
+                    if opens and first:
+                        yield Skipped(str(file), first, "article without </doc>")
+                    if opens or (first and begins and line.startswith(_END_OF_ARTICLE)):
+                        if found := parts.end():
+                            yield Record(*found, read_bytes())
+                        first, is_told = (number if opens else 0), False
+                    if first:
+                        if found := parts.add(number, line):
+                            yield Record(*found, read_bytes(), cut=True)
+                    elif (
+                        not is_told and not line.isspace() and not line.startswith(_END_OF_ARTICLE)
+                    ):
+                        yield Skipped(str(file), number, "text outside of <doc> and </doc>")
+                        is_told = True  # the rest of it needs no line of its own
+            except DamagedFile:
+                if found := parts.end():
+                    yield Record(*found, read_bytes())
+                raise
+            if first:
+                yield Skipped(str(file), first, "article without </doc>")
+            if found := parts.end():
+                yield Record(*found, read_bytes())
+
+    def parse(self, raw: RawDocument) -> Parsed:
+        """Return the lines that hold words, without the title."""
+        text, skipped = decoded(raw)
+        title = None
+        if raw.content.startswith(BEGINNING_OF_ARTICLE):
+            opening, _, text = text.partition("\n")
+            # No pattern: quotes and brackets in titles are not escaped.
+            title = opening.partition(' title="')[2].rpartition('"')[0]
+        paragraphs = paragraphs_of(_unescaped(text))
+        if title and paragraphs[:1] == paragraphs_of(_unescaped(title)):
+            del paragraphs[0]
+        return Parsed(paragraphs, skipped)
+
+
+def _unescaped(text: str) -> str:
+    """Return text with characters in place of HTML entities."""
+    try:
+        return html.unescape(text)
+    except ValueError:  # an entity of more than 4,300 digits
+        return text
