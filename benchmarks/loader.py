@@ -155,15 +155,15 @@ def write_shards(folder: Path, length: int, num_rows: int) -> None:
     import numpy as np
     from tokenizers import Tokenizer, models
 
-    from data_prep.shards import (
+    from data_prep.manifest import (
         TOKENIZER_FILE,
         Manifest,
         SplitRecord,
         TokenizerRecord,
         sha256_of,
         write_manifest,
-        write_shard,
     )
+    from data_prep.shards import write_shard
 
     folder.mkdir()
     names = [f"[{name.upper()}]" for name in SPECIAL]

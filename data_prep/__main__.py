@@ -9,10 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.command_line import Commands, parser_of
+from data_prep.manifest import Manifest, ShardError, SplitName, read_manifest
 from data_prep.masking import MaskingKind
 from data_prep.parallel import WorkerDied
 from data_prep.settings import BuildSettings
-from data_prep.shards import Manifest, ShardError, SplitName, open_shards, read_manifest
+from data_prep.shards import open_shards
 from data_prep.sources.source import CorpusError
 from data_prep.tokenizer import TokenizerError
 

@@ -18,9 +18,19 @@ from tokenizers import Tokenizer
 
 from data_prep.choose import KeptSegment, choose_paragraphs
 from data_prep.corpora import open_source
+from data_prep.durable import save_text
 from data_prep.encoding import DocumentEncoder
 from data_prep.folders import CONTENT, finish, workplace_of
 from data_prep.identity import check_identity
+from data_prep.manifest import (
+    TOKENIZER_FILE,
+    Manifest,
+    ShardRecord,
+    SplitName,
+    SplitRecord,
+    TokenizerRecord,
+    write_manifest,
+)
 from data_prep.packing import RowFormat, ShardTask, TokenStream, rows_dropped, shard_tasks
 from data_prep.parallel import Workers, cpu_count
 from data_prep.progress_bar import progress_bar
@@ -38,16 +48,6 @@ from data_prep.segments import (
     token_files,
 )
 from data_prep.settings import BuildSettings
-from data_prep.shards import (
-    TOKENIZER_FILE,
-    Manifest,
-    ShardRecord,
-    SplitName,
-    SplitRecord,
-    TokenizerRecord,
-    save_text,
-    write_manifest,
-)
 from data_prep.sources.source import Source
 from data_prep.summary import summary
 from data_prep.tokenizer import SpecialNames, record_of

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from data_prep.manifest import TokenizerRecord
 from data_prep.sentences import split_sentences
 from data_prep.settings import SentenceSplitter
-from data_prep.shards import TokenizerRecord
 
 # An encoding takes about 40 times the memory of its text.
 CHARACTERS_PER_BATCH = 1_000_000

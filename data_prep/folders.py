@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from data_prep.shards import ShardError
+from data_prep.manifest import ShardError
 
 CONTENT = "content"  # the folder in a workplace that gets the name of the finished one
 

@@ -14,7 +14,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.shards import DATASET, ShardError
+from data_prep.manifest import ShardError
+from data_prep.shards import DATASET
 
 Ids = NDArray[np.int64]
 

@@ -5,17 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.folders import complete_or_absent
+from data_prep.manifest import TOKENIZER_FILE, Manifest, SplitName, write_manifest
 from data_prep.packing import RowFormat, Tokens
 from data_prep.progress_bar import progress_bar
 from data_prep.repacking import ROWS_PER_SHARD, deal_documents, write_splits
-from data_prep.shards import (
-    TOKENIZER_FILE,
-    Manifest,
-    ShardSet,
-    SplitName,
-    open_shards,
-    write_manifest,
-)
+from data_prep.shards import ShardSet, open_shards
 from data_prep.shares import Share
 from data_prep.stored_documents import StoredDocument, stored_bytes, stored_documents
 

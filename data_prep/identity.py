@@ -5,10 +5,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from data_prep.durable import save_text
+from data_prep.manifest import ShardError
 from data_prep.reading import forget_segments, read_segments
 from data_prep.segments import TOKENIZER_RECORD, SegmentFiles
 from data_prep.settings import BuildSettings
-from data_prep.shards import ShardError, save_text
 from data_prep.sources.source import Source
 
 # Other versions of these may read, cut or encode the same text differently.

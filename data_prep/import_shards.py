@@ -19,6 +19,14 @@ from numpy.typing import NDArray
 from data_prep.deduplicate import Hashes, repetitions
 from data_prep.folders import complete_or_absent
 from data_prep.foreign_shards import DamagedFile, Ids, Samples, foreign_files, read_samples
+from data_prep.manifest import (
+    TOKENIZER_FILE,
+    Manifest,
+    ShardError,
+    SplitName,
+    TokenizerRecord,
+    write_manifest,
+)
 from data_prep.packing import RowFormat, Tokens, documents_of
 from data_prep.progress_bar import progress_bar
 from data_prep.repacking import (
@@ -30,14 +38,6 @@ from data_prep.repacking import (
     write_splits,
 )
 from data_prep.settings import DamagedFiles
-from data_prep.shards import (
-    TOKENIZER_FILE,
-    Manifest,
-    ShardError,
-    SplitName,
-    TokenizerRecord,
-    write_manifest,
-)
 from data_prep.shares import Share
 from data_prep.tokenizer import record_of
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside

@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from data_prep.folders import complete_or_absent
-from data_prep.packing import RowFormat, TokenStream
-from data_prep.progress_bar import progress_bar
-from data_prep.repacking import ROWS_PER_SHARD, Counted, DocumentFile, write_splits
-from data_prep.shards import (
+from data_prep.manifest import (
     TOKENIZER_FILE,
     Manifest,
     ShardError,
-    ShardSet,
     SplitName,
     SplitRecord,
-    open_shards,
     write_manifest,
 )
+from data_prep.packing import RowFormat, TokenStream
+from data_prep.progress_bar import progress_bar
+from data_prep.repacking import ROWS_PER_SHARD, Counted, DocumentFile, write_splits
+from data_prep.shards import ShardSet, open_shards
 from data_prep.shares import Share
 from data_prep.stored_documents import stored_bytes, stored_documents
 

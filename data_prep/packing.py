@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.shards import Rows, ShardRecord, SplitName, TokenizerRecord, write_shard
+from data_prep.manifest import ShardRecord, SplitName, TokenizerRecord
+from data_prep.shards import Rows, write_shard
 
 Tokens = NDArray[np.unsignedinteger]
 RowType = Literal["uint16", "uint32"]

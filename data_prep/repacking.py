@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
+from data_prep.manifest import ShardError, SplitName, SplitRecord
 from data_prep.packing import (
     TOKENS_PER_GROUP,
     RowFormat,
@@ -17,7 +18,6 @@ from data_prep.packing import (
 )
 from data_prep.progress_bar import progress_bar
 from data_prep.settings import BuildSettings
-from data_prep.shards import ShardError, SplitName, SplitRecord
 
 if TYPE_CHECKING:
     from data_prep.progress_bar import Bar

@@ -10,24 +10,24 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from data_prep.settings import BuildSettings
-from data_prep.shards import (
+from data_prep.durable import replace
+from data_prep.manifest import (
     MANIFEST_FILE,
     REBUILD,
     TOKENIZER_FILE,
     Manifest,
     ShardError,
     ShardRecord,
-    ShardSet,
     SplitName,
     SplitRecord,
     check_counts,
     check_tokenizer,
     read_manifest,
-    replace,
     sha256_of,
     write_manifest,
 )
+from data_prep.settings import BuildSettings
+from data_prep.shards import ShardSet
 from data_prep.stored_documents import count_stored
 from data_prep.verify import broken_shards, folder_problems, usual_rows
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
+from data_prep.manifest import SplitName, TokenizerRecord
 from data_prep.packing import Tokens
 from data_prep.progress_bar import progress_bar
-from data_prep.shards import ShardSet, SplitName, TokenizerRecord
+from data_prep.shards import ShardSet
 from data_prep.stored_documents import stored_bytes, stored_runs
 from data_prep.tokenizer import TokenizerError, word_starts
 

@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict
 
 from data_prep.cleaning import clean
 from data_prep.deduplicate import Hashes, hashes_of
+from data_prep.durable import save_text
 from data_prep.encoding import DocumentEncoder, text_pieces
+from data_prep.manifest import SplitName, TokenizerRecord
 from data_prep.packing import TokenFile, id_type, write_documents
 from data_prep.settings import BuildSettings
-from data_prep.shards import SplitName, TokenizerRecord, save_text
 from data_prep.shares import Share
 from data_prep.sources.source import Parsed, Position, RawDocument, Skipped, Source
 from data_prep.tokenizer_training import character_counts

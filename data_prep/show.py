@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from data_prep.manifest import SpecialToken, SplitName
 from data_prep.masking import IGNORED, Masking, MaskingKind, mask_rows
-from data_prep.shards import ShardSet, SpecialToken, SplitName
+from data_prep.shards import ShardSet
 from data_prep.summary import summary
 from data_prep.tokenizer import word_starts
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tabulate import tabulate
 
+from data_prep.manifest import ShardError, SplitName
 from data_prep.row_statistics import SplitCounts, SplitStatistics, ordinary_counts
-from data_prep.shards import ShardError, ShardSet, SplitName
+from data_prep.shards import ShardSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from data_prep.manifest import Manifest, SplitName
 from data_prep.packing import TOKENS_PER_GROUP, Tokens, documents_of, unpack
-from data_prep.shards import Manifest, ShardSet, SplitName
+from data_prep.shards import ShardSet
 
 if TYPE_CHECKING:
     from data_prep.progress_bar import Bar

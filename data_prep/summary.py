@@ -1,6 +1,6 @@
 """Say in a few lines what a shard folder holds."""
 
-from data_prep.shards import Manifest
+from data_prep.manifest import Manifest
 
 
 def summary(manifest: Manifest) -> str:

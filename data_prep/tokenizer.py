@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from data_prep.shards import SpecialToken, TokenizerRecord, sha256_of
+from data_prep.manifest import SpecialToken, TokenizerRecord, sha256_of
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from tokenizers import Tokenizer, models
 
 from data_prep.hub_access import connect_to_hub
-from data_prep.shards import TOKENIZER_FILE, SpecialToken
+from data_prep.manifest import TOKENIZER_FILE, SpecialToken
 from data_prep.tokenizer import CLS, UNK, SpecialNames, TokenizerError
 from data_prep.tokenizer_training import bert_tokenizer
 

@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_prep.progress_bar import progress_bar
-from data_prep.shards import (
+from data_prep.manifest import (
     MANIFEST_FILE,
     REBUILD,
     REPAIR,
     TOKENIZER_FILE,
     Manifest,
-    Rows,
     ShardError,
-    ShardHeader,
     ShardRecord,
     SplitRecord,
     TokenizerRecord,
     check_counts,
-    check_shard,
     check_tokenizer,
-    read_header,
     read_manifest,
 )
+from data_prep.progress_bar import progress_bar
+from data_prep.shards import Rows, ShardHeader, check_shard, read_header
 
 if TYPE_CHECKING:
     from data_prep.progress_bar import Bar

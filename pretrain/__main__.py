@@ -3,8 +3,8 @@
 import importlib
 import sys
 
+from data_prep.manifest import ShardError
 from data_prep.parallel import WorkerDied
-from data_prep.shards import ShardError
 from data_prep.sources.source import CorpusError
 from data_prep.tokenizer import TokenizerError
 from pretrain.config import ConfigError, nearest

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from data_prep.shards import TOKENIZER_FILE, TokenizerRecord, read_manifest
+from data_prep.manifest import TOKENIZER_FILE, TokenizerRecord, read_manifest
 from pretrain.config import ConfigError, RunSettings
 from pretrain.engine import load_weights
 from pretrain.model.encoder import MaskedLanguageModel

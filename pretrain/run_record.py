@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from data_prep.shards import TOKENIZER_FILE, ShardSet, write_manifest
+from data_prep.manifest import TOKENIZER_FILE, write_manifest
+from data_prep.shards import ShardSet
 from pretrain.config import ConfigError, RunSettings, as_json, flat
 
 STATE_FILE = "training_state.json"

@@ -8,10 +8,11 @@ from tokenizers import Tokenizer
 from data_prep import build as build_module
 from data_prep.__main__ import main
 from data_prep.build import build
+from data_prep.manifest import ShardError
 from data_prep.moses import moses_words
 from data_prep.packing import documents_of, unpack
 from data_prep.settings import BuildSettings
-from data_prep.shards import ShardError, open_shards
+from data_prep.shards import open_shards
 from data_prep.sources.source import CorpusError
 from data_prep.verify import verify
 

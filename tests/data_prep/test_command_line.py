@@ -8,9 +8,10 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from data_prep.__main__ import main
+from data_prep.manifest import read_manifest
 from data_prep.parallel import WorkerDied
 from data_prep.settings import PRESETS, BuildSettings
-from data_prep.shards import open_shards, read_manifest
+from data_prep.shards import open_shards
 from data_prep.sources.source import CorpusError
 from data_prep.tokenizer import TokenizerError
 from tests.data_prep.small_shards import random_documents, word_tokenizer, write_folder

@@ -4,7 +4,7 @@ import multiprocessing
 import pytest
 
 from data_prep.folders import complete_or_absent, finish, workplace_of
-from data_prep.shards import ShardError
+from data_prep.manifest import ShardError
 
 
 def no_space(*_):

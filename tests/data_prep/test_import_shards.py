@@ -6,7 +6,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from data_prep import foreign_shards
 from data_prep import import_shards as module
 from data_prep.import_shards import ImportSettings, import_shards
-from data_prep.shards import ShardError, open_shards
+from data_prep.manifest import ShardError
+from data_prep.shards import open_shards
 from data_prep.verify import verify
 from tests.data_prep.small_shards import (
     FIRST_WORD,

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from data_prep import shards
+from data_prep import durable, shards
 from data_prep.build import build
-from data_prep.shards import ShardError
+from data_prep.manifest import ShardError
 from data_prep.tokenizer import TokenizerError
 
 
@@ -29,7 +29,7 @@ def contents(folder):
 def stop_at(monkeypatch, call, error):
     """Make the n-th file that is completed fail instead, just before or just after."""
     calls = itertools.count()
-    original = shards.replace
+    original = durable.replace
 
     def replace(partial, file):
         number = next(calls)
@@ -39,7 +39,8 @@ def stop_at(monkeypatch, call, error):
         if number == call:
             raise error
 
-    monkeypatch.setattr(shards, "replace", replace)
+    for module in (durable, shards):
+        monkeypatch.setattr(module, "replace", replace)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 import pytest
 
+from data_prep.manifest import ShardError
 from data_prep.mix import mix, open_ingredient
-from data_prep.shards import ShardError, open_shards
+from data_prep.shards import open_shards
 from data_prep.verify import verify
 from tests.data_prep.small_shards import (
     cut_at_separators,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from data_prep import packing
+from data_prep.manifest import TokenizerRecord
 from data_prep.packing import (
     RowFormat,
     TokenStream,
@@ -14,7 +15,6 @@ from data_prep.packing import (
     unpack,
     write_documents,
 )
-from data_prep.shards import TokenizerRecord
 
 CLS, SEP = 2, 3
 TOKENIZER = TokenizerRecord(

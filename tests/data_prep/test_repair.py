@@ -4,9 +4,10 @@ import types
 
 import pytest
 
+from data_prep.manifest import ShardError, read_manifest, write_manifest
 from data_prep.repair import rebuild, repair
 from data_prep.settings import BuildSettings
-from data_prep.shards import ShardError, open_shards, read_manifest, write_manifest
+from data_prep.shards import open_shards
 from data_prep.verify import verify
 from tests.data_prep.small_shards import random_documents, rows_of, write_folder
 

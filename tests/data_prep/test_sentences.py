@@ -41,6 +41,10 @@ def test_paragraphs_longer_than_spacy_accepts_lose_nothing(splitter):
         assert "".join(split(paragraph, splitter=splitter)[0]) == paragraph
 
 
+def test_text_on_which_the_library_fails_stays_whole():
+    assert split("A\x85.") == [["A\x85."]]
+
+
 def test_a_language_that_spacy_does_not_know_is_refused():
     with pytest.raises(TokenizerError, match="language='zz': spaCy does not know it"):
         split("a", splitter="spacy", language="zz")

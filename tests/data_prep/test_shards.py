@@ -6,17 +6,16 @@ import h5py
 import numpy as np
 import pytest
 
-from data_prep.shards import (
+from data_prep.manifest import (
     Manifest,
     ShardError,
     SplitRecord,
     TokenizerRecord,
-    open_shards,
     read_manifest,
     sha256_of,
     write_manifest,
-    write_shard,
 )
+from data_prep.shards import open_shards, write_shard
 from tests.data_prep.small_shards import SPECIAL, random_documents, write_folder
 
 

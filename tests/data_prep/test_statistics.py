@@ -6,8 +6,9 @@ import pytest
 from PIL import Image
 
 from data_prep import row_statistics, stored_documents
+from data_prep.manifest import ShardError
 from data_prep.row_statistics import count_rows, statistics_of
-from data_prep.shards import ShardError, open_shards
+from data_prep.shards import open_shards
 from data_prep.statistics_report import draw, tables, write_json
 from tests.data_prep.small_shards import (
     cut_at_separators,

@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertTokenizerFast, RobertaTokenizerFast
 
 from data_prep import tokenizer_loading
-from data_prep.shards import sha256_of
+from data_prep.manifest import sha256_of
 from data_prep.tokenizer import TokenizerError, joint_of, record_of, special_tokens_of, word_starts
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
 from tests.data_prep.test_tokenizer_training import trained

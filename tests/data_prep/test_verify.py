@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from data_prep import verify as verify_module
-from data_prep.shards import open_shards, read_manifest, sha256_of
+from data_prep.manifest import read_manifest, sha256_of
+from data_prep.shards import open_shards
 from data_prep.verify import broken_shards, unnamed_files, verify
 from tests.data_prep.small_shards import random_documents, word_tokenizer, write_folder
 
