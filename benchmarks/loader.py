@@ -17,7 +17,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from data_prep.manifest import TokenizerRecord
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 30_522  # that of BERT
@@ -151,34 +154,14 @@ def hugging_face_variant(
 
 
 def write_shards(folder: Path, length: int, num_rows: int) -> None:
-    """Write random rows, with a tokenizer that numbers its words, as a shard folder."""
+    """Write random rows and a tokenizer as a shard folder."""
     import numpy as np
-    from tokenizers import Tokenizer, models
 
-    from data_prep.manifest import (
-        TOKENIZER_FILE,
-        Manifest,
-        SplitRecord,
-        TokenizerRecord,
-        sha256_of,
-        write_manifest,
-    )
+    from data_prep.manifest import Manifest, SplitRecord, write_manifest
     from data_prep.shards import write_shard
 
     folder.mkdir()
-    names = [f"[{name.upper()}]" for name in SPECIAL]
-    numbers = range(len(names), VOCABULARY)
-    words = [f"##{n}" if n % SPLIT_WORDS == 0 else f"word{n}" for n in numbers]
-    vocabulary = {word: number for number, word in enumerate(names + words)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.add_special_tokens(names)
-    tokenizer.save(str(folder / TOKENIZER_FILE))
-    record = TokenizerRecord(
-        kind="wordpiece",
-        sha256=sha256_of(folder / TOKENIZER_FILE),
-        vocabulary_size=VOCABULARY,
-        special_tokens=SPECIAL,
-    )
+    record = write_tokenizer(folder)
     ids = np.random.default_rng(0).integers(5, VOCABULARY, (num_rows, length)).astype(np.uint16)
     ids[:, 0], ids[:, length // 2], ids[:, -1] = SPECIAL["cls"], SPECIAL["sep"], SPECIAL["sep"]
     shard = write_shard(
@@ -208,6 +191,27 @@ def write_shards(folder: Path, length: int, num_rows: int) -> None:
         licence="none",
     )
     write_manifest(folder, manifest)
+
+
+def write_tokenizer(folder: Path) -> "TokenizerRecord":
+    """Write a tokenizer that numbers its words, some of them continuations, and describe it."""
+    from tokenizers import Tokenizer, models
+
+    from data_prep.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of
+
+    names = [f"[{name.upper()}]" for name in SPECIAL]
+    numbers = range(len(names), VOCABULARY)
+    words = [f"##{n}" if n % SPLIT_WORDS == 0 else f"word{n}" for n in numbers]
+    vocabulary = {word: number for number, word in enumerate(names + words)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(names)
+    tokenizer.save(str(folder / TOKENIZER_FILE))
+    return TokenizerRecord(
+        kind="wordpiece",
+        sha256=sha256_of(folder / TOKENIZER_FILE),
+        vocabulary_size=VOCABULARY,
+        special_tokens=SPECIAL,
+    )
 
 
 def print_table(speeds: dict[str, list[Speed]], arguments: argparse.Namespace, length: int) -> None:

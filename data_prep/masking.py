@@ -11,7 +11,7 @@ a random order until the k slots are full:
 
 * A word of which only a part would fit is left out, and its slots stay empty (with words of 1.5
   pieces 2.6 % of them at S = 128, 0.7 % at 512). BERT goes on to try later words instead, which
-  prefers short ones more than this does.
+  prefers short ones more than this does. A word of more than k pieces is never hidden.
 * A span that does not fit is shortened by whole words. SpanBERT draws the length of a span first
   and then its beginning; here a row is cut into spans first, by a coin at each word, and some are
   chosen. The lengths are geometric too, but not limited to 10 words, a span ends at special tokens
@@ -90,14 +90,24 @@ class _Vocabulary(NamedTuple):
     """What masking must know of a tokenizer."""
 
     mask: int
-    special: list[int]
-    ordinary: NDArray[np.int64]  # all ids that are not special
+    special: list[int]  # ascending
+    num_ordinary: int
 
     @classmethod
     def of(cls, tokenizer: TokenizerRecord) -> "_Vocabulary":
-        special = list(tokenizer.special_tokens.values())
-        ordinary = np.delete(np.arange(tokenizer.vocabulary_size), special)
-        return cls(tokenizer.special_tokens["mask"], special, ordinary)
+        special = sorted(set(tokenizer.special_tokens.values()))
+        size = tokenizer.vocabulary_size
+        return cls(tokenizer.special_tokens["mask"], special, size - len(special))
+
+    def ordinary(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ids of these ranks among the tokens that are not special.
+
+        Counting past the few special ones costs less than a table of the others in each batch.
+        """
+        ids = ranks.copy()
+        for value in self.special:
+            ids += ids >= value
+        return ids
 
 
 def predictions_per_row(sequence_length: int, probability: float = 0.15) -> int:
@@ -132,11 +142,7 @@ def mask_rows(
         ValueError: The rows are too long for this kind of masking.
     """
     num_rows, length = ids.shape
-    if masking.kind != "tokens" and length > LONGEST_GROUPED_ROW:
-        raise ValueError(
-            f"rows of {length} tokens are too long to hide {masking.kind}; hide tokens instead, "
-            f"or build rows of at most {LONGEST_GROUPED_ROW}"
-        )
+    _check_length(length, masking)
     count = predictions_per_row(length, masking.probability)
     vocabulary, streams = _Vocabulary.of(tokenizer), _row_streams(row_numbers, seed, epoch)
     masked = MaskedRows(
@@ -151,6 +157,14 @@ def mask_rows(
         for whole, some in zip(masked, part, strict=True):
             whole[block] = some
     return masked
+
+
+def _check_length(length: int, masking: Masking) -> None:
+    if masking.kind != "tokens" and length > LONGEST_GROUPED_ROW:
+        raise ValueError(
+            f"rows of {length} tokens are too long to hide {masking.kind}; hide tokens instead, "
+            f"or build rows of at most {LONGEST_GROUPED_ROW}"
+        )
 
 
 def splitmix64(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -198,8 +212,8 @@ def _masked_block(
     places = _flat(chosen.positions, ids.shape[1])
     originals = masked.ravel().take(places)
     action = deciding >> np.uint64(32)
-    numbers = (draws & _LOW_HALF) * np.uint64(len(vocabulary.ordinary)) >> np.uint64(32)
-    random_ids = vocabulary.ordinary.take(numbers.astype(np.int64))
+    ranks = (draws & _LOW_HALF) * np.uint64(vocabulary.num_ordinary) >> np.uint64(32)
+    random_ids = vocabulary.ordinary(ranks.astype(np.int64))
     shown = np.where(chosen.used & (action < _RANDOM_BELOW), random_ids, originals)
     shown = np.where(chosen.used & (action < _MASK_BELOW), vocabulary.mask, shown)
     masked.reshape(-1)[places] = shown
@@ -279,13 +293,13 @@ def _first_places(
     alone[:, 1:] |= is_special[:, :-1]
     alone[:, 0] = True
     assert masking.word_starts is not None
-    words = np.flatnonzero(masking.word_starts.take(ids) | alone)
+    starts = masking.word_starts.take(ids)
+    words = np.flatnonzero(starts | alone)
     if masking.kind == "words":
         return words, words
     # The low half of a hash says where spans begin, the high half which of them are chosen.
-    begins_below = np.uint64(round(2**32 / masking.mean_span_words))
-    begins = (hashes.ravel().take(words) & _LOW_HALF) < begins_below
-    return words, words[begins | alone.ravel().take(words)]
+    begins = hashes.astype(np.uint32) < round(2**32 / masking.mean_span_words)
+    return words, np.flatnonzero((starts & begins) | alone)
 
 
 def _flat(columns: NDArray[np.int64], length: int) -> NDArray[np.int64]:

@@ -221,6 +221,15 @@ def test_a_batch_of_any_size_is_masked_alike(masking):
             assert (some == all_rows[first:end]).all()
 
 
+@pytest.mark.parametrize("masking", [WORDS, SPANS], ids=lambda masking: masking.kind)
+def test_a_word_of_more_pieces_than_slots_is_never_hidden(masking):
+    rows = np.full((50, 40), 7, np.uint16)  # words of one piece, but for one of seven
+    rows[:, 10], rows[:, 11:17] = 8, 9
+    chosen = predicted(masked(rows, masking=masking))
+    assert not chosen[:, 10:17].any()
+    assert chosen[:, :10].any() and chosen[:, 17:].any()
+
+
 @pytest.mark.parametrize("kind", ["words", "spans"])
 def test_words_without_a_table_of_their_starts_are_refused(kind):
     with pytest.raises(ValueError, match=f"kind='{kind}' needs word_starts"):
