@@ -12,8 +12,8 @@ def moses_words(sentence: str, language: str) -> str:
     pieces of "&apos;" would be learned as words.
     """
     normalizer, tokenizer = _steps(language)
-    words: str = tokenizer.tokenize(normalizer.normalize(sentence), return_str=True, escape=False)
-    return words
+    # Asked for one string, sacremoses puts more spaces than one around a last full stop and quote.
+    return " ".join(tokenizer.tokenize(normalizer.normalize(sentence), escape=False))
 
 
 @functools.cache

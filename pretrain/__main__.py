@@ -1,6 +1,7 @@
 """The command line: `python -m pretrain COMMAND`, under torchrun and deepspeed too."""
 
 import importlib
+import os
 import sys
 
 from data_prep.manifest import ShardError
@@ -50,3 +51,7 @@ if __name__ == "__main__":
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # The reader, such as head, is gone; Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
