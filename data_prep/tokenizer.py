@@ -80,6 +80,7 @@ def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[Special
         TokenizerError: One is missing, or two are the same.
     """
     found: dict[SpecialToken, int] = {}
+    missing = []
     for role in get_args(SpecialToken):
         candidates = (names[role],) if role in names else _KNOWN_NAMES[role]
         ids = [tokenizer.token_to_id(name) for name in candidates]
@@ -87,11 +88,12 @@ def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[Special
         if known:
             found[role] = known[0]
         elif role != "unk" or not _is_byte_level(tokenizer):
-            raise TokenizerError(
-                f"the tokenizer has no {role} token ({' or '.join(candidates)}), which is needed "
-                f"{_PURPOSE[role]}; choose one made for masked language models, or add that token "
-                "to its tokenizer.json"
-            )
+            missing.append(f"no {role} token ({' or '.join(candidates)}) {_PURPOSE[role]}")
+    if missing:
+        raise TokenizerError(
+            f"the tokenizer has {', '.join(missing)}; choose one made for masked language models, "
+            "or add what is missing to its tokenizer.json"
+        )
     by_id: dict[int, SpecialToken] = {}
     for role, number in found.items():
         if number in by_id:

@@ -61,7 +61,9 @@ def _file_in(folder: Path) -> Path:
     for name in (TOKENIZER_FILE, VOCABULARY_FILE):
         if (folder / name).is_file():
             return folder / name
-    raise TokenizerError(f"{folder}: holds neither {TOKENIZER_FILE} nor {VOCABULARY_FILE}")
+    raise TokenizerError(
+        f"{folder}: holds neither {TOKENIZER_FILE} nor {VOCABULARY_FILE}; {CHOICES}"
+    )
 
 
 def _from_file(file: Path) -> Tokenizer:
@@ -77,7 +79,6 @@ def _from_vocabulary(file: Path) -> Tokenizer:
         entries = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{file}: not valid UTF-8 ({error.reason}); {CHOICES}") from error
-    entries = [entry.rstrip("\r") for entry in entries]
     vocabulary = {entry: number for number, entry in enumerate(entries)}
     if len(vocabulary) < len(entries) or not {UNK, CLS} <= vocabulary.keys():
         raise TokenizerError(
@@ -119,8 +120,8 @@ def _from_hub(name: str) -> Tokenizer:
         ) from error
     except OSError as error:
         raise TokenizerError(
-            f"{name}: no such file, and the Hugging Face Hub cannot be reached ({error}); download "
-            "its tokenizer.json elsewhere and give that file"
+            f"{name}: no such file, and the Hugging Face Hub cannot be reached ({error}); give the "
+            "tokenizer.json that it has there, or train one: wordpiece, bpe, byte-bpe"
         ) from error
 
 

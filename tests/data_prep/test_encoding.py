@@ -3,6 +3,7 @@ import pickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from data_prep import encoding
 from data_prep.encoding import DocumentEncoder, text_pieces
@@ -56,9 +57,42 @@ def test_cutting_into_sentences_changes_no_token(encoders, kind, paragraphs):
     paragraphs = list(filter(None, paragraphs))
     expected = tokenizer.encode(" ".join(paragraphs), add_special_tokens=False).ids
     assert encoder.encode([paragraphs])[0].ids.tolist() == expected
-    if kind == "byte-bpe" and paragraphs:
-        normalised = tokenizer.normalizer.normalize_str(" ".join(paragraphs))
-        assert tokenizer.decode(expected) == f" {normalised}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=200, deadline=None)
+@given(
+    paragraphs=st.lists(
+        st.text(st.sampled_from("boatBSZü.! é;")).map(lambda text: " ".join(text.split())),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_decoded_ids_are_the_normalised_text(encoders, kind, paragraphs):
+    """Of bytes all of it, after one space; of pieces with "##" everything but the spacing."""
+    encoder, tokenizer = encoders[kind]
+    paragraphs = list(filter(None, paragraphs))
+    ids = encoder.encode([paragraphs])[0].ids.tolist()
+    decoded = tokenizer.decode(ids)
+    normalised = tokenizer.normalizer.normalize_str(" ".join(paragraphs))
+    if kind == "byte-bpe":
+        assert decoded == (f" {normalised}" if normalised else "")
+    elif tokenizer.token_to_id("[UNK]") not in ids:
+        assert decoded.replace(" ", "") == normalised.replace(" ", "")
+
+
+def test_sentences_follow_a_space_where_the_tokenizer_wants_one(tmp_path):
+    # As RoBERTa does, it puts no space before the first word of a text.
+    tokenizer = trained("byte-bpe")
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    file = tmp_path / "tokenizer.json"
+    tokenizer.save(str(file))
+    record = record_of(tokenizer, file, kind="loaded")
+    assert record.joint == " "
+    encoder = DocumentEncoder(file, record, "spacy", "en")
+    for document, encoded in zip(DOCUMENTS[:2], encoder.encode(DOCUMENTS[:2]), strict=True):
+        expected = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
+        assert encoded.ids.tolist() == expected
 
 
 def test_moses_comes_before_the_tokenizer():

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep import sentences
 from data_prep.sentences import split_sentences
 from data_prep.tokenizer import TokenizerError
 
@@ -45,6 +46,28 @@ def test_text_on_which_the_library_fails_stays_whole():
     assert split("A\x85.") == [["A\x85."]]
 
 
+def test_the_rules_of_a_language_are_its_own():
+    text = "Er kam am 3. Mai."
+    assert split(text, language="de") == split(text, language="de-at") == [[text]]
+    assert split(text, language="en") == [["Er kam am 3. ", "Mai."]]
+
+
 def test_a_language_that_spacy_does_not_know_is_refused():
     with pytest.raises(TokenizerError, match="language='zz': spaCy does not know it"):
         split("a", splitter="spacy", language="zz")
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS)
+@pytest.mark.parametrize("language", ["DE", "german", "de_AT", "", "e"])
+def test_what_is_no_code_of_a_language_is_refused(splitter, language):
+    with pytest.raises(TokenizerError, match=f"language='{language}' is not a code"):
+        split("a", splitter=splitter, language=language)
+
+
+def test_the_words_that_spacy_keeps_do_not_grow_for_ever(monkeypatch):
+    paragraphs = [f"Word{number} is new. Another{number} is too." for number in range(50)]
+    expected = split(*paragraphs, splitter="spacy")
+    most = len(sentences._sentencizer("en").vocab.strings) + 20
+    monkeypatch.setattr(sentences, "MOST_WORDS_KEPT", most)
+    assert split(*paragraphs, splitter="spacy") == expected
+    assert len(sentences._sentencizer("en").vocab.strings) <= most

@@ -62,7 +62,7 @@ def test_bytes_write_every_text_and_need_room_for_all_of_them():
 def test_words_that_moses_has_cut_end_at_spaces_only():
     plain, moses = trained("bpe"), trained("bpe", moses=True)
     assert plain.encode("b's", add_special_tokens=False).tokens[:2] == ["b", "[UNK]"]
-    cut = [token for token in moses.encode("b.s .", add_special_tokens=False).tokens]
+    cut = moses.encode("b.s .", add_special_tokens=False).tokens
     assert cut == ["b", "##.", "##s", "."]
 
 
