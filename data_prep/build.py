@@ -82,9 +82,8 @@ def build(
     Whole documents are held out, evenly over the text, the first included; the tokenizer sees the
     training documents only. Memory does not depend on the size of the corpus: about 200 MB for
     each process, 400 with spaCy, and what training a tokenizer takes on top (see
-    `tokenizer_sample_characters`). The
-    folder "NAME.building" holds the text and the token ids meanwhile: about one and a half times
-    the size of the text.
+    `tokenizer_sample_characters`). The folder "NAME.building" holds the text and the token ids
+    meanwhile: about one and a half times the size of the text.
 
     Args:
         settings: What to build.
