@@ -214,6 +214,17 @@ class EngineSettings(Section):
         description="DeepSpeed JSON: a path, or a name in ds_configs/; auto: ZeRO-1 with bf16 "
         "where the device has it, else fp16 on CUDA and fp32 on CPU",
     )
+    attention: Literal["auto", "eager", "sdpa", "folded", "triton"] = Field(
+        "auto", description="how attention is computed, see model/attention_backends.py"
+    )
+    compile_blocks: Literal["auto", "on", "off"] = Field(
+        "auto", description="torch.compile each block; auto: on CUDA, but not at ZeRO stage 3"
+    )
+    recompute_blocks: bool = Field(
+        False,
+        description="activation checkpointing: keep the input of each block only; a third more "
+        "time, a fraction of the memory",
+    )
 
 
 class RunSettings(BaseSettings):

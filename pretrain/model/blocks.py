@@ -4,7 +4,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pretrain.config import ModelSettings
-from pretrain.model.attention import Attention, PositionTerms
+from pretrain.model.attention import Attention
+from pretrain.model.attention_backends import PositionTerms
 
 
 class FeedForward(nn.Module):
@@ -28,28 +29,44 @@ class Block(nn.Module):
     leaves an identity path from input to output (PLD appendix B).
     """
 
-    def __init__(self, model: ModelSettings, score_scale: float) -> None:
+    def __init__(
+        self, model: ModelSettings, score_scale: float, *, attention: str = "eager"
+    ) -> None:
         super().__init__()
         self.norm_first = model.norm == "pre"
         self.attention_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
-        self.attention = Attention(model, score_scale)
+        self.attention = Attention(model, score_scale, backend=attention)
         self.feedforward_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.feedforward = FeedForward(model)
         self.dropout = nn.Dropout(model.dropout)
 
-    def forward(self, x_BSD: Tensor, terms: PositionTerms, branch_scale: float = 1.0) -> Tensor:
-        """Run the block; both branches are multiplied by `branch_scale` (1/p under layer drop)."""
+    def forward(
+        self,
+        x_BSD: Tensor,
+        terms: PositionTerms,
+        branch_scale: Tensor | None = None,
+        lengths_B: Tensor | None = None,
+    ) -> Tensor:
+        """Run the block.
+
+        Args:
+            x_BSD: input.
+            terms: of the positions.
+            branch_scale: a tensor without dimensions by which both branches are multiplied (1/p
+                under layer drop). A number would be compiled into the block, anew for each value.
+            lengths_B: see `AttentionBackend`.
+        """
         if self.norm_first:
-            attended_BSD = self.attention(self.attention_norm(x_BSD), terms)
+            attended_BSD = self.attention(self.attention_norm(x_BSD), terms, lengths_B)
             x_BSD = x_BSD + self._scaled(attended_BSD, branch_scale)
             mapped_BSD = self.feedforward(self.feedforward_norm(x_BSD))
             return x_BSD + self._scaled(mapped_BSD, branch_scale)
-        attended_BSD = self.attention(x_BSD, terms)
+        attended_BSD = self.attention(x_BSD, terms, lengths_B)
         x_BSD = self.attention_norm(x_BSD + self._scaled(attended_BSD, branch_scale))
         mapped_BSD = self.feedforward(x_BSD)
         output: Tensor = self.feedforward_norm(x_BSD + self._scaled(mapped_BSD, branch_scale))
         return output
 
-    def _scaled(self, branch_BSD: Tensor, branch_scale: float) -> Tensor:
+    def _scaled(self, branch_BSD: Tensor, branch_scale: Tensor | None) -> Tensor:
         branch_BSD = self.dropout(branch_BSD)
-        return branch_BSD if branch_scale == 1.0 else branch_BSD * branch_scale
+        return branch_BSD if branch_scale is None else branch_BSD * branch_scale

@@ -1,13 +1,16 @@
 """The encoder and its masked-language-model loss. Shapes as in positions.py and heads.py."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pretrain.config import ModelSettings
 from pretrain.model.attention import position_terms
 from pretrain.model.blocks import Block
-from pretrain.model.heads import MaskedLanguageModelHead, masked_language_model_loss
+from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.initialise import initialise
 from pretrain.model.positions import build_position_encoding
 
@@ -15,41 +18,83 @@ from pretrain.model.positions import build_position_encoding
 class Encoder(nn.Module):
     """Token ids to hidden states: embeddings, norm, blocks, and a last norm if norm = "pre"."""
 
-    def __init__(self, model: ModelSettings) -> None:
+    def __init__(
+        self, model: ModelSettings, *, attention: str = "eager", recompute: bool = False
+    ) -> None:
+        """Build the encoder.
+
+        Args:
+            model: shape and variant.
+            attention: name of a backend in attention_backends.py.
+            recompute: keep only the input of each block and run it again in the backward pass:
+                a third more time for a fraction of the memory (activation checkpointing).
+        """
         super().__init__()
+        self.attention, self.recompute = attention, recompute
         self.token_embeddings = nn.Embedding(model.vocabulary_size, model.width)
         self.positions = build_position_encoding(model)
         self.embedding_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.dropout = nn.Dropout(model.dropout)
         scale = self.positions.score_scale
-        self.blocks = nn.ModuleList(Block(model, scale) for _ in range(model.num_layers))
+        self.blocks = nn.ModuleList(
+            Block(model, scale, attention=attention) for _ in range(model.num_layers)
+        )
         epsilon = model.layer_norm_epsilon
         self.final_norm = nn.LayerNorm(model.width, epsilon) if model.norm == "pre" else None
+        self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0
 
-    def forward(self, ids_BS: Tensor, branch_scales: Sequence[float] | None = None) -> Tensor:
+    def forward(
+        self,
+        ids_BS: Tensor,
+        branch_scales: Sequence[float] | None = None,
+        lengths_B: Tensor | None = None,
+    ) -> Tensor:
         """Return the hidden states x_BSD.
 
         Args:
-            ids_BS: token ids, int64; every row is full (no padding).
+            ids_BS: token ids, int64.
             branch_scales: one number per block: 0.0 skips it, other values scale its branches.
                 None runs every block as it is (evaluation).
+            lengths_B: number of tokens of each row, int32; None: every row is full.
         """
         x_BSD: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
         x_BSD = self.dropout(self.embedding_norm(x_BSD))
-        terms = position_terms(self.positions, ids_BS.shape[1])
-        for index, block in enumerate(self.blocks):
-            scale = 1.0 if branch_scales is None else branch_scales[index]
-            if scale:
-                x_BSD = block(x_BSD, terms, scale)
+        terms = position_terms(self.positions, ids_BS.shape[1], backend=self.attention)
+        scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
+        for block, scale in zip(self.blocks, scales, strict=True):
+            if scale != 0:
+                # A kernel fills the scale in: a copy from the host would wait for the device.
+                scalar = None if scale is None else x_BSD.new_full((), scale)
+                x_BSD = self._run(block, x_BSD, terms, scalar, lengths_B)
         return x_BSD if self.final_norm is None else self.final_norm(x_BSD)
+
+    def compile_blocks(self) -> None:
+        """Compile each block in place: equal blocks share one graph, whichever of them run.
+
+        The whole encoder would be compiled anew for every pattern of skipped blocks.
+        """
+        for block in self.blocks:
+            block.compile(dynamic=False, fullgraph=True)
+
+    def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
+        if not self.recompute or not torch.is_grad_enabled():
+            output: Tensor = block(*inputs)
+            return output
+        recomputed: Tensor = checkpoint(
+            block, *inputs, use_reentrant=False, preserve_rng_state=self.draws_dropout
+        )
+        return recomputed
 
 
 class MaskedLanguageModel(nn.Module):
     """Encoder and head; calling it returns the loss, as DeepSpeed's engine wants it."""
 
-    def __init__(self, model: ModelSettings) -> None:
+    def __init__(
+        self, model: ModelSettings, *, attention: str = "eager", recompute: bool = False
+    ) -> None:
+        """Build the model; arguments as in `Encoder`."""
         super().__init__()
-        self.encoder = Encoder(model)
+        self.encoder = Encoder(model, attention=attention, recompute=recompute)
         self.head = MaskedLanguageModelHead(model)
         initialise(self, model.initializer_range)
 
@@ -61,14 +106,19 @@ class MaskedLanguageModel(nn.Module):
         branch_scales: Sequence[float] | None = None,
     ) -> Tensor:
         """Return the mean loss over the predicted positions; arguments as in `logits`."""
-        logits_MV = self.logits(ids_BS, positions_M, branch_scales)
-        return masked_language_model_loss(logits_MV, labels_M)
+        x_MD = self._predicted(ids_BS, positions_M, branch_scales)
+        return self.head.loss(x_MD, self.encoder.token_embeddings.weight, labels_M)
 
     def logits(
         self, ids_BS: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None = None
     ) -> Tensor:
         """Return logits_MV at the flat positions `row * S + column` given in positions_M."""
-        x_BSD = self.encoder(ids_BS, branch_scales)
-        x_MD = x_BSD.flatten(0, 1).index_select(0, positions_M)
+        x_MD = self._predicted(ids_BS, positions_M, branch_scales)
         logits_MV: Tensor = self.head(x_MD, self.encoder.token_embeddings.weight)
         return logits_MV
+
+    def _predicted(
+        self, ids_BS: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None
+    ) -> Tensor:
+        x_BSD: Tensor = self.encoder(ids_BS, branch_scales)
+        return x_BSD.flatten(0, 1).index_select(0, positions_M)

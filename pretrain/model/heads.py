@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from data_prep.masking import IGNORED
 from pretrain.config import ModelSettings
+from pretrain.model.linear_cross_entropy import linear_cross_entropy
 
 
 class MaskedLanguageModelHead(nn.Module):
@@ -19,14 +20,17 @@ class MaskedLanguageModelHead(nn.Module):
 
     def forward(self, x_MD: Tensor, token_embeddings_VD: Tensor) -> Tensor:
         """Return logits_MV."""
-        hidden_MD = self.norm(F.gelu(self.dense(x_MD)))
+        hidden_MD = self.transform(x_MD)
         return F.linear(hidden_MD, token_embeddings_VD, self.output_bias.to(hidden_MD.dtype))
 
+    def transform(self, x_MD: Tensor) -> Tensor:
+        """Return hidden_MD, which is compared with every token embedding."""
+        hidden_MD: Tensor = self.norm(F.gelu(self.dense(x_MD)))
+        return hidden_MD
 
-def masked_language_model_loss(logits_MV: Tensor, labels_M: Tensor) -> Tensor:
-    """Return the mean cross-entropy in nats over the labels that are not IGNORED; 0 if all are.
-
-    In fp32: a loss computed from bf16 logits is rounded to steps of 0.06.
-    """
-    summed = F.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum")
-    return summed / labels_M.ne(IGNORED).sum().clamp(min=1)
+    def loss(self, x_MD: Tensor, token_embeddings_VD: Tensor, labels_M: Tensor) -> Tensor:
+        """Return the mean cross-entropy in nats over labels that are not IGNORED; 0 without any."""
+        summed = linear_cross_entropy(
+            self.transform(x_MD), token_embeddings_VD, self.output_bias, labels_M, ignored=IGNORED
+        )
+        return summed / labels_M.ne(IGNORED).sum().clamp(min=1)

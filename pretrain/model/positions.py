@@ -16,6 +16,7 @@ Shape letters: B batch, S sequence, D model width, N heads, H head width, R rows
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +25,26 @@ from torch import Tensor, nn
 from pretrain.config import ConfigError, ModelSettings, choose
 
 
+class FoldedBias(NamedTuple):
+    """An attention bias as the factors of a product: scale x query_i key_j, and theta_2.
+
+    The rows of position 0 are zero where [CLS] is reset; theta_2 is then added to the scores of
+    key 0, except for the query [CLS] (TUPE Eq. 9). theta_1 has no influence and is left out.
+    """
+
+    query_NSH: Tensor
+    key_NSH: Tensor
+    to_cls_N: Tensor | None
+
+
 class PositionEncoding(nn.Module):
     """What every encoding shares; by itself it gives no word order at all."""
 
     # A score is a sum of this many dot products of independent vectors of width H, so scaling by
     # 1/sqrt(score_terms * H) keeps its variance (TUPE Sec. 3.3, "Normalization and rescaling").
     score_terms = 1
+    has_attention_bias = False
+    is_foldable = False  # whether `folded_bias` gives the whole bias
 
     def __init__(self, model: ModelSettings) -> None:
         super().__init__()
@@ -42,6 +57,11 @@ class PositionEncoding(nn.Module):
 
     def attention_bias(self, sequence_length: int) -> Tensor | None:
         """Return bias_NSS (fp32), or None where the encoding has none."""
+        del sequence_length
+        return None
+
+    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
+        """Return the attention bias as factors (fp32); None where it is no such product."""
         del sequence_length
         return None
 
@@ -70,6 +90,8 @@ class BertAbsolute(PositionEncoding):
 
 class BertRelative(BertAbsolute):
     """BERT-R: BERT-A, and a learned scalar b_{j-i} per head and distance bucket (Eq. 5)."""
+
+    has_attention_bias = True
 
     def __init__(self, model: ModelSettings) -> None:
         super().__init__(model)
@@ -109,6 +131,8 @@ class TupeAbsoluteTiedCls(PositionEncoding):
     """TUPE-A^tie-cls: untied positions, [CLS] treated like any word (Eq. 7)."""
 
     score_terms = 2
+    has_attention_bias = True
+    is_foldable = True
     num_thetas = 0
 
     def __init__(self, model: ModelSettings) -> None:
@@ -120,6 +144,11 @@ class TupeAbsoluteTiedCls(PositionEncoding):
         query_NSH, key_NSH = self.projected(sequence_length)
         scores_NSS: Tensor = query_NSH @ key_NSH.transpose(1, 2)
         return scores_NSS * self.score_scale
+
+    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
+        """Return p U^Q and p U^K."""
+        query_NSH, key_NSH = self.projected(sequence_length)
+        return FoldedBias(query_NSH, key_NSH, to_cls_N=None)
 
     def multiply_adds(self, sequence_length: int) -> int:
         """Return the cost of the two projections and of their product."""
@@ -142,6 +171,15 @@ class TupeAbsolute(TupeAbsoluteTiedCls):
         words_NSS, from_cls_N, to_cls_N = self.words_and_thetas(sequence_length)
         return reset_cls(words_NSS, from_cls_N, to_cls_N)
 
+    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
+        """Return p U^Q and p U^K without [CLS], and theta_2."""
+        query_NRH, key_NRH = self.projected(sequence_length)
+        to_cls_N = (query_NRH[:, -1] * key_NRH[:, -1]).sum(-1) * self.score_scale
+        words_query_NSH, words_key_NSH = (
+            F.pad(rows_NRH[:, 1:-2], (0, 0, 1, 0)) for rows_NRH in (query_NRH, key_NRH)
+        )
+        return FoldedBias(words_query_NSH, words_key_NSH, to_cls_N)
+
     def words_and_thetas(self, sequence_length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the untied correlations before the reset, theta_1 and theta_2 (N each)."""
         query_NRH, key_NRH = self.projected(sequence_length)
@@ -158,6 +196,8 @@ class TupeRelative(TupeAbsolute):
     the relative table. The functions that the two can represent are the same.
     """
 
+    is_foldable = False
+
     def __init__(self, model: ModelSettings) -> None:
         super().__init__(model)
         self.reset_separately = model.cls_reset == "reference"
@@ -170,6 +210,11 @@ class TupeRelative(TupeAbsolute):
             from_scalar_N, to_scalar_N = self.relative.cls_scalars()
             from_cls_N, to_cls_N = from_cls_N + from_scalar_N, to_cls_N + to_scalar_N
         return reset_cls(words_NSS + self.relative(sequence_length), from_cls_N, to_cls_N)
+
+    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
+        """Return None: b_{j-i} is no product of few factors."""
+        del sequence_length
+        return None
 
 
 class ProjectedPositions(nn.Module):

@@ -2,19 +2,17 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
 from data_prep.masking import IGNORED
-from pretrain.model.attention import PositionTerms
+from pretrain.model.attention_backends import PositionTerms
 from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.model.heads import masked_language_model_loss
 from pretrain.recipe import load_settings
 
-NO_TERMS = PositionTerms(None, None)
+NO_TERMS = PositionTerms()
 
 
 def model_settings(*words):
@@ -129,17 +127,50 @@ def test_bert_a_with_post_norm_is_hugging_faces_bert_on_copied_weights():
     )
 
 
-def test_the_loss_ignores_empty_slots_and_is_zero_when_all_are_empty():
-    logits, labels = torch.randn(4, 10), torch.tensor([3, IGNORED, 7, IGNORED])
-    expected = F.cross_entropy(logits[[0, 2]], labels[[0, 2]])
-    torch.testing.assert_close(masked_language_model_loss(logits, labels), expected)
-    assert masked_language_model_loss(logits, torch.full((4,), IGNORED)) == 0
+def test_a_batch_in_which_nothing_is_predicted_has_no_loss():
+    model = MaskedLanguageModel(model_settings())
+    ids, positions = torch.randint(5, 1000, (2, 32)), torch.tensor([3, 40])
+    loss = model(ids, positions, torch.full((2,), IGNORED))
+    loss.backward()
+    assert loss == 0
+    assert all(not parameter.grad.any() for parameter in model.parameters())
 
 
-def test_the_loss_is_fp32_for_bf16_logits():
-    assert masked_language_model_loss(
-        torch.randn(4, 10).bfloat16(), torch.tensor([1, 2, 3, 4])
-    ).dtype is (torch.float32)
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-r"])
+def test_recomputing_blocks_changes_no_gradient(positions):
+    settings = model_settings("--model.positions", positions)
+    ids, places = torch.randint(5, 1000, (2, 32)), torch.tensor([3, 40])
+    gradients = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        model = MaskedLanguageModel(settings, recompute=recompute)
+        model(ids, places, ids.view(-1)[places], [1.25, 1.5]).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
+
+
+def test_recomputed_blocks_drop_out_the_same_values_again():
+    words = ("--model.dropout", "0.5", "--model.attention_dropout", "0.5")
+    ids, places = torch.randint(5, 1000, (2, 32)), torch.tensor([3, 40])
+    gradients = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        model = MaskedLanguageModel(model_settings(*words), recompute=recompute)
+        model(ids, places, ids.view(-1)[places]).backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
+
+
+def test_padded_rows_are_short_rows():
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(model_settings("--model.positions", "tupe-r"))
+    ids = torch.randint(5, 1000, (3, 32))
+    lengths = torch.tensor([32, 7, 1], dtype=torch.int32)
+    padded = model.encoder(ids, lengths_B=lengths)
+    for row, length in enumerate(lengths):
+        alone = model.encoder(ids[row : row + 1, :length])[0]
+        # fp32 sums over other shapes
+        torch.testing.assert_close(padded[row, :length], alone, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -163,7 +194,9 @@ def test_both_branches_of_a_kept_block_are_scaled():
     x = torch.randn(2, 5, settings.width)
     after_attention = x + 1.6 * block.attention(block.attention_norm(x), NO_TERMS)
     expected = after_attention + 1.6 * block.feedforward(block.feedforward_norm(after_attention))
-    torch.testing.assert_close(block(x, NO_TERMS, 1.6), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        block(x, NO_TERMS, torch.tensor(1.6)), expected, rtol=1e-6, atol=1e-6
+    )
 
 
 def test_tupe_adds_1_18_million_parameters_to_bert_base():

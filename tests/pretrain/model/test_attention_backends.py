@@ -1,0 +1,145 @@
+"""Every attention backend, output and all gradients, against attention written out in fp64."""
+
+import pytest
+import torch
+
+from pretrain.model.attention import position_terms
+from pretrain.model.attention_backends import ATTENTION_BACKENDS, PositionTerms
+from pretrain.model.positions import build_position_encoding
+from pretrain.recipe import load_settings
+
+BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
+HERE = ["eager", "sdpa", "folded"]  # triton: test_triton_attention.py
+# Rounding of the scores and weights to each type, averaged over rows of 24. The position terms are
+# computed in fp32 whatever the type of the queries.
+BOUNDS = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+
+
+def encoding_of(positions):
+    words = {
+        "positions": positions,
+        "width": HEADS * HEAD_WIDTH,
+        "num_heads": HEADS,
+        "max_sequence_length": 32,
+    }
+    settings = [word for name, value in words.items() for word in (f"--model.{name}", str(value))]
+    torch.manual_seed(0)
+    encoding = build_position_encoding(load_settings("tiny_cpu", settings).model)
+    for parameter in encoding.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return encoding
+
+
+def queries_keys_values(dtype):
+    generator = torch.Generator().manual_seed(1)
+    # Views of one projection, as the model makes them: not contiguous.
+    projected = torch.randn(BATCH, LENGTH, 3, HEADS, HEAD_WIDTH, generator=generator)
+    return projected.to(dtype).permute(2, 0, 3, 1, 4)
+
+
+def reference(qkv, bias, lengths, scale):
+    q, k, v = qkv
+    outputs = torch.zeros_like(q)
+    for row in range(BATCH):
+        end = LENGTH if lengths is None else int(lengths[row])
+        for head in range(HEADS):
+            scores = scale * q[row, head] @ k[row, head, :end].T
+            if bias is not None:
+                scores = scores + bias[head, :, :end]
+            weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+            outputs[row, head] = weights @ v[row, head, :end]
+    return outputs
+
+
+def run(function, encoding, qkv, upstream):
+    """Return output and gradients with respect to q, k, v and the encoding's parameters."""
+    leaf = qkv.detach().clone().requires_grad_()
+    output = function(leaf)
+    leaves = [leaf, *encoding.parameters()]
+    loss = (output * upstream.to(output.dtype)).sum()
+    return output, torch.autograd.grad(loss, leaves, allow_unused=True)
+
+
+def relative_error(found, expected):
+    found, expected = found.detach().double(), expected.detach()
+    return float((found - expected).norm() / expected.norm().clamp(min=1e-6))
+
+
+@pytest.mark.parametrize("dtype", list(BOUNDS))
+@pytest.mark.parametrize("lengths", [None, [LENGTH, 5, 1]])
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-a", "tupe-a-tie-cls", "tupe-r"])
+@pytest.mark.parametrize("name", HERE)
+def test_a_backend_is_attention_written_out(name, positions, lengths, dtype):
+    encoding = encoding_of(positions)
+    if name == "folded" and not encoding.is_foldable:
+        pytest.skip("refused by choose_attention")
+    lengths = None if lengths is None else torch.tensor(lengths, dtype=torch.int32)
+    qkv, scale = queries_keys_values(dtype), encoding.score_scale
+    upstream = torch.randn(BATCH, HEADS, LENGTH, HEAD_WIDTH, generator=torch.Generator())
+    if dtype is torch.float64:
+        encoding.double()
+
+    def found(leaf):
+        terms = position_terms(encoding, LENGTH, backend=name)
+        attend = ATTENTION_BACKENDS[name]
+        return attend(*leaf, terms, scale=scale, dropout=0.0, lengths_B=lengths)
+
+    output, gradients = run(found, encoding, qkv, upstream)
+    encoding.double()
+
+    def expected(leaf):
+        return reference(leaf, encoding.attention_bias(LENGTH), lengths, scale)
+
+    true_output, true_gradients = run(expected, encoding, qkv.double(), upstream)
+    assert relative_error(output, true_output) < BOUNDS[dtype]
+    for gradient, true in zip(gradients, true_gradients, strict=True):
+        assert (gradient is None) == (true is None)
+        if gradient is not None:
+            assert relative_error(gradient, true) < BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_the_gradient_of_a_shared_bias_is_fp32_whatever_the_queries_are(name):
+    """A sum over twelve layers in bf16 would be three times as far off."""
+    encoding = encoding_of("tupe-a")
+    qkv = queries_keys_values(torch.bfloat16)
+    terms = position_terms(encoding, LENGTH, backend=name)
+    shared = [tensor for tensor in (terms.bias_NSS, *(terms.folded or ())) if tensor is not None]
+    for tensor in shared:
+        tensor.retain_grad()
+    attend = ATTENTION_BACKENDS[name]
+    outputs = [
+        attend(*qkv, terms, scale=0.1, dropout=0.0, lengths_B=None).float() for _ in range(3)
+    ]
+    torch.stack(outputs).square().sum().backward()
+    assert shared and all(tensor.grad.dtype is torch.float32 for tensor in shared)
+
+
+@pytest.mark.parametrize("name", ["eager", "sdpa"])
+def test_attention_dropout_keeps_the_mean(name):
+    q, k, v = queries_keys_values(torch.float32)
+    torch.manual_seed(0)
+    attend = ATTENTION_BACKENDS[name]
+    draws = [
+        attend(q, k, v, PositionTerms(), scale=0.1, dropout=0.5, lengths_B=None) for _ in range(400)
+    ]
+    mean = torch.stack(draws).mean(0)
+    without = attend(q, k, v, PositionTerms(), scale=0.1, dropout=0.0, lengths_B=None)
+    # 400 draws of a sum of 24 terms with as much variance as mean square: 5 standard errors
+    torch.testing.assert_close(mean, without, rtol=0, atol=0.3)
+
+
+def test_theta_1_has_no_influence_so_folding_leaves_it_out():
+    encoding = encoding_of("tupe-a")
+    row = len(encoding.projected.position_embeddings.weight) - 2
+    qkv = queries_keys_values(torch.float32)
+
+    def folded():
+        terms = position_terms(encoding, LENGTH, backend="folded")
+        attend = ATTENTION_BACKENDS["folded"]
+        return attend(*qkv, terms, scale=encoding.score_scale, dropout=0.0, lengths_B=None)
+
+    before = folded()
+    with torch.no_grad():
+        encoding.projected.position_embeddings.weight[row] += 1.0
+    assert torch.equal(folded(), before)
