@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 
-from pretrain.config import ConfigError, LayerDropSettings, RunSettings, explain, nearest
+from pretrain.config import ConfigError, LayerDropSettings, RunSettings, choose, explain, nearest
 
 DS_CONFIGS = Path(__file__).parents[1] / "ds_configs"
 AUTO = "auto"
@@ -27,6 +27,14 @@ REMOVED_BLOCKS = {
     "compression_training": "it has no successor here",
 }
 
+# As DeepSpeed spells them, with or without "torch." in front.
+AUTOCAST_TYPES = {
+    "bfloat16": torch.bfloat16,
+    "bf16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp16": torch.float16,
+    "half": torch.float16,
+}
 
 # What must be an object where it is given.
 OBJECTS = (
@@ -187,6 +195,22 @@ def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
 def zero_stage(config: dict[str, Any]) -> Any:
     """Return the ZeRO stage of a configuration: an int, once `read_ds_config` has checked it."""
     return config.get("zero_optimization", {}).get("stage", 0)
+
+
+def compute_type(config: dict[str, Any]) -> torch.dtype:
+    """Return the type in which matrix products are computed under a configuration.
+
+    Raises:
+        ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
+    """
+    autocast = config.get("torch_autocast", {})
+    if autocast.get("enabled", False):
+        name = str(autocast.get("dtype")).removeprefix("torch.")
+        return choose(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
+    for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        if config.get(block, {}).get("enabled", False):
+            return dtype
+    return torch.float32
 
 
 def _ds_config_path(name: str) -> Path:

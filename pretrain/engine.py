@@ -19,9 +19,11 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
 
+from pretrain.collectives import CountedCollectives
 from pretrain.config import ConfigError, OptimizerSettings, RunSettings
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import zero_stage
+from pretrain.phases import Phases
 
 Result = TypeVar("Result")
 
@@ -34,6 +36,14 @@ class StepResult:
     gradient_norm: Any  # before clipping; None in fp32 at ZeRO stage 0, which does not keep it
     skipped: bool  # fp16 overflow: nothing was updated
     loss_scale: float
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What training steps took on this rank."""
+
+    seconds: dict[str, float]  # by phase
+    payload_bytes: dict[str, int]  # by kind of collective
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,8 @@ class Engine:
                 DeepSpeed whose gradient buffer cannot be cleared.
         """
         self.ranks = ranks
+        self._phases = Phases(ranks.device)
+        self._collectives = _count_collectives(self._phases)
         optimizer = build_optimizer(model, settings.optimizer, ranks.device)
         self._engine, self._optimizer, _, _ = _import_deepspeed().initialize(
             model=model, optimizer=optimizer, config=ds_config
@@ -138,11 +150,15 @@ class Engine:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         skipped_before, losses = self._engine.skipped_steps, []
-        for batch, scales in micro_batches:
-            loss = self._engine(*self._on_device(batch), scales)
-            self._engine.backward(loss)
+        on_device = ((self._on_device(batch), scales) for batch, scales in micro_batches)
+        for batch, scales in self._phases.waiting_for(on_device):
+            with self._phases.phase("forward"):
+                loss = self._engine(*batch, scales)
+            with self._phases.phase("backward"):
+                self._engine.backward(loss)
             losses.append(loss.detach())
-            self._engine.step()
+            with self._phases.phase("optimizer"):
+                self._engine.step()
         if self._clears_stale_gradients:
             # Stage 3 overwrites a gradient only when the backward pass reaches its weight, and
             # would apply the last one again to a block that was skipped.
@@ -153,6 +169,10 @@ class Engine:
             skipped=self._engine.skipped_steps > skipped_before,
             loss_scale=self._loss_scale(),
         )
+
+    def take_spent(self) -> Spent:
+        """Return what the steps since the last call took; call it after `synchronize`."""
+        return Spent(self._phases.take_seconds(), self._collectives.take_payload_bytes())
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[MaskedBatch]) -> tuple[float, int]:
@@ -275,6 +295,16 @@ def _apex_adam() -> Any:
             "the package index is another one); build it, or use optimizer.kind=deepspeed"
         ) from None
     return FusedAdam
+
+
+def _count_collectives(phases: Phases) -> CountedCollectives:
+    """Put the counter between DeepSpeed and its communication backend."""
+    _import_deepspeed()
+    from deepspeed.comm import comm
+
+    # Every collective of DeepSpeed's looks this global up and goes through it.
+    comm.cdb = counted = CountedCollectives(comm.cdb, phases)
+    return counted
 
 
 @contextlib.contextmanager

@@ -3,11 +3,10 @@
 import dataclasses
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,11 +15,11 @@ from tqdm import tqdm
 from pretrain.config import RunSettings
 from pretrain.data import predictions_per_batch
 from pretrain.ds_config import micro_batches_per_step
-from pretrain.engine import StepResult
+from pretrain.engine import Spent, StepResult
 from pretrain.layer_drop import keep_probabilities, theta_at
+from pretrain.matrix_rate import MatrixRate
 from pretrain.model.cost import training_cost
-
-Item = TypeVar("Item")
+from pretrain.phases import SHARES
 
 
 @dataclass
@@ -37,29 +36,11 @@ class Counters:
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
     seconds_since_log: float = 0.0
-    stalled_seconds_since_log: float = 0.0  # of these, waiting for a batch
+    phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
+    payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
+    flops_since_log: float = 0.0
     steps_since_log: int = 0
     kept_since_log: list[int] = field(default_factory=list)  # per block
-
-
-class Timed(Iterator[Item], Generic[Item]):
-    """An iterator that adds up how long its user waits for it."""
-
-    def __init__(self, iterator: Iterator[Item]) -> None:
-        self._iterator = iterator
-        self._seconds = 0.0
-
-    def __next__(self) -> Item:
-        start = time.perf_counter()
-        try:
-            return next(self._iterator)
-        finally:
-            self._seconds += time.perf_counter() - start
-
-    def take_seconds(self) -> float:
-        """Return the seconds waited, and begin at 0 again."""
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
 
 
 class Progress:
@@ -101,7 +82,9 @@ class Progress:
             counters.kept_since_log = [
                 total + ran for total, ran in zip(counters.kept_since_log, kept, strict=True)
             ]
-            counters.flops += self.pass_flops(sum(kept))
+            flops = self.pass_flops(sum(kept))
+            counters.flops += flops
+            counters.flops_since_log += flops
             counters.expected_flops += self.pass_flops(expected_blocks)
             counters.full_depth_flops += self.pass_flops(num_layers)
         counters.skipped_steps += result.skipped
@@ -110,22 +93,35 @@ class Progress:
         self._last = result
         self._unfetched.append(result.losses.mean())
 
-    def add_seconds(self, seconds: float, *, stalled: float) -> None:
-        """Count time spent in training steps, and how much of it was waiting for batches."""
-        self.counters.training_seconds += seconds
-        self.counters.seconds_since_log += seconds
-        self.counters.stalled_seconds_since_log += stalled
+    def add_seconds(self, seconds: float, spent: Spent) -> None:
+        """Count time spent in training steps, and what it was spent on."""
+        counters = self.counters
+        counters.training_seconds += seconds
+        counters.seconds_since_log += seconds
+        for phase, part in spent.seconds.items():
+            before = counters.phase_seconds_since_log.get(phase, 0.0)
+            counters.phase_seconds_since_log[phase] = before + part
+        for kind, size in spent.payload_bytes.items():
+            total = counters.payload_bytes_since_log.get(kind, 0) + size
+            counters.payload_bytes_since_log[kind] = total
 
     def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
         """Bring the losses of the last steps to the host; every rank must call it."""
         self.counters.losses += mean_over_ranks(torch.stack(self._unfetched))
         self._unfetched = []
 
-    def take_metrics(self, learning_rate: float) -> dict[str, Any]:
-        """Return a line of metrics (means since the last one, and totals), and begin the next."""
+    def take_metrics(
+        self, learning_rate: float, rate: MatrixRate, peak_memory_bytes: int
+    ) -> dict[str, Any]:
+        """Return a line of metrics (means since the last one, and totals), and begin the next.
+
+        Args:
+            learning_rate: of the last step.
+            rate: of the device of one rank: utilisation refers to it.
+            peak_memory_bytes: of the first rank, since the start.
+        """
         assert self._last is not None
         counters, norm = self.counters, self._last.gradient_norm
-        tokens = counters.steps_since_log * self.tokens_per_step
         micro_batches = counters.steps_since_log * self.micro_batches_per_step
         metrics = {
             **self._totals(),
@@ -134,16 +130,16 @@ class Progress:
             "loss": sum(counters.losses) / len(counters.losses),
             "learning_rate": learning_rate,
             "gradient_norm": None if norm is None else float(norm),
-            "tokens_per_second": tokens / counters.seconds_since_log,
-            # Of the first rank, and of its host: a device that still has work does not stall.
-            "data_stall_share": counters.stalled_seconds_since_log / counters.seconds_since_log,
+            **self._speed(rate),
+            "peak_memory_bytes": peak_memory_bytes,
             "theta": self._theta(counters.step - 1),
             "keep_rates": [kept / micro_batches for kept in counters.kept_since_log],
             "skipped_steps": counters.skipped_steps,
             "loss_scale": self._last.loss_scale,
         }
         counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
-        counters.stalled_seconds_since_log = 0.0
+        counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}
+        counters.flops_since_log = 0.0
         counters.kept_since_log = [0] * len(counters.kept_since_log)
         return metrics
 
@@ -184,6 +180,27 @@ class Progress:
 
     def _theta(self, step: int) -> float:
         return theta_at(step, self.settings.layer_drop, self.settings.steps)
+
+    def _speed(self, rate: MatrixRate) -> dict[str, Any]:
+        """Return how fast the steps since the last line were, and where their time went.
+
+        Shares and bytes are those of the first rank, whose communication contains waiting for
+        the others.
+        """
+        counters, seconds = self.counters, self.counters.seconds_since_log
+        steps, samples = counters.steps_since_log, self.settings.batch.global_sequences
+        shares = {name: part / seconds for name, part in counters.phase_seconds_since_log.items()}
+        shares["other"] = 1 - sum(shares.values())
+        reachable = rate.flops_per_second * self.world_size
+        return {
+            "tokens_per_second": steps * self.tokens_per_step / seconds,
+            "samples_per_second": steps * samples / seconds,
+            "model_flops_utilisation": counters.flops_since_log / seconds / reachable,
+            "time_shares": {name: shares.get(name, 0.0) for name in SHARES},
+            "payload_bytes_per_step": {
+                kind: size / steps for kind, size in counters.payload_bytes_since_log.items()
+            },
+        }
 
     def _totals(self) -> dict[str, Any]:
         return {

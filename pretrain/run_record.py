@@ -177,6 +177,9 @@ class RunRecord:
             if isinstance(value, list):
                 for index, part in enumerate(value):
                     self._writer.add_scalar(f"{name}/layer_{index + 1:02d}", part, values["step"])
+            elif isinstance(value, dict):
+                for key, part in value.items():
+                    self._writer.add_scalar(f"{name}/{key}", part, values["step"])
             elif value is not None and name != "step":
                 self._writer.add_scalar(f"{prefix}/{name}", value, values["step"])
 

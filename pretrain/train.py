@@ -8,6 +8,7 @@ Every setting of the recipe can be changed: --section.name value.
 """
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -29,12 +30,20 @@ from pretrain.data import (
     held_out_fingerprint,
     open_data,
 )
-from pretrain.ds_config import fill_ds_config, lift_layer_drop, micro_sequences, read_ds_config
+from pretrain.ds_config import (
+    compute_type,
+    fill_ds_config,
+    lift_layer_drop,
+    micro_sequences,
+    read_ds_config,
+)
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.layer_drop import branch_scales, check_layer_drop
+from pretrain.matrix_rate import MatrixRate, matrix_rate
+from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.progress import Progress, Timed, progress_bar
+from pretrain.progress import Progress, progress_bar
 from pretrain.recipe import add_settings, read_settings
 from pretrain.run_record import STATE_FILE, RunRecord
 from pretrain.schedules import check_learning_rate, learning_rate_at
@@ -116,6 +125,7 @@ def run(
     checkpoint = on_first_rank(
         ranks, lambda: record.checkpoint_to_resume(settings, ds_config, launch, resume=resume)
     )
+    rate = matrix_rate(ranks.device, compute_type(ds_config))
     torch.manual_seed(settings.seed)
     engine = Engine(MaskedLanguageModel(settings.model), settings, ds_config, ranks)
     progress = Progress(settings, ranks.world_size)
@@ -125,9 +135,10 @@ def run(
     if not resume:
         on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
     launch["resumed_from"] = progress.step if resume else None
+    launch["matrix_rate"] = dataclasses.asdict(rate)
     on_first_rank(ranks, lambda: record.begin(progress.step, launch))
     try:
-        Trainer(settings, engine, shards, record, progress).train()
+        Trainer(settings, engine, shards, record, progress, rate).train()
     except KeyboardInterrupt:
         if ranks.is_first:
             print(f"\nstopped; go on with: python -m pretrain train {folder} --resume")
@@ -144,9 +155,10 @@ class Trainer:
         shards: ShardSet,
         record: RunRecord,
         progress: Progress,
+        rate: MatrixRate,
     ) -> None:
         self.settings, self.engine, self.record = settings, engine, record
-        self.progress, self.ranks = progress, engine.ranks
+        self.progress, self.ranks, self.rate = progress, engine.ranks, rate
         place = Place(
             micro_sequences(settings, self.ranks.world_size),
             rank=self.ranks.rank,
@@ -162,7 +174,7 @@ class Trainer:
         something is evaluated or written.
         """
         settings, progress = self.settings, self.progress
-        batches = Timed(self._batches())
+        batches = self._batches()
         bar = progress_bar(settings, progress.step, shown=self.ranks.is_first)
         clock = time.perf_counter()
         for step in range(progress.step, settings.steps):
@@ -177,7 +189,7 @@ class Trainer:
             if logs or evaluates or saves:
                 self.engine.synchronize()
                 seconds = time.perf_counter() - clock
-                progress.add_seconds(seconds, stalled=batches.take_seconds())
+                progress.add_seconds(seconds, self.engine.take_spent())
                 progress.fetch_losses(self.engine.mean_over_ranks)
                 if logs:
                     self._log(learning_rate, bar)
@@ -227,9 +239,11 @@ class Trainer:
         return logs, evaluates, saves
 
     def _log(self, learning_rate: float, bar: "tqdm[Any]") -> None:
-        metrics = self.progress.take_metrics(learning_rate)
+        memory = peak_memory_bytes(self.ranks.device)
+        metrics = self.progress.take_metrics(learning_rate, self.rate, memory)
         bar.set_postfix_str(
-            f"loss {metrics['loss']:.3f}, {metrics['tokens_per_second']:,.0f} tokens/s"
+            f"loss {metrics['loss']:.3f}, {metrics['tokens_per_second']:,.0f} tokens/s, "
+            f"utilisation {metrics['model_flops_utilisation']:.1%}"
         )
         if self.ranks.is_first:
             self.record.log(metrics)

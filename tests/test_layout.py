@@ -17,11 +17,13 @@ PACKAGES = {
 LEVELS = [
     {"config"},
     {"recipe"},
-    {"model", "layer_drop", "schedules", "data", "ds_config"},
+    {"model", "layer_drop", "schedules", "data", "ds_config", "matrix_rate", "memory", "phases"},
+    {"collectives"},
     {"engine", "run_record", "convergence"},
     {"progress", "comparison_table"},
     {"summary", "report"},
     {"train", "prepare", "compare", "fill_mask"},
+    {"profile_step"},
     {"__main__"},
 ]
 

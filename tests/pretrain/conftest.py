@@ -79,7 +79,14 @@ def command(shards):
     return Command(shards)
 
 
-CLOCK = ("training_seconds", "tokens_per_second", "data_stall_share")
+CLOCK = (
+    "training_seconds",
+    "tokens_per_second",
+    "samples_per_second",
+    "model_flops_utilisation",
+    "time_shares",
+    "peak_memory_bytes",
+)
 
 
 def lines(folder, name, *, without=CLOCK):

@@ -18,6 +18,7 @@ from pretrain.engine import load_weights
 from pretrain.layer_drop import branch_scales
 from pretrain.model.cost import training_cost
 from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.phases import SHARES
 from pretrain.recipe import load_settings
 from pretrain.run_record import newest_checkpoint
 
@@ -134,7 +135,8 @@ def test_tensorboard_shows_losses_rates_and_layers(whole):
     tags = set(events.Tags()["scalars"])
     assert {
         *("train/loss", "train/learning_rate", "train/tokens_per_second", "train/theta"),
-        "train/data_stall_share",
+        *("train/samples_per_second", "train/model_flops_utilisation", "train/peak_memory_bytes"),
+        *(f"time_shares/{name}" for name in SHARES),
         *("held_out/loss", "keep_rates/layer_01", "keep_rates/layer_02"),
     } <= tags
     last = events.Scalars("held_out/loss")[-1]

@@ -1,0 +1,158 @@
+"""Where the time of training steps goes: data, forward, backward, optimizer, communication.
+
+Every moment belongs to one phase at most, so that the seconds add up; what belongs to none is the
+rest. Nothing here waits for the device: on a CPU a clock is read between phases, on CUDA an event
+is put into the stream there, and read when it has passed.
+"""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Literal, Protocol, TypeVar
+
+import torch
+from torch.profiler import record_function
+
+Item = TypeVar("Item")
+Phase = Literal["data", "forward", "backward", "optimizer", "communication"]
+
+# In the order of a step; "other" is the rest.
+SHARES = ("data", "forward", "backward", "optimizer", "communication", "other")
+
+
+class Phases:
+    """Adds up the seconds of each phase.
+
+    A phase that begins inside another interrupts it: "communication" inside "backward" counts as
+    communication only. On CUDA the phases are those of the stream that computes. Waiting for data
+    counts only while the device has nothing else to do, and a collective counts for as long as
+    that stream is held up: what runs beside it, on a stream of DeepSpeed's, is left out, and
+    where the computation then waits for that other stream, the wait belongs to the outer phase.
+    """
+
+    def __init__(self, device: Literal["cpu", "cuda"]) -> None:
+        self._clock: Clock = StreamClock() if device == "cuda" else HostClock()
+        self._current: Phase | None = None
+
+    @contextlib.contextmanager
+    def phase(self, name: Phase) -> Iterator[None]:
+        """Count the time inside the block as `name`; a profiler shows it as phase/`name`."""
+        outer = self._current
+        self._turn_to(name)
+        try:
+            with record_function(f"phase/{name}"):
+                yield
+        finally:
+            self._turn_to(outer)
+
+    def waiting_for(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Pass the items on, and count the time that it takes to get them as "data"."""
+        iterator = iter(items)
+        while True:
+            with self.phase("data"):
+                try:
+                    item = next(iterator)
+                except StopIteration:
+                    return
+            yield item
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a phase of a training step is open."""
+        return self._current is not None
+
+    def covers_this_stream(self) -> bool:
+        """Return whether what is done now holds up the computation."""
+        return self._clock.covers_this_stream()
+
+    def take_seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase, and begin at 0; the device must have finished."""
+        return self._clock.take_seconds()
+
+    def _turn_to(self, name: Phase | None) -> None:
+        self._current = name
+        self._clock.turn_to(name)
+
+
+class Clock(Protocol):
+    """Knows how long each phase was the current one."""
+
+    def turn_to(self, name: Phase | None) -> None:
+        """End the current phase here and begin another, or none."""
+
+    def covers_this_stream(self) -> bool:
+        """Return whether the clock runs on the stream that is current now."""
+
+    def take_seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase since the last call."""
+
+
+class HostClock:
+    """Reads the clock of the machine; what it measures has happened when it is read."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._name: Phase | None = None
+        self._since = 0.0
+
+    def turn_to(self, name: Phase | None) -> None:
+        """End the current phase now and begin another, or none."""
+        now = time.perf_counter()
+        if self._name is not None:
+            self._seconds[self._name] = self._seconds.get(self._name, 0.0) + now - self._since
+        self._name, self._since = name, now
+
+    def covers_this_stream(self) -> bool:
+        """Return True: there are no streams."""
+        return True
+
+    def take_seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase since the last call."""
+        seconds, self._seconds = self._seconds, {}
+        return seconds
+
+
+class StreamClock:
+    """Puts timed events into the CUDA stream, and reads those that the device has passed.
+
+    Whenever no phase is left open it collects what has passed, without waiting, and uses these
+    events again: there are never more than the device has work queued for.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._marks: deque[tuple[Phase | None, torch.cuda.Event]] = deque()  # a phase's beginning
+        self._unused: list[torch.cuda.Event] = []
+        self._stream = torch.cuda.current_stream()
+
+    def turn_to(self, name: Phase | None) -> None:
+        """End the current phase at this place of the stream and begin another, or none."""
+        event = self._unused.pop() if self._unused else _timed_event()
+        event.record(self._stream)
+        self._marks.append((name, event))
+        if name is None:
+            self._collect()
+
+    def covers_this_stream(self) -> bool:
+        """Return whether the current stream is the one that computes."""
+        return torch.cuda.current_stream() == self._stream
+
+    def take_seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase since the last call; the device must have finished."""
+        self._collect()
+        seconds, self._seconds = self._seconds, {}
+        return seconds
+
+    def _collect(self) -> None:
+        """Add up the phases whose end the device has passed."""
+        while len(self._marks) > 1 and self._marks[1][1].query():  # type: ignore[no-untyped-call]
+            name, begin = self._marks.popleft()
+            if name is not None:
+                seconds = begin.elapsed_time(self._marks[0][1]) / 1000
+                self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+            self._unused.append(begin)
+
+
+def _timed_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
