@@ -130,8 +130,8 @@ class Engine:
             model=model, optimizer=optimizer, config=ds_config
         )
         self.device = torch.device(self._engine.device)
-        drops_layers = settings.layer_drop.schedule != "none"
-        self._clears_stale_gradients = drops_layers and zero_stage(ds_config) == 3
+        self._drops_layers = settings.layer_drop.schedule != "none"
+        self._clears_stale_gradients = self._drops_layers and zero_stage(ds_config) == 3
         if self._clears_stale_gradients and not hasattr(
             self._optimizer, "grad_partitions_flat_buffer"
         ):
@@ -153,7 +153,7 @@ class Engine:
         on_device = ((self._on_device(batch), scales) for batch, scales in micro_batches)
         for batch, scales in self._phases.waiting_for(on_device):
             with self._phases.phase("forward"):
-                loss = self._engine(*batch, scales)
+                loss = self._engine(*batch, scales if self._drops_layers else None)
             with self._phases.phase("backward"):
                 self._engine.backward(loss)
             losses.append(loss.detach())

@@ -38,11 +38,11 @@ from pretrain.ds_config import (
     read_ds_config,
 )
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.execution import build_model
 from pretrain.layer_drop import branch_scales, check_layer_drop
 from pretrain.matrix_rate import MatrixRate, matrix_rate
 from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
-from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.progress import Progress, progress_bar
 from pretrain.recipe import add_settings, read_settings
 from pretrain.run_record import STATE_FILE, RunRecord
@@ -127,7 +127,10 @@ def run(
     )
     rate = matrix_rate(ranks.device, compute_type(ds_config))
     torch.manual_seed(settings.seed)
-    engine = Engine(MaskedLanguageModel(settings.model), settings, ds_config, ranks)
+    model, execution = build_model(settings, ds_config, ranks.device)
+    if ranks.is_first:
+        print(execution.describe())
+    engine = Engine(model, settings, ds_config, ranks)
     progress = Progress(settings, ranks.world_size)
     if checkpoint is not None:
         progress.load(checkpoint / STATE_FILE)
@@ -136,6 +139,7 @@ def run(
         on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
     launch["resumed_from"] = progress.step if resume else None
     launch["matrix_rate"] = dataclasses.asdict(rate)
+    launch["execution"] = dataclasses.asdict(execution)
     on_first_rank(ranks, lambda: record.begin(progress.step, launch))
     try:
         Trainer(settings, engine, shards, record, progress, rate).train()

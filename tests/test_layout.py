@@ -18,7 +18,7 @@ LEVELS = [
     {"config"},
     {"recipe"},
     {"model", "layer_drop", "schedules", "data", "ds_config", "matrix_rate", "memory", "phases"},
-    {"collectives"},
+    {"collectives", "execution"},
     {"engine", "run_record", "convergence"},
     {"progress", "comparison_table"},
     {"summary", "report"},

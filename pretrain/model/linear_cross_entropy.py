@@ -91,7 +91,7 @@ def _turn_into_gradients(
     bias_gradient_V = torch.zeros_like(bias_V, dtype=torch.float32)
     rows = max(1, SLICE_BYTES.get(logits_MV.device.type, 2**28) // (4 * logits_MV.shape[1]))
     for slice_RV, chosen_R1, counted_R1 in zip(
-        logits_MV.split(rows), chosen_M1.split(rows), counted_M1.split(rows), strict=True
+        *(torch.split(whole, rows) for whole in (logits_MV, chosen_M1, counted_M1)), strict=True
     ):
         log_softmax_RV = torch.log_softmax(slice_RV + bias_V.float(), dim=-1)
         loss -= (log_softmax_RV.gather(1, chosen_R1) * counted_R1).sum()

@@ -37,11 +37,13 @@ def plain():
 @pytest.fixture(scope="module", params=list(LAUNCHERS))
 def engines(request, tmp_path_factory):
     """What the engine did under each configuration: one process, then two ranks."""
-    folder = tmp_path_factory.mktemp(request.param)
+    return run_case(request.param, tmp_path_factory.mktemp(request.param), FP32 + BF16)
+
+
+def run_case(launcher, folder, names, *words):
     finished = subprocess.run(
-        [*LAUNCHERS[request.param], str(ROOT / "tests/pretrain/training_case.py"), str(folder)]
-        + FP32
-        + BF16,
+        [*LAUNCHERS[launcher], str(ROOT / "tests/pretrain/training_case.py"), str(folder)]
+        + [*names, "--", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -76,6 +78,15 @@ def test_bf16_follows_fp32_within_its_rounding(engines, plain):
 def test_a_resumed_engine_is_the_uninterrupted_one(engines):
     for name, found in engines.items():
         assert found["resumed"] == found["losses"][3:], name
+
+
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+@pytest.mark.ranks
+def test_blocks_can_be_recomputed_at_every_zero_stage(launcher, plain, tmp_path):
+    """At stage 3 the weights of a block are gathered once more for it."""
+    found = run_case(launcher, tmp_path, FP32, "--engine.recompute_blocks", "true")
+    for name in FP32:
+        assert found[name]["losses"] == pytest.approx(plain["losses"], rel=2e-6), name
 
 
 def test_without_layer_drop_in_the_case_something_would_be_missed():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from pretrain import execution
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import fill_ds_config, read_ds_config
 from pretrain.engine import Engine, load_weights, parameter_groups, start_ranks, stop_ranks
@@ -110,7 +111,9 @@ def build_engine(settings, ranks, name):
         world_size=ranks.world_size,
         device=ranks.device,
     )
-    return Engine(build_model(settings), settings, config, ranks)
+    torch.manual_seed(settings.seed)
+    model, _ = execution.build_model(settings, config, ranks.device)
+    return Engine(model, settings, config, ranks)
 
 
 def whole_and_resumed(settings, ranks, name, folder):

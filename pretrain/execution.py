@@ -1,0 +1,180 @@
+"""How the model is executed here: which attention, compiled or not, activations kept or not.
+
+The results are the same within rounding whatever is chosen, the speed is not. What "auto" stands
+for is decided here, once, and written into launches.jsonl with its reason; what cannot work is
+refused before anything starts.
+"""
+
+import importlib.util
+import shutil
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from pretrain.config import ConfigError, RunSettings
+from pretrain.ds_config import compute_type, zero_stage
+from pretrain.model.attention_check import disagreement_with_eager
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.model.positions import POSITION_ENCODINGS
+
+# Heads of these widths fill the tiles of our kernels.
+TRITON_HEAD_WIDTHS = (16, 32, 64, 128)
+AMPERE = (8, 0)
+
+# Up to here the matrix of the scores is so small that writing it out costs less than it saves.
+SHORT_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the choice depends on besides the settings."""
+
+    device: Literal["cpu", "cuda"]
+    dtype: torch.dtype  # of the matrix products
+    zero_stage: int
+    capability: tuple[int, int] = (0, 0)  # of the GPU
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How the model runs, and why."""
+
+    attention: str
+    reason: str
+    compiles_blocks: bool
+    recomputes_blocks: bool
+
+    def describe(self) -> str:
+        """Return a line for the user."""
+        extras = ["blocks compiled"] * self.compiles_blocks
+        extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
+        return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
+
+
+def build_model(
+    settings: RunSettings, ds_config: dict[str, Any], device: Literal["cpu", "cuda"]
+) -> tuple[MaskedLanguageModel, Execution]:
+    """Build the model, initialised from torch's generator, as it is executed on this machine.
+
+    Raises:
+        ConfigError: what the settings ask for cannot work here.
+    """
+    cuda = device == "cuda"
+    machine = Machine(
+        device,
+        compute_type(ds_config),
+        zero_stage(ds_config),
+        torch.cuda.get_device_capability() if cuda else (0, 0),
+    )
+    execution = plan_execution(settings, machine)
+    if cuda and execution.attention != "eager":
+        execution = _checked(execution, settings, machine)
+    model = MaskedLanguageModel(
+        settings.model, attention=execution.attention, recompute=execution.recomputes_blocks
+    )
+    if execution.compiles_blocks:
+        model.encoder.compile_blocks()
+    return model, execution
+
+
+def plan_execution(settings: RunSettings, machine: Machine) -> Execution:
+    """Decide how the model runs.
+
+    Raises:
+        ConfigError: what the settings ask for cannot work on such a machine.
+    """
+    attention: str = settings.engine.attention
+    reason = "as set"
+    if attention == "auto":
+        attention, reason = _fitting_attention(settings, machine)
+    else:
+        obstacle = _obstacle(attention, settings, machine)
+        if obstacle is not None:
+            raise ConfigError(
+                f"engine.attention={attention!r}: {obstacle}; leave it at auto, or take eager"
+            )
+    return Execution(
+        attention, reason, _compiles_blocks(settings, machine), settings.engine.recompute_blocks
+    )
+
+
+def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, str]:
+    if machine.device == "cpu":
+        return "eager", "the fastest on a CPU"
+    encoding = POSITION_ENCODINGS[settings.model.positions]
+    if not encoding.has_attention_bias:
+        return "sdpa", "positions without a bias: torch's kernels"
+    obstacle = _obstacle("triton", settings, machine)
+    if obstacle is not None:
+        return "sdpa", f"no kernel of ours: {obstacle}"
+    if settings.data.sequence_length <= SHORT_ROWS:
+        return "eager", f"rows of at most {SHORT_ROWS} tokens"
+    return "triton", "the gradient of the bias without a copy for each sequence"
+
+
+def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | None:
+    """Return why a backend cannot compute this run, or None."""
+    model = settings.model
+    if attention == "folded" and not POSITION_ENCODINGS[model.positions].is_foldable:
+        return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
+    if attention in ("folded", "triton") and model.attention_dropout:
+        return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
+    if attention != "triton":
+        return None
+    if machine.device == "cpu":
+        return "it needs an NVIDIA GPU"
+    if machine.capability < AMPERE:
+        major, minor = machine.capability
+        return f"it needs compute capability 8.0, and this GPU has {major}.{minor}"
+    if model.head_width not in TRITON_HEAD_WIDTHS:
+        widths = ", ".join(map(str, TRITON_HEAD_WIDTHS))
+        return f"heads are {model.head_width} wide, and its kernels are made for {widths}"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    return None
+
+
+def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
+    choice = settings.engine.compile_blocks
+    if choice == "auto":
+        # On a CPU it wins 5 % after a minute of compiling.
+        has_triton = importlib.util.find_spec("triton") is not None
+        return machine.device == "cuda" and machine.zero_stage != 3 and has_triton
+    if choice == "off":
+        return False
+    if machine.zero_stage == 3:
+        raise ConfigError(
+            "engine.compile_blocks='on' with ZeRO stage 3, which takes the weights of a block "
+            "away between its steps, where a compiled block cannot see it; use stage 1 or 2"
+        )
+    if machine.device == "cpu" and not any(map(shutil.which, ("g++", "clang++"))):
+        raise ConfigError(
+            "engine.compile_blocks='on' needs a C++ compiler on a CPU, and there is neither g++ "
+            "nor clang++; install one, or leave it at auto"
+        )
+    return True
+
+
+def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
+    """Try the kernels out on this GPU; where "auto" chose ones that fail, do without them."""
+    problem = disagreement_with_eager(
+        execution.attention,
+        settings.model,
+        length=settings.data.sequence_length,
+        device=machine.device,
+        dtype=machine.dtype,
+    )
+    if problem is None:
+        return execution
+    if settings.engine.attention != "auto":
+        raise ConfigError(
+            f"engine.attention={execution.attention!r} does not work on this GPU: {problem}; "
+            "leave it at auto, or take eager"
+        )
+    return Execution(
+        "eager",
+        f"{execution.attention} does not work on this GPU: {problem}",
+        execution.compiles_blocks,
+        execution.recomputes_blocks,
+    )

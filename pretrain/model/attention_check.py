@@ -1,0 +1,80 @@
+"""Whether an attention backend computes on this device what the reference computes.
+
+Kernels depend on the GPU, its driver and the versions of several packages, and some of them have
+returned wrong numbers without an error (pytorch#191612, #196678). So each run tries the chosen one
+out once, at its own length and type, before it trusts it.
+"""
+
+import torch
+from torch import Tensor
+
+from pretrain.config import ModelSettings
+from pretrain.model.attention import position_terms
+from pretrain.model.attention_backends import ATTENTION_BACKENDS
+from pretrain.model.positions import PositionEncoding, build_position_encoding
+
+# Relative error of a tensor as a whole. The products of fp32 may run in TF32.
+BOUNDS = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+SEQUENCES = 2
+
+
+def disagreement_with_eager(
+    backend: str, model: ModelSettings, *, length: int, device: str, dtype: torch.dtype
+) -> str | None:
+    """Return what is wrong with a backend, or None: output and all gradients are the reference's.
+
+    Args:
+        backend: its name.
+        model: gives heads and positions; without dropout.
+        length: of the rows.
+        device: where it is tried.
+        dtype: of queries, keys and values.
+    """
+    generator = torch.Generator().manual_seed(0)
+    encoding = build_position_encoding(model)
+    for parameter in encoding.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator).to(device) * 0.5
+    shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
+    projected = torch.randn(shape, generator=generator).to(device)
+    upstream_BNSH = torch.randn(
+        (SEQUENCES, model.num_heads, length, model.head_width), generator=generator
+    ).to(device)
+    try:
+        found = _results(backend, encoding, projected.to(dtype), upstream_BNSH)
+    except Exception as error:  # a compiler, a driver, a kernel: whatever it is, it is of no use
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+    expected = _results("eager", encoding, projected.to(dtype).float(), upstream_BNSH)
+    for name, tensor in expected.items():
+        scale = tensor.norm().clamp(min=1e-3)
+        distance = float((found[name].float() - tensor).norm() / scale)
+        if not distance <= BOUNDS[dtype]:  # NaN is not
+            return f"its {name} differs from the reference by {distance:.1e}"
+    return None
+
+
+def _results(
+    backend: str, encoding: PositionEncoding, projected: Tensor, upstream_BNSH: Tensor
+) -> dict[str, Tensor]:
+    leaf = projected.detach().requires_grad_()
+    terms = position_terms(encoding, projected.shape[1], backend=backend)
+    q_BNSH, k_BNSH, v_BNSH = leaf.permute(2, 0, 3, 1, 4)
+    output_BNSH = ATTENTION_BACKENDS[backend](
+        q_BNSH,
+        k_BNSH,
+        v_BNSH,
+        terms,
+        scale=encoding.score_scale,
+        dropout=0.0,
+        lengths_B=None,
+    )
+    names = [name for name, _ in encoding.named_parameters()]
+    gradients = torch.autograd.grad(
+        (output_BNSH.float() * upstream_BNSH).sum(),
+        [leaf, *encoding.parameters()],
+        allow_unused=True,  # positions that are added to the words
+    )
+    results = {"output": output_BNSH.detach()}
+    for name, gradient in zip(["q, k and v", *names], gradients, strict=True):
+        if gradient is not None:
+            results[f"gradient of {name}"] = gradient
+    return results

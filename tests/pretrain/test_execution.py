@@ -1,0 +1,166 @@
+"""Which attention a run gets, compiled blocks, and that neither changes what is learned."""
+
+import functools
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from pretrain.config import ConfigError
+from pretrain.execution import AMPERE, Machine, build_model, plan_execution
+from pretrain.model import attention_check
+from pretrain.model.attention_backends import ATTENTION_BACKENDS
+from pretrain.model.attention_check import disagreement_with_eager
+from pretrain.model.blocks import Block
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.recipe import load_settings
+
+CPU = Machine("cpu", torch.bfloat16, 1)
+HOPPER = Machine("cuda", torch.bfloat16, 1, (9, 0))
+BASE = ("--model.width", "768", "--model.num_heads", "12", "--model.num_layers", "2")
+
+
+def settings_of(*words, length=512):
+    lengths = (f"--data.sequence_length={length}", f"--model.max_sequence_length={length}")
+    return load_settings("tiny_cpu", [*BASE, *lengths, *words])
+
+
+@pytest.mark.parametrize(
+    ("machine", "words", "length", "attention"),
+    [
+        (CPU, (), 512, "eager"),
+        (HOPPER, (), 512, "triton"),
+        (HOPPER, (), 128, "eager"),
+        (HOPPER, ("--model.positions", "bert-a"), 512, "sdpa"),
+        (HOPPER, ("--model.attention_dropout", "0.1"), 512, "sdpa"),
+        (HOPPER, ("--model.num_heads", "8"), 512, "sdpa"),  # 96 wide
+        (Machine("cuda", torch.float16, 1, (7, 0)), (), 512, "sdpa"),  # V100
+    ],
+)
+def test_attention_is_chosen_by_device_shape_precision_and_variant(
+    machine, words, length, attention
+):
+    execution = plan_execution(settings_of(*words, length=length), machine)
+    assert execution.attention == attention
+    assert execution.reason
+
+
+@pytest.mark.parametrize(
+    ("machine", "attention", "words", "obstacle"),
+    [
+        (CPU, "triton", (), "needs an NVIDIA GPU"),
+        (HOPPER, "triton", ("--model.attention_dropout", "0.1"), "no attention dropout"),
+        (HOPPER, "triton", ("--model.num_heads", "8"), "heads are 96 wide"),
+        (Machine("cuda", torch.float16, 1, (7, 5)), "triton", (), "this GPU has 7.5"),
+        (CPU, "folded", (), "'tupe-r' is no product of factors"),
+        (CPU, "folded", ("--model.positions", "bert-a"), "'bert-a' is no product"),
+        (
+            CPU,
+            "folded",
+            ("--model.positions", "tupe-a", "--model.attention_dropout", "0.1"),
+            "model.attention_dropout=0.1",
+        ),
+    ],
+)
+def test_attention_that_cannot_compute_the_run_is_refused(machine, attention, words, obstacle):
+    settings = settings_of("--engine.attention", attention, *words)
+    with pytest.raises(ConfigError, match=f"engine.attention='{attention}': .*{obstacle}"):
+        plan_execution(settings, machine)
+
+
+def test_a_misspelt_attention_is_refused_with_the_names_that_exist():
+    with pytest.raises(ConfigError, match="'eager'.*'folded' or 'triton'"):
+        settings_of("--engine.attention", "tritn")
+
+
+def test_blocks_are_compiled_on_cuda_unless_zero_takes_their_weights_away():
+    assert plan_execution(settings_of(), HOPPER).compiles_blocks
+    assert not plan_execution(settings_of(), CPU).compiles_blocks
+    stage_3 = Machine("cuda", torch.bfloat16, 3, AMPERE)
+    assert not plan_execution(settings_of(), stage_3).compiles_blocks
+    with pytest.raises(ConfigError, match="compile_blocks='on' with ZeRO stage 3"):
+        plan_execution(settings_of("--engine.compile_blocks", "on"), stage_3)
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match="needs a C.. compiler"):
+        plan_execution(settings_of("--engine.compile_blocks", "on"), CPU)
+
+
+def loss_and_gradients(model, scales):
+    ids, places = torch.arange(64).view(2, 32) % 50 + 5, torch.tensor([3, 40])
+    loss = model(ids, places, ids.view(-1)[places], scales)
+    return loss, torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "folded"])
+def test_all_blocks_share_one_graph_whichever_of_them_run(monkeypatch, attention):
+    """16 patterns of kept blocks, as many scales, one compilation; nothing changes."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(len(inputs))
+        return graph.forward
+
+    monkeypatch.setattr(
+        Block, "compile", functools.partialmethod(nn.Module.compile, backend=backend)
+    )
+    torch._dynamo.reset()
+    settings = load_settings(
+        "tiny_cpu", ["--model.num_layers", "4", "--model.positions", "tupe-a"]
+    ).model
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(MaskedLanguageModel(settings, attention=attention))
+    models[1].encoder.compile_blocks()
+    for pattern in range(16):
+        scales = [float(pattern >> block & 1) * (1 + pattern / 7) for block in range(4)]
+        plain, compiled = (loss_and_gradients(model, scales) for model in models)
+        torch.testing.assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+    assert len(graphs) == 1
+
+
+def test_a_kernel_that_agrees_is_trusted():
+    settings = load_settings("tiny_cpu", ["--model.positions", "tupe-a"]).model
+    for backend in ("sdpa", "folded"):
+        for dtype in (torch.float32, torch.bfloat16):
+            found = disagreement_with_eager(backend, settings, length=32, device="cpu", dtype=dtype)
+            assert found is None, (backend, dtype, found)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda output: output * 1.2, "its output differs from the reference by 2.0e-01"),
+        (lambda output: output * torch.nan, "its output differs from the reference by nan"),
+        (lambda output: output.detach() + 0 * output, "its gradient of .* differs"),
+        (lambda output: output.bogus, "AttributeError: "),
+    ],
+)
+def test_a_kernel_that_computes_something_else_is_found_out(monkeypatch, spoil, complaint):
+    settings = load_settings("tiny_cpu", ["--model.positions", "tupe-r"]).model
+    eager = ATTENTION_BACKENDS["eager"]
+    monkeypatch.setitem(
+        attention_check.ATTENTION_BACKENDS, "sdpa", lambda *a, **k: spoil(eager(*a, **k))
+    )
+    found = disagreement_with_eager("sdpa", settings, length=32, device="cpu", dtype=torch.float32)
+    assert found is not None
+    assert re.search(complaint, found)
+
+
+def test_the_model_is_built_as_it_was_decided():
+    settings = load_settings(
+        "tiny_cpu",
+        ["--model.positions", "tupe-a", "--engine.attention", "folded"]
+        + ["--engine.recompute_blocks", "true"],
+    )
+    model, execution = build_model(settings, {"torch_autocast": {}}, "cpu")
+    assert (execution.attention, execution.reason) == ("folded", "as set")
+    assert model.encoder.recompute
+    assert model.encoder.blocks[0].attention.attend is ATTENTION_BACKENDS["folded"]
+    assert execution.describe() == (
+        "attention folded (as set); blocks recomputed in the backward pass"
+    )
