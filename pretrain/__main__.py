@@ -15,6 +15,7 @@ from pretrain.recipe import CommandParser
 COMMANDS = {
     "prepare": "pretrain.prepare",
     "train": "pretrain.train",
+    "profile": "pretrain.profile_step",
     "compare": "pretrain.compare",
     "fill-mask": "pretrain.fill_mask",
 }

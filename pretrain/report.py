@@ -16,6 +16,7 @@ from matplotlib.ticker import EngFormatter
 from pretrain.comparison_table import amount, run_headers, run_rows, table_headers, table_rows
 from pretrain.config import ConfigError
 from pretrain.convergence import AXES, Arm, Comparison, Run, crossing, differing_settings
+from pretrain.speed_table import run_speed, speed_headers, speed_rows
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -193,6 +194,8 @@ def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
         rows=table_rows(comparison),
         run_headers=run_headers(comparison),
         run_rows=run_rows(comparison),
+        speed_headers=speed_headers(),
+        speed_rows=speed_rows(comparison),
         notes=comparison.notes,
         pictures=[
             {"title": title, "data": base64.b64encode(file.read_bytes()).decode()}
@@ -267,6 +270,7 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
                         "to_target": {
                             axis: crossing(run, comparison.target, axis) for axis in AXES
                         },
+                        "speed": run_speed(run),
                         "evaluations": run.evaluations,
                     }
                     for run in arm.runs

@@ -10,6 +10,14 @@ import pytest
 from data_prep.settings import BuildSettings
 
 ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+TWO_RANKS = {
+    "deepspeed": (str(BIN / "deepspeed"), "--num_accelerators", "2", "--module", "pretrain"),
+    "torchrun": (
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--standalone", "--nproc-per-node=2", "-m", "pretrain"),
+    ),
+}
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,12 @@
 import json
 
 import pytest
+import torch
 
 from pretrain.config import ConfigError
 from pretrain.ds_config import (
     DS_CONFIGS,
+    compute_type,
     fill_ds_config,
     lift_layer_drop,
     micro_sequences,
@@ -41,6 +43,25 @@ def test_there_is_one_for_every_stage_and_precision():
         assert {f"{stage}_{precision}" for stage in stages} <= set(ALL)
     for precision in ("bf16", "fp16"):
         assert {f"zero{stage}_{precision}" for stage in (1, 2, 3)} <= set(ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_configuration_computes_in_the_type_of_its_name(name):
+    types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    assert compute_type(read_ds_config(name, "cuda")) == types[name.split("_")[1]]
+
+
+def test_the_type_of_autocast_is_read_as_deepspeed_spells_it():
+    def of(dtype, *, enabled=True):
+        return compute_type({"torch_autocast": {"enabled": enabled, "dtype": dtype}})
+
+    assert of("torch.float16") == of("half") == torch.float16
+    assert of("bf16") == torch.bfloat16
+    assert of("float16", enabled=False) == torch.float32
+    with pytest.raises(ConfigError, match="torch_autocast.dtype='bfloat1' does not exist; did you"):
+        of("bfloat1")
+    with pytest.raises(ConfigError, match="torch_autocast.dtype='None' does not exist"):
+        compute_type({"torch_autocast": {"enabled": True}})
 
 
 def test_clipping_is_always_written_because_deepspeeds_default_clips():

@@ -1,4 +1,4 @@
-"""What only an NVIDIA GPU can show: fp16 with loss scaling, and the fused Adams. Run: -m gpu."""
+"""What only an NVIDIA GPU can show: fp16, the fused Adams, phases by events. Run: -m gpu."""
 
 import importlib.util
 import json
@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from . import training_case as case
+from .test_phases import ENGINE_PROGRAM
+from .test_profile_step import profiled
 
 ROOT = Path(__file__).parents[2]
+ON_GPU = {**os.environ, "PYTHONPATH": str(ROOT)}
 pytestmark = pytest.mark.gpu
 
 
@@ -24,7 +27,7 @@ def train_on_gpu(folder, names, *words):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ON_GPU,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads((folder / "found.json").read_text())
@@ -53,3 +56,22 @@ def test_a_fused_adam_is_torchs_adamw(tmp_path, plain, kind):
     for key, expected in plain["weights"].items():
         weight = torch.tensor(found["weights"][key])
         torch.testing.assert_close(weight, expected.detach(), rtol=1e-2, atol=1e-3)
+
+
+def test_the_device_waits_for_a_slow_loader_and_its_phases_fit_into_the_time():
+    finished = subprocess.run(
+        [sys.executable, "-c", ENGINE_PROGRAM], cwd=ROOT, capture_output=True, text=True, env=ON_GPU
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    seconds, waited, spent = json.loads(finished.stdout.splitlines()[-1])
+    # The device is done with the step before long before the loader is.
+    assert spent["data"] == pytest.approx(waited, rel=0.2)
+    assert all(spent[name] > 0 for name in ("forward", "backward", "optimizer"))
+    assert sum(spent.values()) < seconds
+
+
+def test_a_profile_lists_kernels_and_device_memory(command, tmp_path):
+    _, numbers = profiled(command, tmp_path, "--optimizer.kind", "torch")
+    assert not any(row["name"].startswith(("aten::", "phase/")) for row in numbers["operators"])
+    assert 0 < numbers["metrics"]["peak_memory_bytes"] < 2**30
+    assert sum(numbers["metrics"]["time_shares"].values()) == pytest.approx(1)

@@ -1,44 +1,99 @@
-import itertools
+"""Metrics against numbers worked out by hand for the recipe tiny_cpu."""
+
 import json
 
 import pytest
 import torch
 
-from pretrain import progress
-from pretrain.engine import StepResult
-from pretrain.progress import Progress, Timed
+from pretrain.engine import Spent, StepResult
+from pretrain.matrix_rate import MatrixRate
+from pretrain.progress import Progress
 from pretrain.recipe import load_settings
 
+RATE = MatrixRate(1e9, "of the tests")
+EVERYTHING = [[1.0, 1.0], [1.0, 1.0]]
 
-def one_step(counted):
+# 6 FLOPs a multiply-add, forward and backward. Of a row of 32 tokens and a block: 4 projections of
+# width 32, two of 32 x 128, scores and mixing over 32 positions.
+ROW_AND_BLOCK = 6 * 32 * (4 * 32 * 32 + 2 * 32 * 128 + 2 * 32 * 32)
+# 8 rows with 5 predictions each: a square projection and the vocabulary of 1024.
+HEAD = 6 * 8 * 5 * (32 * 32 + 32 * 1024)
+# TUPE-R, in each of two micro-batches: 34 positions through two projections, and 32 x 32 products.
+POSITIONS = 2 * 6 * (2 * 34 * 32 * 32 + 32 * 32 * 32)
+FULL_STEP = 8 * 2 * ROW_AND_BLOCK + HEAD + POSITIONS
+
+
+def one_step(counted, scales=EVERYTHING):
     result = StepResult(losses=torch.ones(1), gradient_norm=None, loss_scale=1.0, skipped=False)
-    counted.add_step(result, [[1.0] * counted.settings.model.num_layers])
+    counted.add_step(result, scales)
 
 
-def test_the_time_spent_waiting_is_added_up_and_taken(monkeypatch):
-    clock = itertools.count()  # each look at the clock is a second later
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
-    timed = Timed(iter("abcd"))
-    assert [next(timed), next(timed)] == ["a", "b"]
-    assert timed.take_seconds() == 2
-    assert list(timed) == ["c", "d"]
-    assert timed.take_seconds() == 3  # the end is waited for too
-    assert timed.take_seconds() == 0
+def metrics(counted):
+    counted.fetch_losses(lambda losses: losses.tolist())
+    return counted.take_metrics(0.1, RATE, 12345)
 
 
-def test_the_stall_share_covers_the_steps_since_the_last_line(tmp_path):
+def spent(*, payload=None, **seconds):
+    return Spent(seconds, payload or {})
+
+
+def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
-    counted.add_seconds(4.0, stalled=1.0)
+    one_step(counted)
+    counted.add_seconds(4.0, spent())
+    row = metrics(counted)
+    assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (4.0 * 1e9))
+    assert row["tokens_per_second"] == 2 * 8 * 32 / 4.0
+    assert row["samples_per_second"] == 2 * 8 / 4.0
+    assert row["peak_memory_bytes"] == 12345
+
+
+def test_a_block_that_is_dropped_adds_nothing_to_utilisation():
+    counted = Progress(load_settings("tiny_cpu", []), 1)
+    one_step(counted)
+    counted.add_seconds(1.0, spent())
+    metrics(counted)
+    one_step(counted, [[1.0, 0.0], [0.0, 0.0]])  # 4 rows a micro-batch
+    counted.add_seconds(1.0, spent())
+    ran = FULL_STEP - 3 * 4 * ROW_AND_BLOCK
+    assert metrics(counted)["model_flops_utilisation"] == pytest.approx(ran / 1e9)
+
+
+def test_the_ranks_of_a_run_could_compute_side_by_side():
+    counted = Progress(load_settings("tiny_cpu", ["--batch.micro_sequences", "4"]), 2)
+    one_step(counted, EVERYTHING[:1])
+    counted.add_seconds(1.0, spent())
+    # Each rank computes the position bias of its own micro-batch: as much as one rank in two.
+    assert metrics(counted)["model_flops_utilisation"] == pytest.approx(FULL_STEP / 2e9)
+
+
+def test_shares_and_bytes_cover_the_steps_since_the_last_line(tmp_path):
+    counted = Progress(load_settings("tiny_cpu", []), 1)
+    one_step(counted)
+    counted.add_seconds(4.0, spent(data=1.0, forward=2.0, payload={"all_reduce": 100}))
     # A checkpoint between two lines keeps what was counted.
     (tmp_path / "state.json").write_text(json.dumps(counted.state()))
     resumed = Progress(counted.settings, 1)
     resumed.load(tmp_path / "state.json")
     one_step(resumed)
-    resumed.add_seconds(6.0, stalled=2.0)
-    resumed.fetch_losses(lambda losses: losses.tolist())
-    assert resumed.take_metrics(0.1)["data_stall_share"] == pytest.approx(3 / 10)
+    resumed.add_seconds(6.0, spent(data=2.0, payload={"all_reduce": 100, "broadcast": 8}))
+    row = metrics(resumed)
+    assert row["time_shares"] == pytest.approx(
+        {
+            "data": 3 / 10,
+            "forward": 2 / 10,
+            "backward": 0,
+            "optimizer": 0,
+            "communication": 0,
+            "other": 5 / 10,
+        }
+    )
+    assert row["payload_bytes_per_step"] == {"all_reduce": 100, "broadcast": 4}
+    assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (10.0 * 1e9))
     one_step(resumed)
-    resumed.add_seconds(5.0, stalled=0.5)
-    resumed.fetch_losses(lambda losses: losses.tolist())
-    assert resumed.take_metrics(0.1)["data_stall_share"] == pytest.approx(0.5 / 5)
+    resumed.add_seconds(5.0, spent(data=0.5))
+    row = metrics(resumed)
+    assert row["time_shares"]["data"] == pytest.approx(0.5 / 5)
+    assert row["time_shares"]["other"] == pytest.approx(4.5 / 5)
+    assert row["payload_bytes_per_step"] == {}

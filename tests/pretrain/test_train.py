@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -22,18 +21,10 @@ from pretrain.phases import SHARES
 from pretrain.recipe import load_settings
 from pretrain.run_record import newest_checkpoint
 
-from .conftest import lines
+from .conftest import TWO_RANKS, lines
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
-TWO_RANKS = {
-    "deepspeed": (str(BIN / "deepspeed"), "--num_accelerators", "2", "--module", "pretrain"),
-    "torchrun": (
-        *(sys.executable, "-m", "torch.distributed.run"),
-        *("--standalone", "--nproc-per-node=2", "-m", "pretrain"),
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +118,15 @@ def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
     assert last["flops"] == pytest.approx(last["full_depth_flops"] - block * (240 - kept))
     expected = last["full_depth_flops"] - block * len(scales) * (0.6 / 2 + 0.6)
     assert last["expected_flops"] == pytest.approx(expected)
+
+
+def test_the_shares_of_time_add_up_at_every_line(whole):
+    for row in lines(whole, "metrics.jsonl", without=()):
+        assert sum(row["time_shares"].values()) == pytest.approx(1)
+        assert all(share >= 0 for share in row["time_shares"].values())
+        assert row["samples_per_second"] == pytest.approx(row["tokens_per_second"] / 32)
+        assert 0 < row["model_flops_utilisation"] < 1
+        assert row["peak_memory_bytes"] > 50e6  # PyTorch alone takes more
 
 
 def test_tensorboard_shows_losses_rates_and_layers(whole):

@@ -1,0 +1,127 @@
+"""The command `profile`, as a user starts it."""
+
+import gzip
+import json
+from argparse import Namespace
+
+import pytest
+
+from data_prep.masking import predictions_per_row
+from pretrain.config import ConfigError
+from pretrain.phases import SHARES
+from pretrain.profile_step import random_batch, take_count
+from pretrain.recipe import load_settings
+
+from .conftest import TWO_RANKS
+from .test_progress import FULL_STEP, ROW_AND_BLOCK
+
+DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
+
+
+def profiled(command, folder, *words, **launcher):
+    """Profile tiny_cpu, check that all went well and return what is printed and written."""
+    words = ("profile", "tiny_cpu", "--engine.ds_config", "zero1_fp32", "--to", folder, *words)
+    status, output, errors = command.run(list(map(str, words)), **launcher)
+    assert status == 0, errors[-3000:]
+    return output, json.loads((folder / "profile.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("profile") / "new" / "folder"
+    return (folder, *profiled(command, folder, "--steps", 4))
+
+
+def test_the_trace_can_be_read_and_names_our_phases(whole):
+    folder, output, _ = whole
+    with gzip.open(folder / "trace.json.gz", "rt") as file:
+        spans = [event.get("name") for event in json.load(file)["traceEvents"]]
+    for name in SHARES[:-1]:
+        assert f"phase/{name}" in spans
+    assert spans.count("phase/forward") >= 3 * 2  # steps x micro-batches
+    assert any(name.startswith("aten::") for name in spans if name)
+    assert f"{folder / 'trace.json.gz'}; open it in https://ui.perfetto.dev" in output
+
+
+def test_both_tables_are_printed_and_their_numbers_written(whole):
+    _, output, numbers = whole
+    assert "tiny_cpu: 4 steps of random ids, 1 rank(s)" in output
+    for text in (*SHARES, "ms a step", "tokens/s", "samples/s", "model FLOPs utilisation"):
+        assert text in output
+    metrics = numbers["metrics"]
+    assert sum(metrics["time_shares"].values()) == pytest.approx(1)
+    assert metrics["flops"] == metrics["full_depth_flops"] == pytest.approx(4 * FULL_STEP)
+    rate = numbers["matrix_rate"]["flops_per_second"]
+    assert metrics["model_flops_utilisation"] == pytest.approx(
+        metrics["flops"] / metrics["training_seconds"] / rate
+    )
+    assert numbers["matrix_rate"]["source"] in output and "measured at the start" in output
+    operators = numbers["operators"]
+    assert 1 < len(operators) <= 15 and all(row["name"] in output for row in operators)
+    shares = [row["share"] for row in operators]
+    assert shares == sorted(shares, reverse=True) and sum(shares) <= 1
+
+
+def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
+    # more steps than the run itself has
+    output, numbers = profiled(command, tmp_path, "--data.shards", shards, "--steps", 30)
+    assert f"30 steps of rows of {shards}" in output
+    assert numbers["metrics"]["time_shares"]["data"] > 0
+
+
+def test_layer_drop_is_in_its_steady_state_unless_full_depth_is_asked_for(command, tmp_path):
+    _, dropping = profiled(command, tmp_path / "dropping", *DROPS, "--steps", 25)
+    metrics = dropping["metrics"]
+    assert metrics["theta"] == pytest.approx(0.1)
+    missing = metrics["full_depth_flops"] - metrics["flops"]
+    skipped = sum(1 - rate for rate in metrics["keep_rates"]) * 25 * 8
+    assert missing == pytest.approx(skipped * ROW_AND_BLOCK)
+    assert skipped / (25 * 8) == pytest.approx(0.45 + 0.9, abs=0.3)  # of 50 coins a block
+    _, full = profiled(command, tmp_path / "full", *DROPS, "--steps", 2, "--full-depth")
+    assert full["metrics"]["flops"] == full["metrics"]["full_depth_flops"]
+
+
+@pytest.mark.ranks
+def test_of_two_ranks_the_first_prints_once_what_is_exchanged(command, tmp_path):
+    words = ("--steps", 2, "--batch.micro_sequences", 4)
+    output, numbers = profiled(command, tmp_path, *words, launcher=TWO_RANKS["torchrun"])
+    assert output.count("2 steps of random ids, 2 rank(s)") == 1
+    assert set(numbers["metrics"]["payload_bytes_per_step"]) == {
+        "all_reduce",
+        "all_gather_into_tensor",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--data.shards", "nowhere"), "there are no shards in nowhere"),
+        (("--to", "/dev/null/x"), "cannot write the profile to /dev/null/x"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused_in_one_line(command, words, message):
+    status, _, errors = command.run(["profile", "tiny_cpu", *words])
+    assert status == 1
+    assert message in errors and len(errors.strip().splitlines()) == 1
+
+
+def test_steps_that_are_no_number_are_refused_and_the_run_keeps_its_own():
+    for given in ("0", "ten", "-1"):
+        with pytest.raises(ConfigError, match=f"--steps {given} must be a number of steps"):
+            take_count(Namespace(steps=given))
+    arguments = Namespace(recipe="tiny_cpu", steps="7")
+    assert take_count(arguments) == 7 and arguments == Namespace(recipe="tiny_cpu")
+    assert take_count(arguments) == 10
+
+
+def test_random_rows_have_the_shape_and_predictions_of_real_ones():
+    settings = load_settings("tiny_cpu", [])
+    batch = random_batch(settings, 6, seed=0)
+    assert batch.ids_BS.shape == (6, 32) and batch.ids_BS.max() < 1024
+    places = batch.positions_M.view(6, -1)
+    assert places.shape[1] == predictions_per_row(32, settings.data.masked_probability)
+    assert (places // 32).tolist() == [[row] * places.shape[1] for row in range(6)]
+    assert len(set(places.flatten().tolist())) == places.numel()
+    assert batch.labels_M.tolist() == [
+        int(batch.ids_BS.view(-1)[place]) for place in places.ravel()
+    ]
