@@ -47,18 +47,20 @@ OBJECTS = (
 )
 
 
-def read_ds_config(name: str, device: Literal["cpu", "cuda"]) -> dict[str, Any]:
+def read_ds_config(
+    name: str, device: Literal["cpu", "cuda"], *, world_size: int = 1
+) -> dict[str, Any]:
     """Read the JSON that `engine.ds_config` names.
 
     Args:
-        name: a path, the name of a file in ds_configs/, or "auto": ZeRO-1 with bf16 where the
-            device computes in it, else fp16 on CUDA and fp32 on a CPU.
+        name: a path, the name of a file in ds_configs/, or "auto": see `default_ds_config`.
         device: where the run will be executed.
+        world_size: number of ranks.
 
     Raises:
         ConfigError: no such file, or not a JSON object.
     """
-    path = _ds_config_path(default_ds_config(device) if name == AUTO else name)
+    path = _ds_config_path(default_ds_config(device, world_size) if name == AUTO else name)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -75,15 +77,21 @@ def read_ds_config(name: str, device: Literal["cpu", "cuda"]) -> dict[str, Any]:
     return config
 
 
-def default_ds_config(device: Literal["cpu", "cuda"]) -> str:
-    """Return the name of the configuration that suits this machine."""
+def default_ds_config(device: Literal["cpu", "cuda"], world_size: int) -> str:
+    """Return the name of the configuration that suits this machine.
+
+    bf16 where the device computes in it, else fp16 on CUDA and fp32 on a CPU. ZeRO-1 divides the
+    optimizer state among the ranks; one rank has nobody to share with, and would only keep and
+    copy the weights and gradients once more.
+    """
+    stage = 0 if world_size == 1 else 1
     if device == "cuda":
         has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        return "zero1_bf16_autocast" if has_bf16 else "zero1_fp16"
+        return f"zero{stage}_bf16_autocast" if has_bf16 else "zero1_fp16"
     # avx512_bf16, amx_bf16 (x86) or bf16 (Arm): without them bf16 is emulated, slower than fp32.
     cpu_info = Path("/proc/cpuinfo")
     has_bf16 = cpu_info.is_file() and "bf16" in cpu_info.read_text()
-    return "zero1_bf16_autocast" if has_bf16 else "zero1_fp32"
+    return f"zero{stage}_bf16_autocast" if has_bf16 else f"zero{stage}_fp32"
 
 
 def lift_layer_drop(

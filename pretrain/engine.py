@@ -33,7 +33,7 @@ class StepResult:
     """What one optimizer step tells; reading the tensor waits for the device."""
 
     losses: Tensor  # one per micro-batch of this rank
-    gradient_norm: Any  # before clipping; None in fp32 at ZeRO stage 0, which does not keep it
+    gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
     skipped: bool  # fp16 overflow: nothing was updated
     loss_scale: float
 
@@ -129,6 +129,8 @@ class Engine:
         self._engine, self._optimizer, _, _ = _import_deepspeed().initialize(
             model=model, optimizer=optimizer, config=ds_config
         )
+        # At stage 0 DeepSpeed forgets the norm by which it clips.
+        self._engine.clip_fp32_gradients = self._clip_and_keep_norm
         self.device = torch.device(self._engine.device)
         self._drops_layers = settings.layer_drop.schedule != "none"
         self._clears_stale_gradients = self._drops_layers and zero_stage(ds_config) == 3
@@ -218,6 +220,11 @@ class Engine:
         path, _ = self._engine.load_checkpoint(str(folder), tag="state")
         if path is None:
             raise FileNotFoundError(f"{folder} holds no checkpoint")
+
+    def _clip_and_keep_norm(self) -> None:
+        self._engine._global_grad_norm = nn.utils.clip_grad_norm_(
+            self._engine.module.parameters(), self._engine.gradient_clipping()
+        )
 
     def _on_device(self, batch: MaskedBatch) -> MaskedBatch:
         return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))

@@ -82,7 +82,7 @@ def plan(arguments: argparse.Namespace, ranks: Ranks) -> tuple[RunSettings, dict
     """
     source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
     settings = read_settings(arguments, source)
-    ds_config = read_ds_config(settings.engine.ds_config, ranks.device)
+    ds_config = read_ds_config(settings.engine.ds_config, ranks.device, world_size=ranks.world_size)
     layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
     if note:
         print(note)
