@@ -115,12 +115,7 @@ def run(
         ShardError: the data are damaged.
     """
     shards = on_first_rank(ranks, lambda: open_data(settings))
-    launch = {
-        "world_size": ranks.world_size,
-        "source": shards.manifest.source,
-        "training_data": shards.split("train").fingerprint(),
-        "held_out": held_out_fingerprint(shards, settings),
-    }
+    launch = _launch(settings, shards, ranks)
     record = RunRecord(folder)
     checkpoint = on_first_rank(
         ranks, lambda: record.checkpoint_to_resume(settings, ds_config, launch, resume=resume)
@@ -282,6 +277,16 @@ class Trainer:
             }
         )
         print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")
+
+
+def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, Any]:
+    """Return what a resumed run must find again besides its settings."""
+    return {
+        "world_size": ranks.world_size,
+        "source": shards.manifest.source,
+        "training_data": shards.split("train").fingerprint(),
+        "held_out": held_out_fingerprint(shards, settings),
+    }
 
 
 def _run_folder(arguments: argparse.Namespace, settings: RunSettings) -> Path:
