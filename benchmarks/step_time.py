@@ -1,170 +1,97 @@
 """Time one training step against Hugging Face's BertForMaskedLM, side by side in one run.
 
-    python benchmarks/step_time.py [--layers 4 --width 256 --length 128 --sequences 32]
+    python benchmarks/step_time.py [--shapes 4,256,128,32 12,512,128,16] [--json FILE]
 
-Forward, backward, clipping and AdamW on the same random tokens, with 15 % of them predicted and
-no dropout. The variants take turns, step by step, so that a machine whose speed drifts slows all
-of them; medians and quartiles are printed. Ours is measured as it trains: through the DeepSpeed
-engine (ZeRO-1), bf16 autocast. Run it on a quiet machine.
+A shape is layers,width,length,sequences. Ours is measured as it trains: through the DeepSpeed
+engine, with the configuration that this machine gets by default. Besides the ratio to Hugging
+Face the table gives the share of the rate that a large matrix product reached in the same run,
+from the FLOPs that the model needs (the predicted positions only). On a GPU the shapes are those
+of BERT-Base and fp16 with the fused Adam is a variant. Run it on a quiet machine.
 """
 
-import argparse
-import os
-import statistics
-import sys
-import time
-from collections.abc import Callable
+import gc
+from typing import Any
 
-# As in run_pretrain.sh; glibc reads them when the process starts, so it is started again.
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "8589934592",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    "MALLOC_TOP_PAD_": "268435456",
-}
+from side_by_side import (
+    ALLOCATOR,
+    alternate,
+    milliseconds,
+    parser,
+    print_rows,
+    restart_with,
+    shape,
+    spread,
+    write_json,
+)
+
+CPU_SHAPES = [(4, 256, 128, 32), (4, 512, 128, 32), (12, 512, 128, 16), (6, 512, 512, 8)]
+GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
+BASELINE = "Hugging Face, bf16"
+BERT_A = ("--model.positions", "bert-a", "--model.norm", "post")
+TUPE_R = ("--model.positions", "tupe-r", "--model.norm", "pre")
 
 
 def main() -> None:
-    """Time all variants and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--sequences", type=int, default=32)
-    parser.add_argument("--vocabulary", type=int, default=30_528)
-    parser.add_argument("--steps", type=int, default=15, help="counted steps of each variant")
-    arguments = parser.parse_args()
-    if "MALLOC_TOP_PAD_" not in os.environ:
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR})
-    variants = {
-        "Hugging Face, fp32": hugging_face_step(arguments, bf16=False),
-        "Hugging Face, bf16": hugging_face_step(arguments, bf16=True),
-        "Tupelo bert-a post, bf16": our_step(arguments, "bert-a", "post"),
-        "Tupelo tupe-r pre, bf16": our_step(arguments, "tupe-r", "pre"),
-    }
-    print_table(alternate(variants, arguments.steps), arguments)
+    """Time all variants at all shapes and print a table of each."""
+    restart_with(ALLOCATOR)
+    options = parser(__doc__, steps=15)
+    options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
+    options.add_argument("--no-fp32", action="store_true", help="leave Hugging Face in fp32 out")
+    arguments = options.parse_args()
+    from pretrain.engine import start_ranks
+
+    ranks = start_ranks()
+    results = []
+    for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
+        results.append(measure(chosen, ranks, arguments))
+        gc.collect()
+    write_json(arguments.json, results)
 
 
-def alternate(variants: dict[str, Callable[[], None]], steps: int) -> dict[str, list[float]]:
-    """Run every variant in turn and return the seconds of each step; two rounds warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for round_number in range(steps + 2):
-        for name, step in variants.items():
-            start = time.perf_counter()
-            step()
-            if round_number >= 2:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def our_step(arguments: argparse.Namespace, positions: str, norm: str) -> Callable[[], None]:
-    """Return a function that takes one step of ours."""
-    from pretrain.data import MaskedBatch
-    from pretrain.ds_config import fill_ds_config, read_ds_config
-    from pretrain.engine import Engine, start_ranks
-    from pretrain.model.encoder import MaskedLanguageModel
-    from pretrain.recipe import load_settings
-
-    numbers = {
-        "model.num_layers": arguments.layers,
-        "model.width": arguments.width,
-        "model.num_heads": arguments.width // 64,
-        "model.vocabulary_size": arguments.vocabulary,
-        "model.max_sequence_length": arguments.length,
-        "data.sequence_length": arguments.length,
-        "model.positions": positions,
-        "model.norm": norm,
-        "batch.global_sequences": arguments.sequences,
-        "batch.micro_sequences": arguments.sequences,
-    }
-    words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
-    settings, ranks = load_settings("tiny_cpu", words), start_ranks()
-    config = read_ds_config("zero1_bf16_autocast", ranks.device)
-    filled = fill_ds_config(config, settings, world_size=1, device=ranks.device)
-    engine = Engine(MaskedLanguageModel(settings.model), settings, filled, ranks)
-    ids, chosen = random_batch(arguments)
-    batch = MaskedBatch(ids, chosen, ids.view(-1)[chosen])
-    everything = [1.0] * arguments.layers
-
-    def step() -> None:
-        engine.train_step([(batch, everything)], 1e-4).losses.item()
-        engine.synchronize()
-
-    return step
-
-
-def hugging_face_step(arguments: argparse.Namespace, *, bf16: bool) -> Callable[[], None]:
-    """Return a function that takes one step of Hugging Face's model under a plain loop."""
+def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
+    """Time one shape, print its table and return its numbers."""
     import torch
-    from transformers import BertConfig, BertForMaskedLM
+    from training_step import OurStep, Shape, hugging_face_step, measured_matrix_rate
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = BertConfig(
-        vocab_size=arguments.vocabulary,
-        hidden_size=arguments.width,
-        num_hidden_layers=arguments.layers,
-        num_attention_heads=arguments.width // 64,
-        intermediate_size=4 * arguments.width,
-        max_position_embeddings=arguments.length,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    model = BertForMaskedLM(config).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids, chosen = random_batch(arguments)
-    labels = torch.full_like(ids, -100)
-    labels.view(-1)[chosen] = ids.view(-1)[chosen]
-    ids, labels = ids.to(device), labels.to(device)
-
-    def step() -> None:
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            loss = model(input_ids=ids, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.item()
-
-    return step
-
-
-def random_batch(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
-    """Return ids_BS and the flat positions to predict."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    shape = (arguments.sequences, arguments.length)
-    ids = torch.randint(5, arguments.vocabulary, shape, generator=generator)
-    count = round(0.15 * arguments.length) * arguments.sequences
-    return ids, torch.randperm(ids.numel(), generator=generator)[:count]
-
-
-def print_table(seconds: dict[str, list[float]], arguments: argparse.Namespace) -> None:
-    """Print medians, quartiles, tokens per second and ratios to the second variant."""
-    from tabulate import tabulate
-
-    tokens = arguments.sequences * arguments.length
-    reference = statistics.median(seconds["Hugging Face, bf16"])
-    rows = []
+    shape = Shape(*chosen)
+    ours = {
+        "Tupelo bert-a post, bf16": OurStep(shape, "zero0_bf16_autocast", ranks, *BERT_A),
+        "Tupelo tupe-r pre, bf16": OurStep(shape, "zero0_bf16_autocast", ranks, *TUPE_R),
+    }
+    if ranks.device == "cuda":
+        fused = ("--optimizer.kind", "deepspeed")
+        ours["Tupelo tupe-r pre, fp16"] = OurStep(shape, "zero1_fp16", ranks, *TUPE_R, *fused)
+    theirs = {BASELINE: hugging_face_step(shape, ranks.device, torch.bfloat16)}
+    if not arguments.no_fp32:
+        theirs = {"Hugging Face, fp32": hugging_face_step(shape, ranks.device, None), **theirs}
+    rates = [measured_matrix_rate(ranks, torch.bfloat16)]
+    seconds = alternate({**theirs, **ours}, arguments.steps)
+    rates.append(measured_matrix_rate(ranks, torch.bfloat16))
+    flops = ours["Tupelo bert-a post, bf16"].flops(shape.layers)
+    table = {}
     for name, measured in seconds.items():
-        low, median, high = statistics.quantiles(measured, n=4)
-        spread = f"{low * 1e3:.0f} - {high * 1e3:.0f}"
-        rows.append(
-            (
-                name,
-                f"{median * 1e3:.0f}",
-                spread,
-                f"{tokens / median:,.0f}",
-                f"{reference / median:.2f}",
-            )
-        )
-    headers = ("", "median ms", "quartiles", "tokens/s", "x Hugging Face bf16")
-    print(
-        f"{arguments.layers} layers, width {arguments.width}, {arguments.sequences} x "
-        f"{arguments.length} tokens, vocabulary {arguments.vocabulary}, {arguments.steps} steps"
-    )
-    print(tabulate(rows, headers=headers, disable_numparse=True))
+        found = spread(measured)
+        table[name] = {
+            **found,
+            "tokens_per_second": shape.tokens / found["median"],
+            "share_of_matrix_rate": flops / found["median"] / max(rates),
+        }
+    print_table(shape, table, max(rates))
+    attention = {name: step.execution.describe() for name, step in ours.items()}
+    return {"shape": chosen, "steps": table, "matrix_rate": rates, "execution": attention}
+
+
+def print_table(shape: Any, table: dict[str, dict[str, float]], rate: float) -> None:
+    """Print medians, quartiles, tokens per second and ratios to the baseline."""
+    rows = []
+    for name, found in table.items():
+        ratio = table[BASELINE]["median"] / found["median"]
+        # Hugging Face's model computes all logits: its useful FLOPs are those of ours.
+        share = f"{found['share_of_matrix_rate']:.0%}"
+        tokens = f"{found['tokens_per_second']:,.0f}"
+        rows.append((name, *milliseconds(found), tokens, f"{ratio:.2f}", share))
+    headers = ("", "median ms", "quartiles", "tokens/s", "x HF bf16", "of the bf16 rate")
+    print_rows(f"{shape}; bf16 matrix rate {rate / 1e9:,.0f} GFLOP/s", headers, rows)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,10 @@ from pretrain.data import (
 )
 from pretrain.ds_config import compute_type, micro_sequences
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.execution import build_model
 from pretrain.layer_drop import branch_scales
 from pretrain.matrix_rate import MatrixRate, matrix_rate
 from pretrain.memory import peak_memory_bytes
-from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.operators import costliest_operators, trace
 from pretrain.progress import Progress
 from pretrain.recipe import add_settings
@@ -61,7 +61,8 @@ def main(arguments: argparse.Namespace) -> None:
         folder = on_first_rank(ranks, lambda: _folder(arguments.to, settings))
         rate = matrix_rate(ranks.device, compute_type(ds_config))
         torch.manual_seed(settings.seed)
-        engine = Engine(MaskedLanguageModel(settings.model), settings, ds_config, ranks)
+        model, execution = build_model(settings, ds_config, ranks.device)
+        engine = Engine(model, settings, ds_config, ranks)
         steps = Steps(settings, engine, full_depth=arguments.full_depth)
         for _ in range(WARM_UP_STEPS):
             steps.take_one()
@@ -75,6 +76,7 @@ def main(arguments: argparse.Namespace) -> None:
                 "ranks": ranks.world_size,
                 "steps": count,
                 "full_depth": arguments.full_depth,
+                "execution": dataclasses.asdict(execution),
                 "matrix_rate": dataclasses.asdict(rate),
                 "metrics": metrics,
                 "operators": costliest_operators(profiler, TRACED_STEPS),
@@ -197,11 +199,14 @@ def _table(rows: list[Any], headers: tuple[str, ...]) -> str:
 
 def _speed_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
     metrics, steps, rate = numbers["metrics"], numbers["steps"], numbers["matrix_rate"]
+    execution = numbers["execution"]
     exchanged = [
         f"{kind} {size / 2**20:,.2f} MiB"
         for kind, size in metrics["payload_bytes_per_step"].items()
     ]
     return [
+        ("attention", f"{execution['attention']}: {execution['reason']}"),
+        ("blocks compiled", "yes" if execution["compiles_blocks"] else "no"),
         ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
         ("samples/s", f"{metrics['samples_per_second']:,.1f}"),
         ("FLOPs per step, full depth", f"{metrics['full_depth_flops'] / steps:.3e}"),

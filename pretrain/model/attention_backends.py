@@ -133,8 +133,9 @@ def folded(
 
     q_i k_j + qp_i kp_j is one product of vectors of width 2H. What is left of the reset is
     theta_2, which every word adds to its score of key 0, [CLS]. With p_0 the weight of key 0
-    without it, and c = exp(theta_2) - 1, the true output is (o + c p_0 v_0) / (1 + c p_0). The
-    values are padded to width 2H anyway: a column of the padding that is 1 at key 0 returns p_0.
+    without it, and c = exp(theta_2) - 1, the true output is (o + c p_0 v_0) / (1 + c p_0); above
+    and below are divided by exp(theta_2) where that is large. The values are padded to width 2H
+    anyway: a column of the padding that is 1 at key 0 returns p_0.
     theta_1 has no influence at all (softmax does not see a constant), and is left out.
     """
     assert terms.folded is not None and not dropout, "see attention_choice.py"
@@ -150,10 +151,12 @@ def folded(
     mixed_BNSH = mixed_BNSC[..., :width]
     if to_cls_N is None:
         return mixed_BNSH
-    excess_NS = torch.expm1(to_cls_N.float()).unsqueeze(1) * ~is_cls_S
-    weight_BNS1 = (excess_NS * mixed_BNSC[..., width].float()).unsqueeze(-1)
-    corrected_BNSH = mixed_BNSH + weight_BNS1 * v_BNSH[:, :, :1]
-    return (corrected_BNSH / (1 + weight_BNS1)).to(q_BNSH.dtype)
+    theta_NS = to_cls_N.float().unsqueeze(1) * ~is_cls_S
+    one_NS1 = torch.exp(-theta_NS.clamp(min=0)).unsqueeze(-1)
+    excess_NS1 = torch.exp(theta_NS.clamp(max=0)).unsqueeze(-1) - one_NS1
+    weight_BNS1 = excess_NS1 * mixed_BNSC[..., width : width + 1].float()
+    corrected_BNSH = one_NS1 * mixed_BNSH + weight_BNS1 * v_BNSH[:, :, :1]
+    return (corrected_BNSH / (one_NS1 + weight_BNS1)).to(q_BNSH.dtype)
 
 
 def triton(

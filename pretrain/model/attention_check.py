@@ -23,33 +23,52 @@ def disagreement_with_eager(
 ) -> str | None:
     """Return what is wrong with a backend, or None: output and all gradients are the reference's.
 
+    Arguments as in `errors_of`.
+    """
+    try:
+        errors = errors_of(backend, model, length=length, device=device, dtype=dtype)
+    except Exception as error:  # a compiler, a driver, a kernel: whatever it is, it is of no use
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+    for name, error in errors.items():
+        if not error <= BOUNDS[dtype]:  # NaN is not
+            return f"its {name} differs from the reference by {error:.1e}"
+    return None
+
+
+def errors_of(
+    backend: str,
+    model: ModelSettings,
+    *,
+    length: int,
+    device: str,
+    dtype: torch.dtype,
+    reference: torch.dtype = torch.float32,
+) -> dict[str, float]:
+    """Return the relative errors of output and gradients against the written-out attention.
+
     Args:
         backend: its name.
         model: gives heads and positions; without dropout.
         length: of the rows.
         device: where it is tried.
         dtype: of queries, keys and values.
+        reference: of queries, keys and values of the written-out attention.
     """
     generator = torch.Generator().manual_seed(0)
-    encoding = build_position_encoding(model)
-    for parameter in encoding.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator).to(device) * 0.5
+    with torch.random.fork_rng(devices=[]):  # the run's own weights come from this generator
+        torch.manual_seed(0)
+        encoding = build_position_encoding(model).to(device)
     shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
-    projected = torch.randn(shape, generator=generator).to(device)
+    projected = torch.randn(shape, generator=generator).to(device, dtype)
     upstream_BNSH = torch.randn(
         (SEQUENCES, model.num_heads, length, model.head_width), generator=generator
     ).to(device)
-    try:
-        found = _results(backend, encoding, projected.to(dtype), upstream_BNSH)
-    except Exception as error:  # a compiler, a driver, a kernel: whatever it is, it is of no use
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-    expected = _results("eager", encoding, projected.to(dtype).float(), upstream_BNSH)
-    for name, tensor in expected.items():
-        scale = tensor.norm().clamp(min=1e-3)
-        distance = float((found[name].float() - tensor).norm() / scale)
-        if not distance <= BOUNDS[dtype]:  # NaN is not
-            return f"its {name} differs from the reference by {distance:.1e}"
-    return None
+    found = _results(backend, encoding, projected, upstream_BNSH)
+    expected = _results("eager", encoding, projected.to(reference), upstream_BNSH)
+    return {
+        name: float((found[name].to(reference) - tensor).norm() / tensor.norm().clamp(min=1e-3))
+        for name, tensor in expected.items()
+    }
 
 
 def _results(
@@ -69,7 +88,7 @@ def _results(
     )
     names = [name for name, _ in encoding.named_parameters()]
     gradients = torch.autograd.grad(
-        (output_BNSH.float() * upstream_BNSH).sum(),
+        (output_BNSH * upstream_BNSH).sum(),
         [leaf, *encoding.parameters()],
         allow_unused=True,  # positions that are added to the words
     )

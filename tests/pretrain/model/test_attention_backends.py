@@ -129,6 +129,26 @@ def test_attention_dropout_keeps_the_mean(name):
     torch.testing.assert_close(mean, without, rtol=0, atol=0.3)
 
 
+@pytest.mark.parametrize("theta", [-200.0, -1.0, 0.0, 1.0, 60.0])
+def test_folding_holds_for_any_theta_2(theta):
+    encoding = encoding_of("tupe-a")
+    q, k, v = queries_keys_values(torch.float32)
+    folded = encoding.folded_bias(LENGTH)._replace(to_cls_N=torch.full((HEADS,), theta))
+    bias = encoding.attention_bias(LENGTH).clone()
+    bias[:, 1:, 0] = theta
+    bias[:, 0, :] = 0.0
+    outputs = [
+        ATTENTION_BACKENDS[name](
+            q, k, v, terms, scale=encoding.score_scale, dropout=0.0, lengths_B=None
+        )
+        for name, terms in (
+            ("folded", PositionTerms(folded=folded)),
+            ("eager", PositionTerms(bias_NSS=bias)),
+        )
+    ]
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)  # fp32, and a quotient of sums
+
+
 def test_theta_1_has_no_influence_so_folding_leaves_it_out():
     encoding = encoding_of("tupe-a")
     row = len(encoding.projected.position_embeddings.weight) - 2

@@ -1,0 +1,76 @@
+"""Time a training step with untied positions against BERT-A's, side by side in one run.
+
+    python benchmarks/position_cost.py [--shapes 4,512,128,32 4,512,512,8] [--json FILE]
+
+The same PreLN encoder but for its positions: bert-a adds them to the words and has no attention
+bias; tupe-a and tupe-r compute one for all layers (TUPE Eq. 10 and 11). On a GPU with rows that
+are long enough, tupe-a is timed with its bias folded into the heads, too. The steps take turns,
+and what is printed besides the medians is the median of the ratios within a round, which a drift
+of the machine cannot touch.
+"""
+
+import gc
+import statistics
+from typing import Any
+
+from side_by_side import (
+    ALLOCATOR,
+    alternate,
+    milliseconds,
+    parser,
+    print_rows,
+    restart_with,
+    shape,
+    spread,
+    write_json,
+)
+
+CPU_SHAPES = [(4, 512, 128, 32), (4, 512, 512, 8)]
+GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64), (12, 768, 2048, 16)]
+BASELINE = "bert-a"
+
+
+def main() -> None:
+    """Time all encodings at all shapes and print a table of each."""
+    restart_with(ALLOCATOR)
+    options = parser(__doc__, steps=21)
+    options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
+    arguments = options.parse_args()
+    from pretrain.engine import start_ranks
+
+    ranks = start_ranks()
+    results = []
+    for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
+        results.append(measure(chosen, ranks, arguments.steps))
+        gc.collect()
+    write_json(arguments.json, results)
+
+
+def measure(chosen: tuple[int, int, int, int], ranks: Any, steps: int) -> dict[str, Any]:
+    """Time one shape, print its table and return its numbers."""
+    from training_step import OurStep, Shape
+
+    shape = Shape(*chosen)
+    words = {name: ("--model.positions", name) for name in (BASELINE, "tupe-a", "tupe-r")}
+    if ranks.device == "cuda":
+        words["tupe-a, folded"] = ("--model.positions", "tupe-a", "--engine.attention", "folded")
+    variants = {
+        name: OurStep(shape, "zero0_bf16_autocast", ranks, "--model.norm", "pre", *positions)
+        for name, positions in words.items()
+    }
+    seconds = alternate(variants, steps)
+    rows, numbers = [], {}
+    for name, measured in seconds.items():
+        ratios = [own / base for own, base in zip(measured, seconds[BASELINE], strict=True)]
+        found = spread(measured)
+        cost = statistics.median(ratios) - 1
+        attention = variants[name].execution.attention
+        numbers[name] = {**found, "cost": cost, "attention": attention}
+        rows.append((name, *milliseconds(found), f"{cost:+.1%}", attention))
+    headers = ("", "median ms", "quartiles", f"against {BASELINE}", "attention")
+    print_rows(str(shape), headers, rows)
+    return {"shape": chosen, "positions": numbers}
+
+
+if __name__ == "__main__":
+    main()

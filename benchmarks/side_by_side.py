@@ -1,0 +1,89 @@
+"""What the benchmarks share: variants that take turns in one process, medians, JSON.
+
+A machine whose speed drifts slows all variants alike when they take turns. Each is warmed up
+first. Wall time of steps that end with the device finished; medians and quartiles.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# As in run_pretrain.sh; glibc reads them when the process starts, so it is started again.
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "8589934592",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+WARM_UP_ROUNDS = 3
+
+Step = Callable[[], object]
+
+
+def restart_with(environment: dict[str, str]) -> None:
+    """Start this program again unless it runs with these environment variables."""
+    if any(os.environ.get(name) != value for name, value in environment.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
+
+
+def parser(description: str, *, steps: int) -> argparse.ArgumentParser:
+    """Return a parser with what every benchmark takes."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--steps", type=int, default=steps, help="counted steps of each variant")
+    made.add_argument("--json", type=Path, help="write the numbers there too")
+    return made
+
+
+def shape(text: str) -> tuple[int, int, int, int]:
+    """Read layers,width,length,sequences."""
+    layers, width, length, sequences = (int(part) for part in text.split(","))
+    return layers, width, length, sequences
+
+
+def alternate(variants: dict[str, Step], steps: int) -> dict[str, list[float]]:
+    """Run every variant in turn and return the seconds of each counted step."""
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for round_number in range(steps + WARM_UP_ROUNDS):
+        for name, step in variants.items():
+            start = time.perf_counter()
+            step()
+            if round_number >= WARM_UP_ROUNDS:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    """Return median and quartiles."""
+    low, median, high = statistics.quantiles(seconds, n=4)
+    return {"low": low, "median": median, "high": high}
+
+
+def milliseconds(measured: dict[str, float]) -> tuple[str, str]:
+    """Return median and quartiles as they are printed."""
+    digits = 0 if measured["median"] > 0.05 else 2
+    low, median, high = (f"{measured[key] * 1e3:.{digits}f}" for key in ("low", "median", "high"))
+    return median, f"{low} - {high}"
+
+
+def print_rows(title: str, headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table under a title."""
+    from tabulate import tabulate
+
+    print(f"\n{title}")
+    alignment = ("left", *["right"] * (len(headers) - 1))
+    print(tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True), flush=True)
+
+
+def write_json(file: Path | None, numbers: Any) -> None:
+    """Write the numbers with what they were measured on."""
+    from pretrain.run_record import environment
+
+    if file is not None:
+        file.write_text(json.dumps({"environment": environment(), "results": numbers}, indent=1))

@@ -1,0 +1,142 @@
+"""Training steps to be timed: ours, as they are trained, and those of Hugging Face's model.
+
+The same random tokens for all, 15 % of them predicted, no dropout. A step is forward, backward,
+clipping at norm 1 and AdamW.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pretrain.data import MaskedBatch
+from pretrain.ds_config import compute_type, fill_ds_config, read_ds_config
+from pretrain.engine import Engine, Ranks
+from pretrain.execution import build_model
+from pretrain.matrix_rate import measured_rate
+from pretrain.progress import Progress
+from pretrain.recipe import load_settings
+
+VOCABULARY = 30_528
+Scales = Callable[[], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of the model and of the batch of one rank."""
+
+    layers: int
+    width: int
+    length: int
+    sequences: int
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of a step."""
+        return self.length * self.sequences
+
+    def __str__(self) -> str:
+        return (
+            f"{self.layers} layers, width {self.width}, {self.sequences} x {self.length} tokens, "
+            f"vocabulary {VOCABULARY:,}"
+        )
+
+
+class OurStep:
+    """Calling it takes one optimizer step through the DeepSpeed engine."""
+
+    def __init__(
+        self, shape: Shape, ds_config: str, ranks: Ranks, *words: str, scales: Scales | None = None
+    ) -> None:
+        """Build model and engine.
+
+        Args:
+            shape: of model and batch.
+            ds_config: name of a file in ds_configs/.
+            ranks: from `start_ranks`.
+            words: more settings, as on the command line.
+            scales: gives the branch scales of each step; default: full depth.
+        """
+        numbers = {
+            "model.num_layers": shape.layers,
+            "model.width": shape.width,
+            "model.num_heads": shape.width // 64,
+            "model.vocabulary_size": VOCABULARY,
+            "model.max_sequence_length": shape.length,
+            "data.sequence_length": shape.length,
+            "batch.global_sequences": shape.sequences * ranks.world_size,
+            "batch.micro_sequences": shape.sequences,
+        }
+        options = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
+        settings = load_settings("tiny_cpu", [*options, *words])
+        config = fill_ds_config(
+            read_ds_config(ds_config, ranks.device),
+            settings,
+            world_size=ranks.world_size,
+            device=ranks.device,
+        )
+        torch.manual_seed(0)
+        model, self.execution = build_model(settings, config, ranks.device)
+        self.engine = Engine(model, settings, config, ranks)
+        self.progress = Progress(settings, ranks.world_size)
+        self.dtype = compute_type(config)
+        self._batch = masked(shape)
+        self._scales = scales or (lambda: [1.0] * shape.layers)
+
+    def __call__(self) -> None:
+        """Take a step and wait until the device has finished."""
+        self.engine.train_step([(self._batch, self._scales())], 1e-4).losses.tolist()
+        self.engine.synchronize()
+
+    def flops(self, blocks: float) -> float:
+        """Return the FLOPs of a step of one rank with so many blocks."""
+        return self.progress.pass_flops(blocks) / self.progress.world_size
+
+
+def masked(shape: Shape) -> MaskedBatch:
+    """Return the random batch."""
+    generator = torch.Generator().manual_seed(0)
+    ids_BS = torch.randint(5, VOCABULARY, (shape.sequences, shape.length), generator=generator)
+    count = round(0.15 * shape.length) * shape.sequences
+    positions_M = torch.randperm(ids_BS.numel(), generator=generator)[:count]
+    return MaskedBatch(ids_BS, positions_M, ids_BS.view(-1)[positions_M])
+
+
+def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype | None) -> Callable[[], None]:
+    """Return a step of Hugging Face's BertForMaskedLM; a dtype switches autocast on."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.width // 64,
+        intermediate_size=4 * shape.width,
+        max_position_embeddings=shape.length,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = BertForMaskedLM(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    batch = masked(shape)
+    labels = torch.full_like(batch.ids_BS, -100)
+    labels.view(-1)[batch.positions_M] = batch.labels_M
+    inputs: dict[str, Any] = {"input_ids": batch.ids_BS.to(device), "labels": labels.to(device)}
+
+    def step() -> None:
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+            loss = model(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+
+    return step
+
+
+def measured_matrix_rate(ranks: Ranks, dtype: torch.dtype) -> float:
+    """Return the FLOP/s that a large matrix product reaches here and now."""
+    size = (4096, 512, 2048) if ranks.device == "cpu" else (8192, 8192, 8192)
+    return measured_rate(ranks.device, dtype, *size)
