@@ -17,9 +17,9 @@ PACKAGES = {
 LEVELS = [
     {"config"},
     {"recipe"},
-    {"model", "layer_drop", "schedules", "data", "ds_config"},
+    {"model", "layer_drop", "schedules", "budget", "data", "ds_config"},
     {"engine", "run_record", "convergence"},
-    {"progress", "comparison_table"},
+    {"progress", "comparison_table", "checked_settings"},
     {"summary", "report"},
     {"train", "prepare", "compare", "fill_mask"},
     {"__main__"},
