@@ -20,8 +20,8 @@ LEVELS = [
     {"model", "layer_drop", "schedules", "budget", "data", "ds_config"},
     {"engine", "run_record", "convergence"},
     {"progress", "comparison_table", "checked_settings"},
-    {"summary", "report"},
-    {"train", "prepare", "compare", "fill_mask"},
+    {"summary", "report", "speed"},
+    {"train", "plan", "prepare", "compare", "fill_mask"},
     {"__main__"},
 ]
 

@@ -6,7 +6,7 @@ import torch
 
 from pretrain import progress
 from pretrain.engine import StepResult
-from pretrain.progress import Progress, Timed
+from pretrain.progress import Progress, Timed, progress_bar
 from pretrain.recipe import load_settings
 
 
@@ -42,3 +42,11 @@ def test_the_stall_share_covers_the_steps_since_the_last_line(tmp_path):
     resumed.add_seconds(5.0, stalled=0.5)
     resumed.fetch_losses(lambda losses: losses.tolist())
     assert resumed.take_metrics(0.1)["data_stall_share"] == pytest.approx(0.5 / 5)
+
+
+def test_the_bar_shows_a_total_only_where_it_is_known(capsys):
+    for words, shown in (([], "| step 5/20 ["), (["--hours", "1"], "| step 5 [")):
+        with progress_bar(load_settings("tiny_cpu", words), 0, shown=True) as bar:
+            bar.update(5)
+            bar.refresh()
+        assert shown in capsys.readouterr().err
