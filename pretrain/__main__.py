@@ -14,6 +14,7 @@ from pretrain.recipe import CommandParser
 # Command -> module with add_arguments(parser) and main(arguments). Imported only when asked for.
 COMMANDS = {
     "prepare": "pretrain.prepare",
+    "plan": "pretrain.plan",
     "train": "pretrain.train",
     "profile": "pretrain.profile_step",
     "compare": "pretrain.compare",

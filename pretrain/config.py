@@ -237,6 +237,13 @@ class RunSettings(BaseSettings):
         0, ge=0, lt=2**63, description="of weights, masks, order, dropout and layer drop"
     )
     steps: int = Field(1_000_000, ge=1, description="optimizer steps")
+    hours: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="train for so long instead, evaluation and checkpoints not counted; steps is "
+        "then the unit of learning_rate.decay_steps and layer_drop.gamma only",
+    )
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()

@@ -273,7 +273,7 @@ def _differences(runs: Sequence[Run]) -> list[str]:
         "versions of the packages": [launch["versions"] for launch in launches],
         "commits of the code": [launch["commit"] for launch in launches],
         "training data": [launch["training_data"] for launch in launches],
-        "training budgets": [run.evaluations[-1]["tokens"] for run in runs],
+        "training budgets": [_budget(run) for run in runs],
         "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
     }
     return [
@@ -281,3 +281,9 @@ def _differences(runs: Sequence[Run]) -> list[str]:
         for what, values in looked_at.items()
         if any(value != values[0] for value in values)
     ]
+
+
+def _budget(run: Run) -> str:
+    """Return what ended a run: its hours, which never hold the same tokens twice, or its tokens."""
+    hours = run.settings.get("hours")
+    return f"{run.evaluations[-1]['tokens']} tokens" if hours is None else f"{hours} hours"

@@ -6,6 +6,7 @@ number of ranks too, sees the samples that the straight run would have seen.
 """
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -241,13 +242,16 @@ def epoch_order(num_rows: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
 
 
 def batches_from(
-    dataset: TrainingBatches, first: int, end: int, *, workers: int, pin_memory: bool
+    dataset: Dataset[MaskedBatch], first: int, end: int | None, *, workers: int, pin_memory: bool
 ) -> Iterator[MaskedBatch]:
-    """Iterate over the items first .. end - 1; a resumed run skips nothing, it starts there."""
+    """Iterate over the items first .. end - 1; a resumed run skips nothing, it starts there.
+
+    Without an end, workers make a few batches more than are taken.
+    """
     loader: DataLoader[MaskedBatch] = DataLoader(
         dataset,
         batch_size=None,
-        sampler=range(first, end),
+        sampler=itertools.count(first) if end is None else range(first, end),
         num_workers=workers,
         pin_memory=pin_memory,
     )

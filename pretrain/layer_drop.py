@@ -3,9 +3,9 @@
 Zhang & He, "Accelerating Training of Transformer-Based Language Models with Progressive Layer
 Dropping", NeurIPS 2020. A keep ratio theta falls from 1 towards theta_bar over the run; within a
 step, deeper blocks are kept less often. Everything here is a pure function of (settings, seed,
-step, micro-batch): nothing is stored, so a resumed run draws what the straight one would have
-drawn, and every rank draws the same. Ranks must agree: ZeRO exchanges gradients block by block,
-and ranks that skip different blocks end in a communication error.
+step, micro-batch, theta): nothing is stored, so a resumed run draws what the straight one would
+have drawn, and every rank draws the same. Ranks must agree: ZeRO exchanges gradients block by
+block, and ranks that skip different blocks end in a communication error.
 
 A block that is skipped costs nothing, but its weights still move: ZeRO gives it a zero gradient,
 on which Adam's momentum and the weight decay act (plain PyTorch would leave it alone).
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy
 
-from pretrain.config import ConfigError, LayerDropSettings, choose
+from pretrain.config import ConfigError, LayerDropSettings, RunSettings, choose
 
 # Default gamma is this number over the steps of the run, the paper's rule: theta is within 1 % of
 # theta_bar after 5 % of the steps.
@@ -46,7 +46,7 @@ def _reverse(time: float, settings: LayerDropSettings) -> float:
     return 1 - (1 - settings.theta_bar) * math.exp(-time)
 
 
-# theta as a function of time = gamma x step.
+# theta as a function of time = gamma x position.
 KEEP_RATIOS: dict[str, KeepRatio] = {
     "none": _none,
     "progressive": _progressive,  # the paper: full depth first
@@ -55,9 +55,10 @@ KEEP_RATIOS: dict[str, KeepRatio] = {
 }
 
 
-def theta_at(step: int, settings: LayerDropSettings, total_steps: int) -> float:
-    """Return the keep ratio of the last block at `step`, counted from 0.
+def theta_at(position: float, settings: LayerDropSettings, total_steps: int) -> float:
+    """Return the keep ratio of the last block at `position`, which goes from 0 to `total_steps`.
 
+    The position is the number of finished steps, unless the run has a budget of time (budget.py).
     theta(t) = (1 - theta_bar) exp(-gamma t) + theta_bar, for the schedule "progressive".
 
     Raises:
@@ -66,8 +67,9 @@ def theta_at(step: int, settings: LayerDropSettings, total_steps: int) -> float:
     schedule = choose(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
     gamma = GAMMA_TIMES_STEPS / total_steps if settings.gamma is None else settings.gamma
     if settings.compat == "deepspeed":
-        step = max(0, step - 1)  # DeepSpeed computed theta before it counted the finished step
-    return schedule(gamma * step, settings)
+        # DeepSpeed computed theta before it counted the finished step.
+        position = max(0, position - 1)
+    return schedule(gamma * position, settings)
 
 
 def keep_probabilities(theta: float, num_layers: int, settings: LayerDropSettings) -> list[float]:
@@ -85,8 +87,8 @@ def branch_scales(
     micro_batch: int,
     settings: LayerDropSettings,
     *,
+    theta: float,
     num_layers: int,
-    total_steps: int,
     seed: int,
 ) -> list[float]:
     """Toss the coins of one micro-batch: 0.0 skips a block, 1/p scales the branches of a kept one.
@@ -95,7 +97,6 @@ def branch_scales(
     depth. With compat = "deepspeed" the scale is 1/p of the next block, as bing_bert computed it:
     at theta 0.5 and 12 blocks every branch is 4 % to 8 % too large on average.
     """
-    theta = theta_at(step, settings, total_steps)
     probabilities = keep_probabilities(theta, num_layers, settings)
     coins = _coins(seed, step, micro_batch if settings.draw_per == "micro_batch" else 0, num_layers)
     scaled_by = probabilities
@@ -105,6 +106,23 @@ def branch_scales(
     return [
         scale if coin < p else 0.0
         for coin, p, scale in zip(coins, probabilities, scales, strict=True)
+    ]
+
+
+def scales_of_step(
+    step: int, settings: RunSettings, *, theta: float, count: int
+) -> list[list[float]]:
+    """Toss the coins of the `count` micro-batches that a rank accumulates in one optimizer step."""
+    return [
+        branch_scales(
+            step,
+            micro_batch,
+            settings.layer_drop,
+            theta=theta,
+            num_layers=settings.model.num_layers,
+            seed=settings.seed,
+        )
+        for micro_batch in range(count)
     ]
 
 

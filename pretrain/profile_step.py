@@ -12,35 +12,26 @@ import argparse
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from tabulate import tabulate
 
-from data_prep.masking import predictions_per_row
+from pretrain.checked_settings import checked_settings
 from pretrain.config import ConfigError, RunSettings
-from pretrain.data import (
-    MaskedBatch,
-    Place,
-    TrainingBatches,
-    batches_from,
-    open_data,
-    shards_folder,
-)
-from pretrain.ds_config import compute_type, micro_sequences
-from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.ds_config import compute_type
+from pretrain.engine import Engine, on_first_rank, start_ranks, stop_ranks
 from pretrain.execution import build_model
-from pretrain.layer_drop import branch_scales
+from pretrain.layer_drop import scales_of_step, theta_at
 from pretrain.matrix_rate import MatrixRate, matrix_rate
 from pretrain.memory import peak_memory_bytes
 from pretrain.operators import costliest_operators, trace
 from pretrain.progress import Progress
 from pretrain.recipe import add_settings
 from pretrain.run_record import environment
-from pretrain.train import plan
+from pretrain.speed import endless_batches, existing_shards
 
 WARM_UP_STEPS, TIMED_STEPS, TRACED_STEPS = 3, 10, 3
 
@@ -49,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m pretrain profile`."""
     parser.add_argument("--to", type=Path, help="default: profiles/NAME of the recipe")
     parser.add_argument("--full-depth", action="store_true", help="run every block at every step")
-    parser.set_defaults(source=add_settings(parser), dry_run=False)
+    parser.set_defaults(source=add_settings(parser))
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -57,7 +48,9 @@ def main(arguments: argparse.Namespace) -> None:
     count = take_count(arguments)
     ranks = start_ranks()
     try:
-        settings, ds_config = on_first_rank(ranks, lambda: plan(arguments, ranks))
+        settings, ds_config = on_first_rank(
+            ranks, lambda: checked_settings(arguments, ranks, ranks.device)
+        )
         folder = on_first_rank(ranks, lambda: _folder(arguments.to, settings))
         rate = matrix_rate(ranks.device, compute_type(ds_config))
         torch.manual_seed(settings.seed)
@@ -105,7 +98,9 @@ class Steps:
 
     def __init__(self, settings: RunSettings, engine: Engine, *, full_depth: bool) -> None:
         self.settings, self.engine, self.full_depth = settings, engine, full_depth
-        self.rows, self._batches = _rows_and_batches(settings, engine.ranks)
+        shards = on_first_rank(engine.ranks, lambda: existing_shards(settings))
+        self.rows = "random ids" if shards is None else f"rows of {shards.folder}"
+        self._batches = endless_batches(settings, shards, engine.ranks)
         self._progress = self._new_progress(settings.steps)
 
     def take_one(self) -> None:
@@ -136,32 +131,11 @@ class Steps:
         return progress
 
     def _branch_scales(self, step: int) -> list[list[float]]:
-        num_layers = self.settings.model.num_layers
-        micro_batches = range(self._progress.micro_batches_per_step)
+        settings, count = self.settings, self._progress.micro_batches_per_step
         if self.full_depth:
-            return [[1.0] * num_layers for _ in micro_batches]
-        return [
-            branch_scales(
-                step,
-                micro_batch,
-                self.settings.layer_drop,
-                num_layers=num_layers,
-                total_steps=self.settings.steps,
-                seed=self.settings.seed,
-            )
-            for micro_batch in micro_batches
-        ]
-
-
-def random_batch(settings: RunSettings, sequences: int, seed: int) -> MaskedBatch:
-    """Return rows of random ids, of which as many are predicted as of real ones."""
-    generator = torch.Generator().manual_seed(seed)
-    length = settings.data.sequence_length
-    predictions = predictions_per_row(length, settings.data.masked_probability)
-    ids_BS = torch.randint(settings.model.vocabulary_size, (sequences, length), generator=generator)
-    chosen = torch.rand(sequences, length, generator=generator).argsort(dim=1)[:, :predictions]
-    positions_M = (chosen + length * torch.arange(sequences)[:, None]).ravel()
-    return MaskedBatch(ids_BS, positions_M, ids_BS.view(-1)[positions_M])
+            return [[1.0] * settings.model.num_layers for _ in range(count)]
+        theta = theta_at(settings.steps, settings.layer_drop, settings.steps)
+        return scales_of_step(step, settings, theta=theta, count=count)
 
 
 def describe(numbers: dict[str, Any], folder: Path) -> str:
@@ -219,24 +193,6 @@ def _speed_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
         ("memory high-water mark", f"{metrics['peak_memory_bytes'] / 2**20:,.1f} MiB"),
         ("exchanged per step and rank", ", ".join(exchanged) or "nothing"),
     ]
-
-
-def _rows_and_batches(settings: RunSettings, ranks: Ranks) -> tuple[str, Iterator[MaskedBatch]]:
-    """Return what the rows are, in words, and micro-batches of them without end."""
-    sequences = micro_sequences(settings, ranks.world_size)
-    can_be_built = settings.data.shards is None
-    if can_be_built and not (settings.data.corpus and shards_folder(settings).is_dir()):
-        return "random ids", repeat(random_batch(settings, sequences, ranks.rank))
-    place = Place(sequences, rank=ranks.rank, world_size=ranks.world_size)
-    shards = on_first_rank(ranks, lambda: open_data(settings))
-    batches = batches_from(
-        TrainingBatches(shards, settings, place),
-        first=0,
-        end=2**31,  # more than anybody times
-        workers=settings.data.loader_workers,
-        pin_memory=ranks.device == "cuda",
-    )
-    return f"rows of {shards_folder(settings)}", batches
 
 
 def _folder(given: Path | None, settings: RunSettings) -> Path:

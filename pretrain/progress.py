@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pretrain.budget import Horizon
 from pretrain.config import RunSettings
 from pretrain.data import predictions_per_batch
 from pretrain.ds_config import micro_batches_per_step
@@ -52,10 +53,12 @@ class Progress:
     def __init__(self, settings: RunSettings, world_size: int) -> None:
         self.settings, self.world_size = settings, world_size
         self.counters = Counters(kept_since_log=[0] * settings.model.num_layers)
+        self.horizon = Horizon(settings.steps, settings.hours)
         self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
         self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
         self._cost = training_cost(settings.model, settings.data.sequence_length)
         self._last: StepResult | None = None
+        self._last_theta = 1.0
         self._unfetched: list[Tensor] = []
 
     @property
@@ -64,18 +67,26 @@ class Progress:
         return self.counters.step
 
     def load(self, file: Path) -> None:
-        """Read the counters that were saved with a checkpoint."""
-        self.counters = Counters(**json.loads(file.read_text()))
+        """Read the counters and the horizon that were saved with a checkpoint."""
+        state = json.loads(file.read_text())
+        self.horizon.load(state.pop("horizon"))
+        self.counters = Counters(**state)
 
     def state(self) -> dict[str, Any]:
         """Return what `load` reads."""
-        return dataclasses.asdict(self.counters)
+        return {**dataclasses.asdict(self.counters), "horizon": self.horizon.state()}
+
+    def theta(self, step: int) -> float:
+        """Return the keep ratio of the last block at a step."""
+        position = self.horizon.position(step)
+        return theta_at(position, self.settings.layer_drop, self.settings.steps)
 
     def add_step(self, result: StepResult, scales: Sequence[Sequence[float]]) -> None:
         """Count an optimizer step whose micro-batches ran with these branch scales."""
         counters, num_layers = self.counters, self.settings.model.num_layers
+        self._last_theta = self.theta(counters.step)
         expected_blocks = sum(
-            keep_probabilities(self._theta(counters.step), num_layers, self.settings.layer_drop)
+            keep_probabilities(self._last_theta, num_layers, self.settings.layer_drop)
         )
         for micro_batch in scales:
             kept = [scale != 0 for scale in micro_batch]
@@ -132,7 +143,7 @@ class Progress:
             "gradient_norm": None if norm is None else float(norm),
             **self._speed(rate),
             "peak_memory_bytes": peak_memory_bytes,
-            "theta": self._theta(counters.step - 1),
+            "theta": self._last_theta,
             "keep_rates": [kept / micro_batches for kept in counters.kept_since_log],
             "skipped_steps": counters.skipped_steps,
             "loss_scale": self._last.loss_scale,
@@ -178,9 +189,6 @@ class Progress:
             ranks=self.world_size,
         )
 
-    def _theta(self, step: int) -> float:
-        return theta_at(step, self.settings.layer_drop, self.settings.steps)
-
     def _speed(self, rate: MatrixRate) -> dict[str, Any]:
         """Return how fast the steps since the last line were, and where their time went.
 
@@ -212,15 +220,19 @@ class Progress:
 
 
 def progress_bar(settings: RunSettings, step: int, *, shown: bool) -> "tqdm[Any]":
-    """Return a bar over the optimizer steps: done, time left, and what `set_postfix_str` adds."""
+    """Return a bar over the optimizer steps: done, time left, and what `set_postfix_str` adds.
+
+    In a run of given hours its `total` is not known yet, and never shown.
+    """
+    total = "/{total:,}" if settings.hours is None else ""
     bar: tqdm[Any] = tqdm(
-        total=settings.steps,
+        total=settings.steps if settings.hours is None else None,
         initial=step,
         desc=settings.name,
         disable=not shown,
         # In a log file every update is a line.
         mininterval=0.2 if sys.stderr.isatty() else 20,
-        bar_format="{desc} {percentage:3.0f}% |{bar:24}| step {n:,}/{total:,} "
+        bar_format="{desc} {percentage:3.0f}% |{bar:24}| step {n:,}" + total + " "
         "[{elapsed}, {remaining} left{postfix}]",
     )
     return bar

@@ -49,8 +49,14 @@ def _cost_rows(
     return [
         ("ranks x micro-batches x sequences", f"{world_size} x {accumulation} x {micro}"),
         ("tokens per step", f"{progress.tokens_per_step:,}"),
-        ("tokens in all", f"{progress.tokens_per_step * settings.steps:,}"),
+        ("tokens in all", _tokens(settings, progress.tokens_per_step)),
         ("FLOPs per step, full depth", f"{full:.3e}"),
         ("FLOPs per step, last step", f"{last:.3e} (expected {blocks:.2f} blocks)"),
         ("optimizer state per rank", f"{state / 2**20:,.1f} MiB"),
     ]
+
+
+def _tokens(settings: RunSettings, tokens_per_step: int) -> str:
+    if settings.hours is not None:
+        return f"as many as {settings.hours:g} h allow; python -m pretrain plan measures it"
+    return f"{tokens_per_step * settings.steps:,}"

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic_settings import CliSettingsSource
 from tqdm import tqdm
 
 from data_prep.shards import ShardSet
+from pretrain.checked_settings import Device, checked_settings
 from pretrain.config import RunSettings
 from pretrain.data import (
     HeldOutBatches,
@@ -30,23 +30,17 @@ from pretrain.data import (
     held_out_fingerprint,
     open_data,
 )
-from pretrain.ds_config import (
-    compute_type,
-    fill_ds_config,
-    lift_layer_drop,
-    micro_sequences,
-    read_ds_config,
-)
+from pretrain.ds_config import compute_type, micro_sequences
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.execution import build_model
-from pretrain.layer_drop import branch_scales, check_layer_drop
+from pretrain.layer_drop import scales_of_step
 from pretrain.matrix_rate import MatrixRate, matrix_rate
 from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.progress import Progress, progress_bar
-from pretrain.recipe import add_settings, read_settings
+from pretrain.recipe import add_settings
 from pretrain.run_record import STATE_FILE, RunRecord
-from pretrain.schedules import check_learning_rate, learning_rate_at
+from pretrain.schedules import learning_rate_at
 from pretrain.summary import describe_run
 
 
@@ -64,7 +58,11 @@ def main(arguments: argparse.Namespace) -> None:
     """Build everything that the settings describe, and train."""
     ranks = start_ranks()
     try:
-        settings, ds_config = on_first_rank(ranks, lambda: plan(arguments, ranks))
+        # A dry run may look at what this machine cannot execute.
+        device: Device = "cuda" if arguments.dry_run else ranks.device
+        settings, ds_config = on_first_rank(
+            ranks, lambda: checked_settings(arguments, ranks, device)
+        )
         if not arguments.dry_run:
             folder = _run_folder(arguments, settings)
             run(settings, ds_config, ranks, folder=folder, resume=arguments.resume)
@@ -72,32 +70,6 @@ def main(arguments: argparse.Namespace) -> None:
             print(describe_run(settings, ds_config, ranks.world_size))
     finally:
         stop_ranks()
-
-
-def plan(arguments: argparse.Namespace, ranks: Ranks) -> tuple[RunSettings, dict[str, Any]]:
-    """Return the settings and the DeepSpeed configuration of the run, checked against each other.
-
-    Raises:
-        ConfigError: something does not exist or does not go together.
-    """
-    source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
-    settings = read_settings(arguments, source)
-    ds_config = read_ds_config(settings.engine.ds_config, ranks.device, world_size=ranks.world_size)
-    layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
-    if note:
-        print(note)
-    settings = settings.model_copy(update={"layer_drop": layer_drop})
-    check_layer_drop(settings.layer_drop)
-    check_learning_rate(settings.learning_rate)
-    parameters_by_group(settings.model)  # builds the model without memory: refuses unknown parts
-    filled = fill_ds_config(
-        ds_config,
-        settings,
-        world_size=ranks.world_size,
-        # A dry run may look at what this machine cannot execute.
-        device="cuda" if arguments.dry_run else ranks.device,
-    )
-    return settings, filled
 
 
 def run(
@@ -170,26 +142,30 @@ class Trainer:
         """Take the remaining optimizer steps.
 
         The clock covers training only: it stops, after the device has finished, whenever
-        something is evaluated or written.
+        something is evaluated or written. With a budget of time, somebody looks at it then.
         """
-        settings, progress = self.settings, self.progress
+        settings, progress, horizon = self.settings, self.progress, self.progress.horizon
         batches = self._batches()
         bar = progress_bar(settings, progress.step, shown=self.ranks.is_first)
         clock = time.perf_counter()
-        for step in range(progress.step, settings.steps):
-            scales = self._branch_scales(step)
+        while not horizon.is_end(progress.step):
+            step = progress.step
+            scales = scales_of_step(
+                step, settings, theta=progress.theta(step), count=progress.micro_batches_per_step
+            )
             # Dropout draws from (seed, step, rank): a resumed run needs no generator state.
             torch.manual_seed(_dropout_seed(settings.seed, step, self.ranks.rank))
-            learning_rate = learning_rate_at(step, settings.learning_rate, settings.steps)
+            learning_rate = self._learning_rate(step)
             micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
             progress.add_step(self.engine.train_step(micro_batches, learning_rate), scales)
             bar.update()
-            logs, evaluates, saves = self._due(step + 1)
-            if logs or evaluates or saves:
+            if any(self._due(step + 1)) or horizon.is_due(step + 1):
                 self.engine.synchronize()
                 seconds = time.perf_counter() - clock
                 progress.add_seconds(seconds, self.engine.take_spent())
                 progress.fetch_losses(self.engine.mean_over_ranks)
+                self._look_at_the_clock(bar)
+                logs, evaluates, saves = self._due(step + 1)  # all three, if the time is up
                 if logs:
                     self._log(learning_rate, bar)
                 if evaluates:
@@ -199,33 +175,32 @@ class Trainer:
                 clock = time.perf_counter()
         bar.close()
         if self.ranks.is_first:
-            self._finish(
-                learning_rate_at(settings.steps - 1, settings.learning_rate, settings.steps)
-            )
+            self._finish(self._learning_rate(progress.step - 1))
 
     def _batches(self) -> Iterator[MaskedBatch]:
         accumulation = self.progress.micro_batches_per_step
         return batches_from(
             self.training_batches,
             self.progress.step * accumulation,
-            self.settings.steps * accumulation,
+            None if self.settings.hours is not None else self.settings.steps * accumulation,
             workers=self.settings.data.loader_workers,
             pin_memory=self.ranks.device == "cuda",
         )
 
-    def _branch_scales(self, step: int) -> list[list[float]]:
-        settings = self.settings
-        return [
-            branch_scales(
-                step,
-                micro_batch,
-                settings.layer_drop,
-                num_layers=settings.model.num_layers,
-                total_steps=settings.steps,
-                seed=settings.seed,
-            )
-            for micro_batch in range(self.progress.micro_batches_per_step)
-        ]
+    def _learning_rate(self, step: int) -> float:
+        settings, horizon = self.settings, self.progress.horizon
+        position = horizon.position(step)
+        return learning_rate_at(
+            position, settings.learning_rate, settings.steps, stride=horizon.stride
+        )
+
+    def _look_at_the_clock(self, bar: "tqdm[Any]") -> None:
+        """Let all ranks agree on how much time is spent, and on what is left of the schedule."""
+        if self.settings.hours is not None:
+            counters, horizon = self.progress.counters, self.progress.horizon
+            seconds = on_first_rank(self.ranks, lambda: counters.training_seconds)
+            horizon.renew(counters.step, seconds)
+            bar.total = horizon.stretch.end_step
 
     def _due(self, done: int) -> tuple[bool, bool, bool]:
         settings = self.settings
@@ -234,7 +209,9 @@ class Trainer:
             settings.evaluation.every_steps,
             settings.checkpoint.every_steps,
         )
-        logs, evaluates, saves = (done % n == 0 or done == settings.steps for n in periods)
+        logs, evaluates, saves = (
+            done % n == 0 or self.progress.horizon.is_end(done) for n in periods
+        )
         return logs, evaluates, saves
 
     def _log(self, learning_rate: float, bar: "tqdm[Any]") -> None:

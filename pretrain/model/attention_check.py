@@ -29,9 +29,9 @@ def disagreement_with_eager(
         errors = errors_of(backend, model, length=length, device=device, dtype=dtype)
     except Exception as error:  # a compiler, a driver, a kernel: whatever it is, it is of no use
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-    for name, error in errors.items():
-        if not error <= BOUNDS[dtype]:  # NaN is not
-            return f"its {name} differs from the reference by {error:.1e}"
+    for name, distance in errors.items():
+        if not distance <= BOUNDS[dtype]:  # NaN is not
+            return f"its {name} differs from the reference by {distance:.1e}"
     return None
 
 

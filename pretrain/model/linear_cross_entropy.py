@@ -38,7 +38,9 @@ def linear_cross_entropy(
     kind = hidden_MD.device.type
     if torch.is_autocast_enabled(kind):
         hidden_MD = hidden_MD.to(torch.get_autocast_dtype(kind))
-    loss: Tensor = _LinearCrossEntropy.apply(hidden_MD, weight_VD, bias_V, labels_M, ignored)
+    loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden_MD, weight_VD, bias_V, labels_M, ignored
+    )
     return loss
 
 

@@ -170,6 +170,15 @@ def test_a_target_that_one_seed_misses_is_not_reached_and_noted(baseline, tmp_pa
     assert any("1 of 2 runs of tiny_cpu never reached 4.000" in n for n in comparison.notes)
 
 
+def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_path):
+    one = write_run(tmp_path / "one", "--hours", "2")
+    more = write_run(tmp_path / "more", "--hours", "2", "--model.norm", "post", losses=(7, 6, 5))
+    longer = write_run(tmp_path / "longer", "--hours", "3", "--model.norm", "post")
+    for others, doubtful in (((one, more), False), ((one, longer), True), ((baseline, one), True)):
+        notes = compare(runs(*others)).notes
+        assert any("different training budgets" in note for note in notes) is doubtful
+
+
 @pytest.mark.parametrize(
     ("other", "note"),
     [

@@ -114,6 +114,15 @@ def test_workers_deliver_what_the_process_itself_would(opened, shards):
     assert torch.equal(alone[0].ids_BS, dataset[3].ids_BS)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_without_an_end_are_those_of_any_end(opened, shards, workers):
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
+    endless = batches_from(dataset, 3, None, workers=workers, pin_memory=False)
+    for index in range(3, 20):
+        expected = dataset[index]
+        assert all(torch.equal(a, b) for a, b in zip(next(endless), expected, strict=True))
+
+
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 @pytest.mark.parametrize("masking", ["tokens", "spans"])
 def test_workers_may_be_started_in_any_way(opened, shards, start_method, masking):

@@ -24,9 +24,8 @@ def drop(**values):
 
 
 def scales(settings, step, micro_batch=0, seed=0):
-    return branch_scales(
-        step, micro_batch, settings, num_layers=LAYERS, total_steps=STEPS, seed=seed
-    )
+    theta = theta_at(step, settings, STEPS)
+    return branch_scales(step, micro_batch, settings, theta=theta, num_layers=LAYERS, seed=seed)
 
 
 def test_theta_follows_the_papers_formula():
@@ -132,7 +131,7 @@ def test_another_process_tosses_the_same_coins():
         "from pretrain.layer_drop import *\n"
         "from pretrain.config import LayerDropSettings as S\n"
         "s = S(schedule='constant', theta_bar=0.5)\n"
-        "print(branch_scales(123, 2, s, num_layers=12, total_steps=1000, seed=9))"
+        "print(branch_scales(123, 2, s, theta=0.5, num_layers=12, seed=9))"
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     here = scales(drop(schedule="constant", theta_bar=0.5), 123, 2, 9)

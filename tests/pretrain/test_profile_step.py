@@ -9,7 +9,7 @@ import pytest
 from data_prep.masking import predictions_per_row
 from pretrain.config import ConfigError
 from pretrain.phases import SHARES
-from pretrain.profile_step import random_batch, take_count
+from pretrain.profile_step import take_count
 from pretrain.recipe import load_settings
 
 from .conftest import TWO_RANKS
@@ -112,16 +112,3 @@ def test_steps_that_are_no_number_are_refused_and_the_run_keeps_its_own():
     arguments = Namespace(recipe="tiny_cpu", steps="7")
     assert take_count(arguments) == 7 and arguments == Namespace(recipe="tiny_cpu")
     assert take_count(arguments) == 10
-
-
-def test_random_rows_have_the_shape_and_predictions_of_real_ones():
-    settings = load_settings("tiny_cpu", [])
-    batch = random_batch(settings, 6, seed=0)
-    assert batch.ids_BS.shape == (6, 32) and batch.ids_BS.max() < 1024
-    places = batch.positions_M.view(6, -1)
-    assert places.shape[1] == predictions_per_row(32, settings.data.masked_probability)
-    assert (places // 32).tolist() == [[row] * places.shape[1] for row in range(6)]
-    assert len(set(places.flatten().tolist())) == places.numel()
-    assert batch.labels_M.tolist() == [
-        int(batch.ids_BS.view(-1)[place]) for place in places.ravel()
-    ]

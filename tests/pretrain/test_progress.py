@@ -7,7 +7,7 @@ import torch
 
 from pretrain.engine import Spent, StepResult
 from pretrain.matrix_rate import MatrixRate
-from pretrain.progress import Progress
+from pretrain.progress import Progress, progress_bar
 from pretrain.recipe import load_settings
 
 RATE = MatrixRate(1e9, "of the tests")
@@ -97,3 +97,11 @@ def test_shares_and_bytes_cover_the_steps_since_the_last_line(tmp_path):
     assert row["time_shares"]["data"] == pytest.approx(0.5 / 5)
     assert row["time_shares"]["other"] == pytest.approx(4.5 / 5)
     assert row["payload_bytes_per_step"] == {}
+
+
+def test_the_bar_shows_a_total_only_where_it_is_known(capsys):
+    for words, shown in (([], "| step 5/20 ["), (["--hours", "1"], "| step 5 [")):
+        with progress_bar(load_settings("tiny_cpu", words), 0, shown=True) as bar:
+            bar.update(5)
+            bar.refresh()
+        assert shown in capsys.readouterr().err

@@ -101,9 +101,7 @@ def test_the_held_out_loss_is_that_of_a_plain_loop_at_full_depth(whole, shards):
 def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
     settings = load_settings(whole)
     scales = [
-        branch_scales(
-            step, micro, settings.layer_drop, num_layers=2, total_steps=60, seed=settings.seed
-        )
+        branch_scales(step, micro, settings.layer_drop, theta=0.4, num_layers=2, seed=settings.seed)
         for step in range(60)
         for micro in range(2)
     ]

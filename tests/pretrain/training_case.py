@@ -16,7 +16,7 @@ from pretrain import execution
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import fill_ds_config, read_ds_config
 from pretrain.engine import Engine, load_weights, parameter_groups, start_ranks, stop_ranks
-from pretrain.layer_drop import branch_scales
+from pretrain.layer_drop import branch_scales, theta_at
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 from pretrain.schedules import learning_rate_at
@@ -54,8 +54,9 @@ def micro_batch(step, place):
 
 
 def scales_of(settings, step, micro):
+    theta = theta_at(step, settings.layer_drop, STEPS)
     return branch_scales(
-        step, micro, settings.layer_drop, num_layers=3, total_steps=STEPS, seed=settings.seed
+        step, micro, settings.layer_drop, theta=theta, num_layers=3, seed=settings.seed
     )
 
 
