@@ -60,7 +60,7 @@ class Speed:
     @property
     def quartiles(self) -> tuple[float, float, float]:
         """Return the quartiles of the seconds per step over the stretches."""
-        means = [sum_ / steps for sum_, steps in zip(self.seconds, self.steps, strict=True)]
+        means = [total / steps for total, steps in zip(self.seconds, self.steps, strict=True)]
         low, median, high = statistics.quantiles(means, n=4, method="inclusive")
         return low, median, high
 
