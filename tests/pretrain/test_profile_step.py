@@ -6,11 +6,9 @@ from argparse import Namespace
 
 import pytest
 
-from data_prep.masking import predictions_per_row
 from pretrain.config import ConfigError
 from pretrain.phases import SHARES
 from pretrain.profile_step import take_count
-from pretrain.recipe import load_settings
 
 from .conftest import TWO_RANKS
 from .test_progress import FULL_STEP, ROW_AND_BLOCK

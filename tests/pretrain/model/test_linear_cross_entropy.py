@@ -58,7 +58,7 @@ def test_autocast_decides_the_type_of_the_products_and_fp32_that_of_the_loss():
     expected = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     assert loss.dtype is torch.float32 and gradient.dtype is torch.float32
     # A loss computed in bf16 would be off by up to 4e-3. A sum in fp32 in another order:
-    assert float(loss) == pytest.approx(float(expected), rel=2e-4)
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-4)
 
 
 def test_a_gradient_that_fp16_cannot_hold_before_loss_scaling_is_not_lost():
