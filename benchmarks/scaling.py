@@ -106,7 +106,10 @@ def optimizer_bytes(engine: Any, stage: int) -> int:
     # ZeRO's optimizer is wrapped around the one that keeps the moments.
     optimizer = engine._optimizer if stage == 0 else engine._optimizer.optimizer
     moments = [part for state in optimizer.state.values() for part in state.values()]
-    weights = [part for group in optimizer.param_groups for part in group["params"]]
+    if stage == 3:
+        weights = engine._optimizer.fp32_partitioned_groups_flat
+    else:
+        weights = [part for group in optimizer.param_groups for part in group["params"]]
     return sum(
         part.nbytes
         for part in (moments if stage == 0 else moments + weights)
