@@ -1,0 +1,66 @@
+"""How the attention kernels are tiled on which GPU: the one place to change after timing them.
+
+**Never timed**: the sizes come from the compiler. None spills registers or needs more shared
+memory than there is (`python benchmarks/compile_kernels.py` checks it), and where possible
+several programs fit on a multiprocessor, so that one computes exponentials while another loads.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+
+class Tiling(NamedTuple):
+    """Size of a tile, and how it is computed: warps of 32 threads, stages of the pipeline."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+class Tilings(NamedTuple):
+    """What each kernel uses."""
+
+    forward: Tiling
+    query_gradient: Tiling
+    key_value_gradient: Tiling
+    bias_gradient: Tiling
+
+
+# fp16 and bf16. First the architecture (80: A100), then the widest head that the row is for. The
+# rows for 80 need less than 99 KiB of shared memory, which every newer consumer GPU has.
+TILINGS = {
+    (80, 64): Tilings(
+        Tiling(64, 64, 4, 3), Tiling(64, 32, 4, 2), Tiling(32, 64, 4, 2), Tiling(64, 32, 4, 2)
+    ),
+    (80, 128): Tilings(
+        Tiling(64, 32, 4, 2), Tiling(64, 32, 4, 2), Tiling(32, 64, 8, 2), Tiling(64, 32, 4, 2)
+    ),
+    (90, 64): Tilings(
+        Tiling(128, 64, 8, 2), Tiling(64, 64, 4, 2), Tiling(64, 128, 8, 2), Tiling(128, 64, 8, 2)
+    ),
+    (90, 128): Tilings(
+        Tiling(128, 64, 8, 2), Tiling(128, 64, 8, 2), Tiling(64, 64, 8, 2), Tiling(64, 64, 8, 2)
+    ),
+}
+# fp32 is multiplied without tensor cores, on every architecture: small tiles, for exactness only.
+FP32_TILINGS = {
+    64: Tilings(
+        Tiling(32, 32, 4, 2), Tiling(32, 32, 4, 2), Tiling(16, 32, 4, 2), Tiling(32, 32, 4, 2)
+    ),
+    128: Tilings(*[Tiling(16, 16, 4, 2)] * 4),
+}
+
+
+def tilings(head_width: int, dtype: torch.dtype, architecture: int) -> Tilings:
+    """Return how the kernels are tiled: a table, because a search at start would cost minutes.
+
+    A search would also choose differently from run to run, and with it the order of the sums.
+    `architecture` is ten times the compute capability. Data-centre GPUs from Hopper on (90 to
+    103) have more shared memory than A100, the consumer ones (86, 89, 120) less.
+    """
+    row = 64 if head_width <= 64 else 128
+    if dtype == torch.float32:
+        return FP32_TILINGS[row]
+    return TILINGS[90 if 90 <= architecture < 120 else 80, row]

@@ -1,0 +1,44 @@
+"""Attention with a shared bias by its formula, in fp64, against which kernels are measured."""
+
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+# Relative error in the Frobenius norm. fp32: sums of a few hundred products. fp16 and bf16:
+# operands and results are rounded, by 2^-11 and 2^-8 at most; Triton's interpreter cuts bf16 off
+# instead, which doubles it, and gradients see it in three factors.
+BOUNDS = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.5e-2}
+
+
+def eager(q, k, v, bias, lengths, scale):
+    """Return softmax(scale q k^T + bias) v with the whole score matrix in memory."""
+    scores = scale * q @ k.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias
+    if lengths is not None:
+        hidden = torch.arange(k.shape[2], device=k.device) >= lengths[:, None]
+        scores = scores.masked_fill(hidden[:, None, None, :], float("-inf"))
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def with_gradients(attention, q, k, v, bias, lengths, scale, d_o):
+    """Return the output and the gradients of q, k, v and the bias, where there is one."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v, bias) if x is not None]
+    output = attention(*leaves, *([None] if bias is None else []), lengths, scale)
+    return output, *torch.autograd.grad(output, leaves, d_o)
+
+
+def exact(q, k, v, bias, lengths, scale, d_o):
+    """Return the same of `eager` in fp64."""
+    q, k, v, bias, d_o = (x if x is None else x.double() for x in (q, k, v, bias, d_o))
+    return with_gradients(eager, q, k, v, bias, lengths, scale, d_o)
+
+
+def assert_close(found, expected, bound):
+    """Compare output and gradients by their relative errors."""
+    for name, actual, wanted in zip(
+        ("o", "dq", "dk", "dv", "dbias"), found, expected, strict=False
+    ):
+        assert actual.shape == wanted.shape, name
+        error = torch.linalg.norm(actual.double() - wanted)  # nan fails too
+        assert error <= bound * max(torch.linalg.norm(wanted), 1), f"{name}: {error}"
