@@ -214,7 +214,7 @@ class EngineSettings(Section):
         description="DeepSpeed JSON: a path, or a name in ds_configs/; auto: bf16 where the "
         "device has it, else fp16 on CUDA and fp32 on CPU; ZeRO-1, on one rank ZeRO-0",
     )
-    attention: Literal["auto", "eager", "sdpa", "folded", "triton"] = Field(
+    attention: Literal["auto", "eager", "sdpa", "folded", "triton", "cudnn"] = Field(
         "auto", description="how attention is computed, see model/attention_backends.py"
     )
     compile_blocks: Literal["auto", "on", "off"] = Field(

@@ -20,6 +20,7 @@ from pretrain.model.positions import POSITION_ENCODINGS
 
 # Heads of these widths fill the tiles of our kernels.
 TRITON_HEAD_WIDTHS = (16, 32, 64, 128)
+CUDNN_WIDEST_HEAD = 128
 AMPERE = (8, 0)
 
 # Up to here the matrix of the scores is so small that writing it out costs less than it saves.
@@ -118,20 +119,46 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     model = settings.model
     if attention == "folded" and not POSITION_ENCODINGS[model.positions].is_foldable:
         return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
-    if attention in ("folded", "triton") and model.attention_dropout:
+    if attention in ("folded", "triton", "cudnn") and model.attention_dropout:
         return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
-    if attention != "triton":
+    if attention not in ("triton", "cudnn"):
         return None
     if machine.device == "cpu":
         return "it needs an NVIDIA GPU"
     if machine.capability < AMPERE:
         major, minor = machine.capability
         return f"it needs compute capability 8.0, and this GPU has {major}.{minor}"
+    if attention == "triton":
+        return _triton_obstacle(settings)
+    return _cudnn_obstacle(settings, machine)
+
+
+def _triton_obstacle(settings: RunSettings) -> str | None:
+    model = settings.model
     if model.head_width not in TRITON_HEAD_WIDTHS:
         widths = ", ".join(map(str, TRITON_HEAD_WIDTHS))
         return f"heads are {model.head_width} wide, and its kernels are made for {widths}"
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
+    return None
+
+
+def _cudnn_obstacle(settings: RunSettings, machine: Machine) -> str | None:
+    model, length = settings.model, settings.data.sequence_length
+    if not POSITION_ENCODINGS[model.positions].has_attention_bias:
+        return f"model.positions={model.positions!r} has no attention bias, which it is there for"
+    if machine.dtype not in (torch.bfloat16, torch.float16):
+        return f"it computes in bf16 or fp16, and this run in {machine.dtype}"
+    if model.head_width % 8 or model.head_width > CUDNN_WIDEST_HEAD:
+        return (
+            f"heads are {model.head_width} wide, and cuDNN takes multiples of 8 up to "
+            f"{CUDNN_WIDEST_HEAD}"
+        )
+    if length % 128 == 64:
+        # Only for rare scores, so that trying it out does not show it (pytorch#196678).
+        return f"data.sequence_length={length} leaves half a tile of 128, where cuDNN has given NaN"
+    if importlib.util.find_spec("cudnn") is None:
+        return "the package is not installed (pip install nvidia-cudnn-frontend)"
     return None
 
 

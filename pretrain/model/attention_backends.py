@@ -7,6 +7,7 @@ choosing among them is attention_choice.py's task:
     sdpa     torch's `scaled_dot_product_attention`
     folded   a bias that is a product, as wider heads of plain attention: TUPE-A, nothing to add
     triton   our own kernels for NVIDIA GPUs, see triton_attention.py
+    cudnn    NVIDIA's kernels, which return the gradient of a shared bias, see cudnn_attention.py
 
 Queries are not scaled yet. The bias is cast inside each layer, so that its gradient is summed over
 the layers in fp32. Shape letters as in positions.py; C = 2H.
@@ -176,11 +177,29 @@ def triton(
     return triton_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
 
 
+def cudnn(
+    q_BNSH: Tensor,
+    k_BNSH: Tensor,
+    v_BNSH: Tensor,
+    terms: PositionTerms,
+    *,
+    scale: float,
+    dropout: float,
+    lengths_B: Tensor | None,
+) -> Tensor:
+    """Attend by NVIDIA cuDNN."""
+    from pretrain.model.cudnn_attention import cudnn_attention
+
+    assert terms.bias_NSS is not None and not dropout, "see attention_choice.py"
+    return cudnn_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
+
+
 ATTENTION_BACKENDS: dict[str, AttentionBackend] = {
     "eager": eager,
     "sdpa": sdpa,
     "folded": folded,
     "triton": triton,
+    "cudnn": cudnn,
 }
 
 

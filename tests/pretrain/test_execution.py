@@ -53,6 +53,14 @@ def test_attention_is_chosen_by_device_shape_precision_and_variant(
         (HOPPER, "triton", ("--model.attention_dropout", "0.1"), "no attention dropout"),
         (HOPPER, "triton", ("--model.num_heads", "8"), "heads are 96 wide"),
         (Machine("cuda", torch.float16, 1, (7, 5)), "triton", (), "this GPU has 7.5"),
+        (CPU, "cudnn", (), "needs an NVIDIA GPU"),
+        (Machine("cuda", torch.float16, 1, (7, 5)), "cudnn", (), "this GPU has 7.5"),
+        (HOPPER, "cudnn", ("--model.attention_dropout", "0.1"), "no attention dropout"),
+        (HOPPER, "cudnn", ("--model.positions", "bert-a"), "'bert-a' has no attention bias"),
+        (Machine("cuda", torch.float32, 1, (9, 0)), "cudnn", (), "and this run in torch.float32"),
+        (HOPPER, "cudnn", ("--model.num_heads", "64"), "heads are 12 wide"),
+        (HOPPER, "cudnn", ("--model.num_heads", "4"), "heads are 192 wide"),
+        (HOPPER, "cudnn", ("--data.sequence_length", "448"), "sequence_length=448 leaves half"),
         (CPU, "folded", (), "'tupe-r' is no product of factors"),
         (CPU, "folded", ("--model.positions", "bert-a"), "'bert-a' is no product"),
         (
@@ -69,8 +77,21 @@ def test_attention_that_cannot_compute_the_run_is_refused(machine, attention, wo
         plan_execution(settings, machine)
 
 
+def test_cudnn_is_taken_only_where_asked_for_and_installed(monkeypatch):
+    settings = settings_of("--engine.attention", "cudnn")
+    installed = {"triton", "cudnn"}
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: name if name in installed else None
+    )
+    assert plan_execution(settings, HOPPER).attention == "cudnn"
+    assert plan_execution(settings_of(), HOPPER).attention == "triton"
+    installed.remove("cudnn")
+    with pytest.raises(ConfigError, match="pip install nvidia-cudnn-frontend"):
+        plan_execution(settings, HOPPER)
+
+
 def test_a_misspelt_attention_is_refused_with_the_names_that_exist():
-    with pytest.raises(ConfigError, match="'eager'.*'folded' or 'triton'"):
+    with pytest.raises(ConfigError, match="'eager'.*'triton' or 'cudnn'"):
         settings_of("--engine.attention", "tritn")
 
 

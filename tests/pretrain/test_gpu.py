@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from pretrain.model.attention_check import disagreement_with_eager
+from pretrain.recipe import load_settings
+
 from . import training_case as case
 from .test_phases import ENGINE_PROGRAM
 from .test_profile_step import profiled
@@ -75,3 +78,13 @@ def test_a_profile_lists_kernels_and_device_memory(command, tmp_path):
     assert not any(row["name"].startswith(("aten::", "phase/")) for row in numbers["operators"])
     assert 0 < numbers["metrics"]["peak_memory_bytes"] < 2**30
     assert sum(numbers["metrics"]["time_shares"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("positions", ["tupe-a", "tupe-r"])
+def test_cudnn_returns_the_gradient_of_a_bias(positions, dtype):
+    pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+    words = ["--model.width", "256", "--model.num_heads", "4", "--model.positions", positions]
+    settings = load_settings("tiny_cpu", words).model
+    found = disagreement_with_eager("cudnn", settings, length=128, device="cuda", dtype=dtype)
+    assert found is None

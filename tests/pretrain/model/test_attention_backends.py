@@ -9,7 +9,7 @@ from pretrain.model.positions import build_position_encoding
 from pretrain.recipe import load_settings
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
-HERE = ["eager", "sdpa", "folded"]  # triton: test_triton_attention.py
+HERE = ["eager", "sdpa", "folded"]  # the others: test_triton_attention.py, test_cudnn_attention.py
 # Rounding of the scores and weights to each type, averaged over rows of 24. The position terms are
 # computed in fp32 whatever the type of the queries.
 BOUNDS = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
