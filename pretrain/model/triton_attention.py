@@ -261,9 +261,21 @@ def _with_unit_stride(x: Tensor) -> Tensor:
 
 
 def _strides(*tensors: Tensor | None) -> list[int]:
-    """Return every stride but the last; zeros for a bias that is missing."""
-    per_tensor = ((0, 0) if tensor is None else tensor.stride()[:-1] for tensor in tensors)
-    return [stride for strides in per_tensor for stride in strides]
+    """Return every stride but the last; zeros for a bias that is missing.
+
+    Raises:
+        ValueError: a row is farther from the first of its head than a kernel can count.
+    """
+    found: list[int] = []
+    for tensor in tensors:
+        strides = (0, 0) if tensor is None else tensor.stride()[:-1]
+        if tensor is not None and tensor.shape[-2] * strides[-1] >= 2**31:
+            raise ValueError(
+                f"{tensor.shape[-2]} rows with a stride of {strides[-1]} span 2^31 elements or "
+                "more within a head; make the tensor contiguous"
+            )
+        found.extend(strides)
+    return found
 
 
 def _tilings_for(q_BNSH: Tensor) -> Tilings:

@@ -264,9 +264,10 @@ def visible_keys(lengths_B, sequence, length):
 def load_rows(start, rows, stride, length, WIDTH: tl.constexpr, WHOLE: tl.constexpr):
     """Load rows of q, k, v, o or dO; rows beyond the sequence are zeros.
 
-    Offsets are 64 bits wide everywhere: q, k and v of a large batch have more than 2^31 elements.
+    `start`, where a head of a sequence begins, is an address of 64 bits. Offsets from there have
+    32: in 64 they took so many registers that some kernels spilled.
     """
-    pointers = start + rows.to(tl.int64)[:, None] * stride + tl.arange(0, WIDTH)[None, :]
+    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
     if WHOLE:
         tile = tl.load(pointers)
     else:
@@ -277,7 +278,7 @@ def load_rows(start, rows, stride, length, WIDTH: tl.constexpr, WHOLE: tl.conste
 @triton.jit
 def load_bias(start, queries, keys, stride, length, WHOLE: tl.constexpr):
     """Load a tile of the bias as fp32; beyond the sequence it is zero."""
-    pointers = start + queries.to(tl.int64)[:, None] * stride + keys[None, :]
+    pointers = start + queries[:, None] * stride + keys[None, :]
     if WHOLE:
         tile = tl.load(pointers)
     else:
@@ -299,5 +300,5 @@ def load_values(start, places, queries, length, WHOLE: tl.constexpr):
 @triton.jit
 def store_rows(start, rows, stride, tile, length, WIDTH: tl.constexpr):
     """Store the rows of a tile that are within the sequence."""
-    pointers = start + rows.to(tl.int64)[:, None] * stride + tl.arange(0, WIDTH)[None, :]
+    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
     tl.store(pointers, tile.to(start.dtype.element_ty), mask=(rows < length)[:, None])

@@ -32,24 +32,26 @@ class Tilings(NamedTuple):
 # rows for 80 need less than 99 KiB of shared memory, which every newer consumer GPU has.
 TILINGS = {
     (80, 64): Tilings(
-        Tiling(64, 64, 4, 3), Tiling(64, 32, 4, 2), Tiling(32, 64, 4, 2), Tiling(64, 32, 4, 2)
+        Tiling(64, 64, 4, 3), Tiling(64, 32, 4, 2), Tiling(64, 32, 4, 2), Tiling(64, 32, 4, 2)
     ),
     (80, 128): Tilings(
-        Tiling(64, 32, 4, 2), Tiling(64, 32, 4, 2), Tiling(32, 64, 8, 2), Tiling(64, 32, 4, 2)
+        Tiling(64, 64, 8, 2), Tiling(64, 32, 4, 2), Tiling(32, 64, 8, 2), Tiling(64, 32, 4, 2)
     ),
     (90, 64): Tilings(
         Tiling(128, 64, 8, 2), Tiling(64, 64, 4, 2), Tiling(64, 128, 8, 2), Tiling(128, 64, 8, 2)
     ),
     (90, 128): Tilings(
-        Tiling(128, 64, 8, 2), Tiling(128, 64, 8, 2), Tiling(64, 64, 8, 2), Tiling(64, 64, 8, 2)
+        Tiling(128, 64, 8, 2), Tiling(128, 64, 8, 2), Tiling(32, 128, 8, 2), Tiling(64, 64, 8, 2)
     ),
 }
 # fp32 is multiplied without tensor cores, on every architecture: small tiles, for exactness only.
 FP32_TILINGS = {
     64: Tilings(
-        Tiling(32, 32, 4, 2), Tiling(32, 32, 4, 2), Tiling(16, 32, 4, 2), Tiling(32, 32, 4, 2)
+        Tiling(32, 32, 4, 2), Tiling(32, 32, 4, 2), Tiling(16, 32, 4, 2), Tiling(16, 32, 4, 2)
     ),
-    128: Tilings(*[Tiling(16, 16, 4, 2)] * 4),
+    128: Tilings(
+        Tiling(16, 16, 4, 2), Tiling(16, 16, 4, 2), Tiling(16, 16, 4, 1), Tiling(16, 16, 4, 2)
+    ),
 }
 
 

@@ -173,19 +173,19 @@ def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_re
     torch.manual_seed(0)
     encoding = build_position_encoding(model).to(DEVICE)
     for parameter in encoding.parameters():
-        torch.nn.init.normal_(parameter)
+        torch.nn.init.normal_(parameter, std=0.5)
     q, k, v, _, d_o = example(length)
     scale = encoding.score_scale
     bias = encoding.attention_bias(length)
+    # Eq. 9: one number from [CLS] to all, one from all others to [CLS].
     assert (bias[:, 0] == bias[:, 0, :1]).all() and (bias[:, 1:, 0] == bias[:, 1:2, 0]).all()
     ours = triton_attention(q, k, v, bias, None, scale)
     theirs = biased_attention(q * scale, k, v, encoding.attention_bias(length), dropout=0.0)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-    parameters = dict(encoding.named_parameters())
-    found = torch.autograd.grad(ours, list(parameters.values()), d_o)
-    expected = torch.autograd.grad(theirs, list(parameters.values()), d_o)
-    for name, one, other in zip(parameters, found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=name)
+    parameters = list(encoding.parameters())
+    found = torch.autograd.grad(ours, parameters, d_o)
+    expected = torch.autograd.grad(theirs, parameters, d_o)
+    for one, other in zip((ours, *found), (theirs, *expected), strict=True):
+        assert torch.linalg.norm(one - other) <= BOUNDS[torch.float32] * torch.linalg.norm(other)
 
 
 def test_a_bias_that_needs_no_gradient_costs_none(monkeypatch):

@@ -1,0 +1,211 @@
+"""Compile the attention kernels for A100 and H100 on a machine without a GPU, and look for spills.
+
+    python benchmarks/compile_kernels.py [--json FILE]
+
+The operators are called as in training, but what they launch is compiled instead of run: with the
+tiles, the arguments and the constants of a real launch, for sm_80 and sm_90. The table shows what
+decides the speed: registers of a thread, bytes that did not fit in them (spills), shared memory
+and tensor-core instructions. The exit status is 1 if a kernel spills, needs more shared memory
+than a multiprocessor gives to one program, or multiplies fp16 or bf16 without tensor cores.
+
+Needs Triton 3.7 (its compiler has no stable interface) with ptxas and cuobjdump, as pip brings it.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+
+LIMITS_KIB = {80: 163, 90: 227}  # shared memory of one program; CUDA C++ Programming Guide
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+POINTERS = {torch.int32: "*i32", **{dtype: f"*{name}" for name, dtype in DTYPES.items()}}
+
+SEQUENCES, HEADS = 32, 12  # a micro-batch of BERT-Base
+
+# Length of the rows, and whether sequences end before their rows. The first is pre-training; the
+# others take the paths with masks.
+CASES = {"whole": (512, False), "odd": (500, False), "padded": (512, True)}
+
+
+class Launch(NamedTuple):
+    """A kernel with everything that it was launched with."""
+
+    kernel: Any
+    arguments: dict[str, Any]
+    options: dict[str, int]
+
+
+def main() -> None:
+    """Compile everything, print a table, and fail if a kernel has a fault."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="write the rows of the table to this file too")
+    parser.add_argument("--architectures", type=int, nargs="+", default=list(LIMITS_KIB))
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--head-widths", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    chosen = parser.parse_args()
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        sys.exit("TRITON_INTERPRET=1 runs kernels in Python; unset it to compile them")
+    rows = []
+    for names in itertools.product(
+        chosen.architectures, chosen.dtypes, chosen.head_widths, chosen.cases
+    ):
+        for launch in launches(*names):
+            rows.append(row(launch, *names))
+    print_table(rows)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
+    sys.exit(int(any(row["faults"] for row in rows)))
+
+
+def launches(architecture: int, dtype: str, head_width: int, case: str) -> list[Launch]:
+    """Return what a forward and a backward pass launch on this architecture."""
+    from pretrain.model import triton_attention, triton_kernels
+
+    length, padded = CASES[case]
+    shape = (SEQUENCES, length, 3, HEADS, head_width)
+    q, k, v = torch.empty(shape, dtype=DTYPES[dtype]).permute(2, 0, 3, 1, 4)
+    bias = torch.zeros(HEADS, length, length)
+    lengths = torch.full((SEQUENCES,), 300, dtype=torch.int32) if padded else None
+    inputs = (q, k, v, bias, lengths, 0.125)
+    with (
+        patch.object(triton_kernels, "architecture", return_value=architecture),
+        recorded_launches() as found,
+    ):
+        o, logsumexp = triton_attention.attention_forward(*inputs)
+        *_, products = triton_attention.attention_backward(*inputs, o, logsumexp, o)
+        triton_attention.attention_bias_gradient(*inputs, logsumexp, o, products)
+    return found
+
+
+@contextmanager
+def recorded_launches() -> Iterator[list[Launch]]:
+    """Let kernels note what they are launched with instead of running."""
+    from pretrain.model import triton_kernels
+
+    found: list[Launch] = []
+
+    def recorder(kernel: Any) -> Callable[..., None]:
+        def run(*values: Any, grid: Any, warmup: bool, **named: Any) -> None:
+            arguments = dict(zip(kernel.arg_names, values, strict=False))
+            arguments |= {name: named[name] for name in kernel.arg_names if name in named}
+            options = {name: value for name, value in named.items() if name not in arguments}
+            found.append(Launch(kernel, arguments, options))
+
+        return run
+
+    with ExitStack() as stack:
+        for name, kernel in vars(triton_kernels).items():
+            if name.endswith("_kernel"):
+                stack.enter_context(patch.object(kernel, "run", recorder(kernel)))
+        yield found
+
+
+def row(
+    launch: Launch, architecture: int, dtype: str, head_width: int, case: str
+) -> dict[str, Any]:
+    """Compile a launch and return a row of the table."""
+    compiled = compile_launch(launch, architecture)
+    resources, code = (disassembled(compiled, option) for option in ("-res-usage", "-sass"))
+    numbers = {name: int(value) for name, value in re.findall(r"([A-Z]+):(\d+)", resources)}
+    measured = {
+        "kernel": launch.kernel.__name__,
+        "architecture": architecture,
+        "dtype": dtype,
+        "head_width": head_width,
+        "case": case,
+        "tile": f"{launch.arguments['NUM_QUERIES']} x {launch.arguments['NUM_KEYS']}",
+        **launch.options,
+        "registers": numbers["REG"],
+        "spilled_bytes": numbers["STACK"] + numbers["LOCAL"],  # the kernels have no local arrays
+        "shared_memory_bytes": compiled.metadata.shared + numbers["SHARED"],
+        "tensor_core_instructions": len(re.findall(r"\b(?:HMMA|HGMMA)\b", code)),
+    }
+    return {**measured, "faults": faults(measured)}
+
+
+def faults(measured: dict[str, Any]) -> list[str]:
+    """Return what is wrong with a compiled kernel."""
+    found = []
+    if measured["spilled_bytes"]:
+        found.append("spills")
+    if measured["shared_memory_bytes"] > LIMITS_KIB[measured["architecture"]] * 1024:
+        found.append("too much shared memory")
+    if measured["dtype"] != "fp32" and not measured["tensor_core_instructions"]:
+        found.append("no tensor cores")
+    return found
+
+
+def compile_launch(launch: Launch, architecture: int) -> Any:
+    """Compile a kernel for its arguments, specialised as Triton would at the launch."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature, constants, divisible = {}, {}, {}
+    for index, (name, value) in enumerate(launch.arguments.items()):
+        if isinstance(value, torch.Tensor):
+            signature[name], number = POINTERS[value.dtype], value.data_ptr()
+        elif name.isupper() or value is None or (isinstance(value, int) and value == 1):
+            signature[name], constants[index,], number = "constexpr", value, 1
+        elif isinstance(value, float):
+            signature[name], number = "fp32", 1
+        else:
+            signature[name], number = "i32", value
+        if number % 16 == 0:
+            divisible[index,] = [["tt.divisibility", 16]]
+    source = ASTSource(launch.kernel, signature, constants, divisible)
+    target = GPUTarget("cuda", architecture, 32)
+    return triton.compile(source, target=target, options=launch.options)
+
+
+def disassembled(compiled: Any, option: str) -> str:
+    """Return what NVIDIA's cuobjdump, which comes with Triton, says about a compiled kernel."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        return subprocess.run(
+            [tool, option, file.name], check=True, capture_output=True, text=True
+        ).stdout
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print a line for each compiled kernel."""
+    from tabulate import tabulate
+
+    headers = (
+        *("kernel", "sm", "dtype", "head", "case", "tile", "warps", "stages"),
+        *("registers", "spilled", "shared KiB", "tensor core", "faults"),
+    )
+    lines = [
+        (
+            row["kernel"].removesuffix("_kernel"),
+            *(row[name] for name in ("architecture", "dtype", "head_width", "case", "tile")),
+            *(row["num_warps"], row["num_stages"], row["registers"], row["spilled_bytes"]),
+            f"{row['shared_memory_bytes'] / 1024:.0f}",
+            row["tensor_core_instructions"],
+            ", ".join(row["faults"]) or "none",
+        )
+        for row in rows
+    ]
+    print(tabulate(lines, headers=headers))
+
+
+if __name__ == "__main__":
+    main()
