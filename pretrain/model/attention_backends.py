@@ -1,7 +1,7 @@
 """Ways to compute softmax(scale q k^T + bias) v with a bias that is learned (TUPE Eq. 2, 7, 8).
 
 All of them are one function, `AttentionBackend`, and differ in speed, memory, and where they run;
-choosing among them is attention_choice.py's task:
+choosing among them is the task of execution.py:
 
     eager    written out; the reference, and the fastest on a CPU
     sdpa     torch's `scaled_dot_product_attention`
@@ -139,7 +139,7 @@ def folded(
     anyway: a column of the padding that is 1 at key 0 returns p_0.
     theta_1 has no influence at all (softmax does not see a constant), and is left out.
     """
-    assert terms.folded is not None and not dropout, "see attention_choice.py"
+    assert terms.folded is not None and not dropout, "see execution.py"
     batch, heads, length, width = q_BNSH.shape
     query_NSH, key_NSH, to_cls_N = terms.folded
     q_BNSC = torch.cat([q_BNSH, query_NSH.to(q_BNSH.dtype).expand_as(q_BNSH)], dim=-1)
@@ -173,7 +173,7 @@ def triton(
     """Attend by our own kernels."""
     from pretrain.model.triton_attention import triton_attention
 
-    assert not dropout, "see attention_choice.py"
+    assert not dropout, "see execution.py"
     return triton_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
 
 
@@ -190,7 +190,7 @@ def cudnn(
     """Attend by NVIDIA cuDNN."""
     from pretrain.model.cudnn_attention import cudnn_attention
 
-    assert terms.bias_NSS is not None and not dropout, "see attention_choice.py"
+    assert terms.bias_NSS is not None and not dropout, "see execution.py"
     return cudnn_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
 
 
