@@ -8,7 +8,7 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import (
@@ -255,6 +255,17 @@ class RunSettings(BaseSettings):
     checkpoint: CheckpointSettings = CheckpointSettings()
     engine: EngineSettings = EngineSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_none_as_a_word(cls, values: Any) -> Any:
+        """Undo what the command line makes of `none`, where a setting has a choice of that name."""
+        return {
+            name: _with_words(cls.model_fields[name].annotation, value)
+            if name in cls.model_fields and isinstance(value, dict)
+            else value
+            for name, value in values.items()
+        }
+
     @model_validator(mode="after")
     def _check_lengths(self) -> "RunSettings":
         if self.data.sequence_length > self.model.max_sequence_length:
@@ -321,6 +332,18 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         is_section = isinstance(value, dict)
         values |= flat(value, f"{prefix}{name}.") if is_section else {prefix + name: value}
     return values
+
+
+def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:
+    fields = section.model_fields
+    words = {
+        name
+        for name, field in fields.items()
+        if field.annotation is str or "none" in get_args(field.annotation)
+    }
+    return {
+        name: "none" if value is None and name in words else value for name, value in values.items()
+    }
 
 
 def _names(section: type[BaseModel], prefix: str = "") -> list[str]:

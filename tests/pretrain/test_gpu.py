@@ -88,3 +88,55 @@ def test_cudnn_returns_the_gradient_of_a_bias(positions, dtype):
     settings = load_settings("tiny_cpu", words).model
     found = disagreement_with_eager("cudnn", settings, length=128, device="cuda", dtype=dtype)
     assert found is None
+
+
+NO_SYNCHRONISATION = """
+import torch
+from pretrain.engine import start_ranks
+from tests.pretrain import training_case as case
+ranks = start_ranks()
+settings = case.case_settings("--optimizer.kind", "torch")
+engine = case.build_engine(settings, ranks, "zero0_bf16_autocast")
+def steps(numbers):
+    for step in numbers:
+        batches = [
+            (case.MaskedBatch(*(t.pin_memory() for t in case.micro_batch(step, place))),
+             case.scales_of(settings, step, place))
+            for place in range(4)
+        ]
+        engine.train_step(batches, 1e-3)
+steps(range(3))
+torch.cuda.set_sync_debug_mode("error")
+steps(range(3, 6))
+"""
+
+
+def test_a_step_never_waits_for_the_device():
+    """Skipped blocks and new scales included; PyTorch raises at the place that waits."""
+    finished = subprocess.run(
+        [sys.executable, "-c", NO_SYNCHRONISATION], cwd=ROOT, capture_output=True, env=ON_GPU
+    )
+    assert finished.returncode == 0, finished.stderr.decode()[-3000:]
+
+
+@pytest.mark.parametrize("length", [64, 128, 192, 512])
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "folded", "triton"])
+def test_every_attention_agrees_with_the_reference(attention, length):
+    """192 and 64 leave half a tile, where some kernels have given NaN."""
+    words = ["--model.width", "256", "--model.num_heads", "4", "--model.positions", "tupe-a"]
+    settings = load_settings("tiny_cpu", [*words, "--model.max_sequence_length", "512"]).model
+    for dtype in (torch.bfloat16, torch.float16):
+        found = disagreement_with_eager(
+            attention, settings, length=length, device="cuda", dtype=dtype
+        )
+        assert found is None, (dtype, found)
+
+
+def test_compiled_blocks_learn_what_plain_ones_learn(tmp_path):
+    losses = {}
+    for choice in ("off", "on"):
+        (tmp_path / choice).mkdir()
+        words = ("--optimizer.kind", "torch", "--engine.compile_blocks", choice)
+        found = train_on_gpu(tmp_path / choice, ["zero1_fp32"], *words)
+        losses[choice] = found["zero1_fp32"]["losses"]
+    assert losses["on"] == pytest.approx(losses["off"], rel=1e-3)

@@ -115,3 +115,16 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
     broken.write_text('extends = "nowhere"\n')
     with pytest.raises(ConfigError, match="extends 'nowhere', but there is no"):
         load_settings(broken)
+
+
+def test_a_choice_called_none_can_be_chosen_on_the_command_line():
+    words = ["--layer_drop.schedule", "none", "--data.deduplicate", "none"]
+    settings = load_settings("tiny_cpu", [*words, "--data.unicode_form", "none"])
+    assert settings.layer_drop.schedule == "none"
+    assert settings.data.deduplicate == settings.data.unicode_form == "none"
+    drops = ["--layer_drop.schedule", "progressive", "--layer_drop.compat", "none"]
+    assert load_settings("tiny_cpu", drops).layer_drop.compat == "none"
+    # Where none means no value, it still does.
+    assert load_settings("tiny_cpu", ["--optimizer.max_gradient_norm", "none"]).optimizer == (
+        load_settings("tiny_cpu").optimizer.model_copy(update={"max_gradient_norm": None})
+    )
