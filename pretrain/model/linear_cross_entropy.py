@@ -95,9 +95,12 @@ def _turn_into_gradients(
     for slice_RV, chosen_R1, counted_R1 in zip(
         *(torch.split(whole, rows) for whole in (logits_MV, chosen_M1, counted_M1)), strict=True
     ):
-        log_softmax_RV = torch.log_softmax(slice_RV + bias_V.float(), dim=-1)
-        loss -= (log_softmax_RV.gather(1, chosen_R1) * counted_R1).sum()
-        gradient_RV = log_softmax_RV.exp_()
+        biased_RV = slice_RV + bias_V.float()
+        gradient_RV = torch.softmax(biased_RV, dim=-1)
+        # From the largest logit and its probability, at least 1 / V: a second exponential of
+        # every logit would take longer than all else here.
+        logsumexp_R1 = biased_RV.amax(1, keepdim=True) - gradient_RV.amax(1, keepdim=True).log()
+        loss += ((logsumexp_R1 - biased_RV.gather(1, chosen_R1)) * counted_R1).sum()
         gradient_RV.scatter_add_(1, chosen_R1, gradient_RV.new_full((), -1.0).expand_as(chosen_R1))
         slice_RV.copy_(gradient_RV.mul_(counted_R1))
         bias_gradient_V += gradient_RV.sum(0)
