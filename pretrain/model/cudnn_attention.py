@@ -9,10 +9,10 @@ To know before choosing it: for dBias cuDNN keeps the gradient of the scores in 
 in the queries' type; and it is not asked for the same bits twice, which with dBias its kernels for
 Blackwell do not offer.
 
-**State of proof**: cuDNN 9.20 builds the operations of these graphs and proposes kernels for them,
-for GPUs that are described to it (sm_80, sm_90, sm_100); the wiring of the gradients is tested
-against a stand-in. None of it has been run on a GPU yet. A run that chooses it tries it against the
-reference before it starts.
+**State of proof**: cuDNN 9.20 proposes kernels for these graphs, for GPUs that are described to it
+(sm_80, sm_90, sm_100) on a machine with an empty library in the driver's place; the wiring of the
+gradients is tested against a stand-in. None of it has been run on a GPU yet. A run that chooses it
+tries it against the reference before it starts.
 
 Shape letters as in positions.py; 1: a dimension that cuDNN wants to see.
 """
