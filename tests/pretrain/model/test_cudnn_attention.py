@@ -6,13 +6,9 @@ import types
 import pytest
 import torch
 
-from pretrain.model import cudnn_attention as subject
-from pretrain.model.cudnn_attention import (
-    Layout,
-    backward_graph,
-    cudnn_attention,
-    forward_graph,
-)
+from pretrain.model import cudnn_graphs
+from pretrain.model.cudnn_attention import DTYPES, cudnn_attention
+from pretrain.model.cudnn_graphs import Layout, backward_graph, forward_graph
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH, SCALE = 3, 2, 24, 16, 0.2
 
@@ -124,7 +120,7 @@ def stand_in(monkeypatch):
     monkeypatch.setitem(sys.modules, "cudnn", module)
     stream = types.SimpleNamespace(cuda_stream=7)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    caches = (subject.forward_plan, subject.backward_plan, subject._handle)
+    caches = (cudnn_graphs.forward_plan, cudnn_graphs.backward_plan, cudnn_graphs._handle)
     for cache in caches:
         cache.cache_clear()
     yield module
@@ -154,7 +150,7 @@ def expected_results(projected, bias, upstream, lengths):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("lengths", [None, [LENGTH, 5, 1]])
-@pytest.mark.parametrize("dtype", subject.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_cudnn_is_given_what_attention_and_its_gradients_need(stand_in, dtype, lengths, compiled):
     lengths = None if lengths is None else torch.tensor(lengths, dtype=torch.int32)
     projected, bias, upstream = tensors(dtype)
@@ -212,7 +208,7 @@ def test_fp32_is_refused():
 
 
 @pytest.mark.parametrize("has_lengths", [False, True])
-@pytest.mark.parametrize("dtype", subject.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_cudnns_own_check_accepts_the_graphs(dtype, has_lengths):
     """Of names, types and shapes; whether a GPU has a kernel for them is not asked here."""
     pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
