@@ -26,7 +26,8 @@ from side_by_side import (
 
 CPU_SHAPES = [(12, 256, 128, 32)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
-DROP = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.5")
+THETA_BAR = 0.5
+DROP = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", str(THETA_BAR))
 
 
 def main() -> None:
@@ -87,12 +88,10 @@ def coins(layers: int, kept: list[int]) -> Callable[[], list[float]]:
     from pretrain.config import LayerDropSettings
     from pretrain.layer_drop import branch_scales
 
-    settings = LayerDropSettings(schedule="constant", theta_bar=0.5)
+    settings = LayerDropSettings(schedule="constant", theta_bar=THETA_BAR)
 
     def toss() -> list[float]:
-        scales = branch_scales(
-            len(kept), 0, settings, num_layers=layers, total_steps=1_000_000, seed=0
-        )
+        scales = branch_scales(len(kept), 0, settings, theta=THETA_BAR, num_layers=layers, seed=0)
         kept.append(sum(scale != 0 for scale in scales))
         return scales
 

@@ -1,0 +1,86 @@
+"""Every benchmark runs to its end, at a size at which it measures nothing, and writes numbers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SMALL = "2,64,32,2"
+
+
+def run(tmp_path, program, *words):
+    file = tmp_path / "numbers.json"
+    finished = subprocess.run(
+        [sys.executable, f"benchmarks/{program}.py", "--steps", "2", "--json", str(file), *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    numbers = json.loads(file.read_text())
+    assert numbers["environment"]["device"]
+    return finished.stdout, numbers["results"]
+
+
+def test_a_step_is_timed_against_hugging_face(tmp_path):
+    printed, [found] = run(tmp_path, "step_time", "--no-fp32", "--shapes", SMALL)
+    steps = found["steps"]
+    assert set(steps) == {
+        "Hugging Face, bf16",
+        "Tupelo bert-a post, bf16",
+        "Tupelo tupe-r pre, bf16",
+    }
+    for step in steps.values():
+        assert step["tokens_per_second"] == pytest.approx(2 * 32 / step["median"])
+        assert 0 < step["share_of_matrix_rate"] < 1
+    assert "x HF bf16" in printed
+
+
+def test_positions_are_timed_against_bert_a(tmp_path):
+    _, [found] = run(tmp_path, "position_cost", "--shapes", SMALL)
+    assert found["positions"]["bert-a"]["cost"] == 0
+    assert set(found["positions"]) == {"bert-a", "tupe-a", "tupe-r"}
+
+
+def test_layer_drop_is_compared_with_its_promise(tmp_path):
+    words = ("--shapes", "4,64,32,2", "--stages", "0", "1")
+    _, found = run(tmp_path, "layer_drop", *words, "--steps", "6")
+    assert [row["zero_stage"] for row in found] == [0, 1]
+    for row in found:
+        assert 0 < row["mean_blocks"] < 4 and 0 < row["flops_saved"] < 1
+        assert row["paid"] == pytest.approx(row["time_saved"] / row["flops_saved"])
+
+
+def test_attention_lists_what_works_here_and_why_the_rest_does_not(tmp_path):
+    _, [found] = run(tmp_path, "attention", "--lengths", "32", "--tokens", "64", "--heads", "2")
+    assert {"eager, tupe-r", "sdpa, tupe-r", "folded, tupe-a"} <= set(found["seconds"])
+    assert all(error < 3e-2 for error in found["errors"].values())  # bf16
+    assert "no product of factors" in found["obstacles"]["folded, tupe-r"]
+
+
+@pytest.mark.ranks
+def test_scaling_compares_bytes_and_memory_with_what_zero_promises(tmp_path):
+    words = ("--shape", SMALL, "--stages", "0", "1", "--rounds", "1")
+    _, found = run(tmp_path, "scaling", *words)
+    assert [(row["zero_stage"], row["ranks"]) for row in found] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    for row in found:
+        exchanged = sum(row["exchanged_bytes"].values())
+        # beside gradients and weights a norm and an overflow flag
+        assert exchanged == pytest.approx(row["predicted_bytes"], rel=0.01)
+        assert row["optimizer_bytes"] == pytest.approx(row["predicted_optimizer_bytes"], rel=0.01)
+
+
+def test_a_gpu_session_needs_a_gpu(tmp_path):
+    finished = subprocess.run(
+        [str(ROOT / "benchmarks/gpu_session.sh"), str(tmp_path / "results")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert finished.returncode == 1
+    assert finished.stderr == "error: PyTorch finds no NVIDIA GPU here\n"
