@@ -51,6 +51,7 @@ def test_packages_depend_in_one_direction():
     [
         ("deepspeed", {"pretrain/engine.py"}),
         ("h5py", {"data_prep/shards.py", "data_prep/foreign_shards.py"}),  # our format, and theirs
+        ("triton", {"pretrain/model/triton_kernels.py"}),
     ],
 )
 def test_these_files_alone_touch_the_library(library, only):
@@ -113,6 +114,17 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import pretrain.__main__, pretrain.train, pretrain.fill_mask
 """
+
+
+def test_triton_is_imported_only_by_who_attends_with_it():
+    importing = {
+        str(file.relative_to(ROOT))
+        for package in PACKAGES
+        for file in files(package)
+        for node in ast.parse(file.read_text()).body  # at import, not within a function
+        if isinstance(node, ast.ImportFrom) and "triton_" in f"{node.module} {ast.dump(node)}"
+    }
+    assert importing <= {"pretrain/model/triton_attention.py"}
 
 
 def test_training_runs_without_the_packages_that_only_read_text():

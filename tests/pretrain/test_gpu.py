@@ -1,4 +1,7 @@
-"""What only an NVIDIA GPU can show: fp16 with loss scaling, and the fused Adams. Run: -m gpu."""
+"""What only an NVIDIA GPU can show: fp16 with loss scaling, the fused Adams, the compiled kernels.
+
+Run: -m gpu.
+"""
 
 import importlib.util
 import json
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from . import attention_reference as reference
 from . import training_case as case
 
 ROOT = Path(__file__).parents[2]
@@ -53,3 +57,57 @@ def test_a_fused_adam_is_torchs_adamw(tmp_path, plain, kind):
     for key, expected in plain["weights"].items():
         weight = torch.tensor(found["weights"][key])
         torch.testing.assert_close(weight, expected.detach(), rtol=1e-2, atol=1e-3)
+
+
+def attention_example(length, *, batch=4, heads=3, head_width=64, dtype=torch.bfloat16):
+    """q, k, v as views of one projection, a bias and a gradient of the output, on the GPU."""
+    generator = torch.Generator().manual_seed(length)
+    projected = torch.randn(batch, length, 3, heads, head_width, generator=generator)
+    q, k, v = projected.to("cuda", dtype).permute(2, 0, 3, 1, 4)
+    bias = torch.randn(heads, length, length, generator=generator).cuda()
+    d_o = torch.randn(batch, heads, length, head_width, generator=generator).to("cuda", dtype)
+    return q, k, v, bias, d_o
+
+
+def check_attention(q, k, v, bias, lengths, d_o):
+    from pretrain.model.triton_attention import triton_attention
+
+    arguments = (q, k, v, bias, lengths, 0.1, d_o)
+    found = reference.with_gradients(triton_attention, *arguments)
+    reference.assert_close(found, reference.exact(*arguments), reference.BOUNDS[q.dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("head_width", [16, 32, 64, 128])
+@pytest.mark.parametrize("length", [1, 100, 192, 512])
+def test_the_compiled_attention_kernels_follow_the_formula(length, head_width, dtype):
+    q, k, v, bias, d_o = attention_example(length, head_width=head_width, dtype=dtype)
+    check_attention(q, k, v, bias, None, d_o)
+
+
+@pytest.mark.parametrize("length", [100, 192, 512])
+def test_the_compiled_attention_kernels_do_not_see_padding(length):
+    q, k, v, bias, d_o = attention_example(length)
+    lengths = torch.tensor([length, 1, 70, length // 2], dtype=torch.int32, device="cuda")
+    check_attention(q, k, v, bias, lengths, d_o)
+    check_attention(q, k, v, None, lengths, d_o)
+
+
+def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
+    from pretrain.model.triton_attention import triton_attention
+
+    q, k, v, bias, d_o = attention_example(512, batch=32, heads=12)
+    arguments = (q, k, v, bias, None, 0.1, d_o)
+    first, second = (reference.with_gradients(triton_attention, *arguments) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_attention_in_a_compiled_function_is_the_attention_outside():
+    from pretrain.model.triton_attention import triton_attention
+
+    q, k, v, bias, d_o = attention_example(256)
+    arguments = (q, k, v, bias, None, 0.1, d_o)
+    compiled = torch.compile(triton_attention, fullgraph=True)
+    plain = reference.with_gradients(triton_attention, *arguments)
+    for one, other in zip(reference.with_gradients(compiled, *arguments), plain, strict=True):
+        assert torch.equal(one, other)
