@@ -116,15 +116,15 @@ import pretrain.__main__, pretrain.train, pretrain.fill_mask
 """
 
 
-def test_triton_is_imported_only_by_who_attends_with_it():
-    importing = {
-        str(file.relative_to(ROOT))
-        for package in PACKAGES
-        for file in files(package)
-        for node in ast.parse(file.read_text()).body  # at import, not within a function
-        if isinstance(node, ast.ImportFrom) and "triton_" in f"{node.module} {ast.dump(node)}"
-    }
-    assert importing <= {"pretrain/model/triton_attention.py"}
+WITHOUT_TRITON = """
+import sys
+import pretrain.model.encoder
+assert "pretrain.model.triton_kernels" not in sys.modules
+"""
+
+
+def test_a_model_is_built_without_triton_where_nothing_asks_for_it():
+    subprocess.run([sys.executable, "-c", WITHOUT_TRITON], cwd=ROOT, check=True)
 
 
 def test_training_runs_without_the_packages_that_only_read_text():
