@@ -64,6 +64,7 @@ def test_packages_depend_in_one_direction():
     [
         ("deepspeed", {"pretrain/engine.py"}),
         ("h5py", {"data_prep/shards.py", "data_prep/foreign_shards.py"}),  # our format, and theirs
+        ("triton", {"pretrain/model/triton_kernels.py"}),
     ],
 )
 def test_these_files_alone_touch_the_library(library, only):
@@ -126,6 +127,17 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import pretrain.__main__, pretrain.train, pretrain.fill_mask
 """
+
+
+WITHOUT_TRITON = """
+import sys
+import pretrain.model.encoder
+assert "pretrain.model.triton_kernels" not in sys.modules
+"""
+
+
+def test_a_model_is_built_without_triton_where_nothing_asks_for_it():
+    subprocess.run([sys.executable, "-c", WITHOUT_TRITON], cwd=ROOT, check=True)
 
 
 def test_training_runs_without_the_packages_that_only_read_text():

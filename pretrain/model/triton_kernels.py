@@ -5,7 +5,8 @@ tiles that it needs from q and k, so that no matrix of the size of the scores is
 Accumulators, the bias and everything between two products are fp32; operands of a product have
 the dtype of q, k and v, and fp32 ones are multiplied in full fp32, never in TF32.
 
-Only what Triton 3.2 to 3.7 have in common is used: no tensor descriptors, no tuples of arguments.
+Only what Triton 3.2 to 3.7 have in common is used (compiled with 3.2, 3.6 and 3.7): no tensor
+descriptors, no tuples of arguments.
 Names in capitals are constants of the compilation: WHOLE says that the sequence ends where a tile
 ends, HIDE that some keys of a tile may not be seen. Shape letters as in positions.py.
 """

@@ -38,7 +38,7 @@ TILINGS = {
         Tiling(64, 64, 8, 2), Tiling(64, 32, 4, 2), Tiling(32, 64, 8, 2), Tiling(64, 32, 4, 2)
     ),
     (90, 64): Tilings(
-        Tiling(128, 64, 8, 2), Tiling(64, 64, 4, 2), Tiling(64, 128, 8, 2), Tiling(128, 64, 8, 2)
+        Tiling(128, 64, 8, 2), Tiling(64, 64, 4, 2), Tiling(64, 128, 8, 2), Tiling(64, 64, 8, 2)
     ),
     (90, 128): Tilings(
         Tiling(128, 64, 8, 2), Tiling(128, 64, 8, 2), Tiling(32, 128, 8, 2), Tiling(64, 64, 8, 2)

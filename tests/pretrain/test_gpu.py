@@ -1,4 +1,7 @@
-"""What only an NVIDIA GPU can show: fp16, the fused Adams, phases by events. Run: -m gpu."""
+"""What only an NVIDIA GPU can show: fp16, the fused Adams, the kernels, clocks by events.
+
+Run: -m gpu.
+"""
 
 import importlib.util
 import json
@@ -13,6 +16,7 @@ import torch
 from pretrain.model.attention_check import disagreement_with_eager
 from pretrain.recipe import load_settings
 
+from . import attention_reference as reference
 from . import training_case as case
 from .test_phases import ENGINE_PROGRAM
 from .test_profile_step import profiled
@@ -140,3 +144,57 @@ def test_compiled_blocks_learn_what_plain_ones_learn(tmp_path):
         found = train_on_gpu(tmp_path / choice, ["zero1_fp32"], *words)
         losses[choice] = found["zero1_fp32"]["losses"]
     assert losses["on"] == pytest.approx(losses["off"], rel=1e-3)
+
+
+def attention_example(length, *, batch=4, heads=3, head_width=64, dtype=torch.bfloat16):
+    """q, k, v as views of one projection, a bias and a gradient of the output, on the GPU."""
+    generator = torch.Generator().manual_seed(length)
+    projected = torch.randn(batch, length, 3, heads, head_width, generator=generator)
+    q, k, v = projected.to("cuda", dtype).permute(2, 0, 3, 1, 4)
+    bias = torch.randn(heads, length, length, generator=generator).cuda()
+    d_o = torch.randn(batch, heads, length, head_width, generator=generator).to("cuda", dtype)
+    return q, k, v, bias, d_o
+
+
+def check_attention(q, k, v, bias, lengths, d_o):
+    from pretrain.model.triton_attention import triton_attention
+
+    arguments = (q, k, v, bias, lengths, 0.1, d_o)
+    found = reference.with_gradients(triton_attention, *arguments)
+    reference.assert_close(found, reference.exact(*arguments), reference.BOUNDS[q.dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("head_width", [16, 32, 64, 128])
+@pytest.mark.parametrize("length", [1, 100, 192, 512])
+def test_the_compiled_attention_kernels_follow_the_formula(length, head_width, dtype):
+    q, k, v, bias, d_o = attention_example(length, head_width=head_width, dtype=dtype)
+    check_attention(q, k, v, bias, None, d_o)
+
+
+@pytest.mark.parametrize("length", [100, 192, 512])
+def test_the_compiled_attention_kernels_do_not_see_padding(length):
+    q, k, v, bias, d_o = attention_example(length)
+    lengths = torch.tensor([length, 1, 70, length // 2], dtype=torch.int32, device="cuda")
+    check_attention(q, k, v, bias, lengths, d_o)
+    check_attention(q, k, v, None, lengths, d_o)
+
+
+def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
+    from pretrain.model.triton_attention import triton_attention
+
+    q, k, v, bias, d_o = attention_example(512, batch=32, heads=12)
+    arguments = (q, k, v, bias, None, 0.1, d_o)
+    first, second = (reference.with_gradients(triton_attention, *arguments) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_attention_in_a_compiled_function_is_the_attention_outside():
+    from pretrain.model.triton_attention import triton_attention
+
+    q, k, v, bias, d_o = attention_example(256)
+    arguments = (q, k, v, bias, None, 0.1, d_o)
+    compiled = torch.compile(triton_attention, fullgraph=True)
+    plain = reference.with_gradients(triton_attention, *arguments)
+    for one, other in zip(reference.with_gradients(compiled, *arguments), plain, strict=True):
+        assert torch.equal(one, other)

@@ -134,11 +134,12 @@ def test_results_lie_in_memory_as_the_projections_around_them_want_them():
         assert result.transpose(1, 2).is_contiguous()
 
 
-@pytest.mark.parametrize("programs", [1, 4, 264])
+@pytest.mark.parametrize("programs", [2, 4, 264])
 def test_the_batch_may_be_split_in_any_way_for_the_bias_gradient(programs, monkeypatch):
-    monkeypatch.setattr(module, "BIAS_GRADIENT_PROGRAMS", programs)  # 1, 2 and 5 splits of 5
-    q, k, v, bias, d_o = example(24, batch=5)
-    check(q, k, v, bias, counts(24, 3, 24, 10, 1), d_o, BOUNDS[torch.float32])
+    # Two heads of one tile each: one share of 5 sequences, shares of 3 and 2, five of 1.
+    monkeypatch.setattr(module, "BIAS_GRADIENT_PROGRAMS", programs)
+    q, k, v, bias, d_o = example(16, batch=5)
+    check(q, k, v, bias, counts(16, 3, 16, 10, 1), d_o, BOUNDS[torch.float32])
 
 
 def test_two_runs_give_the_same_bits():
@@ -154,7 +155,7 @@ def test_rows_of_scores_near_minus_100_stay_exact(dtype):
     # exp(-100) is no fp32 number, and 192 % 128 = 64: where other kernels have returned NaN
     q, k, v, bias, d_o = example(192, batch=1, dtype=dtype)
     bias = bias - 100
-    check(q, k, v, bias, None, d_o, 10 * BOUNDS[dtype])  # a score of 100 has lost two digits
+    check(q, k, v, bias, None, d_o, BOUNDS[dtype] + 1e-5)  # fp32 numbers near 100 are 8e-6 apart
 
 
 def test_a_bias_may_forbid_keys_with_minus_infinity():
@@ -202,7 +203,7 @@ def test_a_bias_that_needs_no_gradient_costs_none(monkeypatch):
 
 @pytest.mark.parametrize("with_bias_and_lengths", [True, False])
 def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
-    q, k, v, bias, d_o = example(20)
+    q, k, v, bias, d_o = example(20, bias_dtype=torch.bfloat16)
     extra = (bias, counts(20, 7)) if with_bias_and_lengths else (None, None)
     fixed = (q, k, v, *extra, 0.2)
     learned = (x if x is None or x.dtype == torch.int32 else x.detach() for x in fixed[:5])

@@ -1,0 +1,71 @@
+"""The attention kernels through the real compiler; no GPU is needed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOUR = {"forward", "query_gradient", "key_value_gradient", "bias_gradient"}
+
+# A tile that no architecture has the registers for.
+WITH_HUGE_TILES = """
+from benchmarks import compile_kernels
+from pretrain.model import triton_attention
+from pretrain.model.triton_tilings import Tiling, Tilings
+
+huge = Tilings(*[Tiling(128, 128, 4, 2)] * 4)
+triton_attention.tilings = lambda head_width, dtype, architecture: huge
+compile_kernels.main()
+"""
+
+
+def run(*words):
+    """Run Python with the kernels compiled, not interpreted as in this process."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("head_width", [64, 128])
+def test_no_kernel_spills_on_a100_or_h100(tmp_path, head_width):
+    choice = ("--dtypes", "bf16", "--head-widths", head_width, "--cases", "whole", "padded")
+    finished = run("benchmarks/compile_kernels.py", "--json", tmp_path / "rows.json", *choice)
+    assert finished.returncode == 0, finished.stdout + finished.stderr[-3000:]
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert len(rows) == 2 * 2 * len(FOUR)  # architectures, cases, kernels
+    assert {row["kernel"].removesuffix("_kernel") for row in rows} == FOUR
+    for row in rows:
+        assert row["spilled_bytes"] == 0 and row["tensor_core_instructions"] > 0
+        assert row["shared_memory_bytes"] <= {80: 163, 90: 227}[row["architecture"]] * 1024
+        if row["architecture"] == 80:  # also what consumer GPUs run, which have 99 KiB
+            assert row["shared_memory_bytes"] <= 99 * 1024
+
+
+def test_a_kernel_that_spills_is_a_failure(tmp_path):
+    choice = ("--architectures", 80, "--dtypes", "bf16", "--head-widths", 64, "--cases", "whole")
+    finished = run("-c", WITH_HUGE_TILES, "--json", tmp_path / "rows.json", *choice)
+    assert finished.returncode == 1, finished.stderr[-3000:]
+    assert "spills" in finished.stdout
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert any(row["spilled_bytes"] > 0 for row in rows)
+
+
+def test_interpreted_kernels_are_not_reported_as_compiled():
+    finished = subprocess.run(
+        [sys.executable, "benchmarks/compile_kernels.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 1
+    assert "unset it" in finished.stderr
