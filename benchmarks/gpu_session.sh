@@ -26,11 +26,11 @@ python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || {
 }
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$folder/gpu.txt"
 
-part tests 150 python3 -m pytest -q -m gpu -p no:cacheprovider tests/pretrain
+part tests 200 python3 -m pytest -q -m gpu -p no:cacheprovider tests/pretrain
 part attention 60 python3 benchmarks/attention.py --json "$folder/attention.json"
-part step_time 150 python3 benchmarks/step_time.py --no-fp32 --steps 20 --json "$folder/step_time.json"
-part position_cost 90 python3 benchmarks/position_cost.py --json "$folder/position_cost.json"
-part layer_drop 75 python3 benchmarks/layer_drop.py --stages 0 1 --shapes 12,768,512,64 \
+part step_time 130 python3 benchmarks/step_time.py --no-fp32 --steps 20 --json "$folder/step_time.json"
+part position_cost 80 python3 benchmarks/position_cost.py --json "$folder/position_cost.json"
+part layer_drop 60 python3 benchmarks/layer_drop.py --stages 0 1 --shapes 12,768,512,64 \
   --json "$folder/layer_drop.json"
 part profile 45 python3 -m pretrain profile tupe_base --full-depth --to "$folder/profile" \
   --model.attention_dropout 0 --model.dropout 0 \
