@@ -40,11 +40,11 @@ def main() -> None:
     tokens, heads = arguments.tokens or tokens, arguments.heads or (12 if cuda else 8)
     results = []
     for length in arguments.lengths:
-        results.append(measure(length, max(1, tokens // length), heads, device, arguments.steps))
+        results.append(measure(length, max(1, tokens // length), heads, device, arguments))
     write_json(arguments.json, results)
 
 
-def measure(length: int, sequences: int, heads: int, device: str, steps: int) -> dict[str, Any]:
+def measure(length: int, sequences: int, heads: int, device: str, arguments: Any) -> dict[str, Any]:
     """Time one length, print its table and return its numbers."""
     from pretrain.model.attention_backends import ATTENTION_BACKENDS
 
@@ -60,7 +60,8 @@ def measure(length: int, sequences: int, heads: int, device: str, steps: int) ->
             continue
         errors[label] = error
         variants[label] = attention_step(backend, settings, sequences, device)
-    seconds = {label: spread(found) for label, found in alternate(variants, steps).items()}
+    measured = alternate(variants, arguments.steps, clock=arguments.clock)
+    seconds = {label: spread(found) for label, found in measured.items()}
     rows = []
     for label, found in seconds.items():
         ratio = found["median"] / seconds[PLAIN]["median"]

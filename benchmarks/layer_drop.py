@@ -4,7 +4,8 @@
 
 The coins are those of a run at its end (theta_bar 0.5). A step with them and one at full depth
 take turns. From the blocks that ran follow the FLOPs that were saved; `paid` is the saved time as
-a share of that. Under torchrun every rank takes part and the first one prints.
+a share of that, from the median step of each depth. Under torchrun every rank takes part and the
+first one prints.
 """
 
 import gc
@@ -44,7 +45,7 @@ def main() -> None:
     for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
         found = []
         for stage in arguments.stages:
-            found.append(measure(chosen, stage, ranks, arguments.steps))
+            found.append(measure(chosen, stage, ranks, arguments))
             gc.collect()
         results += found
         if ranks.is_first:
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def measure(
-    chosen: tuple[int, int, int, int], stage: int, ranks: Any, steps: int
+    chosen: tuple[int, int, int, int], stage: int, ranks: Any, arguments: Any
 ) -> dict[str, Any]:
     """Time one shape at one stage and return its numbers."""
     from training_step import OurStep, Shape
@@ -65,11 +66,14 @@ def measure(
     name = f"zero{stage}_bf16_autocast"
     dropping = OurStep(shape, name, ranks, *DROP, scales=coins(shape.layers, kept))
     full = OurStep(shape, name, ranks)
-    seconds = alternate({"full depth": full, "dropping": dropping}, steps)
+    steps = arguments.steps
+    both = {"full depth": full, "dropping": dropping}
+    seconds = alternate(both, steps, clock=arguments.clock)
     counted = kept[-steps:]
     flops_saved = 1 - sum(map(full.flops, counted)) / (steps * full.flops(shape.layers))
-    # Sums, not medians: steps of different depth are meant to take different times.
-    time_saved = 1 - sum(seconds["dropping"]) / sum(seconds["full depth"])
+    time_saved = 1 - typical_sum(seconds["dropping"], counted) / typical_sum(
+        seconds["full depth"], [shape.layers] * steps
+    )
     return {
         "shape": chosen,
         "zero_stage": stage,
@@ -81,6 +85,16 @@ def measure(
         "time_saved": time_saved,
         "paid": time_saved / flops_saved,
     }
+
+
+def typical_sum(seconds: list[float], blocks: list[int]) -> float:
+    """Return the time of all steps if each took the median of those with as many blocks."""
+    return sum(
+        statistics.median(
+            taken for taken, depth in zip(seconds, blocks, strict=True) if depth == own
+        )
+        for own in blocks
+    )
 
 
 def coins(layers: int, kept: list[int]) -> Callable[[], list[float]]:

@@ -41,12 +41,12 @@ def main() -> None:
     ranks = start_ranks()
     results = []
     for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
-        results.append(measure(chosen, ranks, arguments.steps))
+        results.append(measure(chosen, ranks, arguments))
         gc.collect()
     write_json(arguments.json, results)
 
 
-def measure(chosen: tuple[int, int, int, int], ranks: Any, steps: int) -> dict[str, Any]:
+def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
     """Time one shape, print its table and return its numbers."""
     from training_step import OurStep, Shape
 
@@ -58,7 +58,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, steps: int) -> dict[s
         name: OurStep(shape, "zero0_bf16_autocast", ranks, "--model.norm", "pre", *positions)
         for name, positions in words.items()
     }
-    seconds = alternate(variants, steps)
+    seconds = alternate(variants, arguments.steps, clock=arguments.clock)
     rows, numbers = [], {}
     for name, measured in seconds.items():
         ratios = [own / base for own, base in zip(measured, seconds[BASELINE], strict=True)]

@@ -65,7 +65,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     if not arguments.no_fp32:
         theirs = {"Hugging Face, fp32": hugging_face_step(shape, ranks.device, None), **theirs}
     rates = [measured_matrix_rate(ranks, torch.bfloat16)]
-    seconds = alternate({**theirs, **ours}, arguments.steps)
+    seconds = alternate({**theirs, **ours}, arguments.steps, clock=arguments.clock)
     rates.append(measured_matrix_rate(ranks, torch.bfloat16))
     flops = ours["Tupelo bert-a post, bf16"].flops(shape.layers)
     table = {}
