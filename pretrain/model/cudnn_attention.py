@@ -17,13 +17,13 @@ tries it against the reference before it starts.
 Shape letters as in positions.py; 1: a dimension that cuDNN wants to see.
 """
 
-from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pretrain.model.cudnn_graphs import Layout, backward_plan, execute, forward_plan
+from pretrain.model.kernel_tensors import device_of, like_BSNH
 
 DTYPES = (torch.bfloat16, torch.float16)
 
@@ -66,7 +66,7 @@ def attention_forward(
     """Return the output and the logsumexp of each row (BNS1)."""
     outputs = _forward_outputs(q_BNSH)
     layout, inputs = _prepare(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale)
-    with _device_of(q_BNSH):
+    with device_of(q_BNSH):
         execute(forward_plan(layout, q_BNSH.get_device()), [*inputs, *outputs])
     return outputs
 
@@ -89,7 +89,7 @@ def attention_backward(
     layout, inputs = _prepare(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale)
     inputs += [_in_order_BSNH(o_BNSH), _in_order_BSNH(d_o_BNSH), logsumexp_BNS1]
     d_qkv, d_bias = outputs[:3], [d_bias_NSS.unsqueeze(0) for d_bias_NSS in outputs[3:]]
-    with _device_of(q_BNSH):
+    with device_of(q_BNSH):
         plan = backward_plan(layout, q_BNSH.get_device(), needs_bias_gradient)
         execute(plan, [*inputs, *d_qkv, *d_bias])
     return outputs
@@ -143,23 +143,12 @@ def _prepare(
 
 
 def _forward_outputs(q_BNSH: Tensor) -> tuple[Tensor, Tensor]:
-    return _like_BSNH(q_BNSH), q_BNSH.new_empty((*q_BNSH.shape[:3], 1), dtype=torch.float32)
+    return like_BSNH(q_BNSH), q_BNSH.new_empty((*q_BNSH.shape[:3], 1), dtype=torch.float32)
 
 
 def _backward_outputs(q_BNSH: Tensor, bias_NSS: Tensor, needs_bias_gradient: bool) -> list[Tensor]:
-    gradients = [_like_BSNH(q_BNSH) for _ in range(3)]
+    gradients = [like_BSNH(q_BNSH) for _ in range(3)]
     return [*gradients, torch.empty_like(bias_NSS)] if needs_bias_gradient else gradients
-
-
-def _device_of(x: Tensor) -> AbstractContextManager[None]:
-    """Make the GPU of x the current one, for cuDNN's handle and kernels."""
-    return cast(AbstractContextManager[None], torch.cuda.device_of(x))  # type: ignore[no-untyped-call]
-
-
-def _like_BSNH(x_BNSH: Tensor) -> Tensor:
-    """Return BNSH over memory in the order BSNH, so that joining the heads needs no copy."""
-    batch, heads, length, head_width = x_BNSH.shape
-    return x_BNSH.new_empty((batch, length, heads, head_width)).transpose(1, 2)
 
 
 def _in_order_BSNH(x_BNSH: Tensor) -> Tensor:

@@ -21,13 +21,13 @@ memory by the compiler for sm_80 and sm_90. The kernels have never run on a GPU.
 Shape letters as in positions.py.
 """
 
-from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pretrain.model import triton_kernels
+from pretrain.model.kernel_tensors import device_of, like_BSNH
 from pretrain.model.triton_tilings import Tiling, Tilings, tilings
 
 HEAD_WIDTHS = (16, 32, 64, 128)
@@ -115,7 +115,7 @@ def attention_forward(
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
     bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
     o_BNSH, logsumexp_BNS = _forward_outputs(q_BNSH)
-    with _device_of(q_BNSH):
+    with device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).forward
         triton_kernels.forward_kernel[-(-length // tiling.queries), heads, batch](
             *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, logsumexp_BNS),
@@ -145,7 +145,7 @@ def attention_backward(
     bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
     turned_bias_NSS = None if bias_NSS is None else bias_NSS.transpose(1, 2).contiguous()
     d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = _backward_outputs(q_BNSH)
-    with _device_of(q_BNSH):
+    with device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).query_gradient
         triton_kernels.query_gradient_kernel[-(-length // tiling.queries), heads, batch](
             *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, d_o_BNSH),
@@ -181,7 +181,7 @@ def attention_bias_gradient(
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
     bias_NSS, d_o_BNSH = map(_with_unit_stride, (bias_NSS, d_o_BNSH))
-    with _device_of(q_BNSH):
+    with device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).bias_gradient
         num_tiles = -(-length // tiling.queries) * -(-length // tiling.keys)
         wanted_splits = -(-BIAS_GRADIENT_PROGRAMS // (num_tiles * heads))
@@ -204,14 +204,14 @@ def attention_bias_gradient(
 @attention_forward.register_fake
 def _forward_outputs(q_BNSH: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     del others
-    return _like_BSNH(q_BNSH), q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
+    return like_BSNH(q_BNSH), q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
 
 
 @attention_backward.register_fake
 def _backward_outputs(q_BNSH: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     del others
     row_products_BNS = q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
-    return _like_BSNH(q_BNSH), _like_BSNH(q_BNSH), _like_BSNH(q_BNSH), row_products_BNS
+    return like_BSNH(q_BNSH), like_BSNH(q_BNSH), like_BSNH(q_BNSH), row_products_BNS
 
 
 @attention_bias_gradient.register_fake
@@ -242,17 +242,6 @@ def _differentiate(ctx: Any, d_o_BNSH: Tensor, d_logsumexp_BNS: Tensor) -> tuple
 
 
 attention_forward.register_autograd(_differentiate, setup_context=_save_for_backward)
-
-
-def _device_of(x: Tensor) -> AbstractContextManager[None]:
-    """Make the GPU of x the current one; Triton launches there. Nothing for a tensor on a CPU."""
-    return cast(AbstractContextManager[None], torch.cuda.device_of(x))  # type: ignore[no-untyped-call]
-
-
-def _like_BSNH(x_BNSH: Tensor) -> Tensor:
-    """Return BNSH over memory in the order BSNH, so that joining the heads needs no copy."""
-    batch, heads, length, head_width = x_BNSH.shape
-    return x_BNSH.new_empty((batch, length, heads, head_width)).transpose(1, 2)
 
 
 def _with_unit_stride(x: Tensor) -> Tensor:
