@@ -5,7 +5,7 @@ import torch
 
 from pretrain.model import triton_attention as module
 from pretrain.model import triton_kernels
-from pretrain.model.attention import biased_attention
+from pretrain.model.attention_backends import PositionTerms, eager
 from pretrain.model.positions import build_position_encoding
 from pretrain.model.triton_attention import triton_attention
 from pretrain.model.triton_tilings import tilings
@@ -181,7 +181,8 @@ def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_re
     # Eq. 9: one number from [CLS] to all, one from all others to [CLS].
     assert (bias[:, 0] == bias[:, 0, :1]).all() and (bias[:, 1:, 0] == bias[:, 1:2, 0]).all()
     ours = triton_attention(q, k, v, bias, None, scale)
-    theirs = biased_attention(q * scale, k, v, encoding.attention_bias(length), dropout=0.0)
+    terms = PositionTerms(encoding.attention_bias(length))
+    theirs = eager(q, k, v, terms, scale=scale, dropout=0.0, lengths_B=None)
     parameters = list(encoding.parameters())
     found = torch.autograd.grad(ours, parameters, d_o)
     expected = torch.autograd.grad(theirs, parameters, d_o)
