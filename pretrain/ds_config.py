@@ -256,12 +256,23 @@ def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) 
             "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
             "scaled, bf16 makes a step too many); use stage 1"
         )
+    if zero_stage(config) and _autocasts_to_fp16(config):
+        raise ConfigError(
+            "torch_autocast.dtype=float16 at ZeRO stage 1 to 3 is wrong in DeepSpeed 0.19: "
+            "gradients are clipped before they are unscaled; use a fp16 block instead, as "
+            "zero1_fp16 does"
+        )
     for name in ("offload_optimizer", "offload_param"):
         if zero.get(name, {}).get("device", "none") != "none":
             raise ConfigError(
                 f"zero_optimization.{name} is not supported: an encoder of this size fits on the "
                 "device; remove it"
             )
+
+
+def _autocasts_to_fp16(config: dict[str, Any]) -> bool:
+    is_on = config.get("torch_autocast", {}).get("enabled", False)
+    return bool(is_on) and compute_type(config) == torch.float16
 
 
 def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:

@@ -81,7 +81,8 @@ def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
     changes: dict[str, int | float] = {"steps": steps}
     rate, gamma = settings.learning_rate, settings.layer_drop.gamma
     if rate.decay_steps is not None:
-        after_warmup = [n - round(rate.warmup_ratio * n) for n in (steps, settings.steps)]
+        # A run so short that all of it is warm-up has no decay to scale.
+        after_warmup = [max(1, n - round(rate.warmup_ratio * n)) for n in (steps, settings.steps)]
         scaled = rate.decay_steps * after_warmup[0] / after_warmup[1]
         changes["learning_rate.decay_steps"] = max(1, round(scaled))
     if gamma is not None:

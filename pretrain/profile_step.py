@@ -93,12 +93,23 @@ def take_count(arguments: argparse.Namespace) -> int:
     return int(given)
 
 
+def at_the_end(settings: RunSettings, *, full_depth: bool) -> RunSettings:
+    """Return settings in which step `steps` is the end of the schedule, also of a run of hours.
+
+    With `full_depth` they have no layer drop, so that what is logged of it agrees with what ran.
+    """
+    schedule = "none" if full_depth else settings.layer_drop.schedule
+    layer_drop = settings.layer_drop.model_copy(update={"schedule": schedule})
+    return settings.model_copy(update={"hours": None, "layer_drop": layer_drop})
+
+
 class Steps:
     """Optimizer steps of a recipe from the end of its run on, as training takes them."""
 
     def __init__(self, settings: RunSettings, engine: Engine, *, full_depth: bool) -> None:
-        self.settings, self.engine, self.full_depth = settings, engine, full_depth
         shards = on_first_rank(engine.ranks, lambda: existing_shards(settings))
+        self.engine = engine
+        self.settings = at_the_end(settings, full_depth=full_depth)
         self.rows = "random ids" if shards is None else f"rows of {shards.folder}"
         self._batches = endless_batches(settings, shards, engine.ranks)
         self._progress = self._new_progress(settings.steps)
@@ -132,8 +143,6 @@ class Steps:
 
     def _branch_scales(self, step: int) -> list[list[float]]:
         settings, count = self.settings, self._progress.micro_batches_per_step
-        if self.full_depth:
-            return [[1.0] * settings.model.num_layers for _ in range(count)]
         theta = theta_at(settings.steps, settings.layer_drop, settings.steps)
         return scales_of_step(step, settings, theta=theta, count=count)
 

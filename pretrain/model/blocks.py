@@ -1,5 +1,6 @@
 """A Transformer block whose norms stand before or after the branches. Shapes as in positions.py."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -69,4 +70,8 @@ class Block(nn.Module):
 
     def _scaled(self, branch_BSD: Tensor, branch_scale: Tensor | None) -> Tensor:
         branch_BSD = self.dropout(branch_BSD)
-        return branch_BSD if branch_scale is None else branch_BSD * branch_scale
+        if branch_scale is None:
+            return branch_BSD
+        # Rounded once: a bf16 tensor times a scale on the device would round the scale first.
+        wide = torch.promote_types(branch_BSD.dtype, branch_scale.dtype)
+        return (branch_BSD.to(wide) * branch_scale).to(branch_BSD.dtype)

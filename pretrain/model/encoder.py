@@ -64,7 +64,9 @@ class Encoder(nn.Module):
         for block, scale in zip(self.blocks, scales, strict=True):
             if scale != 0:
                 # A kernel fills the scale in: a copy from the host would wait for the device.
-                scalar = None if scale is None else x_BSD.new_full((), scale)
+                # In fp32 at least: bf16 would turn 12/11 into 12/11 + 0.3 % at every step.
+                dtype = torch.promote_types(x_BSD.dtype, torch.float32)
+                scalar = None if scale is None else x_BSD.new_full((), scale, dtype=dtype)
                 x_BSD = self._run(block, x_BSD, terms, scalar, lengths_B)
         return x_BSD if self.final_norm is None else self.final_norm(x_BSD)
 

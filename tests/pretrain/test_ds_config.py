@@ -101,6 +101,18 @@ def test_half_precision_at_stage_0_is_refused(block):
         filled({block: {"enabled": True}}, device="cuda")
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_autocast_to_fp16_is_refused_where_deepspeed_clips_scaled_gradients(stage):
+    config = {
+        "zero_optimization": {"stage": stage},
+        "torch_autocast": {"enabled": True, "dtype": "torch.float16"},
+    }
+    with pytest.raises(ConfigError, match="float16 at ZeRO stage 1 to 3 is wrong.*zero1_fp16"):
+        filled(config)
+    config["zero_optimization"]["stage"] = 0
+    filled(config)
+
+
 def test_blocks_that_deepspeed_removed_are_refused_with_what_to_do():
     with pytest.raises(ConfigError, match="no longer has 'amp'.*fp16"):
         filled({"amp": {"enabled": True}})

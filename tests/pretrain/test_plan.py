@@ -73,6 +73,13 @@ def test_decays_that_are_stated_in_steps_are_scaled_in_the_command_for_steps_onl
     assert settings_of(by_hours) == settings
 
 
+def test_a_recipe_that_is_all_warm_up_can_be_planned():
+    words = ("--steps", "1", "--learning_rate.warmup_ratio", "0.6", *EXPONENTIAL)
+    settings = load_settings("tiny_cpu", words)
+    assert fitted(settings, 1)["learning_rate.decay_steps"] == 500
+    assert fitted(settings, 1000)["learning_rate.decay_steps"] == 500 * 400
+
+
 def test_hours_in_the_recipe_are_taken_back_where_steps_are_given(tmp_path):
     (tmp_path / "mine.toml").write_text("hours = 2\n")
     _, settings, by_steps, by_hours = planned(str(tmp_path / "mine.toml"))

@@ -76,7 +76,17 @@ def test_layer_drop_is_in_its_steady_state_unless_full_depth_is_asked_for(comman
     assert missing == pytest.approx(skipped * ROW_AND_BLOCK)
     assert skipped / (25 * 8) == pytest.approx(0.45 + 0.9, abs=0.3)  # of 50 coins a block
     _, full = profiled(command, tmp_path / "full", *DROPS, "--steps", 2, "--full-depth")
-    assert full["metrics"]["flops"] == full["metrics"]["full_depth_flops"]
+    metrics = full["metrics"]
+    assert metrics["flops"] == metrics["full_depth_flops"] == metrics["expected_flops"]
+    assert metrics["theta"] == 1
+
+
+def test_a_run_of_hours_is_profiled_at_its_end_too(command, tmp_path):
+    _, numbers = profiled(command, tmp_path, *DROPS, "--hours", "5", "--steps", 2)
+    metrics = numbers["metrics"]
+    assert metrics["theta"] == pytest.approx(0.1)
+    expected = metrics["full_depth_flops"] - 2 * 8 * (0.45 + 0.9) * ROW_AND_BLOCK
+    assert metrics["expected_flops"] == pytest.approx(expected)
 
 
 @pytest.mark.ranks

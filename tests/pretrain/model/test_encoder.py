@@ -257,3 +257,16 @@ def test_initial_values_are_berts():
         else:
             assert 0.015 < parameter.std() < 0.025, name
             assert abs(parameter.mean()) < 0.01, name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_branches_are_scaled_by_the_number_that_was_drawn_whatever_the_type(dtype):
+    encoder = MaskedLanguageModel(model_settings()).encoder.to(dtype)
+    given = []
+    for block in encoder.blocks:
+        block.register_forward_pre_hook(lambda _, inputs: given.append(float(inputs[2])))
+    ids_BS = torch.zeros(1, 4, dtype=torch.int64)
+    output_BSD = encoder(ids_BS, [12 / 11, 24 / 13])
+    # fp32 holds seven digits, bf16 two
+    assert given == pytest.approx([12 / 11, 24 / 13], rel=1e-7)
+    assert output_BSD.dtype == dtype
