@@ -5,6 +5,7 @@ for is decided here, once, and written into launches.jsonl with its reason; what
 refused before anything starts.
 """
 
+import dataclasses
 import importlib.util
 import shutil
 from dataclasses import dataclass
@@ -184,24 +185,24 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
 
 
 def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
-    """Try the kernels out on this GPU; where "auto" chose ones that fail, do without them."""
-    problem = disagreement_with_eager(
-        execution.attention,
-        settings.model,
-        length=settings.data.sequence_length,
-        device=machine.device,
-        dtype=machine.dtype,
-    )
-    if problem is None:
-        return execution
-    if settings.engine.attention != "auto":
+    """Try the kernels out on this GPU; where "auto" chose ones that fail, take the next best."""
+    is_free = settings.engine.attention == "auto"
+    problems: list[str] = []
+    for attention in dict.fromkeys([execution.attention, *(["sdpa"] if is_free else [])]):
+        problem = disagreement_with_eager(
+            attention,
+            settings.model,
+            length=settings.data.sequence_length,
+            device=machine.device,
+            dtype=machine.dtype,
+        )
+        if problem is None:
+            reason = "; ".join(problems) or execution.reason
+            return dataclasses.replace(execution, attention=attention, reason=reason)
+        problems.append(f"{attention} does not work on this GPU: {problem}")
+    if not is_free:
         raise ConfigError(
             f"engine.attention={execution.attention!r} does not work on this GPU: {problem}; "
             "leave it at auto, or take eager"
         )
-    return Execution(
-        "eager",
-        f"{execution.attention} does not work on this GPU: {problem}",
-        execution.compiles_blocks,
-        execution.recomputes_blocks,
-    )
+    return dataclasses.replace(execution, attention="eager", reason="; ".join(problems))

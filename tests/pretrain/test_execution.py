@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from pretrain import execution
 from pretrain.config import ConfigError
 from pretrain.execution import AMPERE, Machine, build_model, plan_execution
 from pretrain.model import attention_check
@@ -185,3 +186,29 @@ def test_the_model_is_built_as_it_was_decided():
     assert execution.describe() == (
         "attention folded (as set); blocks recomputed in the backward pass"
     )
+
+
+@pytest.mark.parametrize(
+    ("working", "attention", "reason"),
+    [
+        (("triton", "sdpa"), "triton", "the gradient of the bias"),
+        (("sdpa",), "sdpa", "triton does not work on this GPU: broken"),
+        ((), "eager", "triton .* broken; sdpa does not work on this GPU: broken"),
+    ],
+)
+def test_kernels_that_fail_on_this_gpu_are_replaced(monkeypatch, working, attention, reason):
+    monkeypatch.setattr(
+        execution,
+        "disagreement_with_eager",
+        lambda name, *_, **__: None if name in working else "broken",
+    )
+    settings = settings_of()
+    found = execution._checked(plan_execution(settings, HOPPER), settings, HOPPER)
+    assert found.attention == attention and re.match(reason, found.reason)
+
+
+def test_kernels_that_were_asked_for_and_fail_are_refused(monkeypatch):
+    monkeypatch.setattr(execution, "disagreement_with_eager", lambda *_, **__: "broken")
+    settings = settings_of("--engine.attention", "triton")
+    with pytest.raises(ConfigError, match="engine.attention='triton' does not work.*broken"):
+        execution._checked(plan_execution(settings, HOPPER), settings, HOPPER)
