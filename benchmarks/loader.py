@@ -10,14 +10,14 @@ processes use one thread each. Run it on a quiet machine.
 """
 
 import argparse
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from side_by_side import ALLOCATOR, restart_with
 
 if TYPE_CHECKING:
     from data_prep.manifest import TokenizerRecord
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 30_522  # that of BERT
 SPLIT_WORDS = 4  # every n-th token continues a word
-# The memory settings are those of run_pretrain.sh; they are read when the process starts.
 ENVIRONMENT = {
+    **ALLOCATOR,
     "OMP_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": "8589934592",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    "MALLOC_TOP_PAD_": "268435456",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
@@ -56,8 +53,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=15, help="counted turns of each variant")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, at least")
     arguments = parser.parse_args()
-    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
+    restart_with(ENVIRONMENT)
     for length in arguments.lengths:
         with tempfile.TemporaryDirectory() as folder:
             variants = our_variants(arguments, length, Path(folder))

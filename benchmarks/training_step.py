@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from pretrain.data import MaskedBatch
+from pretrain.config import RunSettings
 from pretrain.ds_config import compute_type, fill_ds_config, read_ds_config
 from pretrain.engine import Engine, Ranks
 from pretrain.execution import build_model
-from pretrain.matrix_rate import measured_rate
+from pretrain.matrix_rate import MEASURED_SHAPES, measured_rate
 from pretrain.progress import Progress
 from pretrain.recipe import load_settings
+from pretrain.speed import RandomBatches
 
 VOCABULARY = 30_528
 Scales = Callable[[], Sequence[float]]
@@ -58,18 +59,7 @@ class OurStep:
             words: more settings, as on the command line.
             scales: gives the branch scales of each step; default: full depth.
         """
-        numbers = {
-            "model.num_layers": shape.layers,
-            "model.width": shape.width,
-            "model.num_heads": shape.width // 64,
-            "model.vocabulary_size": VOCABULARY,
-            "model.max_sequence_length": shape.length,
-            "data.sequence_length": shape.length,
-            "batch.global_sequences": shape.sequences * ranks.world_size,
-            "batch.micro_sequences": shape.sequences,
-        }
-        options = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
-        settings = load_settings("tiny_cpu", [*options, *words])
+        settings = settings_of(shape, ranks.world_size, *words)
         config = fill_ds_config(
             read_ds_config(ds_config, ranks.device),
             settings,
@@ -81,7 +71,7 @@ class OurStep:
         self.engine = Engine(model, settings, config, ranks)
         self.progress = Progress(settings, ranks.world_size)
         self.dtype = compute_type(config)
-        self._batch = masked(shape)
+        self._batch = RandomBatches(settings, shape.sequences)[0]
         self._scales = scales or (lambda: [1.0] * shape.layers)
 
     def __call__(self) -> None:
@@ -94,13 +84,20 @@ class OurStep:
         return self.progress.pass_flops(blocks) / self.progress.world_size
 
 
-def masked(shape: Shape) -> MaskedBatch:
-    """Return the random batch."""
-    generator = torch.Generator().manual_seed(0)
-    ids_BS = torch.randint(5, VOCABULARY, (shape.sequences, shape.length), generator=generator)
-    count = round(0.15 * shape.length) * shape.sequences
-    positions_M = torch.randperm(ids_BS.numel(), generator=generator)[:count]
-    return MaskedBatch(ids_BS, positions_M, ids_BS.view(-1)[positions_M])
+def settings_of(shape: Shape, world_size: int, *words: str) -> RunSettings:
+    """Return the settings of a run of this shape on so many ranks."""
+    numbers = {
+        "model.num_layers": shape.layers,
+        "model.width": shape.width,
+        "model.num_heads": shape.width // 64,
+        "model.vocabulary_size": VOCABULARY,
+        "model.max_sequence_length": shape.length,
+        "data.sequence_length": shape.length,
+        "batch.global_sequences": shape.sequences * world_size,
+        "batch.micro_sequences": shape.sequences,
+    }
+    options = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
+    return load_settings("tiny_cpu", [*options, *words])
 
 
 def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype | None) -> Callable[[], None]:
@@ -119,7 +116,7 @@ def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype | None) -> C
     )
     model = BertForMaskedLM(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    batch = masked(shape)
+    batch = RandomBatches(settings_of(shape, 1), shape.sequences)[0]
     labels = torch.full_like(batch.ids_BS, -100)
     labels.view(-1)[batch.positions_M] = batch.labels_M
     inputs: dict[str, Any] = {"input_ids": batch.ids_BS.to(device), "labels": labels.to(device)}
@@ -138,5 +135,4 @@ def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype | None) -> C
 
 def measured_matrix_rate(ranks: Ranks, dtype: torch.dtype) -> float:
     """Return the FLOP/s that a large matrix product reaches here and now."""
-    size = (4096, 512, 2048) if ranks.device == "cpu" else (8192, 8192, 8192)
-    return measured_rate(ranks.device, dtype, *size)
+    return measured_rate(ranks.device, dtype, *MEASURED_SHAPES[ranks.device])

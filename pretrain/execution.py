@@ -18,9 +18,8 @@ from pretrain.ds_config import compute_type, zero_stage
 from pretrain.model.attention_check import disagreement_with_eager
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.model.triton_tilings import HEAD_WIDTHS
 
-# Heads of these widths fill the tiles of our kernels.
-TRITON_HEAD_WIDTHS = (16, 32, 64, 128)
 CUDNN_WIDEST_HEAD = 128
 AMPERE = (8, 0)
 
@@ -136,8 +135,8 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
 
 def _triton_obstacle(settings: RunSettings) -> str | None:
     model = settings.model
-    if model.head_width not in TRITON_HEAD_WIDTHS:
-        widths = ", ".join(map(str, TRITON_HEAD_WIDTHS))
+    if model.head_width not in HEAD_WIDTHS:
+        widths = ", ".join(map(str, HEAD_WIDTHS))
         return f"heads are {model.head_width} wide, and its kernels are made for {widths}"
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
@@ -166,7 +165,7 @@ def _cudnn_obstacle(settings: RunSettings, machine: Machine) -> str | None:
 def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
     choice = settings.engine.compile_blocks
     if choice == "auto":
-        # On a CPU it wins 5 % after a minute of compiling.
+        # On a CPU it was measured to win nothing, after half a minute of compiling.
         has_triton = importlib.util.find_spec("triton") is not None
         return machine.device == "cuda" and machine.zero_stage != 3 and has_triton
     if choice == "off":
@@ -187,8 +186,11 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
 def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
     """Try the kernels out on this GPU; where "auto" chose ones that fail, take the next best."""
     is_free = settings.engine.attention == "auto"
+    candidates = [execution.attention]
+    if is_free and execution.attention != "sdpa":
+        candidates.append("sdpa")
     problems: list[str] = []
-    for attention in dict.fromkeys([execution.attention, *(["sdpa"] if is_free else [])]):
+    for attention in candidates:
         problem = disagreement_with_eager(
             attention,
             settings.model,

@@ -13,6 +13,7 @@ Queries are not scaled yet. The bias is cast inside each layer, so that its grad
 the layers in fp32. Shape letters as in positions.py; C = 2H.
 """
 
+import contextlib
 from typing import NamedTuple, Protocol
 
 import torch
@@ -97,7 +98,7 @@ def sdpa(
     dropout: float,
     lengths_B: Tensor | None,
 ) -> Tensor:
-    """Attend by torch's function, which picks a kernel by itself; on CUDA with a bias, we do."""
+    """Attend by torch's function."""
     mask_BNSS = None if terms.bias_NSS is None else terms.bias_NSS.to(q_BNSH.dtype).unsqueeze(0)
     if lengths_B is not None:
         is_word_B11S = _is_word(lengths_B, k_BNSH.shape[2])
@@ -105,19 +106,7 @@ def sdpa(
             mask_BNSS = is_word_B11S
         else:
             mask_BNSS = mask_BNSS.masked_fill(~is_word_B11S, -torch.inf)
-    if mask_BNSS is None or not q_BNSH.is_cuda:
-        return F.scaled_dot_product_attention(
-            q_BNSH, k_BNSH, v_BNSH, mask_BNSS, dropout_p=dropout, scale=scale
-        )
-    kernels = [SDPBackend.MATH]
-    if q_BNSH.requires_grad or not mask_BNSS.requires_grad:
-        # CUTLASS writes out of bounds where the bias alone needs a gradient (pytorch#188302).
-        kernels.append(SDPBackend.EFFICIENT_ATTENTION)
-    # Not cuDNN: with a mask its backward pass gives NaN at some lengths (pytorch#196678).
-    with sdpa_kernel(kernels):
-        return F.scaled_dot_product_attention(
-            q_BNSH, k_BNSH, v_BNSH, mask_BNSS, dropout_p=dropout, scale=scale
-        )
+    return _torch_attention(q_BNSH, k_BNSH, v_BNSH, mask_BNSS, scale=scale, dropout=dropout)
 
 
 def folded(
@@ -148,7 +137,7 @@ def folded(
     padding_SH = F.pad(is_cls_S.to(v_BNSH.dtype).unsqueeze(1), (0, width - 1))
     v_BNSC = torch.cat([v_BNSH, padding_SH.expand_as(v_BNSH)], dim=-1)
     mask_B11S = None if lengths_B is None else _is_word(lengths_B, length)
-    mixed_BNSC = F.scaled_dot_product_attention(q_BNSC, k_BNSC, v_BNSC, mask_B11S, scale=scale)
+    mixed_BNSC = _torch_attention(q_BNSC, k_BNSC, v_BNSC, mask_B11S, scale=scale, dropout=0.0)
     mixed_BNSH = mixed_BNSC[..., :width]
     if to_cls_N is None:
         return mixed_BNSH
@@ -201,6 +190,30 @@ ATTENTION_BACKENDS: dict[str, AttentionBackend] = {
     "triton": triton,
     "cudnn": cudnn,
 }
+
+
+def _torch_attention(
+    q_BNSH: Tensor,
+    k_BNSH: Tensor,
+    v_BNSH: Tensor,
+    mask_BNSS: Tensor | None,
+    *,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """Let torch pick a kernel; on CUDA with a mask, of those that take it."""
+    kernels: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if mask_BNSS is not None and q_BNSH.is_cuda:
+        # Not cuDNN: with a mask its backward pass gives NaN at some lengths (pytorch#196678).
+        choice = [SDPBackend.MATH]
+        if q_BNSH.requires_grad or not mask_BNSS.requires_grad:
+            # CUTLASS writes out of bounds where the bias alone needs a gradient (pytorch#188302).
+            choice.append(SDPBackend.EFFICIENT_ATTENTION)
+        kernels = sdpa_kernel(choice)
+    with kernels:
+        return F.scaled_dot_product_attention(
+            q_BNSH, k_BNSH, v_BNSH, mask_BNSS, dropout_p=dropout, scale=scale
+        )
 
 
 def _is_word(lengths_B: Tensor, length: int) -> Tensor:

@@ -28,9 +28,8 @@ from torch import Tensor
 
 from pretrain.model import triton_kernels
 from pretrain.model.kernel_tensors import device_of, like_BSNH
-from pretrain.model.triton_tilings import Tiling, Tilings, tilings
+from pretrain.model.triton_tilings import HEAD_WIDTHS, Tiling, Tilings, tilings
 
-HEAD_WIDTHS = (16, 32, 64, 128)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 # Programs that the bias gradient is split into, if the batch allows: two for each of the 132

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import torch
 
+# Of the heads that the kernels are compiled for.
+HEAD_WIDTHS = (16, 32, 64, 128)
+
 
 class Tiling(NamedTuple):
     """Size of a tile, and how it is computed: warps of 32 threads, stages of the pipeline."""
