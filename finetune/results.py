@@ -1,0 +1,76 @@
+"""What one fine-tuning run leaves behind, and how all of a grid are found again.
+
+FOLDER/grid.json                                what was asked for
+FOLDER/majority.json                            scores without a model, by task
+FOLDER/TASK/MODEL/lr_3e-05/seed_0/result.json   written last: without it the run is not over
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from data_prep.durable import save_text
+from pretrain.config import ConfigError
+
+RESULT_FILE = "result.json"
+MAJORITY_FILE = "majority.json"
+
+# Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
+Scores = dict[str, dict[str, float]]
+
+
+class Result(BaseModel):
+    """The end of one fine-tuning run: one model, task, learning rate and seed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str  # what tables call it
+    source: str  # where the weights came from
+    step: int | None  # of pre-training; None: not known
+    pretrained: bool  # False: the same encoder with new weights
+    task: str
+    protocol: str
+    learning_rate: float
+    seed: int
+    epochs: int
+    status: Literal["finished", "diverged", "failed"]
+    reason: str = ""  # why it is not finished
+    scores: Scores = {}  # after the last epoch, not after the best one
+    seconds: float = 0.0
+
+
+def save_result(folder: Path, result: Result) -> None:
+    """Write result.json in one piece."""
+    save_text(folder / RESULT_FILE, result.model_dump_json(indent=1) + "\n")
+
+
+def read_result(folder: Path) -> Result | None:
+    """Return how the run in this folder ended; None where it has not.
+
+    Raises:
+        ConfigError: result.json is damaged.
+    """
+    file = folder / RESULT_FILE
+    if not file.is_file():
+        return None
+    try:
+        return Result.model_validate_json(file.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError):
+        raise ConfigError(f"{file} is damaged; remove it, and that run is repeated") from None
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Return all results under a folder, in the order of their paths.
+
+    Raises:
+        ConfigError: one is damaged, or there is none.
+    """
+    files = sorted(folder.rglob(f"lr_*/seed_*/{RESULT_FILE}"))
+    found = [read_result(file.parent) for file in files]
+    results = [result for result in found if result is not None]
+    if not results:
+        raise ConfigError(
+            f"{folder} holds no result of fine-tuning; make some with ./run_finetune.sh RUN"
+        )
+    return results
