@@ -142,8 +142,8 @@ class TupeAbsoluteTiedCls(PositionEncoding):
     def attention_bias(self, sequence_length: int) -> Tensor:
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d)."""
         query_NSH, key_NSH = self.projected(sequence_length)
-        scores_NSS: Tensor = query_NSH @ key_NSH.transpose(1, 2)
-        return scores_NSS * self.score_scale
+        scores_NSS: Tensor = query_NSH * self.score_scale @ key_NSH.transpose(1, 2)
+        return scores_NSS
 
     def folded_bias(self, sequence_length: int) -> FoldedBias | None:
         """Return p U^Q and p U^K."""
@@ -183,8 +183,9 @@ class TupeAbsolute(TupeAbsoluteTiedCls):
     def words_and_thetas(self, sequence_length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the untied correlations before the reset, theta_1 and theta_2 (N each)."""
         query_NRH, key_NRH = self.projected(sequence_length)
-        words_NSS: Tensor = query_NRH[:, :-2] @ key_NRH[:, :-2].transpose(1, 2) * self.score_scale
-        thetas_N2 = (query_NRH[:, -2:] * key_NRH[:, -2:]).sum(-1) * self.score_scale
+        query_NRH = query_NRH * self.score_scale  # far fewer numbers than the scores
+        words_NSS: Tensor = query_NRH[:, :-2] @ key_NRH[:, :-2].transpose(1, 2)
+        thetas_N2 = (query_NRH[:, -2:] * key_NRH[:, -2:]).sum(-1)
         return words_NSS, thetas_N2[:, 0], thetas_N2[:, 1]
 
 
