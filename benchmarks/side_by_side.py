@@ -70,8 +70,8 @@ def alternate(
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
-    """Return median and quartiles."""
-    low, median, high = statistics.quantiles(seconds, n=4)
+    """Return median and quartiles; of a single step, its time."""
+    low, median, high = statistics.quantiles(seconds * 2 if len(seconds) == 1 else seconds, n=4)
     return {"low": low, "median": median, "high": high}
 
 

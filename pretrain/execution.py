@@ -61,15 +61,9 @@ def build_model(
     Raises:
         ConfigError: what the settings ask for cannot work here.
     """
-    cuda = device == "cuda"
-    machine = Machine(
-        device,
-        compute_type(ds_config),
-        zero_stage(ds_config),
-        torch.cuda.get_device_capability() if cuda else (0, 0),
-    )
+    machine = this_machine(ds_config, device)
     execution = plan_execution(settings, machine)
-    if cuda and execution.attention != "eager":
+    if device == "cuda" and execution.attention != "eager":
         execution = _checked(execution, settings, machine)
     model = MaskedLanguageModel(
         settings.model, attention=execution.attention, recompute=execution.recomputes_blocks
@@ -77,6 +71,12 @@ def build_model(
     if execution.compiles_blocks:
         model.encoder.compile_blocks()
     return model, execution
+
+
+def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
+    """Return what runs with this DeepSpeed configuration find here."""
+    capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
+    return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability)
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> Execution:

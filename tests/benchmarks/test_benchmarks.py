@@ -42,7 +42,7 @@ def test_a_step_is_timed_against_hugging_face(tmp_path):
 
 
 def test_positions_are_timed_against_bert_a(tmp_path):
-    _, [found] = run(tmp_path, "position_cost", "--shapes", SMALL)
+    _, [found] = run(tmp_path, "position_cost", "--shapes", SMALL, "--steps", "1")
     assert found["positions"]["bert-a"]["cost"] == 0
     assert set(found["positions"]) == {"bert-a", "tupe-a", "tupe-r"}
 

@@ -257,6 +257,16 @@ def test_two_ranks_report_missing_shards_once(command, tmp_path):
     assert f"{ROOT}/pretrain/" not in errors  # no traceback of ours; torchrun prints its own
 
 
+@pytest.mark.ranks
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has what is refused here")
+def test_kernels_that_this_machine_cannot_run_are_refused_once_and_before_the_data(
+    command, tmp_path
+):
+    words = command.words("--data.shards", "nowhere", "--engine.attention", "triton")
+    status, _, errors = command.run(words, launcher=TWO_RANKS["torchrun"])
+    assert status != 0 and errors.count("error: engine.attention='triton': it needs") == 1
+
+
 def test_a_shard_that_was_cut_short_is_named(command, tmp_path, shards):
     copy = shutil.copytree(shards, tmp_path / "shards")
     shard = sorted(copy.glob("train-*.h5"))[-1]
