@@ -109,10 +109,10 @@ def _task_of(own: OwnTask, rows: list[Row]) -> Task:
 def _check_labels(words: set[str], num_rows: int, own: OwnTask) -> None:
     where = f"{own.train}: column {own.label!r}"
     numbers = [number for number in map(_number, words) if number is not None]
-    fractional = any(not number.is_integer() for number in numbers)
-    if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractional:
+    fractions = [number for number in numbers if not number.is_integer()]
+    if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractions:
         raise TaskError(
-            f"{where} holds {len(words):,} different numbers, such as {min(words)}, and no "
+            f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, and no "
             "classes; predict them as such with --regression, or name another column"
         )
     if len(words) == 1:
