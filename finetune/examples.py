@@ -26,7 +26,7 @@ def example_of(task: Task, row: Row, file: Path, *, number: int, is_labelled: bo
         TaskError: a text or label is none, the label is unknown, or in a regression not a number.
     """
     texts = tuple(_text_of(row, column, file) for column in task.texts)
-    identity = str(row.values.get(task.identity, number))
+    identity = str(number if task.identity is None else row.values.get(task.identity, number))
     if not is_labelled:
         return Example(texts, None, identity)
     word = label_word(row, task.label, file)

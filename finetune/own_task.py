@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from finetune.examples import example_of, label_word
-from finetune.rows import Row, read_rows
+from finetune.rows import Row, read_rows, shortened
 from finetune.tasks import GLUE, Example, Task, TaskData, TaskError, plain
 from pretrain.config import Section
 
@@ -102,7 +102,7 @@ def _task_of(own: OwnTask, rows: list[Row]) -> Task:
         ("pearson", "spearman") if own.regression else ("accuracy", "macro_f1"),
         texts=own.texts,
         label=own.label,
-        identity="",
+        identity=None,
     )
 
 
@@ -117,7 +117,7 @@ def _check_labels(words: set[str], num_rows: int, own: OwnTask) -> None:
         )
     if len(words) == 1:
         raise TaskError(
-            f"{where} holds {min(words)!r} in every row, so that there is nothing to learn; "
+            f"{where} holds {shortened(min(words))!r} in every row, so that there is nothing to learn; "
             "name another column"
         )
     if len(words) > max(MAX_FRACTIONAL_LABELS, num_rows / 2):
