@@ -117,8 +117,8 @@ def _check_labels(words: set[str], num_rows: int, own: OwnTask) -> None:
         )
     if len(words) == 1:
         raise TaskError(
-            f"{where} holds {shortened(min(words))!r} in every row, so that there is nothing to learn; "
-            "name another column"
+            f"{where} holds {shortened(min(words))!r} in every row, so that there is nothing to "
+            "learn; name another column"
         )
     if len(words) > max(MAX_FRACTIONAL_LABELS, num_rows / 2):
         raise TaskError(
