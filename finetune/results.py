@@ -36,7 +36,7 @@ class Result(BaseModel):
     seed: int
     epochs: int
     status: Literal["finished", "diverged", "failed"]
-    reason: str = ""  # why it is not finished
+    reason: str = ""  # why it is not finished, or what is strange about it
     scores: Scores = {}  # after the last epoch, not after the best one
     seconds: float = 0.0
 
