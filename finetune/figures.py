@@ -171,7 +171,7 @@ def _metric(table: ScoreTable, column: Column) -> str:
     metrics = GLUE[column.task].metrics
     if table.counting == "tupe" or len(metrics) == 1:
         return f"{metrics[0]} x 100"
-    return f"mean of {' and '.join(metrics)} x 100"
+    return "mean of " + "\n".join([metrics[0], f"and {' and '.join(metrics[1:])} x 100"])
 
 
 def _file_name(column: Column) -> str:

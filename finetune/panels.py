@@ -3,6 +3,7 @@
 They are as wide as a telephone, so that the type stays readable there.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from pretrain.pages import COLOURS, Picture, empty_axes
 
 WIDTH, HEIGHT, DPI = 3.6, 2.6, 200
 LEGEND_LINE = 0.19  # inches
+HALF_A_LINE = 16  # letters
 # Colours and markers are as many as have no common divisor: pairs repeat after 56 models.
 MARKERS = "os^DvPX*"
 
@@ -28,13 +30,16 @@ class Point(NamedTuple):
 
 def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> tuple[Figure, Axes]:
     """Return empty axes, and below them a legend of the lines to come, in their order."""
-    height = HEIGHT + LEGEND_LINE * len(labels)
+    columns = 2 if max(len(label) for label in labels) <= HALF_A_LINE else 1
+    height = HEIGHT + LEGEND_LINE * math.ceil(len(labels) / columns)
     figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI)
     axes.set_title(title, loc="left", fontweight="bold")
     axes.set(xlabel=xlabel, ylabel=ylabel)
     for number, label in enumerate(labels):
         axes.plot([], [], label=label, marker=_marker(number), color=_colour(number))
-    figure.legend(loc="outside lower center", fontsize=9, frameon=False, labelspacing=0.25)
+    figure.legend(
+        loc="outside lower center", ncols=columns, fontsize=9, frameon=False, labelspacing=0.25
+    )
     return figure, axes
 
 

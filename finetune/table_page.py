@@ -42,11 +42,13 @@ def _page(table: ScoreTable, notes: Sequence[str], groups: Sequence[Group]) -> s
     rate_headers, rates = rate_rows(table)
     ends = [sum(len(group.pictures) for group in groups[: n + 1]) for n in range(len(groups))]
     rows = [row for row in table.rows if row.origin]
+    names = dict.fromkeys(table.label(row) for row in rows if row.pretrained or len(rows) == 1)
     tasks = list(dict.fromkeys(column.task for column in table.columns))
+    what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     return render_page(
         Path(__file__).with_name("score_page.html.j2"),
         [picture for group in groups for picture in group.pictures],
-        title=f"{', '.join(dict.fromkeys(table.label(row) for row in rows))} on {', '.join(tasks)}",
+        title=f"{', '.join(names)}: fine-tuned on {what}",
         headers=headers(table),
         entries=entries(table),
         caption=caption(table),

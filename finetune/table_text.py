@@ -130,7 +130,10 @@ def as_latex(table: ScoreTable, notes: Sequence[str]) -> str:
     body = []
     for row in entries(table):
         body.append(" & ".join(_tex(entry) for entry in row) + r" \\")
-        below = [" ".join(filter(None, entry[1:3])).translate(TEX) for entry in row]
+        below = [
+            " ".join([entry.spread.replace(" - ", "--"), entry.remark]).strip().translate(TEX)
+            for entry in row
+        ]
         if any(below):
             small = [rf"{{\scriptsize {text}}}" if text else "" for text in below]
             body.append(" & ".join(small) + r" \\[2pt]")
@@ -228,7 +231,13 @@ def _digits(fraction: float) -> str:
 
 
 def _step(row: Row) -> str:
-    return "" if row.step is None else f"{row.step:,}"
+    """Return the step as papers write it, 300k or 1M, where nothing is lost by it."""
+    if row.step is None:
+        return ""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if row.step and row.step % size == 0:
+            return f"{row.step // size}{letter}"
+    return f"{row.step:,}"
 
 
 def _has_steps(table: ScoreTable) -> bool:
