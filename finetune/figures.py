@@ -45,20 +45,19 @@ def draw_figures(table: ScoreTable, folder: Path) -> list[Group]:
         Group(
             "Score over the steps of pre-training",
             "At each checkpoint the median over the seeds at the best learning rate; the band is "
-            "the range of the finished seeds. A cross: so many of the seeds diverged there.",
+            "the range of the finished seeds. A cross says how many seeds diverged.",
             _draw_over_steps(table, folder),
         ),
         Group(
             "Score over the learning rate",
-            "The median over the seeds; the band is the range of the finished seeds. A cross: so "
-            "many of the seeds diverged there. Where the median is one of those, the line has a "
-            "gap.",
+            "The median over the seeds; the band is the range of the finished seeds. A cross says "
+            "how many seeds diverged; where the median is one of them, the line has a gap.",
             _draw_over_rates(table, folder),
         ),
         Group(
             "Seed by seed",
-            "Every finished seed at the best learning rate, and the median as a bar. A cross: so "
-            "many of the seeds diverged.",
+            "Every finished seed at the best learning rate, and the median as a bar. A cross "
+            "says how many seeds diverged.",
             _draw_seeds(table, folder),
         ),
     ]
