@@ -118,7 +118,8 @@ def _refuse_other_protocols(runs: Sequence[Run]) -> None:
 
 def _files(folders: Sequence[Path], name: str) -> list[Path]:
     """Return all files of this name, those that several folders lead to once."""
-    return list(dict.fromkeys(file for folder in folders for file in folder.resolve().rglob(name)))
+    found = [file for folder in folders for file in sorted(folder.resolve().rglob(name))]
+    return list(dict.fromkeys(found))
 
 
 def _read_majority(files: Sequence[Path]) -> dict[str, Scores]:
