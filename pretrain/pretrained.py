@@ -12,6 +12,8 @@ from torch import Tensor
 from data_prep.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
 from pretrain.config import ConfigError, ModelSettings
 from pretrain.engine import load_weights
+from pretrain.foreign import read_foreign
+from pretrain.foreign_model import Foreign
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 from pretrain.run_record import CHECKPOINTS, newest_checkpoint
@@ -32,15 +34,17 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
-    """Load a model from a run folder or one of its checkpoint folders.
+    """Load a model that was pre-trained here, or by others.
 
     Args:
-        place: a run folder, or RUN/checkpoints/step_00010000.
+        place: a run folder; RUN/checkpoints/step_00010000; a BERT that Hugging Face's transformers
+            saved, or its name on the Hub; a .pt file of the TUPE authors' code, see foreign.py.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:
         ConfigError: there is no model here, or its parts do not belong together.
         ShardError: the manifest or the tokenizer of a run is missing or damaged.
+        TokenizerError: the tokenizer of others is missing or cannot be used.
     """
     folder = Path(place).absolute()
     if (folder / "run.json").is_file():
@@ -53,9 +57,37 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     run = folder.parent.parent
     if folder in checkpoints_of(run) and (run / "run.json").is_file():
         return _from_checkpoint(run, folder)
+    foreign = read_foreign(str(place))
+    if foreign is not None:
+        return from_foreign(foreign, str(place))
     raise ConfigError(
-        f"{place} holds no pre-trained model; give a run folder (it has a run.json) or one of its "
-        f"{CHECKPOINTS}/step_* folders"
+        f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
+        f"{CHECKPOINTS}/step_* folders, a BERT saved by Hugging Face's transformers (config.json "
+        "and its weights), or a .pt file of the TUPE authors' code"
+    )
+
+
+def from_foreign(foreign: Foreign, place: str) -> Pretrained:
+    """Return what was read from `place`, checked.
+
+    Raises:
+        ConfigError: its parts do not belong together.
+    """
+    check_weights(foreign.weights, foreign.model, place=place)
+    last, size = foreign.words.record.vocabulary_size - 1, foreign.model.vocabulary_size
+    if last >= size:
+        raise ConfigError(
+            f"the tokenizer of {place} has ids up to {last:,}, but the model has {size:,} words; "
+            "give the tokenizer that it was trained with"
+        )
+    return Pretrained(
+        model=foreign.model,
+        weights=foreign.weights,
+        words=foreign.words,
+        name=foreign.name,
+        place=str(Path(place).absolute()) if Path(place).exists() else place,
+        step=None,
+        sequence_length=foreign.sequence_length,
     )
 
 
