@@ -227,8 +227,9 @@ class TupeloBlock(nn.Module):
         if self.norm_first:
             attended_BSD = self.attention(self.attention_norm(x_BSD), mask_BNSS, terms)
             x_BSD = x_BSD + self.dropout(attended_BSD)
-            mapped_BSD: Tensor = self.feedforward(self.feedforward_norm(x_BSD))
-            return x_BSD + self.dropout(mapped_BSD)
+            mapped_BSD = self.feedforward(self.feedforward_norm(x_BSD))
+            sum_BSD: Tensor = x_BSD + self.dropout(mapped_BSD)
+            return sum_BSD
         attended_BSD = self.attention(x_BSD, mask_BNSS, terms)
         x_BSD = self.attention_norm(x_BSD + self.dropout(attended_BSD))
         output: Tensor = self.feedforward_norm(x_BSD + self.dropout(self.feedforward(x_BSD)))
