@@ -57,12 +57,17 @@ def to_bert(weights: dict[str, Tensor], num_layers: int) -> dict[str, Tensor]:
 
 
 def from_bert(weights: dict[str, Tensor], num_layers: int) -> dict[str, Tensor]:
-    """Return BERT's weights under our names; token types and pooler are left out.
+    """Return BERT's weights under our names, row 0 of its token types in the position table.
+
+    Both are added to every word of a single segment.
 
     Raises:
         KeyError: one is missing.
     """
-    return {
+    renamed = {
         ours: torch.cat([weights[name] for name in theirs])
         for ours, theirs in bert_names(num_layers).items()
     }
+    if TOKEN_TYPES in weights:
+        renamed[POSITIONS] = renamed[POSITIONS] + weights[TOKEN_TYPES][0]
+    return renamed

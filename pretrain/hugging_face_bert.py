@@ -19,7 +19,7 @@ from torch import Tensor
 
 from data_prep.hub_access import connect_to_hub
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
-from pretrain.bert_names import POSITIONS, TOKEN_TYPES, bert_names, from_bert
+from pretrain.bert_names import TOKEN_TYPES, bert_names, from_bert
 from pretrain.config import ConfigError, ModelSettings, explain
 from pretrain.foreign_model import Foreign, describe_names, words_of
 
@@ -143,9 +143,8 @@ def _our_weights(
         raise ConfigError(
             f"{folder}: {TIED} differs from the word embeddings; here they are one matrix"
         )
-    weights = from_bert({name: stored[name].float() for name in expected}, model.num_layers)
-    weights[POSITIONS] = weights[POSITIONS] + stored[TOKEN_TYPES][0].float()
-    return weights
+    used = expected | {TOKEN_TYPES}
+    return from_bert({name: stored[name].float() for name in used}, model.num_layers)
 
 
 def _modern_name(name: str) -> str:

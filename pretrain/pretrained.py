@@ -12,6 +12,7 @@ from torch import Tensor
 from data_prep.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
 from pretrain.config import ConfigError, ModelSettings
 from pretrain.engine import load_weights
+from pretrain.exported import is_export, read_export
 from pretrain.foreign import read_foreign
 from pretrain.foreign_model import Foreign
 from pretrain.model.encoder import MaskedLanguageModel
@@ -37,8 +38,9 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     """Load a model that was pre-trained here, or by others.
 
     Args:
-        place: a run folder; RUN/checkpoints/step_00010000; a BERT that Hugging Face's transformers
-            saved, or its name on the Hub; a .pt file of the TUPE authors' code, see foreign.py.
+        place: a run folder; RUN/checkpoints/step_00010000; what `pretrain export` or `pretrain
+            import` wrote; a BERT that Hugging Face's transformers saved, or its name on the Hub; a
+            .pt file of the TUPE authors' code, see foreign.py.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:
@@ -57,13 +59,15 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     run = folder.parent.parent
     if folder in checkpoints_of(run) and (run / "run.json").is_file():
         return _from_checkpoint(run, folder)
+    if is_export(folder):
+        return _from_export(folder)
     foreign = read_foreign(str(place))
     if foreign is not None:
         return from_foreign(foreign, str(place))
     raise ConfigError(
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
-        f"{CHECKPOINTS}/step_* folders, a BERT saved by Hugging Face's transformers (config.json "
-        "and its weights), or a .pt file of the TUPE authors' code"
+        f"{CHECKPOINTS}/step_* folders, an export, a BERT saved by Hugging Face's transformers "
+        "(config.json and its weights), or a .pt file of the TUPE authors' code"
     )
 
 
@@ -165,6 +169,20 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         place=str(checkpoint),
         step=step_of(checkpoint),
         sequence_length=settings.data.sequence_length,
+    )
+
+
+def _from_export(folder: Path) -> Pretrained:
+    model, weights, words, record = read_export(folder)
+    check_weights(weights, model, place=str(folder))
+    return Pretrained(
+        model=model,
+        weights=weights,
+        words=words,
+        name=record.name,
+        place=str(folder),
+        step=record.step,
+        sequence_length=record.sequence_length,
     )
 
 
