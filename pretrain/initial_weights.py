@@ -4,13 +4,16 @@ Only step 0 does: a resumed run has weights of its own. The optimizer and the sc
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tokenizers import Tokenizer
 
-from data_prep.manifest import NEEDED_TOKENS, TOKENIZER_FILE, TokenizerRecord
+from data_prep.manifest import NEEDED_TOKENS, TOKENIZER_FILE
 from data_prep.shards import ShardSet
+from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
+from data_prep.tokenizer_training import TokenizerKind
 from pretrain.config import ConfigError, ModelSettings, RunSettings
+from pretrain.foreign_model import words_of
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.pretrained import Pretrained, load_pretrained
 from pretrain.words import Words
@@ -68,47 +71,72 @@ def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
         )
 
 
+def check_before_build(settings: RunSettings) -> None:
+    """Check, before rows are built for hours, that they will fit the weights to start from.
+
+    Raises:
+        ConfigError: they will not.
+        TokenizerError: the tokenizer that the settings name cannot be loaded.
+    """
+    if settings.initial_weights is None:
+        return
+    pretrained, place = load_pretrained(settings.initial_weights), settings.data.tokenizer
+    check_model(pretrained, settings.model)
+    if place in get_args(TokenizerKind):
+        raise ConfigError(
+            f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="
+            f"{pretrained.place} have one already; give {_mend(pretrained, settings)}"
+        )
+    moses = settings.data.language if settings.data.moses else None
+    words = words_of(load_tokenizer(place), special_names_beside(place), moses=moses)
+    problem = _other_words(pretrained.words, words)
+    if problem is not None:
+        raise ConfigError(
+            f"data.tokenizer={place} has other words than initial_weights={pretrained.place}: "
+            f"{problem}; give {_mend(pretrained, settings)}"
+        )
+
+
 def check_words(pretrained: Pretrained, settings: RunSettings, shards: ShardSet) -> None:
     """Check that an id means the same word in the rows of this run as to the weights.
 
     Raises:
         ConfigError: it does not; says how to build rows for which it does.
     """
-    record = shards.manifest.tokenizer
-    problem = _other_words(
-        pretrained.words, Tokenizer.from_file(str(shards.tokenizer_path)), record
-    )
-    if problem is None:
-        return
+    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
+    problem = _other_words(pretrained.words, Words(tokenizer, shards.manifest.tokenizer))
+    if problem is not None:
+        raise ConfigError(
+            f"the rows in {shards.folder} have other words than initial_weights="
+            f"{pretrained.place}: {problem}; make rows that fit with {_mend(pretrained, settings)}"
+        )
+
+
+def _mend(pretrained: Pretrained, settings: RunSettings) -> str:
+    """Return the options that give rows of the words of the weights."""
     options = ["--data.tokenizer", _tokenizer_place(pretrained.place)]
-    if pretrained.words.record.moses != record.moses:
+    if (pretrained.words.record.moses is not None) != settings.data.moses:
         options += ["--data.moses", str(pretrained.words.record.moses is not None).lower()]
     if settings.data.shards is not None:
         options += ["--data.shards", "none"]
-    raise ConfigError(
-        f"the rows in {shards.folder} have other words than initial_weights={pretrained.place}: "
-        f"{problem}; make rows that fit with {' '.join(options)}"
-    )
+    return " ".join(options)
 
 
-def _other_words(words: Words, tokenizer: Tokenizer, record: TokenizerRecord) -> str | None:
-    """Return how the tokenizer of the rows differs from that of the weights, or None."""
-    theirs = words.tokenizer.get_vocab(with_added_tokens=True)
-    ours = tokenizer.get_vocab(with_added_tokens=True)
-    if theirs != ours:
-        token = min(token for token in theirs | ours if theirs.get(token) != ours.get(token))
+def _other_words(theirs: Words, ours: Words) -> str | None:
+    """Return how the words of the rows (ours) differ from those of the weights, or None."""
+    before, now = (words.tokenizer.get_vocab(with_added_tokens=True) for words in (theirs, ours))
+    if before != now:
+        token = min(token for token in before | now if before.get(token) != now.get(token))
         return (
-            f"{sum(theirs.get(token) == number for token, number in ours.items()):,} of "
-            f"{len(ours):,} entries have the same id; {token!r} is {ours.get(token)} in the rows "
-            f"and {theirs.get(token)} to the weights"
+            f"{sum(before.get(token) == number for token, number in now.items()):,} of "
+            f"{len(now):,} entries have the same id; {token!r} is {now.get(token)} in the rows and "
+            f"{before.get(token)} to the weights"
         )
     for role in NEEDED_TOKENS:
-        if words.special[role] != record.special_tokens[role]:
-            return f"the {role} token is {record.special_tokens[role]}, not {words.special[role]}"
-    if words.record.moses != record.moses:
-        described = [
-            "by Moses" if moses else "without Moses" for moses in (record.moses, words.record.moses)
-        ]
+        if theirs.special[role] != ours.special[role]:
+            return f"the {role} token is {ours.special[role]}, not {theirs.special[role]}"
+    if theirs.record.moses != ours.record.moses:
+        described = ["by Moses" if w.record.moses else "without Moses" for w in (ours, theirs)]
         return f"they were cut {described[0]}, the weights know words cut {described[1]}"
     return None
 

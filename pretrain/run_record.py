@@ -70,7 +70,8 @@ class RunRecord:
             )
         if not resume:
             return None
-        _refuse_changes(self.folder / "run.json", as_json(settings))
+        # A run that is older than a setting was started with what is its default today.
+        _refuse_changes(self.folder / "run.json", as_json(settings), default=as_json(RunSettings()))
         self._refuse_other_launch(launch)
         _refuse_changes(self.folder / "ds_config.json", json.dumps(ds_config))
         return next(reversed(checkpoints_of(self.folder)), None)
@@ -232,8 +233,11 @@ def _write_through(file: Path) -> None:
         raise OSError(f"{file} is empty: the checkpoint was not written")
 
 
-def _refuse_changes(file: Path, text: str) -> None:
-    before, now = (flat(json.loads(content)) for content in (file.read_text(), text))
+def _refuse_changes(file: Path, text: str, *, default: str = "{}") -> None:
+    defaults, stored, now = (
+        flat(json.loads(content)) for content in (default, file.read_text(), text)
+    )
+    before = defaults | stored
     changed = sorted(name for name in before | now if before.get(name) != now.get(name))
     if changed:
         described = ", ".join(f"{n} (was {before.get(n)}, is {now.get(n)})" for n in changed)

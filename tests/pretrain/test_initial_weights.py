@@ -1,14 +1,16 @@
 """Runs that start from weights: whole ones as a user starts them, and what is refused before."""
 
+import json
 import shutil
 
 import pytest
 import torch
 
 from data_prep.shards import open_shards
+from pretrain.__main__ import main
 from pretrain.config import ConfigError
 from pretrain.engine import load_weights
-from pretrain.initial_weights import load_initial_weights
+from pretrain.initial_weights import check_before_build, load_initial_weights
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.pretrained import load_pretrained
 from pretrain.recipe import load_settings
@@ -71,6 +73,21 @@ def test_schedules_begin_anew_and_a_resumed_run_needs_the_source_no_more(command
     assert status == 0, errors[-3000:]
     assert lines(resumed, "metrics.jsonl") == lines(whole, "metrics.jsonl")
     assert lines(resumed, "launches.jsonl")[-1]["initial_weights"] is None
+
+
+def test_a_run_from_before_the_settings_existed_can_be_resumed(command, source, tmp_path):
+    """Its run.json does not have them; their defaults are what it was started with."""
+    older = tmp_path / "older"
+    shutil.copytree(source, older)
+    settings = json.loads((older / "run.json").read_text())
+    settings.pop("initial_weights")
+    settings["model"].pop("position_projection_bias")
+    (older / "run.json").write_text(json.dumps(settings))
+    shutil.rmtree(older / "checkpoints/step_00000020")
+    (older / "result.json").unlink()
+    status, _, errors = command.run(["train", str(older), "--resume"])
+    assert status == 0, errors[-3000:]
+    assert lines(older, "metrics.jsonl") == lines(source, "metrics.jsonl")
 
 
 def settings_of(source, shards, *words):
@@ -159,6 +176,36 @@ def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, othe
         load(source, other_words)
     mend = f"--data.tokenizer {source / 'tokenizer.json'} --data.shards none"
     assert str(refusal.value).endswith(mend)
+
+
+def unbuilt(source, tmp_path, *words):
+    words = ["--corpus", str(tmp_path / "text.txt"), "--initial_weights", str(source), *words]
+    return load_settings("tiny_cpu", words)
+
+
+def test_before_rows_are_built_a_tokenizer_that_would_be_trained_is_refused(source, tmp_path):
+    with pytest.raises(ConfigError, match="'wordpiece' would be trained") as refusal:
+        check_before_build(unbuilt(source, tmp_path))
+    assert str(refusal.value).endswith(f"--data.tokenizer {source / 'tokenizer.json'}")
+
+
+def test_before_rows_are_built_other_words_and_other_models_are_refused(
+    source, other_words, tmp_path
+):
+    check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(source)))
+    with pytest.raises(ConfigError, match="has other words than .* have the same id"):
+        check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(other_words)))
+    with pytest.raises(ConfigError, match="give --model.num_layers 2"):
+        check_before_build(unbuilt(source, tmp_path, "--model.num_layers", "3"))
+
+
+def test_prepare_builds_nothing_that_does_not_fit(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("One sentence of text.\n")
+    words = ["--corpus", str(tmp_path / "text.txt"), "--initial_weights", str(source)]
+    with pytest.raises(ConfigError, match="'wordpiece' would be trained"):
+        main(["prepare", "tiny_cpu", *words])
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_place_without_a_model_is_refused(shards, tmp_path):
