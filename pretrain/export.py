@@ -26,6 +26,7 @@ from pretrain.exported import (
 )
 from pretrain.model_card import CARD_FILE, PICTURE_FILE, write_card
 from pretrain.pretrained import Pretrained, load_pretrained
+from pretrain.run_record import CHECKPOINTS
 
 FILES = {
     *(CONFIG_FILE, WEIGHTS_FILE, *CODE_FILES),
