@@ -123,12 +123,25 @@ def test_losses_and_gradients_are_the_trainers(trained, run, tmp_path, values):
     )
 
 
-@pytest.fixture(scope="module", params=[STOCK, TUPE], ids=["stock", "own"])
-def exported(request, trained, run, tmp_path_factory):
-    pretrained = of_variant(trained, **request.param)
-    folder = tmp_path_factory.mktemp("exports") / "exported"
-    export(pretrained, run, folder)
-    return pretrained, folder
+@pytest.fixture(scope="module")
+def stock_export(trained, run, tmp_path_factory):
+    return exported_variant(trained, run, tmp_path_factory.mktemp("exports"), STOCK)
+
+
+@pytest.fixture(scope="module")
+def own_export(trained, run, tmp_path_factory):
+    return exported_variant(trained, run, tmp_path_factory.mktemp("exports"), TUPE)
+
+
+@pytest.fixture(params=["stock_export", "own_export"])
+def exported(request):
+    return request.getfixturevalue(request.param)
+
+
+def exported_variant(trained, run, folder, values):
+    pretrained = of_variant(trained, **values)
+    export(pretrained, run, folder / "exported")
+    return pretrained, folder / "exported"
 
 
 def test_the_tokenizer_makes_our_rows(exported):
@@ -202,10 +215,8 @@ def test_a_classifier_is_encoder_dropout_dense_tanh_dropout_linear(trained, run,
         torch.testing.assert_close(output.loss, loss(target, labels), rtol=1e-4, atol=1e-4)
 
 
-def test_a_new_head_has_pytorchs_initial_values_and_the_encoder_its_weights(exported):
-    pretrained, folder = exported
-    if pretrained.model.positions == "bert-a":
-        pytest.skip("the head is that of transformers")
+def test_a_new_head_has_pytorchs_initial_values_and_the_encoder_its_weights(own_export):
+    pretrained, folder = own_export
     model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
     bound = pretrained.model.width**-0.5  # nn.Linear: uniform in +-1/sqrt(inputs)
     for layer in (model.dense, model.output):
@@ -245,10 +256,8 @@ def test_what_transformers_saves_again_is_loaded_again(exported, tmp_path):
     assert back.words.ids("abcd [MASK] efgh") == pretrained.words.ids("abcd [MASK] efgh")
 
 
-def test_own_models_take_vectors_and_refuse_what_is_too_long(exported):
-    pretrained, folder = exported
-    if pretrained.model.positions == "bert-a":
-        pytest.skip("the model is that of transformers")
+def test_own_models_take_vectors_and_refuse_what_is_too_long(own_export):
+    pretrained, folder = own_export
     model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
     ids = padded_batch(pretrained)[0]
     vectors = model.get_input_embeddings()(ids)
@@ -265,10 +274,8 @@ def test_own_models_take_vectors_and_refuse_what_is_too_long(exported):
     torch.testing.assert_close(after[..., :size], before)
 
 
-def test_an_unknown_encoding_is_refused(exported, tmp_path):
-    pretrained, folder = exported
-    if pretrained.model.positions == "bert-a":
-        pytest.skip("the model is that of transformers")
+def test_an_unknown_encoding_is_refused(own_export):
+    _, folder = own_export
     config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
     assert type(config).__name__ == "TupeloConfig"
     config.positions = "rotary"
