@@ -26,6 +26,7 @@ from pretrain.exported import (
 )
 from pretrain.model_card import CARD_FILE, PICTURE_FILE, write_card
 from pretrain.pretrained import Pretrained, load_pretrained
+from pretrain.run_record import CHECKPOINTS
 
 FILES = {
     *(CONFIG_FILE, WEIGHTS_FILE, *CODE_FILES),
@@ -122,12 +123,12 @@ def _write_files(pretrained: Pretrained, folder: Path) -> None:
 
 def _run_of(place: Path) -> Path:
     """Return the run folder, of a checkpoint too; only a run can tell what a model card says."""
-    for run in (place, place.parent.parent):
-        if (run / "run.json").is_file():
-            return run
-    raise ConfigError(
-        f"{place} is neither a run folder, with its run.json, nor a checkpoint of one"
-    )
+    run = place.parent.parent if place.parent.name == CHECKPOINTS else place
+    if not (run / "run.json").is_file():
+        raise ConfigError(
+            f"{place} is neither a run folder, with its run.json, nor a checkpoint of one"
+        )
+    return run
 
 
 def _refuse_strangers(target: Path) -> None:

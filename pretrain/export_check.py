@@ -20,7 +20,7 @@ from pretrain.recipe import load_settings
 from pretrain.words import MASK
 
 TOLERANCE = 1e-4  # of a logit in fp32; sums in another order differ by 1e-6 to 1e-5
-NUM_ROWS = 8
+NUM_ROWS = 4
 TEXT = (
     ("The committee met on Tuesday, and nobody could say why.", None),
     ("A list of names is returned in the order of the files.", "Is the order kept?"),
@@ -47,26 +47,27 @@ class ExportCheck(NamedTuple):
 
 
 def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
-    """Return held-out rows of the run if its shards are at hand, else sentences of this file.
+    """Return held-out rows of the run, if its shards are at hand, and sentences of this file.
 
-    The rows are cut to different lengths, so that the batch is padded, and some tokens are masked.
+    The rows are of different lengths, so that the batch is padded, and some tokens are masked.
     """
-    folder = shards_folder(load_settings(run))
-    if (folder / MANIFEST_FILE).is_file():
-        manifest = read_manifest(folder)
-        fits = manifest.tokenizer.sha256 == pretrained.words.record.sha256
-        if fits and "valid" in manifest.splits:
-            split = open_shards(folder).split("valid")
-            stored = split.rows(np.arange(min(NUM_ROWS, split.num_rows))).tolist()
-            return ComparedRows(_cut_and_masked(stored, pretrained), "held-out text")
     words, length = pretrained.words, pretrained.sequence_length
-    rows = [
+    sentences = [
         words.ids(first)[:length]
         if second is None
         else words.pair_ids(first, second, max_length=length)
         for first, second in TEXT
     ]
-    return ComparedRows(rows, "built-in sentences: the shards are not at hand")
+    folder = shards_folder(load_settings(run))
+    if (folder / MANIFEST_FILE).is_file():
+        manifest = read_manifest(folder)
+        fits = manifest.tokenizer.sha256 == words.record.sha256
+        if fits and "valid" in manifest.splits:
+            split = open_shards(folder).split("valid")
+            stored = split.rows(np.arange(min(NUM_ROWS, split.num_rows))).tolist()
+            held_out = _cut_and_masked(stored, words.special["mask"])
+            return ComparedRows(held_out + sentences, "held-out rows and a few sentences")
+    return ComparedRows(sentences, "a few sentences, as the shards are not at hand")
 
 
 def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -> ExportCheck:
@@ -121,12 +122,11 @@ def _compare_tokenizers(pretrained: Pretrained, tokenizer: Tokenize) -> None:
             )
 
 
-def _cut_and_masked(stored: list[list[int]], pretrained: Pretrained) -> list[list[int]]:
+def _cut_and_masked(stored: list[list[int]], mask: int) -> list[list[int]]:
     rows = []
     for number, row in enumerate(stored):
-        kept = max(3, len(row) * (len(stored) - number) // len(stored))
-        ids = row[:kept]
-        ids[4::7] = [pretrained.words.special["mask"]] * len(ids[4::7])
+        ids = row[: max(3, len(row) * (len(stored) - number) // len(stored))]
+        ids[4::7] = [mask] * len(ids[4::7])
         rows.append(ids)
     return rows
 

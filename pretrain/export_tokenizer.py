@@ -20,7 +20,8 @@ def write_tokenizer(
     """Write a tokenizer that makes the rows of `Words.pair_ids`, and knows the mask.
 
     Moses cannot be written into these files: where it comes before the tokenizer, users must apply
-    it themselves.
+    it themselves. White space in front of a whole text, which `Words` drops, is kept where the
+    joint is a space.
 
     Args:
         folder: where the files go.

@@ -21,7 +21,7 @@ from pretrain.pretrained import Pretrained
 from pretrain.recipe import load_settings
 
 CARD_FILE = "README.md"
-PICTURE_FILE = "held_out_loss.png"
+PICTURE_FILE = "loss.png"
 MOST_ROWS = 12  # of the table of losses; the picture has them all
 
 Rows = Sequence[Sequence[Any]]
@@ -50,8 +50,9 @@ def write_card(
     """
     settings, manifest = load_settings(run), read_manifest(run)
     evaluations = _until(pretrained.step, read_lines(run / "evals.jsonl"))
+    metrics = _until(pretrained.step, read_lines(run / "metrics.jsonl"))
     if evaluations:
-        _draw(evaluations, settings.name, folder / PICTURE_FILE)
+        _draw(evaluations, metrics, settings.name, folder / PICTURE_FILE)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
@@ -69,7 +70,7 @@ def write_card(
         language=manifest.settings.get("language"),
         moses=manifest.tokenizer.moses,
         data=_table(_data_rows(manifest), ["", ""]),
-        training=_table(_training_rows(settings, pretrained, run), ["", ""]),
+        training=_table(_training_rows(settings, pretrained, metrics), ["", ""]),
         losses=_table(*_loss_table(evaluations)) if evaluations else "",
         picture=PICTURE_FILE,
         scores=_table(scores, HEADERS) if scores else "",
@@ -105,32 +106,27 @@ def _data_rows(manifest: Manifest) -> Rows:
     return rows + [["afterwards", step] for step in manifest.history]
 
 
-def _training_rows(settings: RunSettings, pretrained: Pretrained, run: Path) -> Rows:
+def _training_rows(
+    settings: RunSettings, pretrained: Pretrained, metrics: list[dict[str, Any]]
+) -> Rows:
     data, rate, drop = settings.data, settings.learning_rate, settings.layer_drop
     length = f"{settings.hours:g} hours" if settings.hours else f"{settings.steps:,} steps"
     rows: list[list[Any]] = [
         ["planned", length],
         ["this checkpoint", f"{pretrained.step:,} steps"],
         ["sequences in a step", f"{settings.batch.global_sequences:,}"],
-        [
-            "masking",
-            f"{settings.data.masked_probability:.0%} of the tokens, {settings.data.masking}",
-        ],
+        ["masked", f"{data.masked_probability:.0%} of the tokens, drawn as {data.masking}"],
         ["learning rate", f"{rate.schedule}, peak {rate.peak:g}, warm-up {rate.warmup_ratio:.0%}"],
         ["weight decay", f"{settings.optimizer.weight_decay:g}"],
         ["layer drop", drop.schedule + (f" to {drop.theta_bar:g}" * (drop.schedule != "none"))],
         ["dropout", f"{settings.model.dropout:g}, attention {settings.model.attention_dropout:g}"],
         ["seed", settings.seed],
     ]
-    done = _until(pretrained.step, read_lines(run / "metrics.jsonl"))
-    if done:
-        seconds = amount(done[-1]["training_seconds"], "training_seconds")
-        rows.append(["time", f"{seconds} until step {done[-1]['step']:,}"])
-        rows.append(["tokens seen", amount(done[-1]["tokens"], "tokens")])
-        rows.append(["FLOPs", amount(done[-1]["flops"], "flops")])
-    launches = read_lines(run / "launches.jsonl")
-    if launches:
-        rows.append(["device", f"{launches[-1]['device']}, {launches[-1]['world_size']} rank(s)"])
+    for last in metrics[-1:]:
+        seconds = amount(last["training_seconds"], "training_seconds")
+        rows.append(["time", f"{seconds} until step {last['step']:,}"])
+        rows.append(["tokens seen", amount(last["tokens"], "tokens")])
+        rows.append(["FLOPs", amount(last["flops"], "flops")])
     return rows
 
 
@@ -144,6 +140,7 @@ def _provenance_rows(run: Path, check: ExportCheck) -> Rows:
     ]
     for launch in read_lines(run / "launches.jsonl")[-1:]:
         versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
+        rows.append(["device", f"{launch['device']}, {launch['world_size']} rank(s)"])
         rows += [["commit of Tupelo", launch["commit"]], ["versions", versions]]
     return rows
 
@@ -163,11 +160,18 @@ def _loss_table(evaluations: list[dict[str, Any]]) -> tuple[Rows, list[str]]:
     return rows, ["step", "tokens", "training time", "held-out loss"]
 
 
-def _draw(evaluations: list[dict[str, Any]], name: str, file: Path) -> None:
+def _draw(
+    evaluations: list[dict[str, Any]], metrics: list[dict[str, Any]], name: str, file: Path
+) -> None:
     figure, axes = empty_axes()
-    steps, losses = ([row[key] for row in evaluations] for key in ("step", "loss"))
-    axes.plot(steps, losses, color=COLOURS[0], linewidth=1.8, marker="o", markersize=3)
-    axes.set(xlabel="optimizer steps", ylabel="held-out loss in nats", title=name)
+    for rows, label, colour, width in (
+        (metrics, "training", "0.6", 0.8),
+        (evaluations, "held out", COLOURS[0], 1.8),
+    ):
+        steps, losses = ([row[key] for row in rows] for key in ("step", "loss"))
+        axes.plot(steps, losses, label=label, color=colour, linewidth=width)
+    axes.set(xlabel="optimizer steps", ylabel="loss in nats", title=name)
+    axes.legend(frameon=False)
     figure.savefig(file)
 
 
