@@ -26,7 +26,7 @@ source ./environment.sh
 
 ARMS=(bert_a tupe_r tupe_r_pld)
 SOURCE_SETTINGS='corpus|data\.corpus'
-PATH_SETTINGS='data\.shards|data\.tokenizer|engine\.ds_config'
+PATH_SETTINGS='data\.shards|data\.tokenizer|engine\.ds_config|initial_weights'
 recipe='' name='' run_folder='' hostfile='' gpus='' resume='' dry_run='' settings=() launcher=()
 
 main() {

@@ -19,6 +19,8 @@ COMMANDS = {
     "profile": "pretrain.profile_step",
     "compare": "pretrain.compare",
     "fill-mask": "pretrain.fill_mask",
+    "export": "pretrain.export",
+    "import": "pretrain.import_weights",
 }
 LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher puts one in front
 

@@ -113,7 +113,8 @@ class Engine:
         """Give the model to DeepSpeed.
 
         Args:
-            model: called with a `MaskedBatch` and branch scales, returns the loss.
+            model: called with a `MaskedBatch` and branch scales, returns the loss. All ranks get
+                the weights that it has on the first one.
             settings: of the run; the optimizer section is read.
             ds_config: filled by `fill_ds_config`.
             ranks: from `start_ranks`.

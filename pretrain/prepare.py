@@ -10,6 +10,7 @@ from data_prep.corpora import describe
 from data_prep.sources.source import CorpusError
 from pretrain.config import RunSettings
 from pretrain.data import build_settings, open_data, shards_folder
+from pretrain.initial_weights import check_before_build
 from pretrain.recipe import add_settings, read_settings
 
 
@@ -24,6 +25,7 @@ def main(arguments: argparse.Namespace) -> None:
     settings = read_settings(arguments, source)
     folder = shards_folder(settings)
     if settings.data.shards is None and not folder.exists():
+        check_before_build(settings)
         build(build_settings(settings), folder)
     manifest = open_data(settings).manifest
     if settings.data.shards is None:

@@ -33,6 +33,7 @@ from pretrain.data import (
 from pretrain.ds_config import compute_type, micro_sequences
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.execution import build_model
+from pretrain.initial_weights import load_initial_weights
 from pretrain.layer_drop import scales_of_step
 from pretrain.matrix_rate import MatrixRate, matrix_rate
 from pretrain.memory import peak_memory_bytes
@@ -97,6 +98,12 @@ def run(
     model, execution = build_model(settings, ds_config, ranks.device)
     if ranks.is_first:
         print(execution.describe())
+    launch["initial_weights"] = None
+    if checkpoint is None:
+        # The engine gives the weights of the first rank to all others.
+        launch["initial_weights"] = on_first_rank(
+            ranks, lambda: load_initial_weights(model, settings, shards)
+        )
     engine = Engine(model, settings, ds_config, ranks)
     progress = Progress(settings, ranks.world_size)
     if checkpoint is not None:

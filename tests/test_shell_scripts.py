@@ -392,13 +392,14 @@ def test_a_cpu_keeps_its_memory_unless_the_user_decided_otherwise(checkout):
 def test_paths_that_exist_in_the_callers_folder_are_taken_from_there(checkout, tmp_path):
     caller = tmp_path / "caller"
     (caller / "texts").mkdir(parents=True)
-    for name in ("my.toml", "base", "bert_a"):
+    for name in ("my.toml", "base", "bert_a", "bert.pt"):
         (caller / name).touch()
     options = ["--corpus", "texts", "more", "--model.preset", "base", "--run-folder", "out"]
+    options += ["--initial_weights", "bert.pt"]
     checkout.run("run_pretrain.sh", "my.toml", *options, cwd=caller)
     assert checkout.runs()[1] == (
         f"python -m pretrain train {caller}/my.toml --corpus {caller}/texts more "
-        "--model.preset base --run-folder out"
+        f"--model.preset base --initial_weights {caller}/bert.pt --run-folder out"
     )
 
 

@@ -112,7 +112,8 @@ def build_engine(settings, ranks, name):
         world_size=ranks.world_size,
         device=ranks.device,
     )
-    torch.manual_seed(settings.seed)
+    # The other ranks must get the weights of the first.
+    torch.manual_seed(settings.seed + ranks.rank)
     model, _ = execution.build_model(settings, config, ranks.device)
     return Engine(model, settings, config, ranks)
 

@@ -1,0 +1,152 @@
+"""Bring a model that others have trained into the form in which ours are exported.
+
+    python -m pretrain import bert-base-uncased --to models/bert
+    python -m pretrain import tupe_r.pt --dictionary dict.txt --bpe-codes bpe-code --to models/tupe
+
+The folder can be trained further, fine-tuned and loaded by transformers like an export, and holds
+a recipe that starts from it.
+"""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BertForMaskedLM
+
+from data_prep.durable import save_text
+from data_prep.folders import complete_or_absent
+from data_prep.manifest import TOKENIZER_FILE
+from pretrain.config import ConfigError, RunSettings
+from pretrain.export_check import quiet
+from pretrain.export_tokenizer import write_tokenizer
+from pretrain.exported import ExportRecord, is_export, is_stock_bert, write_model
+from pretrain.foreign import WordFiles, read_foreign
+from pretrain.pretrained import Pretrained, build_model, from_foreign
+
+RECIPE_FILE = "recipe.toml"
+TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
+ROWS_COMPARED, LONGEST_COMPARED = 4, 128
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m pretrain import`."""
+    parser.add_argument(
+        "place",
+        help="a BERT that Hugging Face's transformers saved, or its name on the Hub; or a .pt file "
+        "of the TUPE authors' code",
+    )
+    parser.add_argument("--to", type=Path, required=True, help="the new folder")
+    words = parser.add_argument_group("words of a .pt file, if they are not beside it")
+    words.add_argument("--dictionary", type=Path, help="dict.txt of fairseq")
+    words.add_argument("--bpe-codes", type=Path, help="codes of fastBPE")
+    words.add_argument("--tokenizer", help="instead of both: a tokenizer.json with the same ids")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Read the model, check it, write it, and print what to do next."""
+    place, target = str(arguments.place), Path(arguments.to)
+    files = WordFiles(arguments.dictionary, arguments.bpe_codes, arguments.tokenizer)
+    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
+        raise ConfigError(
+            f"{place} is a model of this program already; start from it with --initial_weights "
+            f"{place}"
+        )
+    if any(files) and not place.endswith(".pt"):
+        raise ConfigError(
+            f"--dictionary, --bpe-codes and --tokenizer are the words of a .pt file, and {place} "
+            "is none; remove them"
+        )
+    foreign = read_foreign(place, files)
+    if foreign is None:
+        raise ConfigError(
+            f"{place} is neither a folder with the config.json and the weights of a BERT, nor a "
+            ".pt file of the TUPE authors' code"
+        )
+    pretrained = from_foreign(foreign, place)
+    notes = list(foreign.notes)
+    if is_stock_bert(pretrained.model):
+        difference = difference_to_transformers(pretrained, place)
+        notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
+    write_import(pretrained, target)
+    print(f"imported {pretrained.name} to {target}")
+    for note in notes:
+        print(f"  {note}")
+    recipe = shlex.quote(str(target / RECIPE_FILE))
+    print(f"Train it further:\n  ./run_pretrain.sh {recipe} --corpus YOUR_TEXT --steps 10000")
+
+
+def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
+    """Return the largest difference of a logit between BERT in transformers and here.
+
+    Raises:
+        ConfigError: it is more than rounding.
+    """
+    with quiet():
+        theirs = BertForMaskedLM.from_pretrained(place).eval()
+    ours = build_model(pretrained)
+    shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))
+    generator = torch.Generator().manual_seed(0)
+    ids_BS = torch.randint(pretrained.model.vocabulary_size, shape, generator=generator)
+    with torch.no_grad():
+        theirs_MV = theirs(input_ids=ids_BS).logits.float().flatten(0, 1)
+        ours_MV = ours.logits(ids_BS, torch.arange(ids_BS.numel()))
+    difference = float((theirs_MV - ours_MV).abs().max())
+    if not difference <= TOLERANCE:  # NaN too
+        raise ConfigError(
+            f"{place} computes other logits here than in transformers: the largest difference is "
+            f"{difference:.2g}, more than {TOLERANCE:.0e}; nothing was written"
+        )
+    return difference
+
+
+def write_import(pretrained: Pretrained, target: Path) -> None:
+    """Write the folder, complete or not at all.
+
+    Raises:
+        ShardError: it exists, or cannot be written.
+    """
+    with complete_or_absent(target) as partial:
+        record = ExportRecord(
+            name=pretrained.name,
+            step=pretrained.step,
+            sequence_length=pretrained.sequence_length,
+            tokenizer=pretrained.words.record,
+        )
+        write_model(partial, pretrained.model, pretrained.weights, record)
+        write_tokenizer(
+            partial,
+            pretrained.words,
+            sequence_length=pretrained.sequence_length,
+            with_token_types=is_stock_bert(pretrained.model),
+        )
+        save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
+
+
+def recipe_from(pretrained: Pretrained, folder: Path) -> str:
+    """Return a recipe that trains the model in `folder` further, as TOML."""
+    default = RunSettings().data.sequence_length
+    data = {
+        "tokenizer": str(folder / TOKENIZER_FILE),
+        "sequence_length": min(default, pretrained.sequence_length),
+    }
+    if pretrained.words.record.moses is not None:
+        data |= {"moses": True, "language": pretrained.words.record.moses}
+    model = pretrained.model.model_dump(exclude={"preset"})
+    sections = {"data": data, "model": model}
+    lines = [
+        "# Trains an imported model further. Steps, batch and learning rate are the defaults.",
+        f"name = {_toml(pretrained.name)}",
+        f"initial_weights = {_toml(str(folder))}",
+    ]
+    for title, values in sections.items():
+        lines.append(f"[{title}]")
+        lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Return a string, number or truth value as TOML writes it, which for these is as JSON does."""
+    return json.dumps(value)
