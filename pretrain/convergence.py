@@ -280,6 +280,9 @@ def _differences(runs: Sequence[Run]) -> list[str]:
         "training data": [launch["training_data"] for launch in launches],
         "training budgets": [_budget(run) for run in runs],
         "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
+        "weights to start from: what was spent on these is not counted": [
+            run.settings.get("initial_weights") for run in runs
+        ],
     }
     return [
         f"the runs have different {what}"

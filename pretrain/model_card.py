@@ -88,7 +88,7 @@ def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
     return (
         f"An encoder of {model.num_layers} {kind} layers, width {model.width}, {model.num_heads} "
         f"heads and {parameters:,} parameters with {POSITIONS[model.positions]}, pre-trained by "
-        f"Tupelo as a masked language model for {pretrained.step:,} of {settings.steps:,} steps. "
+        f"Tupelo as a masked language model for {pretrained.step:,} steps. "
         f"For transformers it is {loads_as}."
     )
 
@@ -112,6 +112,7 @@ def _training_rows(
     data, rate, drop = settings.data, settings.learning_rate, settings.layer_drop
     length = f"{settings.hours:g} hours" if settings.hours else f"{settings.steps:,} steps"
     rows: list[list[Any]] = [
+        ["started from", settings.initial_weights or "new weights"],
         ["planned", length],
         ["this checkpoint", f"{pretrained.step:,} steps"],
         ["sequences in a step", f"{settings.batch.global_sequences:,}"],

@@ -206,6 +206,12 @@ def test_another_batch_size_is_said(baseline, tmp_path):
     assert "the runs have different batch sizes" in compare(runs(baseline, other)).notes
 
 
+def test_a_head_start_is_said(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--initial_weights", "runs/before")
+    notes = compare(runs(baseline, other)).notes
+    assert any("different weights to start from" in note for note in notes)
+
+
 def test_a_run_that_changed_its_device_half_way_is_said(baseline, tmp_path):
     other = write_run(tmp_path / "other", "--model.norm", "post")
     launch = json.loads((other / "launches.jsonl").read_text())
