@@ -69,8 +69,9 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     """
     _refuse_strangers(target)
     # The folder has its final name already: transformers names the code that it loads after it.
-    around = target.absolute().parent / f".{target.name}.partial-{os.getpid()}"
+    around = target.absolute().parent / f".{target.name}.partial"
     partial = around / target.name
+    shutil.rmtree(around, ignore_errors=True)  # of an export that was killed
     try:
         partial.mkdir(parents=True)
         _write_files(pretrained, partial)

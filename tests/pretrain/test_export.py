@@ -291,7 +291,7 @@ def test_an_export_that_computes_something_else_is_not_written(
 
     def corrupted_rows(pretrained, run):
         """Damage one weight after it was written and before it is compared."""
-        (file,) = tmp_path.glob(f".exported.partial-*/exported/{WEIGHTS_FILE}")
+        file = tmp_path / ".exported.partial" / "exported" / WEIGHTS_FILE
         weights = load_file(file)
         name = (
             next(name for name in weights if name.endswith("attention_norm.weight"))
@@ -327,6 +327,9 @@ def test_without_shards_only_sentences_are_compared(trained, run, tmp_path):
 
 def test_an_export_replaces_an_export_and_nothing_else(trained, run, tmp_path):
     target = tmp_path / "exported"
+    killed = tmp_path / ".exported.partial" / "exported"
+    killed.mkdir(parents=True)
+    (killed / WEIGHTS_FILE).write_text("half")
     export(trained, run, target)
     before = json.loads((target / CONFIG_FILE).read_text())
     export(of_variant(trained, **STOCK), run, target)
