@@ -400,7 +400,7 @@ def test_the_card_tells_where_the_model_comes_from_and_how_good_it_is(run, train
         assert [str(row["step"]), f"{row['loss']:.3f}"] in [
             row[::3] for row in rows if len(row) > 3
         ]
-    assert "TUPE-R" in card and "20 of 20 steps" in card and '"global_sequences": 8' in card
+    assert "TUPE-R" in card and "for 20 steps" in card and '"global_sequences": 8' in card
     assert (target / "loss.png").read_bytes().startswith(b"\x89PNG")
     damaged = copy / "finetune/quick/CoLA/run/lr_3e-05/seed_0/result.json"
     damaged.write_text("{")
