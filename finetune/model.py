@@ -1,0 +1,62 @@
+"""A pre-trained encoder with a head for one task. C = classes, or 1 for a value; else positions.py.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from pretrain.config import ConfigError, ModelSettings
+from pretrain.model.encoder import Encoder
+from pretrain.model.initialise import initialise
+
+ENCODER = "encoder."  # what names of its weights begin with in a pre-trained model
+
+
+class TaskModel(nn.Module):
+    """Encoder, and on its [CLS]: dropout, dense, tanh, dropout, linear.
+
+    The head of the TUPE authors' code, in PyTorch's own initialisation as there (it is added after
+    BERT's was drawn). Layer drop belongs to pre-training: every block runs here, in training too.
+    """
+
+    def __init__(self, model: ModelSettings, num_outputs: int, *, attention: str = "eager") -> None:
+        """Build the model with new weights, drawn from torch's global generator: seed it before.
+
+        Args:
+            model: shape and variant; its `dropout` is that of the head too.
+            num_outputs: classes, or 1 for a value.
+            attention: name of a backend in pretrain/model/attention_backends.py.
+        """
+        super().__init__()
+        self.encoder = Encoder(model, attention=attention)
+        initialise(self.encoder, model.initializer_range)
+        self.dropout = nn.Dropout(model.dropout)
+        self.dense = nn.Linear(model.width, model.width)
+        self.output = nn.Linear(model.width, num_outputs)
+
+    def forward(self, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
+        """Return logits_BC in fp32; ids from `lengths_B` on are padding, whatever they are."""
+        x_BSD = self.encoder(ids_BS, lengths_B=lengths_B)
+        hidden_BD = torch.tanh(self.dense(self.dropout(x_BSD[:, 0])))
+        logits_BC: Tensor = self.output(self.dropout(hidden_BD))
+        return logits_BC.float()  # a bf16 loss has three digits
+
+    def load_encoder(self, weights: dict[str, Tensor], *, source: str) -> None:
+        """Take the encoder out of the weights of a `MaskedLanguageModel`.
+
+        Raises:
+            ConfigError: they are not those of such an encoder; names one that differs.
+        """
+        own = self.encoder.state_dict()
+        given = {
+            name.removeprefix(ENCODER): weight
+            for name, weight in weights.items()
+            if name.startswith(ENCODER)
+        }
+        for name in sorted(own.keys() | given.keys()):
+            shapes = [tuple(w[name].shape) if name in w else None for w in (own, given)]
+            if shapes[0] != shapes[1]:
+                raise ConfigError(
+                    f"{source}: {name} has shape {shapes[1]}, and its settings ask for {shapes[0]}; "
+                    "weights and settings are of different runs"
+                )
+        self.encoder.load_state_dict(given)
