@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor, nn
 
-from pretrain.config import ConfigError, ModelSettings
+from pretrain.config import ModelSettings
 from pretrain.model.encoder import Encoder
 from pretrain.model.initialise import initialise
 
@@ -40,23 +40,12 @@ class TaskModel(nn.Module):
         logits_BC: Tensor = self.output(self.dropout(hidden_BD))
         return logits_BC.float()  # a bf16 loss has three digits
 
-    def load_encoder(self, weights: dict[str, Tensor], *, source: str) -> None:
-        """Take the encoder out of the weights of a `MaskedLanguageModel`.
-
-        Raises:
-            ConfigError: they are not those of such an encoder; names one that differs.
-        """
-        own = self.encoder.state_dict()
-        given = {
-            name.removeprefix(ENCODER): weight
-            for name, weight in weights.items()
-            if name.startswith(ENCODER)
-        }
-        for name in sorted(own.keys() | given.keys()):
-            shapes = [tuple(w[name].shape) if name in w else None for w in (own, given)]
-            if shapes[0] != shapes[1]:
-                raise ConfigError(
-                    f"{source}: {name} has shape {shapes[1]}, and its settings ask for {shapes[0]}; "
-                    "weights and settings are of different runs"
-                )
-        self.encoder.load_state_dict(given)
+    def load_encoder(self, weights: dict[str, Tensor]) -> None:
+        """Take the encoder out of the weights of a `MaskedLanguageModel`."""
+        self.encoder.load_state_dict(
+            {
+                name.removeprefix(ENCODER): weight
+                for name, weight in weights.items()
+                if name.startswith(ENCODER)
+            }
+        )

@@ -63,8 +63,10 @@ class Values:
 Target = Classes | Values
 
 
-def standardised(labels: Sequence[float]) -> Values:
-    """Return the target of a user's regression task."""
+def scaled_values(task: str, labels: Sequence[float]) -> Values:
+    """Return the target of a regression task with these training labels."""
+    if task == "STS-B":
+        return Values(0.0, LARGEST_STS_B)
     spread = float(numpy.std(labels))
     return Values(float(numpy.mean(labels)), spread if spread > 0 else 1.0)
 
