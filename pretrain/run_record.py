@@ -27,6 +27,7 @@ from data_prep.shards import ShardSet
 from pretrain.config import ConfigError, RunSettings, as_json, flat
 
 STATE_FILE = "training_state.json"
+CHECKPOINTS = "checkpoints"
 
 
 class RunRecord:
@@ -72,7 +73,7 @@ class RunRecord:
         _refuse_changes(self.folder / "run.json", as_json(settings))
         self._refuse_other_launch(launch)
         _refuse_changes(self.folder / "ds_config.json", json.dumps(ds_config))
-        return self._newest_checkpoint()
+        return next(reversed(checkpoints_of(self.folder)), None)
 
     def create(self, settings: RunSettings, ds_config: dict[str, Any], shards: ShardSet) -> None:
         """Write what describes the run.
@@ -111,7 +112,7 @@ class RunRecord:
 
     def checkpoint_folder(self, step: int) -> Path:
         """Return where the checkpoint after `step` optimizer steps will be."""
-        return self.folder / "checkpoints" / f"step_{step:08d}"
+        return self.folder / CHECKPOINTS / f"step_{step:08d}"
 
     def partial_folder(self, step: int) -> Path:
         """Return an empty folder in which a checkpoint is written before it counts."""
@@ -129,7 +130,7 @@ class RunRecord:
             _write_through(file)
         os.replace(partial, final)
         if keep_last is not None:
-            for old in self._checkpoints()[:-keep_last]:
+            for old in checkpoints_of(self.folder)[:-keep_last]:
                 shutil.rmtree(old)
 
     def finish(self, result: dict[str, Any]) -> None:
@@ -160,13 +161,6 @@ class RunRecord:
                 "bring them back, or start a new run"
             )
 
-    def _newest_checkpoint(self) -> Path | None:
-        found = self._checkpoints()
-        return found[-1] if found else None
-
-    def _checkpoints(self) -> list[Path]:
-        return sorted((self.folder / "checkpoints").glob("step_????????"))
-
     def _append(self, name: str, record: dict[str, Any]) -> None:
         with (self.folder / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
@@ -192,10 +186,15 @@ def newest_checkpoint(folder: Path) -> Path:
     """
     if not (folder / "run.json").is_file():
         raise ConfigError(f"{folder} is not a run folder: it has no run.json")
-    checkpoint = RunRecord(folder)._newest_checkpoint()
-    if checkpoint is None:
+    found = checkpoints_of(folder)
+    if not found:
         raise ConfigError(f"{folder} has no checkpoint yet; let the run reach its first one")
-    return checkpoint
+    return found[-1]
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """Return the complete checkpoints of a run folder, oldest first."""
+    return sorted((folder / CHECKPOINTS).glob("step_????????"))
 
 
 def environment() -> dict[str, Any]:

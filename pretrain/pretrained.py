@@ -1,0 +1,140 @@
+"""Read back what pre-training has made: weights, their shape, and the words that they know."""
+
+import pickle
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from data_prep.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
+from pretrain.config import ConfigError, ModelSettings
+from pretrain.engine import load_weights
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.recipe import load_settings
+from pretrain.run_record import CHECKPOINTS, newest_checkpoint
+from pretrain.run_record import checkpoints_of as checkpoints_of
+from pretrain.words import Words
+
+
+class Pretrained(NamedTuple):
+    """A pre-trained model, wherever it comes from."""
+
+    model: ModelSettings
+    weights: dict[str, Tensor]  # state dict of MaskedLanguageModel, fp32, on the CPU
+    words: Words
+    name: str  # what tables call it
+    place: str  # where it comes from, an absolute path
+    step: int | None  # of pre-training; None: not known
+    sequence_length: int  # of the longest row that it was trained on
+
+
+def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
+    """Load a model from a run folder or one of its checkpoint folders.
+
+    Args:
+        place: a run folder, or RUN/checkpoints/step_00010000.
+        checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
+
+    Raises:
+        ConfigError: there is no model here, or its parts do not belong together.
+        ShardError: the manifest or the tokenizer of a run is missing or damaged.
+    """
+    folder = Path(place).absolute()
+    if (folder / "run.json").is_file():
+        return _from_checkpoint(folder, _chosen_checkpoint(folder, checkpoint))
+    if checkpoint is not None:
+        raise ConfigError(
+            f"checkpoint={checkpoint!r} was given with {place}, which is not a run folder: it has "
+            "no run.json; leave the checkpoint out, or name the run"
+        )
+    run = folder.parent.parent
+    if folder in checkpoints_of(run) and (run / "run.json").is_file():
+        return _from_checkpoint(run, folder)
+    raise ConfigError(
+        f"{place} holds no pre-trained model; give a run folder (it has a run.json) or one of its "
+        f"{CHECKPOINTS}/step_* folders"
+    )
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return after how many optimizer steps a checkpoint was written."""
+    return int(checkpoint.name.removeprefix("step_"))
+
+
+def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
+    """Return the model with its weights, in evaluation mode."""
+    model = MaskedLanguageModel(pretrained.model)
+    model.load_state_dict(pretrained.weights)
+    return model.eval()
+
+
+def check_weights(weights: dict[str, Tensor], model: ModelSettings, *, place: str) -> None:
+    """Check that these are the weights of a MaskedLanguageModel of this shape.
+
+    Raises:
+        ConfigError: one is missing, unknown or of another shape; names it.
+    """
+    with torch.device("meta"):
+        expected = MaskedLanguageModel(model).state_dict()
+    complaints = []
+    for title, names in (
+        ("lacks", sorted(expected.keys() - weights.keys())),
+        ("has no use for", sorted(weights.keys() - expected.keys())),
+    ):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            complaints.append(f"{title} {', '.join(names[:3])}{more}")
+    for name in expected.keys() & weights.keys():
+        if expected[name].shape != weights[name].shape:
+            complaints.append(
+                f"{name} is {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
+            )
+    if complaints:
+        raise ConfigError(
+            f"the weights in {place} do not fit model.positions={model.positions!r}, "
+            f"model.norm={model.norm!r}: {'; '.join(sorted(complaints))}; name the folder that "
+            "they were trained in"
+        )
+
+
+def _chosen_checkpoint(run: Path, checkpoint: str | int | None) -> Path:
+    if checkpoint is None:
+        return newest_checkpoint(run)
+    if not re.fullmatch(r"(step_)?\d+", str(checkpoint)):
+        raise ConfigError(f"checkpoint={checkpoint!r} is not a step, such as 10000")
+    step = int(str(checkpoint).removeprefix("step_"))
+    found = checkpoints_of(run)
+    for folder in found:
+        if step_of(folder) == step:
+            return folder
+    steps = ", ".join(str(step_of(folder)) for folder in found) or "none yet"
+    raise ConfigError(f"{run} has no checkpoint of step {step}; those at hand: {steps}")
+
+
+def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
+    settings, manifest = load_settings(run), read_manifest(run)
+    check_tokenizer(run, manifest)
+    try:
+        weights = load_weights(checkpoint)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise ConfigError(
+            f"{checkpoint} is incomplete or damaged ({_first_line(error)}); name another "
+            "checkpoint of the run"
+        ) from None
+    check_weights(weights, settings.model, place=str(checkpoint))
+    return Pretrained(
+        model=settings.model,
+        weights=weights,
+        words=Words(Tokenizer.from_file(str(run / TOKENIZER_FILE)), manifest.tokenizer),
+        name=settings.name,
+        place=str(checkpoint),
+        step=step_of(checkpoint),
+        sequence_length=settings.data.sequence_length,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
