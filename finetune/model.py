@@ -1,5 +1,4 @@
-"""A pre-trained encoder with a head for one task. C = classes, or 1 for a value; else positions.py.
-"""
+"""A pre-trained encoder with a head for a task. C = classes, or 1; else as in positions.py."""
 
 import torch
 from torch import Tensor, nn

@@ -14,6 +14,7 @@ from data_prep.durable import save_text
 from pretrain.config import ConfigError
 
 RESULT_FILE = "result.json"
+GRID_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
 
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
@@ -35,7 +36,7 @@ class Result(BaseModel):
     seed: int
     epochs: int
     status: Literal["finished", "diverged", "failed"]
-    reason: str = ""  # why it is not finished
+    reason: str = ""  # why it is not finished, or what is strange about it
     scores: Scores = {}  # after the last epoch, not after the best one
     seconds: float = 0.0
 

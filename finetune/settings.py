@@ -93,6 +93,9 @@ class Protocol(Section):
 def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Protocol:
     """Read a protocol and put `changes` over it; an `epochs` given there is that of all tasks.
 
+    What is changed becomes a part of the name, such as quick-epochs_5: tables tell protocols apart
+    by it. More learning rates or seeds make no other protocol.
+
     Args:
         place: a name in finetune/protocols, or a .toml file.
         changes: values by the name of the setting.
@@ -100,13 +103,31 @@ def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Proto
     Raises:
         ConfigError: there is no such protocol or setting, or a value is out of range.
     """
-    tree = {**_read(place), **(changes or {})}
-    if changes and "epochs" in changes:
-        tree["epochs_of"] = {}
+    tree, given = _read(place), dict(changes or {})
+    if "epochs" in given:
+        given["epochs_of"] = {}
+    before, after = _protocol(place, tree), _protocol(place, {**tree, **given})
+    return after.model_copy(update={"name": after.name + _difference(before, after)})
+
+
+def _protocol(place: str, tree: Mapping[str, Any]) -> Protocol:
     try:
         return Protocol(**tree)
     except ValidationError as error:
         raise ConfigError(f"protocol {place}: {explain(error, Protocol)}") from None
+
+
+def _difference(before: Protocol, after: Protocol) -> str:
+    """Return what is to be added to the name of a changed protocol."""
+    old, new = before.model_dump(), after.model_dump()
+    changed = [name for name in new if new[name] != old[name] and name not in GROWING]
+    if "epochs_of" in changed:  # an `epochs` for all tasks
+        changed = ["epochs", *(name for name in changed if not name.startswith("epochs"))]
+    return "".join(f"-{name}_{_as_word(new[name])}" for name in changed)
+
+
+def _as_word(value: Any) -> str:
+    return "_".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _read(place: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from finetune.metrics import scores_of
 from finetune.model import TaskModel
 from finetune.results import Scores
 from finetune.settings import Protocol as FineTuningProtocol
-from finetune.targets import Target, is_constant
+from finetune.targets import is_constant
 from pretrain.ds_config import computes_in_bf16
 from pretrain.engine import build_optimizer
 from pretrain.pretrained import Pretrained
@@ -123,14 +123,16 @@ class FineTuning:
         predictions = {n: target.predictions(self.logits(split)) for n, split in test.items()}
         return Outcome(scores, constant, predictions)
 
-    def train_step(self, batch: Batch, labels: Sequence[float], *, epoch: int, place: int) -> Tensor:
+    def train_step(
+        self, batch: Batch, labels: Sequence[float], *, epoch: int, place: int
+    ) -> Tensor:
         """Take the optimizer step at `place` of an epoch; return its loss, still on the device."""
         # Dropout has no generator of its own in PyTorch: the global one is set for each step.
         torch.manual_seed(_dropout_seed(self.seed, epoch, place))
         self.model.train()
         for group in self._optimizer.param_groups:
             group["lr"] = self.learning_rate(epoch, place)
-        loss = self._loss(batch, labels, self.data.target)
+        loss = self.data.target.loss(self._forward(batch), labels)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if self.protocol.max_gradient_norm is not None:
@@ -184,9 +186,6 @@ class FineTuning:
     def _scores(self, split: str, logits_NC: NDArray[numpy.float32]) -> dict[str, float]:
         outputs = self.data.target.outputs(logits_NC)
         return scores_of(self.data.task, outputs, self.data.development[split].labels)
-
-    def _loss(self, batch: Batch, labels: Sequence[float], target: Target) -> Tensor:
-        return target.loss(self._forward(batch), labels)
 
     def _forward(self, batch: Batch) -> Tensor:
         ids_BS, lengths_B = (tensor.to(self.device, non_blocking=True) for tensor in batch)

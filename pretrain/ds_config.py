@@ -93,7 +93,7 @@ def default_ds_config(device: Literal["cpu", "cuda"], world_size: int) -> str:
 def computes_in_bf16(device: Literal["cpu", "cuda"]) -> bool:
     """Return whether the device itself multiplies in bf16; emulated, it is slower than fp32."""
     if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     cpu_info = Path("/proc/cpuinfo")  # avx512_bf16, amx_bf16 (x86) or bf16 (Arm)
     return cpu_info.is_file() and "bf16" in cpu_info.read_text()
 
