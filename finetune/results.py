@@ -61,15 +61,15 @@ def read_result(folder: Path) -> Result | None:
         raise ConfigError(f"{file} is damaged; remove it, and that run is repeated") from None
 
 
-def read_results(folder: Path) -> list[Result]:
-    """Return all results under a folder, in the order of their paths.
+def read_results(folder: Path) -> dict[Path, Result]:
+    """Return all results under a folder by the folders of their runs, in the order of their paths.
 
     Raises:
         ConfigError: one is damaged, or there is none.
     """
-    files = sorted(folder.rglob(f"lr_*/seed_*/{RESULT_FILE}"))
-    found = [read_result(file.parent) for file in files]
-    results = [result for result in found if result is not None]
+    folders = [file.parent for file in sorted(folder.rglob(f"lr_*/seed_*/{RESULT_FILE}"))]
+    found = {run: read_result(run) for run in folders}
+    results = {run: result for run, result in found.items() if result is not None}
     if not results:
         raise ConfigError(
             f"{folder} holds no result of fine-tuning; make some with ./run_finetune.sh RUN"

@@ -1,13 +1,11 @@
 """The report of a comparison: pictures, one self-contained page, and all numbers as JSON."""
 
-import base64
 import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jinja2
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,10 +14,9 @@ from matplotlib.ticker import EngFormatter
 from pretrain.comparison_table import amount, run_headers, run_rows, table_headers, table_rows
 from pretrain.config import ConfigError
 from pretrain.convergence import AXES, Arm, Comparison, Run, crossing, differing_settings
+from pretrain.pages import COLOURS, Picture, empty_axes, render_page
 from pretrain.speed_table import run_speed, speed_headers, speed_rows
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 AXIS_LABELS = {
     "step": "optimizer steps",
     "tokens": "tokens",
@@ -27,13 +24,6 @@ AXIS_LABELS = {
     "flops": "FLOPs",
 }
 Series = Callable[[Run], tuple[list[float], list[float]]]
-
-
-class Picture(NamedTuple):
-    """A PNG file and what it shows."""
-
-    title: str
-    file: Path
 
 
 def write_report(comparison: Comparison, folder: Path) -> None:
@@ -77,7 +67,7 @@ def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
 
 
 def _draw_held_out_loss(comparison: Comparison, axis: str, folder: Path) -> Picture:
-    figure, axes = _figure()
+    figure, axes = empty_axes()
     axes.axhline(comparison.target, color="0.5", linewidth=0.8, linestyle="--")
     axes.annotate(
         f"target {comparison.target:.3f}",
@@ -107,7 +97,7 @@ def _draw_held_out_loss(comparison: Comparison, axis: str, folder: Path) -> Pict
 
 
 def _draw_metric(arms: Sequence[Arm], name: str, unit: str, series: Series, file: Path) -> Picture:
-    figure, axes = _figure()
+    figure, axes = empty_axes()
     _draw_arms(axes, arms, series)
     title = f"{name.capitalize()} over optimizer steps"
     label = f"{name} in {unit}" if unit else name
@@ -118,7 +108,7 @@ def _draw_metric(arms: Sequence[Arm], name: str, unit: str, series: Series, file
 
 def _draw_keep_rates(arm: Arm, file: Path) -> Picture:
     """Draw theta, and per block the share of micro-batches that ran it since the last line."""
-    figure, axes = _figure()
+    figure, axes = empty_axes()
     run = arm.runs[0]
     steps = [row["step"] for row in run.metrics]
     num_layers = len(run.metrics[0]["keep_rates"])
@@ -164,14 +154,6 @@ def _column(rows: Sequence[dict[str, Any]], x: str, y: str) -> tuple[list[float]
     return [row[x] for row in rows], [row[y] for row in rows]
 
 
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.4, 4.2), dpi=130, layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="0.9", linewidth=0.6)
-    return figure, axes
-
-
 def _save(figure: Figure, title: str, file: Path) -> Picture:
     figure.savefig(file)
     return Picture(title, file)
@@ -179,12 +161,10 @@ def _save(figure: Figure, title: str, file: Path) -> Picture:
 
 def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
     baseline = comparison.arms[0].name
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("report.html.j2").render(
+    settings = differing_settings(comparison.arms)
+    return render_page(
+        Path(__file__).with_name("report.html.j2"),
+        pictures,
         title=" against ".join(
             filter(None, [baseline, ", ".join(arm.name for arm in comparison.arms[1:])])
         ),
@@ -197,12 +177,8 @@ def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
         speed_headers=speed_headers(),
         speed_rows=speed_rows(comparison),
         notes=comparison.notes,
-        pictures=[
-            {"title": title, "data": base64.b64encode(file.read_bytes()).decode()}
-            for title, file in pictures
-        ],
-        arms=[arm.name for arm in comparison.arms],
-        settings=differing_settings(comparison.arms),
+        setting_headers=["setting", *(arm.name for arm in comparison.arms)],
+        setting_rows=[[name, *values] for name, values in settings.items()],
         provenance=_provenance(comparison),
     )
 

@@ -26,6 +26,7 @@ LEVELS = [
         "ds_config",
         "matrix_rate",
         "memory",
+        "pages",
         "phases",
         "words",
         "bert_names",

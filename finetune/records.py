@@ -1,0 +1,143 @@
+"""All runs of some folders, what else was asked for, and the scores without a model."""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from finetune.results import GRID_FILE, MAJORITY_FILE, Result, Scores, read_results
+from pretrain.config import ConfigError
+
+
+class Row(NamedTuple):
+    """A model at one step of its pre-training: one row of the table."""
+
+    model: str
+    origin: str  # the run or folder that the weights came from
+    step: int | None
+    pretrained: bool = True
+
+
+class Run(NamedTuple):
+    """One fine-tuning run that is over."""
+
+    folder: Path
+    row: Row
+    result: Result
+
+
+class AskedModel(BaseModel):
+    """A model that a grid was asked to fine-tune."""
+
+    model: str
+    source: str
+    step: int | None
+    pretrained: bool
+
+    @property
+    def row(self) -> Row:
+        """Return the row of the table that it belongs to."""
+        step = self.step if self.pretrained else None
+        return Row(self.model, _origin(self.source), step, self.pretrained)
+
+
+class Asked(BaseModel):
+    """What a grid was asked for: every model on every task, at every rate, with every seed."""
+
+    tasks: list[str]
+    learning_rates: list[float]
+    seeds: list[int]
+    models: list[AskedModel]
+
+
+class Records(NamedTuple):
+    """What some folders say together."""
+
+    runs: list[Run]
+    asked: list[Asked]
+    majority: dict[str, Scores]  # by task
+
+
+def read_records(folders: Sequence[Path]) -> Records:
+    """Read run folders or grid folders, and all that is below them.
+
+    Raises:
+        ConfigError: a folder holds no result, a file is damaged, two files tell different
+            things of one run or task, or the runs follow different protocols.
+    """
+    runs: dict[tuple[Row, str, float, int], Run] = {}
+    for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        for place, result in read_results(folder).items():
+            _add(runs, Run(place, _row_of(result), result))
+    _refuse_other_protocols(list(runs.values()))
+    asked = [_parse(file, TypeAdapter(Asked)) for file in _files(folders, GRID_FILE)]
+    return Records(list(runs.values()), asked, _read_majority(_files(folders, MAJORITY_FILE)))
+
+
+def _row_of(result: Result) -> Row:
+    # New weights are the same ones, whichever checkpoint they are compared with.
+    step = result.step if result.pretrained else None
+    return Row(result.model, _origin(result.source), step, result.pretrained)
+
+
+def _origin(source: str) -> str:
+    """Return the run that a checkpoint RUN/checkpoints/NAME belongs to, or the place itself."""
+    place = PurePath(source)
+    return str(place.parent.parent) if place.parent.name == "checkpoints" else source
+
+
+def _add(runs: dict[tuple[Row, str, float, int], Run], run: Run) -> None:
+    """Add a run, once, if several folders hold it; a failed one gives way to one that ended."""
+    key = (run.row, run.result.task, run.result.learning_rate, run.result.seed)
+    known = runs.get(key)
+    if known is None or known.result.status == "failed":
+        runs[key] = run
+    elif run.result.status != "failed" and run.result.scores != known.result.scores:
+        raise ConfigError(
+            f"{known.folder} and {run.folder} are the same run of {run.row.model} on "
+            f"{run.result.task}, with different scores; leave one of the folders out"
+        )
+
+
+def _refuse_other_protocols(runs: Sequence[Run]) -> None:
+    first = runs[0]
+    for run in runs:
+        if run.result.protocol != first.result.protocol:
+            raise ConfigError(
+                f"{first.folder} follows protocol {first.result.protocol}, {run.folder} protocol "
+                f"{run.result.protocol}: their scores cannot be compared; name the folders of one "
+                f"protocol, such as RUN/finetune/{first.result.protocol}"
+            )
+
+
+def _files(folders: Sequence[Path], name: str) -> list[Path]:
+    """Return all files of this name, those that several folders lead to once."""
+    return list(dict.fromkeys(file for folder in folders for file in folder.resolve().rglob(name)))
+
+
+def _read_majority(files: Sequence[Path]) -> dict[str, Scores]:
+    """Return the scores of all files; where two differ, so do the development sets."""
+    scores: dict[str, Scores] = {}
+    origins: dict[str, Path] = {}
+    for file in files:
+        for task, found in _parse(file, TypeAdapter(dict[str, Scores])).items():
+            if scores.setdefault(task, found) != found:
+                raise ConfigError(
+                    f"{origins[task]} and {file} give the majority class different scores on "
+                    f"{task}: their data differ, and so their scores cannot be compared"
+                )
+            origins.setdefault(task, file)
+    return scores
+
+
+def _parse(file: Path, kind: TypeAdapter[Any]) -> Any:
+    try:
+        return kind.validate_json(file.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"{file} is damaged: {where or 'its text'}: {first['msg']}; start the grid again, "
+            "which writes it anew"
+        ) from None
