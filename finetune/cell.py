@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from data_prep.durable import save_text
 from finetune.encoding import EncodedTask
-from finetune.results import RESULT_FILE, Result, Scores, read_result, save_result
+from finetune.results import Result, Scores, read_result, save_result
 from finetune.settings import Protocol
 from finetune.sources import Source, TaskSource
 from finetune.train import Diverged, FineTuning, Outcome, build_task_model

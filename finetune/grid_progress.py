@@ -32,7 +32,8 @@ class GridProgress:
             desc=self._count(),
             disable=not self._is_terminal,
             dynamic_ncols=True,
-            bar_format="{desc} {percentage:3.0f}% |{bar:16}| [{elapsed}, {remaining} left]{postfix}",
+            bar_format="{desc} {percentage:3.0f}% |{bar:16}| "
+            "[{elapsed}, {remaining} left]{postfix}",
         )
 
     def hear(self, cell: Cell, message: Message) -> None:
@@ -54,7 +55,8 @@ class GridProgress:
 
     def _end(self, cell: Cell, result: Result) -> None:
         # A run that ended early leaves less to do, and was no faster.
-        self._bar.total -= self._left.pop(cell)
+        unneeded = self._left.pop(cell)
+        self._bar.total = (self._bar.total or 0) - unneeded
         self._running.pop(cell, None)
         self._over += 1
         self._bar.set_description_str(self._count(), refresh=False)

@@ -78,9 +78,7 @@ def _add_own_task(group: Any) -> None:
         "--text", nargs="+", dest="texts", metavar="COLUMN", help="one column, or two: a pair"
     )
     group.add_argument("--label", metavar="COLUMN", help="what is to be predicted")
-    group.add_argument(
-        "--regression", action="store_const", const=True, help="labels are numbers"
-    )
+    group.add_argument("--regression", action="store_const", const=True, help="labels are numbers")
     group.add_argument("--name", help="of the task, for tables and folders")
 
 

@@ -73,6 +73,13 @@ def describe_grid(grid: Grid) -> str:
     )
 
 
+def _described(grid: Grid, task: str, missing: Sequence[Cell]) -> list[str | int]:
+    cells = [cell for cell in grid.cells if cell.task.task.name == task]
+    to_run = sum(cell.task.task.name == task for cell in missing)
+    rows, epochs = len(grid.data[task].train), grid.protocol.epochs_on(task)
+    return [task, rows, epochs, grid.steps(cells[0]), len(cells), len(cells) - to_run, to_run]
+
+
 def run_grid(grid: Grid, num_workers: int | None) -> None:
     """Run the missing cells, and show how far they are.
 
