@@ -107,7 +107,7 @@ def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> lis
     weights, shape = hashlib.sha256(), hashlib.sha256()
     for name, weight in sorted(found.weights.items()):
         weights.update(name.encode())
-        weights.update(weight.contiguous().numpy().tobytes())
+        weights.update(weight.detach().contiguous().numpy().tobytes())
     shape.update(found.model.model_dump_json().encode())
     shape.update(found.words.tokenizer.to_str().encode())
     where = (place, checkpoint, found.place)

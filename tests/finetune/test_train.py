@@ -53,7 +53,7 @@ def test_a_step_is_gradient_clipping_and_adamw_written_out(regression):
     norm = math.sqrt(sum(float((g**2).sum()) for g in gradients))
     assert norm > 0.1  # or nothing is clipped
     found = run.train_step(batch, labels, epoch=0, place=0)
-    assert float(found) == pytest.approx(float(loss), abs=1e-6)
+    assert found.item() == pytest.approx(loss.item(), abs=1e-6)
     steps = 2 * math.ceil(43 / 8)
     rate = 0.01 / round(0.06 * steps)  # the first step of the warm-up
     for (name, parameter), gradient in zip(run.model.named_parameters(), gradients, strict=True):
