@@ -7,6 +7,7 @@ one thread, which small models use better than all cores together.
 import contextlib
 import multiprocessing
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from data_prep.parallel import begin_worker
 from finetune.cell import Cell, Message, result_of, run_cell
@@ -126,6 +128,9 @@ def _hear(worker: Worker, work: Work) -> Message:
 def run_worker(connection: Connection, work: Work, device: str) -> None:
     """Run the cells that come through the connection; the main process ends this one."""
     begin_worker()
+    # Else the first bar, even a hidden one, makes a semaphore of the system, which stays behind
+    # when the process is killed and is complained about at the end.
+    tqdm.set_lock(threading.RLock())
     torch.set_num_threads(work.threads)
     place = torch.device(device)
     if place.type == "cuda":
