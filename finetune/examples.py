@@ -26,7 +26,7 @@ def example_of(task: Task, row: Row, file: Path, *, number: int, is_labelled: bo
         TaskError: a text or label is none, the label is unknown, or in a regression not a number.
     """
     texts = tuple(_text_of(row, column, file) for column in task.texts)
-    identity = str(row.values.get(task.identity, number))
+    identity = str(number if task.identity is None else row.values.get(task.identity, number))
     if not is_labelled:
         return Example(texts, None, identity)
     word = label_word(row, task.label, file)
@@ -34,9 +34,10 @@ def example_of(task: Task, row: Row, file: Path, *, number: int, is_labelled: bo
         return Example(texts, _number_of(word, row, task.label, file), identity)
     if word not in task.labels:
         known = [shortened(label) for label in task.labels]
+        listed = ", ".join(known[:MAX_NAMED_LABELS])
         raise TaskError(
             f"{file}, row {row.line}: unknown label {shortened(word)!r} in column {task.label!r}"
-            f"{nearest(word, known)}; {task.name} has {', '.join(known[:MAX_NAMED_LABELS])}; mend or remove the row"
+            f"{nearest(word, known)}; {task.name} has {listed}; mend or remove the row"
         )
     return Example(texts, task.labels.index(word), identity)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from finetune.examples import example_of, label_word
-from finetune.rows import Row, read_rows
+from finetune.rows import Row, read_rows, shortened
 from finetune.tasks import GLUE, Example, Task, TaskData, TaskError, plain
 from pretrain.config import Section
 
@@ -102,23 +102,23 @@ def _task_of(own: OwnTask, rows: list[Row]) -> Task:
         ("pearson", "spearman") if own.regression else ("accuracy", "macro_f1"),
         texts=own.texts,
         label=own.label,
-        identity="",
+        identity=None,
     )
 
 
 def _check_labels(words: set[str], num_rows: int, own: OwnTask) -> None:
     where = f"{own.train}: column {own.label!r}"
     numbers = [number for number in map(_number, words) if number is not None]
-    fractional = any(not number.is_integer() for number in numbers)
-    if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractional:
+    fractions = [number for number in numbers if not number.is_integer()]
+    if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractions:
         raise TaskError(
-            f"{where} holds {len(words):,} different numbers, such as {min(words)}, and no "
+            f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, and no "
             "classes; predict them as such with --regression, or name another column"
         )
     if len(words) == 1:
         raise TaskError(
-            f"{where} holds {min(words)!r} in every row, so that there is nothing to learn; "
-            "name another column"
+            f"{where} holds {shortened(min(words))!r} in every row, so that there is nothing to "
+            "learn; name another column"
         )
     if len(words) > max(MAX_FRACTIONAL_LABELS, num_rows / 2):
         raise TaskError(

@@ -131,9 +131,10 @@ def check_columns(file: Path, line: int, needed: Sequence[str], found: Sequence[
         if column in found:
             raise TaskError(f"{file}, row {line}: two columns are called {column!r}; rename one")
         names = [shortened(name) for name in found]
+        listed = ", ".join(names[:MAX_NAMED_COLUMNS])
         raise TaskError(
             f"{file}, row {line}: no column {column!r}{nearest(column, names)}; it has "
-            f"{', '.join(names[:MAX_NAMED_COLUMNS]) or 'none'}; rename a column, or name another one"
+            f"{listed or 'none'}; rename a column, or name another one"
         )
 
 

@@ -33,7 +33,7 @@ class Task:
     metrics: tuple[str, ...]
     texts: tuple[str, ...]  # columns
     label: str  # column
-    identity: str = "index"  # column, in those files that have it
+    identity: str | None = "index"  # column, in those files that have it; none: the row's number
     development: tuple[str, ...] = ("dev",)  # splits; each is a file SPLIT.tsv
     test: tuple[str, ...] = ("test",)
     headless_columns: tuple[str, ...] = ()  # of train and dev files without a header
