@@ -19,6 +19,7 @@ COMMANDS = {
     "profile": "pretrain.profile_step",
     "compare": "pretrain.compare",
     "fill-mask": "pretrain.fill_mask",
+    "export": "pretrain.export",
 }
 LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher puts one in front
 

@@ -85,6 +85,10 @@ class ModelSettings(Section):
         description="[CLS] row and column: the sum is reset (TUPE Eq. 9), or, as in the authors' "
         "code, the absolute and the relative part each",
     )
+    position_projection_bias: bool = Field(
+        False,
+        description="a bias in U^Q and U^K: the TUPE authors' code has one, the paper has none",
+    )
     norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before or after a branch")
     relative_buckets: int = Field(32, ge=4, multiple_of=2, description="T5 distance buckets")
     relative_max_distance: int = Field(128, ge=2, description="distance where T5 buckets end")
@@ -235,6 +239,11 @@ class RunSettings(BaseSettings):
     name: str = Field("run", description="what tables and pictures call this run")
     seed: int = Field(
         0, ge=0, lt=2**63, description="of weights, masks, order, dropout and layer drop"
+    )
+    initial_weights: str | None = Field(
+        None,
+        description="start from these weights instead of random ones: a run, a checkpoint, an "
+        "export, a Hugging Face BERT (folder or name), or a checkpoint of the TUPE authors' code",
     )
     steps: int = Field(1_000_000, ge=1, description="optimizer steps")
     hours: float | None = Field(

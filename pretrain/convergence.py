@@ -119,9 +119,9 @@ def read_run(folder: Path) -> Run:
     run = Run(
         folder=folder,
         settings=flat(_parse((folder / "run.json").read_text(), folder / "run.json")),
-        launches=_read_lines(folder / "launches.jsonl"),
-        metrics=_read_lines(folder / "metrics.jsonl"),
-        evaluations=_read_lines(folder / "evals.jsonl"),
+        launches=read_lines(folder / "launches.jsonl"),
+        metrics=read_lines(folder / "metrics.jsonl"),
+        evaluations=read_lines(folder / "evals.jsonl"),
         result=_parse(result.read_text(), result) if result.is_file() else None,
     )
     if not run.evaluations or not run.launches:
@@ -187,7 +187,12 @@ def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
     return {name: found for name, found in values.items() if any(v != found[0] for v in found)}
 
 
-def _read_lines(file: Path) -> list[dict[str, Any]]:
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a file of JSON Lines; none where there is no file.
+
+    Raises:
+        ConfigError: one is damaged.
+    """
     if not file.is_file():
         return []
     lines = file.read_text().splitlines(keepends=True)

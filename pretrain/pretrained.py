@@ -12,6 +12,7 @@ from torch import Tensor
 from data_prep.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
 from pretrain.config import ConfigError, ModelSettings
 from pretrain.engine import load_weights
+from pretrain.exported import is_export, read_export
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 from pretrain.run_record import CHECKPOINTS, newest_checkpoint
@@ -32,10 +33,10 @@ class Pretrained(NamedTuple):
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
-    """Load a model from a run folder or one of its checkpoint folders.
+    """Load a model from a run folder, one of its checkpoint folders, or an export of it.
 
     Args:
-        place: a run folder, or RUN/checkpoints/step_00010000.
+        place: a run folder, RUN/checkpoints/step_00010000, or what `pretrain export` wrote.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:
@@ -53,9 +54,11 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     run = folder.parent.parent
     if folder in checkpoints_of(run) and (run / "run.json").is_file():
         return _from_checkpoint(run, folder)
+    if is_export(folder):
+        return _from_export(folder)
     raise ConfigError(
-        f"{place} holds no pre-trained model; give a run folder (it has a run.json) or one of its "
-        f"{CHECKPOINTS}/step_* folders"
+        f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
+        f"{CHECKPOINTS}/step_* folders, or an export"
     )
 
 
@@ -133,6 +136,20 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         place=str(checkpoint),
         step=step_of(checkpoint),
         sequence_length=settings.data.sequence_length,
+    )
+
+
+def _from_export(folder: Path) -> Pretrained:
+    model, weights, words, record = read_export(folder)
+    check_weights(weights, model, place=str(folder))
+    return Pretrained(
+        model=model,
+        weights=weights,
+        words=words,
+        name=record.name,
+        place=str(folder),
+        step=record.step,
+        sequence_length=record.sequence_length,
     )
 
 

@@ -44,6 +44,7 @@ class PositionEncoding(nn.Module):
     # 1/sqrt(score_terms * H) keeps its variance (TUPE Sec. 3.3, "Normalization and rescaling").
     score_terms = 1
     has_attention_bias = False
+    has_projections = False  # of their own: U^Q and U^K
     is_foldable = False  # whether `folded_bias` gives the whole bias
 
     def __init__(self, model: ModelSettings) -> None:
@@ -112,6 +113,7 @@ class BertAbsoluteUntiedProjections(PositionEncoding):
     """
 
     score_terms = 4
+    has_projections = True
 
     def __init__(self, model: ModelSettings) -> None:
         super().__init__(model)
@@ -132,6 +134,7 @@ class TupeAbsoluteTiedCls(PositionEncoding):
 
     score_terms = 2
     has_attention_bias = True
+    has_projections = True
     is_foldable = True
     num_thetas = 0
 
@@ -220,8 +223,9 @@ class TupeRelative(TupeAbsolute):
 class ProjectedPositions(nn.Module):
     """p U^Q and p U^K per head: the table, its LayerNorm and the projections (Sec. 3.3).
 
-    The table is shared by the heads, U^Q and U^K by the layers; they have no bias (the authors'
-    code has one). For BERT-Base that is 2 x 768 x 768 = 1.18 M parameters more than BERT-A.
+    The table is shared by the heads, U^Q and U^K by the layers. For BERT-Base that is 2 x 768 x 768
+    = 1.18 M parameters more than BERT-A. `model.position_projection_bias` adds a bias to each, as
+    the authors' code (github.com/guolinke/TUPE) does and the paper does not.
     """
 
     def __init__(self, model: ModelSettings, *, num_extra_rows: int) -> None:
@@ -231,8 +235,9 @@ class ProjectedPositions(nn.Module):
         rows = model.max_sequence_length + num_extra_rows
         self.position_embeddings = nn.Embedding(rows, model.width)
         self.norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
-        self.query = nn.Linear(model.width, model.width, bias=False)
-        self.key = nn.Linear(model.width, model.width, bias=False)
+        has_bias = model.position_projection_bias
+        self.query = nn.Linear(model.width, model.width, bias=has_bias)
+        self.key = nn.Linear(model.width, model.width, bias=has_bias)
 
     def forward(self, sequence_length: int) -> tuple[Tensor, Tensor]:
         """Return q_NRH and k_NRH in fp32: the first `sequence_length` rows, then the extra ones."""
@@ -240,14 +245,15 @@ class ProjectedPositions(nn.Module):
         extra = table[len(table) - self.num_extra_rows :]
         with torch.autocast(table.device.type, enabled=False):
             p_RD = self.norm(torch.cat([table[:sequence_length], extra])).float()
-            return self._heads(p_RD, self.query.weight), self._heads(p_RD, self.key.weight)
+            return self._heads(p_RD, self.query), self._heads(p_RD, self.key)
 
     def multiply_adds(self, sequence_length: int) -> int:
         """Return the cost of both projections."""
         return 2 * (sequence_length + self.num_extra_rows) * self.query.weight.numel()
 
-    def _heads(self, p_RD: Tensor, projection: Tensor) -> Tensor:
-        projected_RD = F.linear(p_RD, projection.float())
+    def _heads(self, p_RD: Tensor, projection: nn.Linear) -> Tensor:
+        bias_D = None if projection.bias is None else projection.bias.float()
+        projected_RD = F.linear(p_RD, projection.weight.float(), bias_D)
         return projected_RD.view(-1, self.num_heads, self.head_width).transpose(0, 1)
 
 
@@ -317,12 +323,19 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
     """Build the encoding that `model.positions` names.
 
     Raises:
-        ConfigError: there is no such encoding, or `model.cls_reset` has no effect in it.
+        ConfigError: there is no such encoding, or a setting has no effect in it.
     """
     encoding = choose(POSITION_ENCODINGS, model.positions, setting="model.positions")
     if model.cls_reset == "reference" and encoding is not TupeRelative:
         raise ConfigError(
             f"model.cls_reset='reference' differs from 'paper' only in tupe-r, not in "
             f"{model.positions}; remove it"
+        )
+    if model.position_projection_bias and not encoding.has_projections:
+        projecting = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_projections]
+        raise ConfigError(
+            f"model.position_projection_bias=True is without effect with model.positions="
+            f"{model.positions!r}, which projects no positions ({', '.join(projecting)} do); "
+            "remove it"
         )
     return encoding(model)

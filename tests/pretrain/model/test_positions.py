@@ -52,8 +52,11 @@ def normed(encoding, vector):
 def correlation(encoding, head, p_i, p_j, scale):
     """(p_i U^Q)(p_j U^K)^T x scale for one head."""
     rows = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
-    query = encoding.projected.query.weight[rows] @ normed(encoding, p_i)
-    key = encoding.projected.key.weight[rows] @ normed(encoding, p_j)
+    projected = encoding.projected
+    query = projected.query.weight[rows] @ normed(encoding, p_i)
+    key = projected.key.weight[rows] @ normed(encoding, p_j)
+    if projected.query.bias is not None:
+        query, key = query + projected.query.bias[rows], key + projected.key.bias[rows]
     return float(query @ key) * scale
 
 
@@ -109,6 +112,33 @@ def test_the_reference_reset_adds_the_two_scalars_of_the_authors_code():
     encoding = encoding_for("tupe-r", cls_reset="reference")
     expected = expected_bias(encoding, "tupe-r", "reference")
     torch.testing.assert_close(encoding.attention_bias(LENGTH), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["tupe-a", "tupe-r", "tupe-a-tie-cls"])
+def test_a_bias_of_the_projections_enters_every_product_of_positions(positions):
+    encoding = encoding_for(positions, position_projection_bias=True)
+    expected = expected_bias(encoding, positions)
+    torch.testing.assert_close(encoding.attention_bias(LENGTH), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_of_the_projections_is_added_to_the_terms_of_bert_ad():
+    with_bias = encoding_for("bert-ad", position_projection_bias=True)
+    without = encoding_for("bert-ad")
+    shared = {
+        name: tensor for name, tensor in with_bias.state_dict().items() if "y.bias" not in name
+    }
+    without.load_state_dict(shared)
+    projections = (with_bias.projected.query, with_bias.projected.key)
+    terms = zip(with_bias.query_key_terms(LENGTH), without.query_key_terms(LENGTH), strict=True)
+    for (more, less), projection in zip(terms, projections, strict=True):
+        bias = projection.bias.view(HEADS, 1, HEAD_WIDTH).expand(HEADS, LENGTH, HEAD_WIDTH)
+        torch.testing.assert_close(more - less, bias, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["bert-a", "bert-r"])
+def test_a_bias_of_projections_that_do_not_exist_is_refused(positions):
+    with pytest.raises(ConfigError, match=f"without effect with model.positions='{positions}'"):
+        build_position_encoding(settings(positions, position_projection_bias=True))
 
 
 def test_bert_a_adds_row_s_of_the_table_to_position_s_and_has_no_bias():

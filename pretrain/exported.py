@@ -1,0 +1,178 @@
+"""The files of an exported model: what Hugging Face's transformers loads, and we read back.
+
+config.json          shape and variant; its entry "tupelo" says what only we want to know
+model.safetensors    `BertForMaskedLM`, or `TupeloForMaskedLM` with the names that we use ourselves
+*_tupelo.py          code of the latter
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from data_prep.durable import save_text
+from data_prep.manifest import TOKENIZER_FILE, TokenizerRecord
+from data_prep.tokenizer_loading import load_tokenizer
+from pretrain.bert_names import TOKEN_TYPES, from_bert, to_bert
+from pretrain.config import ConfigError, ModelSettings, explain
+from pretrain.words import Words
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CODE = Path(__file__).parent / "hugging_face"
+CODE_FILES = ("configuration_tupelo.py", "modeling_tupelo.py")
+RECORD = "tupelo"  # entry of config.json; transformers keeps what it does not know
+
+# Field of ModelSettings -> name in config.json: BERT's names first, then those of TupeloConfig.
+BERT_FIELDS = {
+    "num_layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "feedforward_width": "intermediate_size",
+    "vocabulary_size": "vocab_size",
+    "max_sequence_length": "max_position_embeddings",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "initializer_range": "initializer_range",
+}
+TUPELO_FIELDS = BERT_FIELDS | {
+    name: name
+    for name in (
+        "positions",
+        "cls_reset",
+        "position_projection_bias",
+        "norm",
+        "relative_buckets",
+        "relative_max_distance",
+    )
+}
+
+
+class ExportRecord(BaseModel):
+    """What we want to know of an exported model and transformers does not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    step: int | None
+    sequence_length: int
+    tokenizer: TokenizerRecord
+
+
+class Exported(NamedTuple):
+    """An exported model, as it was before."""
+
+    model: ModelSettings
+    weights: dict[str, Tensor]
+    words: Words
+    record: ExportRecord
+
+
+def is_stock_bert(model: ModelSettings) -> bool:
+    """Return whether Hugging Face's own BERT computes the same."""
+    return model.positions == "bert-a" and model.norm == "post"
+
+
+def write_model(
+    folder: Path, model: ModelSettings, weights: dict[str, Tensor], record: ExportRecord
+) -> None:
+    """Write the configuration, the weights, and the code that is needed."""
+    save_text(folder / CONFIG_FILE, json.dumps(configuration(model, record), indent=2) + "\n")
+    if is_stock_bert(model):
+        weights = to_bert(weights, model.num_layers)
+        weights[TOKEN_TYPES] = torch.zeros(2, model.width)
+    else:
+        for name in CODE_FILES:
+            shutil.copyfile(CODE / name, folder / name)
+    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
+    save_file(whole, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    # safetensors lets nobody but the owner read its files
+    (folder / WEIGHTS_FILE).chmod((folder / CONFIG_FILE).stat().st_mode)
+
+
+def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
+    """Return the content of config.json."""
+    stock, settings = is_stock_bert(model), model.model_dump()
+    kind: dict[str, Any] = {
+        "model_type": "tupelo",
+        "architectures": ["TupeloForMaskedLM"],
+        "auto_map": {
+            "AutoConfig": "configuration_tupelo.TupeloConfig",
+            "AutoModel": "modeling_tupelo.TupeloModel",
+            "AutoModelForMaskedLM": "modeling_tupelo.TupeloForMaskedLM",
+            "AutoModelForSequenceClassification": "modeling_tupelo.TupeloForSequenceClassification",
+        },
+    }
+    if stock:
+        kind = {
+            "model_type": "bert",
+            "architectures": ["BertForMaskedLM"],
+            "hidden_act": "gelu",
+            "position_embedding_type": "absolute",
+            "type_vocab_size": 2,
+        }
+    fields = BERT_FIELDS if stock else TUPELO_FIELDS
+    return {
+        **kind,
+        **{theirs: settings[ours] for ours, theirs in fields.items()},
+        "pad_token_id": record.tokenizer.special_tokens.get("pad"),
+        RECORD: record.model_dump(mode="json"),
+    }
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether the folder holds a model that was exported here."""
+    file = folder / CONFIG_FILE
+    return file.is_file() and RECORD in _json_in(file)
+
+
+def read_export(folder: Path) -> Exported:
+    """Read an exported model back, also after transformers has saved it again.
+
+    Raises:
+        ConfigError: the configuration or the weights are missing or damaged.
+        TokenizerError: the tokenizer is.
+    """
+    content = _json_in(folder / CONFIG_FILE)
+    stock = content.get("model_type") == "bert"
+    fields = BERT_FIELDS if stock else TUPELO_FIELDS
+    missing = [theirs for theirs in fields.values() if theirs not in content]
+    if missing:
+        raise ConfigError(f"{folder / CONFIG_FILE} lacks {', '.join(missing)}; export again")
+    values = {ours: content[theirs] for ours, theirs in fields.items()}
+    if stock:
+        values |= {"positions": "bert-a", "norm": "post"}
+    try:
+        model = ModelSettings(**values)
+        record = ExportRecord.model_validate(content[RECORD])
+        stored = load_file(folder / WEIGHTS_FILE)
+        weights = from_bert(stored, model.num_layers) if stock else stored
+    except ValidationError as error:
+        raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}; export again") from None
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {error}") from None
+    except KeyError as error:
+        raise ConfigError(f"{folder / WEIGHTS_FILE} lacks {error}: it has another head") from None
+    return Exported(
+        model=model,
+        weights={name: tensor.float() for name, tensor in weights.items()},
+        words=Words(load_tokenizer(str(folder / TOKENIZER_FILE)), record.tokenizer),
+        record=record,
+    )
+
+
+def _json_in(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:  # JSON or UTF-8
+        raise ConfigError(f"{file} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} is damaged: not a JSON object")
+    return content

@@ -1,0 +1,55 @@
+"""Configuration of an encoder that was pre-trained with Tupelo."""
+
+from typing import Any
+
+from transformers import PretrainedConfig
+
+
+class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
+    """Shape and variant of the encoder; the names are those of BERT where it has the same thing.
+
+    positions: "bert-a", "bert-r", "bert-ad", "tupe-a", "tupe-r" or "tupe-a-tie-cls" (Ke, He, Liu,
+    "Rethinking Positional Encoding in Language Pre-training", ICLR 2021). cls_reset: "paper" or
+    "reference", the authors' code. norm: LayerNorm "pre" or "post" the branches.
+    """
+
+    model_type = "tupelo"
+
+    def __init__(
+        self,
+        vocab_size: int = 30_528,
+        hidden_size: int = 768,
+        num_hidden_layers: int = 12,
+        num_attention_heads: int = 12,
+        intermediate_size: int = 3072,
+        max_position_embeddings: int = 512,
+        positions: str = "tupe-r",
+        cls_reset: str = "paper",
+        position_projection_bias: bool = False,
+        norm: str = "pre",
+        relative_buckets: int = 32,
+        relative_max_distance: int = 128,
+        hidden_dropout_prob: float = 0.1,
+        attention_probs_dropout_prob: float = 0.1,
+        layer_norm_eps: float = 1e-12,
+        initializer_range: float = 0.02,
+        pad_token_id: int | None = 0,
+        **others: Any,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size
+        self.max_position_embeddings = max_position_embeddings
+        self.positions = positions
+        self.cls_reset = cls_reset
+        self.position_projection_bias = position_projection_bias
+        self.norm = norm
+        self.relative_buckets = relative_buckets
+        self.relative_max_distance = relative_max_distance
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.layer_norm_eps = layer_norm_eps
+        self.initializer_range = initializer_range
+        super().__init__(pad_token_id=pad_token_id, **others)

@@ -1,0 +1,443 @@
+"""Encoders pre-trained with Tupelo, for Hugging Face's transformers.
+
+Word order enters in one of six ways; those of TUPE are from Ke, He, Liu, "Rethinking Positional
+Encoding in Language Pre-training", ICLR 2021 (equations are cited where they are computed).
+Positions count from 0, and [CLS] stands at 0.
+
+Shape letters: B batch, S sequence, D width, N heads, H head width, R rows of a table, V vocabulary.
+"""
+
+import contextlib
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+)
+
+from .configuration_tupelo import TupeloConfig
+
+# A score is the sum of so many dot products (Sec. 3.3, "Normalization and rescaling").
+SCORE_TERMS = {
+    "bert-a": 1,
+    "bert-r": 1,
+    "bert-ad": 4,
+    "tupe-a": 2,
+    "tupe-r": 2,
+    "tupe-a-tie-cls": 2,
+}
+
+
+class PositionTerms(NamedTuple):
+    """What positions add in every layer: to the scaled scores, to queries and to keys."""
+
+    bias_NSS: Tensor | None
+    query_NSH: Tensor | None
+    key_NSH: Tensor | None
+
+
+class Positions(nn.Module):
+    """The encoding that `config.positions` names."""
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__()
+        name, head_width = config.positions, config.hidden_size // config.num_attention_heads
+        if name not in SCORE_TERMS:
+            raise ValueError(f"positions={name!r} does not exist; one of {', '.join(SCORE_TERMS)}")
+        self.score_scale = (SCORE_TERMS[name] * head_width) ** -0.5
+        self.max_length = config.max_position_embeddings
+        self.is_added = name in ("bert-a", "bert-r")
+        self.is_relative = name in ("bert-r", "tupe-r")
+        self.is_bias = name in ("tupe-a", "tupe-r", "tupe-a-tie-cls")
+        self.resets_cls = name in ("tupe-a", "tupe-r")
+        self.resets_separately = name == "tupe-r" and config.cls_reset == "reference"
+        if self.is_added:
+            self.position_embeddings = nn.Embedding(self.max_length, config.hidden_size)
+        else:
+            self.projected = ProjectedPositions(config, num_extra_rows=2 * self.resets_cls)
+        if self.is_relative:
+            self.relative = RelativeBias(config, num_extra_rows=int(self.resets_separately))
+
+    def add_to_embeddings(self, x_BSD: Tensor) -> Tensor:
+        """Return the input vectors, with a vector per position added where BERT does (Eq. 3)."""
+        if x_BSD.shape[1] > self.max_length:
+            raise ValueError(
+                f"the input has {x_BSD.shape[1]} tokens, but there are {self.max_length} positions;"
+                " shorten it, for instance with truncation=True in the tokenizer"
+            )
+        return x_BSD + self.position_embeddings.weight[: x_BSD.shape[1]] if self.is_added else x_BSD
+
+    def forward(self, length: int) -> PositionTerms:
+        """Return what all layers share, in fp32."""
+        if self.is_added:
+            return PositionTerms(self.relative(length) if self.is_relative else None, None, None)
+        query_NRH, key_NRH = self.projected(length)
+        if not self.is_bias:  # p is a part of queries and keys (Sec. 4.3, BERT-A^d)
+            return PositionTerms(None, query_NRH, key_NRH)
+        # (p_i U^Q)(p_j U^K)^T / sqrt(2d) (Eq. 7), and b_{j-i} (Eq. 8)
+        bias_NSS = query_NRH[:, :length] @ key_NRH[:, :length].transpose(1, 2) * self.score_scale
+        if self.is_relative:
+            bias_NSS = bias_NSS + self.relative(length)
+        if self.resets_cls:
+            thetas_N2 = (query_NRH[:, -2:] * key_NRH[:, -2:]).sum(-1) * self.score_scale
+            if self.resets_separately:
+                thetas_N2 = thetas_N2 + self.relative.cls_scalars_N2()
+            bias_NSS = reset_cls(bias_NSS, thetas_N2)
+        return PositionTerms(bias_NSS, None, None)
+
+
+class ProjectedPositions(nn.Module):
+    """p U^Q and p U^K per head; p_theta_1 and p_theta_2 are the last rows (Sec. 3.3)."""
+
+    def __init__(self, config: TupeloConfig, *, num_extra_rows: int) -> None:
+        super().__init__()
+        self.num_heads, self.num_extra_rows = config.num_attention_heads, num_extra_rows
+        width, bias = config.hidden_size, config.position_projection_bias
+        rows = config.max_position_embeddings + num_extra_rows
+        self.position_embeddings = nn.Embedding(rows, width)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+
+    def forward(self, length: int) -> tuple[Tensor, Tensor]:
+        """Return q_NRH and k_NRH in fp32: the first `length` rows, then the extra ones."""
+        table = self.position_embeddings.weight
+        with torch.autocast(table.device.type, enabled=False):
+            extra = table[len(table) - self.num_extra_rows :]
+            p_RD = self.norm(torch.cat([table[:length], extra])).float()
+            return self._heads(p_RD, self.query), self._heads(p_RD, self.key)
+
+    def _heads(self, p_RD: Tensor, projection: nn.Linear) -> Tensor:
+        bias = None if projection.bias is None else projection.bias.float()
+        projected_RD = F.linear(p_RD, projection.weight.float(), bias)
+        return projected_RD.view(len(p_RD), self.num_heads, -1).transpose(0, 1)
+
+
+class RelativeBias(nn.Module):
+    """b_{j-i}: a scalar per head and distance bucket of T5 (Raffel et al. 2019; TUPE Eq. 5)."""
+
+    def __init__(self, config: TupeloConfig, *, num_extra_rows: int) -> None:
+        super().__init__()
+        self.num_buckets = config.relative_buckets
+        self.max_distance = config.relative_max_distance
+        rows = self.num_buckets + num_extra_rows
+        self.bucket_embeddings = nn.Embedding(rows, config.num_attention_heads)
+
+    def forward(self, length: int) -> Tensor:
+        """Return bias_NSS in fp32."""
+        table = self.bucket_embeddings.weight
+        place_S = torch.arange(length, device=table.device)
+        buckets_SS = self.bucket(place_S[None, :] - place_S[:, None])
+        return table.float()[buckets_SS].permute(2, 0, 1)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Return the bucket of each distance j - i: exact ones first, then logarithmic ones."""
+        half = self.num_buckets // 2
+        exact = half // 2
+        magnitude = distance.abs()
+        growth = torch.log(magnitude.clamp(min=1).double() / exact)
+        growth = growth / math.log(self.max_distance / exact)
+        far = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
+        return torch.where(magnitude < exact, magnitude, far) + half * (distance > 0)
+
+    def cls_scalars_N2(self) -> Tensor:
+        """Return the scalars from and to [CLS] where the authors' code has them."""
+        table = self.bucket_embeddings.weight.float()
+        return table[[self.num_buckets // 2, self.num_buckets]].t()
+
+
+def reset_cls(bias_NSS: Tensor, thetas_N2: Tensor) -> Tensor:
+    """Put theta_1 into row 0, theta_2 into the rest of column 0 (Eq. 9)."""
+    place_S = torch.arange(bias_NSS.shape[-1], device=bias_NSS.device)
+    from_cls_S1, to_cls_1S = (place_S == 0)[:, None], (place_S == 0)[None, :]
+    from_N11, to_N11 = (theta[:, None, None] for theta in thetas_N2.unbind(1))
+    return torch.where(from_cls_S1, from_N11, torch.where(to_cls_1S, to_N11, bias_NSS))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention by torch's `scaled_dot_product_attention`."""
+
+    def __init__(self, config: TupeloConfig, score_scale: float) -> None:
+        super().__init__()
+        self.num_heads, self.score_scale = config.num_attention_heads, score_scale
+        self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout_probability = config.attention_probs_dropout_prob
+
+    def forward(self, x_BSD: Tensor, mask_BNSS: Tensor | None, terms: PositionTerms) -> Tensor:
+        """Return the mixed values, shape BSD."""
+        batch, length, width = x_BSD.shape
+        heads = (batch, length, 3, self.num_heads, width // self.num_heads)
+        q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(heads).permute(2, 0, 3, 1, 4)
+        if terms.query_NSH is not None and terms.key_NSH is not None:
+            q_BNSH = q_BNSH + terms.query_NSH.to(q_BNSH.dtype)
+            k_BNSH = k_BNSH + terms.key_NSH.to(k_BNSH.dtype)
+        kernels: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if mask_BNSS is not None and q_BNSH.is_cuda:
+            # With a mask, the backward pass of cuDNN gives NaN at some lengths (pytorch#196678).
+            choice = [SDPBackend.MATH]
+            if q_BNSH.requires_grad or not mask_BNSS.requires_grad:
+                # Out of bounds where the mask alone needs a gradient (pytorch#188302).
+                choice.append(SDPBackend.EFFICIENT_ATTENTION)
+            kernels = sdpa_kernel(choice)
+        dropout = self.dropout_probability if self.training else 0.0
+        with kernels:
+            mixed_BNSH = F.scaled_dot_product_attention(
+                q_BNSH, k_BNSH, v_BNSH, mask_BNSS, dropout_p=dropout, scale=self.score_scale
+            )
+        output: Tensor = self.output(mixed_BNSH.transpose(1, 2).reshape(batch, length, width))
+        return output
+
+
+class FeedForward(nn.Module):
+    """Two linear maps around a GELU."""
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.output = nn.Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Apply the same function to every position."""
+        output: Tensor = self.output(F.gelu(self.inner(x_BSD)))
+        return output
+
+
+class TupeloBlock(nn.Module):
+    """Attention and feed-forward, with LayerNorm before ("pre") or after ("post") each branch."""
+
+    def __init__(self, config: TupeloConfig, score_scale: float) -> None:
+        super().__init__()
+        self.norm_first = config.norm == "pre"
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = Attention(config, score_scale)
+        self.feedforward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feedforward = FeedForward(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x_BSD: Tensor, mask_BNSS: Tensor | None, terms: PositionTerms) -> Tensor:
+        """Return x_BSD after both branches."""
+        if self.norm_first:
+            attended_BSD = self.attention(self.attention_norm(x_BSD), mask_BNSS, terms)
+            x_BSD = x_BSD + self.dropout(attended_BSD)
+            mapped_BSD = self.feedforward(self.feedforward_norm(x_BSD))
+            sum_BSD: Tensor = x_BSD + self.dropout(mapped_BSD)
+            return sum_BSD
+        attended_BSD = self.attention(x_BSD, mask_BNSS, terms)
+        x_BSD = self.attention_norm(x_BSD + self.dropout(attended_BSD))
+        output: Tensor = self.feedforward_norm(x_BSD + self.dropout(self.feedforward(x_BSD)))
+        return output
+
+
+class TupeloPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
+    """What the models below share: configuration, initial values, loading."""
+
+    config_class = TupeloConfig
+    base_model_prefix = "encoder"
+    _supports_sdpa = True
+    _no_split_modules = ["TupeloBlock"]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw new weights as BERT does."""
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=self.config.initializer_range)
+        if isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+        if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+        if isinstance(module, MaskedLanguageModelHead):
+            nn.init.zeros_(module.output_bias)
+
+
+class TupeloModel(TupeloPreTrainedModel):
+    """Token ids to hidden states. [CLS] is `last_hidden_state[:, 0]`; there is no pooler."""
+
+    _keys_to_ignore_on_load_unexpected = [r"^head\."]
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = Positions(config)
+        self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        scale = self.positions.score_scale
+        self.blocks = nn.ModuleList(
+            TupeloBlock(config, scale) for _ in range(config.num_hidden_layers)
+        )
+        self.final_norm = None
+        if config.norm == "pre":
+            self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Return the table of the tokens."""
+        return self.token_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the table of the tokens."""
+        self.token_embeddings = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutput | tuple[Any, ...]:
+        """Return the hidden states of the last layer, or of all.
+
+        Args:
+            input_ids: token ids, shape BS.
+            attention_mask: 0 for padding, shape BS; None: every row is full.
+            inputs_embeds: instead of ids, the vectors of the tokens, shape BSD.
+            output_hidden_states: return the input of the first block and the output of each.
+            return_dict: False returns a tuple.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.token_embeddings(input_ids)
+        x_BSD = self.embedding_norm(self.positions.add_to_embeddings(inputs_embeds))
+        x_BSD = self.dropout(x_BSD)
+        terms = self.positions(x_BSD.shape[1])
+        mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
+        states = [x_BSD]
+        for block in self.blocks:
+            states.append(block(states[-1], mask_BNSS, terms))
+        if self.final_norm is not None:
+            states[-1] = self.final_norm(states[-1])
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        output = BaseModelOutput(
+            last_hidden_state=states[-1],
+            hidden_states=tuple(states) if output_hidden_states else None,
+        )
+        return _as_asked(output, return_dict, self.config)
+
+
+def additive_mask(
+    bias_NSS: Tensor | None, attention_mask_BS: Tensor | None, dtype: torch.dtype
+) -> Tensor | None:
+    """Return what is added to the scores: the bias of the positions, and nearly -inf at padding."""
+    mask_BNSS = None if bias_NSS is None else bias_NSS.to(dtype).unsqueeze(0)
+    if attention_mask_BS is None:
+        return mask_BNSS
+    is_padding_B11S = attention_mask_BS[:, None, None, :] == 0
+    if mask_BNSS is None:
+        mask_BNSS = is_padding_B11S.new_zeros(1, 1, 1, 1, dtype=dtype)
+    return mask_BNSS.masked_fill(is_padding_B11S, torch.finfo(dtype).min)
+
+
+class MaskedLanguageModelHead(nn.Module):
+    """Dense, GELU, LayerNorm, and the token embeddings again as output weights."""
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, x_BSD: Tensor, token_embeddings_VD: Tensor) -> Tensor:
+        """Return logits_BSV."""
+        hidden_BSD = self.norm(F.gelu(self.dense(x_BSD)))
+        return F.linear(hidden_BSD, token_embeddings_VD, self.output_bias)
+
+
+class TupeloForMaskedLM(TupeloPreTrainedModel):
+    """The encoder with the head that it was pre-trained with."""
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.encoder = TupeloModel(config)
+        self.head = MaskedLanguageModelHead(config)
+        self.post_init()
+
+    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Embedding:
+        """Resize the table, which is the output weights too, and their bias with it."""
+        table = super().resize_token_embeddings(*arguments, **options)
+        bias = self.head.output_bias
+        missing = table.num_embeddings - len(bias)
+        self.head.output_bias = nn.Parameter(F.pad(bias.detach(), (0, missing)))
+        return table  # type: ignore[no-any-return]
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> MaskedLMOutput | tuple[Any, ...]:
+        """Return logits_BSV, and the mean cross-entropy over labels that are not -100."""
+        encoded = self.encoder(input_ids, attention_mask, inputs_embeds, output_hidden_states, True)
+        logits = self.head(encoded.last_hidden_state, self.encoder.token_embeddings.weight)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        output = MaskedLMOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
+        return _as_asked(output, return_dict, self.config)
+
+
+class TupeloForSequenceClassification(TupeloPreTrainedModel):
+    """The encoder, and on its [CLS]: dropout, dense, tanh, dropout, linear."""
+
+    _keys_to_ignore_on_load_unexpected = [r"^head\."]
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.encoder = TupeloModel(config)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if module is self.dense or module is self.output:
+            module.reset_parameters()  # PyTorch's own values, as in the TUPE authors' code
+        else:
+            super()._init_weights(module)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> SequenceClassifierOutput | tuple[Any, ...]:
+        """Return one row of logits per text, and the loss of `config.problem_type`."""
+        encoded = self.encoder(input_ids, attention_mask, inputs_embeds, output_hidden_states, True)
+        cls_BD = self.dropout(encoded.last_hidden_state[:, 0])
+        logits = self.output(self.dropout(torch.tanh(self.dense(cls_BD))))
+        loss = None if labels is None else self._loss(logits.float(), labels)
+        output = SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=encoded.hidden_states
+        )
+        return _as_asked(output, return_dict, self.config)
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        problem = self.config.problem_type
+        if problem is None:
+            problem = "regression" if logits.shape[-1] == 1 else "single_label_classification"
+        if problem == "regression":
+            return F.mse_loss(logits.squeeze(-1), labels.view(logits.squeeze(-1).shape).float())
+        if problem == "single_label_classification":
+            return F.cross_entropy(logits, labels.flatten())
+        if problem == "multi_label_classification":
+            return F.binary_cross_entropy_with_logits(logits, labels.float())
+        raise ValueError(f"problem_type={problem!r} does not exist")
+
+
+def _as_asked(output: Any, return_dict: bool | None, config: TupeloConfig) -> Any:
+    as_dict = config.return_dict if return_dict is None else return_dict
+    return output if as_dict else output.to_tuple()
