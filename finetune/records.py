@@ -66,19 +66,24 @@ def read_records(folders: Sequence[Path]) -> Records:
         ConfigError: a folder holds no result, a file is damaged, two files tell different
             things of one run or task, or the runs follow different protocols.
     """
+    grids = {file.parent: _parse(file, TypeAdapter(Asked)) for file in _files(folders, GRID_FILE)}
     runs: dict[tuple[Row, str, float, int], Run] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
         for place, result in read_results(folder).items():
-            _add(runs, Run(place, _row_of(result), result))
+            _add(runs, Run(place, _row_of(result, grids.get(place.parents[3])), result))
     _refuse_other_protocols(list(runs.values()))
-    asked = [_parse(file, TypeAdapter(Asked)) for file in _files(folders, GRID_FILE)]
-    return Records(list(runs.values()), asked, _read_majority(_files(folders, MAJORITY_FILE)))
+    return Records(
+        list(runs.values()), list(grids.values()), _read_majority(_files(folders, MAJORITY_FILE))
+    )
 
 
-def _row_of(result: Result) -> Row:
+def _row_of(result: Result, grid: Asked | None) -> Row:
     # New weights are the same ones, whichever checkpoint they are compared with.
     step = result.step if result.pretrained else None
-    return Row(result.model, _origin(result.source), step, result.pretrained)
+    row = Row(result.model, _origin(result.source), step, result.pretrained)
+    # A grid holds one model of a name; its run may have been moved between two of the results.
+    known = [model.row for model in grid.models] if grid else []
+    return next((other for other in known if other._replace(origin=row.origin) == row), row)
 
 
 def _origin(source: str) -> str:
@@ -113,7 +118,8 @@ def _refuse_other_protocols(runs: Sequence[Run]) -> None:
 
 def _files(folders: Sequence[Path], name: str) -> list[Path]:
     """Return all files of this name, those that several folders lead to once."""
-    return list(dict.fromkeys(file for folder in folders for file in folder.resolve().rglob(name)))
+    found = [file for folder in folders for file in sorted(folder.resolve().rglob(name))]
+    return list(dict.fromkeys(found))
 
 
 def _read_majority(files: Sequence[Path]) -> dict[str, Scores]:

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from os.path import commonpath
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -55,6 +54,11 @@ class ScoreTable:
         left_out = {"WNLI"} if self.counting == "tupe" else set()
         return [column for column in self.columns if column.task in GLUE.keys() - left_out]
 
+    @property
+    def has_average(self) -> bool:
+        """Return whether there is more than one task to take a mean over."""
+        return len({column.task for column in self.averaged}) > 1
+
     def lacking(self, row: Row) -> list[str]:
         """Return the titles of columns that the average needs and the row has no score in."""
         medians = {column.title: self.median(row, column) for column in self.averaged}
@@ -77,11 +81,10 @@ class ScoreTable:
 
     def label(self, row: Row) -> str:
         """Return what the row is called; models of one name are told apart by their folders."""
-        origins = sorted({r.origin for r in self.every_row if r.model == row.model} | {row.origin})
-        name = row.model
-        if len(origins) > 1:
-            name += f" ({PurePath(row.origin).relative_to(commonpath(origins))})"
-        return name if row.pretrained or row == MAJORITY else f"{name}, not pre-trained"
+        origins = {other.origin for other in self.every_row if other.model == row.model}
+        if len(origins) < 2:
+            return row.model
+        return f"{row.model} ({_remainder(row.origin, origins)})"
 
 
 def score_table(records: Records, counting: Counting, step: str = "newest") -> ScoreTable:
@@ -181,3 +184,14 @@ def _chosen(rows: Sequence[Row], step: str) -> list[Row]:
         known = ", ".join(map(str, steps)) or "none, no result names its step"
         raise ConfigError(f"--step {step}: give newest, all or a step that there is: {known}")
     return [row for row in rows if not row.pretrained or row.step == int(step)]
+
+
+def _remainder(origin: str, origins: Iterable[str]) -> str:
+    """Return a path without the folders that all of them begin with."""
+    paths = [PurePath(other).parts[:-1] for other in origins]
+    shared = 0
+    for parts in zip(*paths, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared += 1
+    return str(PurePath(*PurePath(origin).parts[shared:]))

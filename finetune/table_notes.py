@@ -9,24 +9,27 @@ from finetune.score_table import ScoreTable, num_seeds_asked
 def notes(table: ScoreTable, records: Records) -> list[str]:
     """Return a line for everything that is missing, went wrong, or is not alike."""
     return [
-        *_unsuccessful(table, records),
+        *_remarkable(table, records),
         *_unfinished(table, records),
         *_single_seeds(table, records),
         *_different_epochs(records),
     ]
 
 
-def _unsuccessful(table: ScoreTable, records: Records) -> list[str]:
-    """Return a line for the failed and diverged seeds of each model, task and learning rate."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for run in records.runs:
+def _remarkable(table: ScoreTable, records: Records) -> list[str]:
+    """Return a line for what failed, diverged or was strange, of each model on each task."""
+    groups: dict[tuple[str, str], dict[float, list[int]]] = {}
+    for run in sorted(records.runs, key=lambda run: table.every_row.index(run.row)):
         result = run.result
-        if result.status != "finished":
-            what = f"{_named(table, run.row)} on {result.task} at {result.learning_rate:g}"
-            groups.setdefault((what, result.status, result.reason), []).append(result.seed)
+        if result.status != "finished" or result.reason:
+            what = " ".join(filter(None, [result.status, result.reason and f"({result.reason})"]))
+            where = f"{_named(table, run.row)} on {result.task}"
+            rates = groups.setdefault((where, what), {})
+            rates.setdefault(result.learning_rate, []).append(result.seed)
     return [
-        f"{what}: {_seeds(seeds)} {status}" + (f" ({reason})" if reason else "")
-        for (what, status, reason), seeds in groups.items()
+        f"{where} {what}: "
+        + "; ".join(f"{_seeds(seeds)} at {rate:g}" for rate, seeds in sorted(rates.items()))
+        for (where, what), rates in groups.items()
     ]
 
 
@@ -36,16 +39,16 @@ def _unfinished(table: ScoreTable, records: Records) -> list[str]:
         (run.row, run.result.task, run.result.learning_rate, run.result.seed)
         for run in records.runs
     }
-    asked = {
+    asked = dict.fromkeys(
         (model.row, task, rate, seed)
         for grid in records.asked
         for model in grid.models
         for task in grid.tasks
         for rate in grid.learning_rates
         for seed in grid.seeds
-    }
+    )
     groups: dict[tuple[str, str], list[bool]] = {}
-    for run in sorted(asked, key=str):
+    for run in asked:
         groups.setdefault((_named(table, run[0]), run[1]), []).append(run in over)
     return [
         f"{model} on {task}: {states.count(False)} of {len(states)} runs are not over"

@@ -13,6 +13,10 @@ from finetune.score_table import MAJORITY, ScoreTable
 from finetune.scores import DIVERGED, Cell
 from finetune.tasks import GLUE
 
+FIELDS = (
+    *("model", "steps", "protocol", "column", "score", "lowest", "highest"),
+    *("learning_rate", "seeds", "finished", "diverged"),
+)
 TEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -35,7 +39,7 @@ class Entry(NamedTuple):
 def headers(table: ScoreTable) -> list[str]:
     """Return the names of the columns of `entries`."""
     steps = ["steps"] if _has_steps(table) else []
-    average = ["average"] if _has_average(table) else []
+    average = ["average"] if table.has_average else []
     return ["model", *steps, *(column.title for column in table.columns), *average]
 
 
@@ -50,7 +54,7 @@ def entries(table: ScoreTable) -> list[list[Entry]]:
         cells = [table.best(row, column.task) for row in table.rows]
         found = [_entry(cell, column.split, usual) for cell in cells]
         columns.append(_marked(found, medians))
-    if _has_average(table):
+    if table.has_average:
         columns.append(_averages(table))
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -75,7 +79,7 @@ def caption(table: ScoreTable) -> str:
     if several:
         metrics = [f"{task} ({', '.join(GLUE[task].metrics)})" for task in several]
         sentences.append(f"{', '.join(metrics)}: {how} these")
-    if _has_average(table):
+    if table.has_average:
         sentences.append(_average_in_words(table))
     return ". ".join(sentences) + "."
 
@@ -107,9 +111,7 @@ def as_csv(table: ScoreTable) -> str:
     """Return a line per model and column, with all digits, x 100."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(
-        "model steps protocol column score lowest highest learning_rate seeds finished diverged".split()
-    )
+    writer.writerow(FIELDS)
     for row in table.rows:
         start = [table.label(row), "" if row.step is None else row.step, table.protocol]
         for column in table.columns:
@@ -117,7 +119,7 @@ def as_csv(table: ScoreTable) -> str:
             if cell is not None:
                 writer.writerow([*start, column.title, *_numbers(cell, column.split)])
         average = table.average(row)
-        if _has_average(table) and average is not None:
+        if table.has_average and average is not None:
             writer.writerow([*start, "average", _digits(average), *[""] * 6])
     return stream.getvalue()
 
@@ -128,7 +130,10 @@ def as_latex(table: ScoreTable, notes: Sequence[str]) -> str:
     body = []
     for row in entries(table):
         body.append(" & ".join(_tex(entry) for entry in row) + r" \\")
-        below = [" ".join(filter(None, entry[1:3])).translate(TEX) for entry in row]
+        below = [
+            " ".join([entry.spread.replace(" - ", "--"), entry.remark]).strip().translate(TEX)
+            for entry in row
+        ]
         if any(below):
             small = [rf"{{\scriptsize {text}}}" if text else "" for text in below]
             body.append(" & ".join(small) + r" \\[2pt]")
@@ -226,15 +231,17 @@ def _digits(fraction: float) -> str:
 
 
 def _step(row: Row) -> str:
-    return "" if row.step is None else f"{row.step:,}"
+    """Return the step as papers write it, 300k or 1M, where nothing is lost by it."""
+    if row.step is None:
+        return ""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if row.step and row.step % size == 0:
+            return f"{row.step // size}{letter}"
+    return f"{row.step:,}"
 
 
 def _has_steps(table: ScoreTable) -> bool:
     return any(row.step is not None for row in table.rows)
-
-
-def _has_average(table: ScoreTable) -> bool:
-    return len({column.task for column in table.averaged}) > 1
 
 
 def _average_in_words(table: ScoreTable) -> str:
