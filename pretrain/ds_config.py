@@ -85,13 +85,17 @@ def default_ds_config(device: Literal["cpu", "cuda"], world_size: int) -> str:
     copy the weights and gradients once more.
     """
     stage = 0 if world_size == 1 else 1
+    if computes_in_bf16(device):
+        return f"zero{stage}_bf16_autocast"
+    return "zero1_fp16" if device == "cuda" else f"zero{stage}_fp32"
+
+
+def computes_in_bf16(device: Literal["cpu", "cuda"]) -> bool:
+    """Return whether the device itself multiplies in bf16; emulated, it is slower than fp32."""
     if device == "cuda":
-        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        return f"zero{stage}_bf16_autocast" if has_bf16 else "zero1_fp16"
-    # avx512_bf16, amx_bf16 (x86) or bf16 (Arm): without them bf16 is emulated, slower than fp32.
-    cpu_info = Path("/proc/cpuinfo")
-    has_bf16 = cpu_info.is_file() and "bf16" in cpu_info.read_text()
-    return f"zero{stage}_bf16_autocast" if has_bf16 else f"zero{stage}_fp32"
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    cpu_info = Path("/proc/cpuinfo")  # avx512_bf16, amx_bf16 (x86) or bf16 (Arm)
+    return cpu_info.is_file() and "bf16" in cpu_info.read_text()
 
 
 def lift_layer_drop(

@@ -92,17 +92,26 @@ def read_recipe(recipe: str) -> dict[str, Any]:
             raise ConfigError(f"{path / 'run.json'} is damaged: {error}") from None
         return settings
     if path.suffix == ".toml" and path.is_file():
-        return _read_toml(path)
+        return read_toml(path)
     named = RECIPES / f"{recipe}.toml"
     if named.is_file():
-        return _read_toml(named)
+        return read_toml(named)
     known = sorted(file.stem for file in RECIPES.glob("*.toml"))
     raise ConfigError(
         f"there is no recipe {recipe!r}{nearest(recipe, known)}; recipes: {', '.join(known)}"
     )
 
 
-def _read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a TOML file and, under it, the one in the same folder that it `extends`.
+
+    Args:
+        path: of the file; its name without the ending is the default of `name`.
+        children: files that extend this one.
+
+    Raises:
+        ConfigError: it is not valid TOML, or extends a missing file or itself.
+    """
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -116,7 +125,7 @@ def _read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path} extends {parent!r}, but there is no {parent_path}")
     if parent_path in (*children, path):
         raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
-    return _merge(_read_toml(parent_path, (*children, path)), tree)
+    return _merge(read_toml(parent_path, (*children, path)), tree)
 
 
 def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:

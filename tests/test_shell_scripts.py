@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("environment.sh", "run_pretrain.sh", "run_tests.sh", "pyproject.toml", "constraints.txt")
+SCRIPTS = ("environment.sh", "run_pretrain.sh", "run_finetune.sh", "run_tests.sh")
+SCRIPTS += ("pyproject.toml", "constraints.txt")
 TOOLS = ["bash", "cat", "cksum", "cp", "date", "dirname", "env", "grep", "mkdir", "rm", "sed"]
 TOOLS += ["sleep", "tail", "tee", "touch"]
 VENV, INSTALL, TRAIN = r"\S+ -m venv", r"\S+ -m pip install", ".* pretrain train"
@@ -30,6 +31,7 @@ echo "$call" >>"$CALLS"
 case $call in
   *'-m venv'*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
   *'-m ensurepip'*) touch "$here/pip" ;;
+  *' finetune run '*) echo "malloc ${MALLOC_TOP_PAD_-unset}" >>"$CALLS.environment" ;;
   *' train '*--run-folder*)
     echo "malloc ${MALLOC_TOP_PAD_-unset}" >>"$CALLS.environment"
     folder=${call#*--run-folder } folder=${folder%% *}
@@ -422,6 +424,63 @@ def test_an_interrupt_ends_the_comparison_and_not_only_the_arm(checkout):
     assert process.returncode == 130
     assert stderr.splitlines()[-1].endswith("--resume --name x")
     assert len(checkout.calls(TRAIN)) == 1
+
+
+# ---- run_finetune.sh
+
+
+def test_help_of_fine_tuning_is_the_header_and_installs_nothing(checkout):
+    for arguments in ([], ["--help"]):
+        result = checkout.run("run_finetune.sh", *arguments)
+        assert result.returncode == 0 and checkout.calls() == []
+        for option in ("--tasks", "--train, --dev, --test", "--protocol", "--retry-failed"):
+            assert f"  {option}" in result.stdout
+        assert "set -e" not in result.stdout and "#" not in result.stdout
+
+
+def test_the_help_tells_only_options_of_fine_tuning_that_there_are(checkout):
+    from finetune import run
+    from pretrain.recipe import CommandParser
+
+    parser = CommandParser()
+    run.add_arguments(parser)
+    told = set(re.findall(r"--[a-z-]+", checkout.run("run_finetune.sh").stdout))
+    assert told <= set(parser._option_string_actions)
+    assert told >= {f"--{name}" for name in ("from-scratch", "to", "workers", "regression", "name")}
+
+
+def test_arguments_of_fine_tuning_are_passed_on(checkout):
+    words = "runs/a runs/b --tasks cola rte --glue hub --learning-rates 2e-5 5e-5 --to=out"
+    result = checkout.run("run_finetune.sh", *words.split(), "--name", "a b")
+    assert result.returncode == 0, result.stderr
+    passed = words.replace("=", " ") + " --name a b"
+    assert checkout.calls(".* finetune") == [f"python -m finetune run {passed}"]
+
+
+def test_files_of_fine_tuning_are_found_from_the_callers_folder(checkout, tmp_path):
+    caller = tmp_path / "caller"
+    (caller / "mine").mkdir(parents=True)
+    for name in ("train.tsv", "text", "p.toml"):
+        (caller / name).touch()
+    words = "mine runs/b --train train.tsv --dev=dev.tsv --text text --protocol p.toml"
+    checkout.run("run_finetune.sh", *words.split(), cwd=caller)
+    assert checkout.calls(".* finetune") == [
+        f"python -m finetune run {caller}/mine runs/b --train {caller}/train.tsv --dev dev.tsv "
+        f"--text text --protocol {caller}/p.toml"
+    ]
+
+
+@pytest.mark.parametrize(("gpus", "seen"), [(0, "malloc 268435456\n"), (1, "malloc unset\n")])
+def test_fine_tuning_keeps_memory_on_a_cpu_only(checkout, gpus, seen):
+    if gpus:
+        checkout.gpus(gpus)
+    checkout.run("run_finetune.sh", "runs/a", "--tasks", "rte")
+    assert Path(f"{checkout.log}.environment").read_text() == seen
+
+
+def test_the_exit_status_of_a_grid_with_failed_runs_is_passed_on(checkout):
+    failing = {"STUB_FAILS": "*finetune run*", "STUB_SAYS": "failed: RTE"}
+    assert checkout.run("run_finetune.sh", "runs/a", **failing).returncode == 3
 
 
 # ---- run_tests.sh and .ci/run

@@ -1,0 +1,117 @@
+"""What a grid is made of: models and tasks, as small notes that a worker can load them from."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from finetune.own_task import OwnTask, read_own
+from finetune.reading import read_glue
+from finetune.tasks import Task, TaskData
+from pretrain.config import ConfigError
+from pretrain.pretrained import Pretrained, checkpoints_of, load_pretrained
+
+NEWEST, ALL = "newest", "all"
+WITHOUT_PRETRAINING = "without pre-training"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to fine-tune; `load` reads its weights."""
+
+    place: str  # with `checkpoint`, what `load_pretrained` takes
+    checkpoint: str | None
+    origin: str  # where the weights were found
+    name: str
+    step: int | None  # of pre-training
+    pretrained: bool  # False: its weights are not used, only its shape and its words
+    digest: str  # of the weights: the same model wherever its folder has been moved to
+
+    @property
+    def folder_name(self) -> str:
+        """Return the name of its folder in a grid."""
+        extra = "" if self.step is None else f" step_{self.step:08d}"
+        if not self.pretrained:
+            extra = f" {WITHOUT_PRETRAINING}"
+        return re.sub(r"[^\w.-]+", "-", self.name + extra)
+
+    def describe(self) -> str:
+        """Return how the user is told of it."""
+        if not self.pretrained:
+            return f"{self.name} {WITHOUT_PRETRAINING}"
+        return self.name if self.step is None else f"{self.name} step {self.step:,}"
+
+    def load(self) -> Pretrained:
+        """Load the model."""
+        return load_pretrained(self.place, checkpoint=self.checkpoint)
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """Where the examples of a task lie; `load` reads them."""
+
+    task: Task | OwnTask
+    glue: str  # place of GLUE's files; unused by a task of the user's own
+
+    def load(self) -> TaskData:
+        """Read the examples."""
+        if isinstance(self.task, OwnTask):
+            return read_own(self.task)
+        return read_glue(self.task, self.glue)
+
+
+def read_sources(
+    places: Sequence[str], checkpoints: Sequence[str], *, from_scratch: bool
+) -> list[Source]:
+    """Find the models that are meant, and load each once: what is broken is known before the start.
+
+    Args:
+        places: as `load_pretrained` takes them.
+        checkpoints: of the runs among them: "newest", "all", or steps.
+        from_scratch: whether each encoder is fine-tuned with new weights too.
+
+    Raises:
+        ConfigError: there is no such model or checkpoint, or two have the same name.
+        ShardError: the tokenizer of a run is damaged.
+    """
+    sources: dict[str, Source] = {}
+    for place in places:
+        for checkpoint in _chosen(place, checkpoints):
+            for source in _models_in(place, checkpoint, from_scratch=from_scratch):
+                other = sources.setdefault(source.folder_name, source)
+                if other.digest != source.digest:
+                    raise ConfigError(
+                        f"{other.origin} and {source.origin} are both called {source.name!r}: "
+                        "fine-tune them one after the other, into a folder each, which `python -m "
+                        "finetune table` takes together"
+                    )
+    return list(sources.values())
+
+
+def _chosen(place: str, checkpoints: Sequence[str]) -> list[str | None]:
+    """Return the `checkpoint` arguments of `load_pretrained`."""
+    chosen: list[str | None] = []
+    for word in checkpoints:
+        if word == ALL:
+            chosen += [folder.name for folder in checkpoints_of(Path(place))] or [None]
+        elif word == NEWEST:
+            chosen.append(None)
+        else:
+            chosen.append(word)
+    return chosen
+
+
+def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> list[Source]:
+    found = load_pretrained(place, checkpoint=checkpoint)
+    weights, shape = hashlib.sha256(), hashlib.sha256()
+    for name, weight in sorted(found.weights.items()):
+        weights.update(name.encode())
+        weights.update(weight.detach().contiguous().numpy().tobytes())
+    shape.update(found.model.model_dump_json().encode())
+    shape.update(found.words.tokenizer.to_str().encode())
+    where = (place, checkpoint, found.place)
+    sources = [Source(*where, found.name, found.step, True, weights.hexdigest()[:16])]
+    if from_scratch:
+        sources.append(Source(*where, found.name, None, False, shape.hexdigest()[:16]))
+    return sources

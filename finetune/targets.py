@@ -1,0 +1,79 @@
+"""What the model is trained towards, and how its outputs are read again.
+
+Classes are trained by cross-entropy. Values are brought to the size of the head's first outputs and
+trained by squared error: STS-B's are divided by 5, their largest, as in the TUPE authors'
+instructions; those of a user's task get mean 0 and deviation 1, both of the training rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+LARGEST_STS_B = 5.0
+
+
+@dataclass(frozen=True)
+class Classes:
+    """One of several labels, given by its index."""
+
+    num_outputs: int
+
+    def loss(self, logits_BC: Tensor, labels: Sequence[float]) -> Tensor:
+        """Return the mean cross-entropy in nats."""
+        labels_B = torch.tensor(labels, dtype=torch.int64, device=logits_BC.device)
+        return F.cross_entropy(logits_BC, labels_B)
+
+    def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
+        """Return what metrics read: the logits, N x C."""
+        return logits_NC
+
+    def predictions(self, logits_NC: NDArray[numpy.float32]) -> list[float]:
+        """Return the index of the most probable class of each row."""
+        return [int(index) for index in logits_NC.argmax(axis=1)]
+
+
+@dataclass(frozen=True)
+class Values:
+    """A number, trained as (number - centre) / spread."""
+
+    centre: float
+    spread: float
+    num_outputs: int = 1
+
+    def loss(self, logits_BC: Tensor, labels: Sequence[float]) -> Tensor:
+        """Return the mean squared error of the scaled numbers."""
+        labels_B = torch.tensor(labels, dtype=torch.float64)
+        scaled_B = ((labels_B - self.centre) / self.spread).to(logits_BC.device, torch.float32)
+        return F.mse_loss(logits_BC.squeeze(1), scaled_B)
+
+    def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
+        """Return what metrics read: N numbers in the units of the labels."""
+        return logits_NC[:, 0] * self.spread + self.centre
+
+    def predictions(self, logits_NC: NDArray[numpy.float32]) -> list[float]:
+        """Return the number of each row."""
+        return [float(value) for value in self.outputs(logits_NC)]
+
+
+Target = Classes | Values
+
+
+def scaled_values(task: str, labels: Sequence[float]) -> Values:
+    """Return the target of a regression task with these training labels."""
+    if task == "STS-B":
+        return Values(0.0, LARGEST_STS_B)
+    spread = float(numpy.std(labels))
+    return Values(float(numpy.mean(labels)), spread if spread > 0 else 1.0)
+
+
+def is_constant(target: Target, logits_NC: NDArray[numpy.float32]) -> bool:
+    """Return whether a model says the same of every row: it has learnt nothing, or broken down."""
+    if isinstance(target, Classes):
+        return len(set(target.predictions(logits_NC))) == 1
+    # A thousandth of the spread of the labels: dropout is off, rounding is not.
+    return float(numpy.ptp(logits_NC[:, 0])) < 1e-3

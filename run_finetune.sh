@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Fine-tune pre-trained encoders on GLUE or a task of your own: on all NVIDIA GPUs, or on the CPU.
+#
+#   ./run_finetune.sh RUN ... --tasks all --glue FOLDER [OPTION ...]
+#   ./run_finetune.sh RUN ... --train FILE --dev FILE --text COLUMN --label COLUMN [OPTION ...]
+#
+#   RUN ...                 folders of runs, checkpoints or exports, or a Hugging Face BERT
+#   --tasks NAME ...        all, or some of cola sst-2 mrpc sts-b qqp mnli qnli rte wnli
+#   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
+#   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl); --text and --label name
+#                           their columns, two for a pair; --regression: labels are numbers;
+#                           --name: what the task is called
+#   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, or a .toml file
+#   --learning-rates, --seeds, --epochs, --batch ...
+#                           change the protocol; RUN --help lists all of it
+#   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training
+#   --from-scratch          fine-tune the same encoders with new weights too
+#   --to FOLDER             where results go (default: RUN/finetune/PROTOCOL)
+#   --workers N             fine-tuning runs at once (default: one per GPU, or per CPU core)
+#   --predict-test          write predictions of the test sets
+#   --retry-failed          run again what failed
+#   --dry-run               print what would be run, and run nothing
+#
+# The same command goes on where it was stopped, and repeats nothing that is finished.
+# The first start installs what is needed into .venv, unless an environment is active.
+# Relative paths: what exists in the folder you call from is taken from there, everything else
+# belongs to the folder of this script (so runs/NAME means the same from everywhere).
+set -euo pipefail
+caller=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ./environment.sh
+
+PATH_OPTIONS='glue|train|dev|test|to'
+arguments=()
+
+main() {
+  if (($# == 0)) || [[ $1 == -h || $1 == --help ]]; then
+    sed -n '2,/^set /s/^# \{0,1\}//p' run_finetune.sh
+    return
+  fi
+  read_arguments "$@"
+  prepare_environment
+  (($(count_gpus))) || keep_freed_memory
+  exec python -m finetune run "${arguments[@]}"
+}
+
+# Everything is for the program; only paths are looked up from where the user is.
+read_arguments() { # ARGUMENT ...
+  local option=''
+  while (($#)); do
+    if [[ $1 =~ ^--($PATH_OPTIONS|protocol)= ]]; then
+      set -- "${1%%=*}" "${1#*=}" "${@:2}"
+    fi
+    if [[ $1 == --* ]]; then
+      option=$1
+    elif [[ -z $option || $option =~ ^--($PATH_OPTIONS)$ || $option$1 == --protocol*.toml ]]; then
+      set -- "$(path_from_caller "$1")" "${@:2}"
+    fi
+    arguments+=("$1")
+    shift
+  done
+}
+
+main "$@"

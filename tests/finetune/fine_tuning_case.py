@@ -1,0 +1,87 @@
+"""A tiny encoder with random weights, and tasks on random rows that it can learn."""
+
+import random
+
+import numpy
+import torch
+
+from finetune.batches import Rows
+from finetune.encoding import EncodedTask, Split
+from finetune.settings import Protocol
+from finetune.targets import Classes, Values
+from finetune.tasks import Task
+from pretrain.config import ModelSettings
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.pretrained import Pretrained
+
+VOCABULARY, LONGEST = 40, 30
+
+
+def model_settings(**changes):
+    return ModelSettings(
+        **{
+            **{"num_layers": 2, "width": 16, "num_heads": 2, "feedforward_width": 32},
+            **{"vocabulary_size": VOCABULARY, "max_sequence_length": 32},
+            **changes,
+        }
+    )
+
+
+def tiny_pretrained(**changes):
+    settings = model_settings(**changes)
+    torch.manual_seed(5)
+    weights = MaskedLanguageModel(settings).state_dict()
+    return Pretrained(settings, weights, None, "tiny", "/tiny", 7, LONGEST)
+
+
+def protocol(**changes):
+    return Protocol(**{"precision": "fp32", "epochs": 2, "batch": 8, "name": "test", **changes})
+
+
+def random_split(count, seed, *, regression=False):
+    """Rows whose label is whether token 10 is among the words, or how often."""
+    generator = random.Random(seed)
+    rows, labels = [], []
+    for _ in range(count):
+        words = [generator.randrange(11, VOCABULARY) for _ in range(generator.randrange(3, 20))]
+        times = generator.randrange(3) if regression else generator.randrange(2)
+        words[:times] = [10] * times
+        generator.shuffle(words)
+        rows.append([2, *words, 3])
+        labels.append(float(times) if regression else times)
+    return Split(Rows(rows, pad=0, longest=LONGEST), labels, [str(n) for n in range(count)])
+
+
+def tiny_task(*, regression=False, num_train=43):
+    kind = "regression" if regression else "classification"
+    labels = () if regression else ("no", "yes")
+    metrics = ("pearson", "spearman") if regression else ("accuracy", "f1")
+    task = Task("tiny", kind, labels, metrics, texts=("text",), label="label")
+    return EncodedTask(
+        task,
+        Values(1.0, 0.8) if regression else Classes(2),
+        random_split(num_train, 0, regression=regression),
+        {"dev": random_split(30, 1, regression=regression)},
+        {"test": random_split(9, 2, regression=regression)},
+    )
+
+
+class Notes:
+    """A `Watch` that keeps what it is told."""
+
+    def __init__(self):
+        self.rows, self.all_losses, self.rates, self.scores = 0, [], [], []
+
+    def trained(self, rows):
+        self.rows += rows
+
+    def losses(self, step, losses, learning_rate):
+        self.all_losses += losses
+        self.rates.append((step, learning_rate))
+
+    def scored(self, epoch, scores):
+        self.scores.append((epoch, scores))
+
+
+def numbers(*values):
+    return numpy.array(values, dtype=numpy.int64)

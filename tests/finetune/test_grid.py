@@ -1,0 +1,192 @@
+"""A grid may grow and not change; cells that are over are left alone; every end is recorded."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from finetune.cell import Cell, is_over, predictions_file, run_cell
+from finetune.grid import alone_in, cells_of, grown, read_grid, record_of, save_grid
+from finetune.results import Result, read_result, save_result
+from finetune.run_grid import Grid, describe_grid, divided
+from finetune.sources import Source, TaskSource
+from finetune.tasks import Example, Task, TaskData
+from finetune.train import Diverged
+from pretrain.config import ConfigError
+from tests.finetune.fine_tuning_case import protocol, tiny_pretrained, tiny_task
+
+OLD = Source("run", "step_10", "/run/10", "small", 10, True, "aa")
+NEW = Source("run", "step_20", "/run/20", "small", 20, True, "bb")
+SCRATCH = Source("run", None, "/run/20", "small", None, False, "cc")
+
+
+def task(name="tiny"):
+    row = Task(name, "classification", ("no", "yes"), ("accuracy",), texts=("a",), label="b")
+    return TaskSource(row, "")
+
+
+def data(name="tiny", rows=40, text="x"):
+    train = [Example((text,), number % 3 // 2, str(number)) for number in range(rows)]
+    return TaskData(task(name).task, train, {"dev": train[:9]}, {"test": train[:2]})
+
+
+def test_the_cells_are_the_product_and_those_of_a_task_and_a_model_are_neighbours():
+    rules = protocol(learning_rates=(1e-3, 1e-4), seeds=2)
+    cells = cells_of([OLD, NEW, SCRATCH], [task("a"), task("b")], rules)
+    assert len(set(cells)) == len(cells) == 3 * 2 * 2 * 2
+    groups = [(cell.task, cell.source) for cell in cells]
+    assert sum(a != b for a, b in zip(groups, groups[1:], strict=False)) == 5
+    assert len({cell.folder for cell in cells}) == len(cells)
+    assert str(cells[0].folder) == "a/small-step_00000010/lr_0.001/seed_0"
+    assert str(cells[-1].folder) == "b/small-without-pre-training/lr_0.0001/seed_1"
+
+
+def record(sources=(NEW,), tasks=("tiny",), text="x", **changes):
+    return record_of(sources, {name: data(name, text=text) for name in tasks}, protocol(**changes))
+
+
+def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
+    first = record(seeds=3, learning_rates=(1e-3, 1e-4))
+    both = grown(
+        first, record((OLD, SCRATCH), ("other",), seeds=2, learning_rates=(1e-5,)), tmp_path
+    )
+    assert both.tasks == ["tiny", "other"] and both.seeds == [0, 1, 2]
+    assert both.learning_rates == [1e-5, 1e-4, 1e-3]
+    assert [model.step for model in both.models] == [20, 10, None]
+    assert grown(both, first, tmp_path) == both
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"epochs": 9}, r"another protocol: epochs \(was 2, is 9\); leave that as it was, or give"),
+        ({"text": "y"}, "results on tiny from other examples"),
+    ],
+)
+def test_another_protocol_or_other_data_are_refused(tmp_path, other, message):
+    with pytest.raises(ConfigError, match=message):
+        grown(record(), record(**other), tmp_path)
+
+
+def test_another_model_of_the_same_name_is_refused_and_a_moved_one_is_not(tmp_path):
+    moved = Source("elsewhere", None, "/elsewhere", "small", 20, True, "bb")
+    assert grown(record(), record((moved,)), tmp_path) == record()
+    retrained = Source("run", None, "/run/20", "small", 20, True, "dd")
+    with pytest.raises(ConfigError, match="/run/20, also called 'small', with other weights"):
+        grown(record(), record((retrained,)), tmp_path)
+
+
+def test_what_was_asked_for_is_read_back_and_damage_is_named(tmp_path):
+    assert read_grid(tmp_path) is None
+    save_grid(tmp_path, record(), {"tiny": data()})
+    save_grid(tmp_path, record(tasks=("tiny", "b")), {"b": data("b")})
+    assert read_grid(tmp_path) == record(tasks=("tiny", "b"))
+    majority = json.loads((tmp_path / "majority.json").read_text())
+    assert majority == {name: {"dev": {"accuracy": pytest.approx(6 / 9)}} for name in ("tiny", "b")}
+    (tmp_path / "grid.json").write_text('{"tasks": 3}')
+    with pytest.raises(ConfigError, match="grid.json is damaged"):
+        read_grid(tmp_path)
+
+
+def test_one_process_at_a_time_fills_a_folder(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from finetune.grid import alone_in\n"
+        f"with alone_in(Path({str(tmp_path)!r})): pass"
+    )
+    with alone_in(tmp_path):
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert "another process is filling" in found.stderr
+    with alone_in(tmp_path):
+        pass
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match="cannot write into .*file/x"),
+        alone_in(tmp_path / "file/x"),
+    ):
+        pass
+
+
+CELL = Cell(NEW, task(), 1e-3, 0)
+
+
+def ended(folder, load):
+    return run_cell(
+        CELL,
+        folder,
+        protocol(),
+        load,
+        device=torch.device("cpu"),
+        predicts_test=False,
+        send=lambda message: None,
+    )
+
+
+def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(tmp_path):
+    (tmp_path / "events.out.tfevents.old").touch()
+    result = ended(tmp_path, lambda cell: (tiny_pretrained(), tiny_task()))
+    assert result == read_result(tmp_path) and result.status == "finished"
+    assert result.scores.keys() == {"dev"} and (result.model, result.step) == ("small", 20)
+    names = [file.name for file in tmp_path.iterdir()]
+    assert sum(name.startswith("events.") for name in names) == 1
+    assert "events.out.tfevents.old" not in names
+
+
+def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path):
+    def break_down(cell):
+        raise RuntimeError("the cable\nis loose")
+
+    result = ended(tmp_path / "a", break_down)
+    assert (result.status, result.reason) == ("failed", "RuntimeError: the cable")
+    assert "is loose" in (tmp_path / "a/error.txt").read_text()
+
+    def diverge(cell):
+        raise Diverged("the loss is nan at step 3")
+
+    result = ended(tmp_path / "b", diverge)
+    assert (result.status, result.reason) == ("diverged", "the loss is nan at step 3")
+    assert read_result(tmp_path / "b") == result
+
+
+def result(status):
+    return Result(
+        **{"model": "m", "source": "s", "step": 1, "pretrained": True, "task": "t"},
+        **{"protocol": "p", "learning_rate": 1e-3, "seed": 0, "epochs": 1, "status": status},
+    )
+
+
+def test_what_is_over_is_not_run_again_unless_something_of_it_is_wanted(tmp_path):
+    assert not is_over(tmp_path)
+    for status in ("finished", "diverged", "failed"):
+        save_result(tmp_path, result(status))
+        assert is_over(tmp_path)
+        assert is_over(tmp_path, retries_failed=True) == (status != "failed")
+        assert is_over(tmp_path, test_splits=["test"]) == (status != "finished")
+    save_result(tmp_path, result("finished"))
+    predictions_file(tmp_path, "test").touch()
+    assert is_over(tmp_path, test_splits=["test"])
+
+
+def test_a_dry_run_counts_cells_steps_and_rows(tmp_path):
+    rules = protocol(learning_rates=(1e-3, 1e-4), seeds=3, epochs=2, batch=16)
+    cells = cells_of([NEW], [task()], rules)
+    (tmp_path / cells[0].folder).mkdir(parents=True)
+    save_result(tmp_path / cells[0].folder, result("finished"))
+    grid = Grid(tmp_path, rules, cells, {"tiny": data(rows=40)}, False, False)
+    assert grid.steps(cells[0]) == 2 * 3 and grid.rows(cells[0]) == 80
+    text = describe_grid(grid)
+    assert text.splitlines()[2].split() == ["tiny", "40", "2", "6", "6", "1", "5"]
+    assert "to run: 5 runs, 30 steps, 400 rows" in text
+    assert "models: small step 20" in text
+
+
+def test_cores_are_divided_among_the_workers(monkeypatch):
+    monkeypatch.setattr("finetune.run_grid.cpu_count", lambda: 8)
+    assert divided(None, 20) == (["cpu"] * 8, 1)
+    assert divided(None, 3) == (["cpu"] * 3, 2)
+    assert divided(2, 20) == (["cpu"] * 2, 4)
+    assert divided(16, 20) == (["cpu"] * 16, 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert divided(None, 20) == (["cuda:0", "cuda:1"], 4)
+    assert divided(3, 20)[0] == ["cuda:0", "cuda:1", "cuda:0"]
