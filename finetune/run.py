@@ -178,10 +178,14 @@ def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
         ConfigError: there are several models, or one that is no folder.
     """
     place = Path(models[0])
-    if len(models) > 1 or not place.is_dir():
+    if len(models) == 1 and not place.is_dir():
         raise ConfigError(
-            "say where the results go: --to FOLDER, such as --to runs/finetune; they go into the "
-            "run's own folder only where there is one run"
+            f"there is no folder {place}; if it is a model of the Hugging Face Hub, say where the "
+            "results go: --to FOLDER"
+        )
+    if len(models) > 1:
+        raise ConfigError(
+            "say where the results of several models go: --to FOLDER, such as --to runs/finetune"
         )
     run = place.parent.parent if place.parent.name == "checkpoints" else place
     return run / "finetune" / protocol.name
