@@ -24,7 +24,8 @@ class GridProgress:
             rows: of each cell that is to be run, times its epochs.
         """
         self._left, self._total, self._over = dict(rows), len(rows), 0
-        self._running: dict[Cell, str] = {}
+        self._running: dict[Cell, None] = {}
+        self._newest = ""
         self._done, self._began, self._line_at = 0, time.monotonic(), 0.0
         self._is_terminal = sys.stderr.isatty()
         self._bar: tqdm[Any] = tqdm(
@@ -40,14 +41,16 @@ class GridProgress:
         """Show what is new of a cell."""
         if isinstance(message, Trained):
             self._advance(cell, message.rows)
-            self._running.setdefault(cell, "")
+            self._running[cell] = None
         elif isinstance(message, Scored):
-            self._running[cell] = f"epoch {message.epoch}: {brief(message.scores)}"
+            scores = f"epoch {message.epoch}: {brief(message.scores)}"
+            self._newest = f" | {cell.task.task.name} {scores}"
             if time.monotonic() - self._line_at > LINE_SECONDS:
-                self._say(f"{cell.describe()}, {self._running[cell]}")
+                self._say(f"{cell.describe()}, {scores}")
         else:
             self._end(cell, message)
-        self._bar.set_postfix_str(self._newest(), refresh=False)
+        tasks = dict.fromkeys(running.task.task.name for running in self._running)
+        self._bar.set_postfix_str(", ".join(tasks) + self._newest, refresh=False)
 
     def close(self) -> None:
         """Leave the bar as it is."""
@@ -88,10 +91,6 @@ class GridProgress:
 
     def _count(self) -> str:
         return f"{self._over}/{self._total} runs"
-
-    def _newest(self) -> str:
-        told = [f"{cell.task.task.name} {text}".strip() for cell, text in self._running.items()]
-        return "; ".join(told)
 
 
 def brief(scores: Scores) -> str:

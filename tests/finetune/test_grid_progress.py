@@ -1,0 +1,65 @@
+"""What the user reads while a grid runs."""
+
+import io
+import sys
+
+from finetune.cell import Cell, Scored, Trained, result_of
+from finetune.grid_progress import GridProgress, brief
+from tests.finetune.fine_tuning_case import protocol
+from tests.finetune.test_grid import NEW, task
+
+CELLS = [Cell(NEW, task(name), 1e-4, 0) for name in ("RTE", "CoLA", "MNLI")]
+SCORES = {"dev_matched": {"accuracy": 0.5}, "dev_mismatched": {"accuracy": 0.6}}
+
+
+def hear_everything(progress):
+    rte, cola, mnli = CELLS
+    progress.hear(rte, Trained(0))
+    progress.hear(cola, Trained(40))
+    progress.hear(mnli, Trained(100))
+    progress.hear(mnli, Scored(1, SCORES))
+    progress.hear(mnli, Scored(2, SCORES))
+    progress.hear(cola, result_of(cola, protocol(), "diverged", reason="the loss is nan"))
+    progress.hear(mnli, result_of(mnli, protocol(), "finished", reason="", scores=SCORES))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_without_a_terminal_there_is_a_line_for_each_end_and_at_most_one_a_minute_between(
+    monkeypatch,
+):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    progress = GridProgress(dict.fromkeys(CELLS, 100))
+    progress._line_at = -1e9
+    hear_everything(progress)
+    lines = sys.stderr.getvalue().splitlines()
+    assert [line.partition("] ")[2] for line in lines] == [
+        "MNLI small step 20 lr 0.0001 seed 0, epoch 1: accuracy 55.0",
+        "CoLA small step 20 lr 0.0001 seed 0: diverged: the loss is nan, 0 s",
+        "MNLI small step 20 lr 0.0001 seed 0: accuracy 55.0, 0 s",
+    ]
+    assert [line[:9] for line in lines] == ["[0/3 runs", "[1/3 runs", "[2/3 runs"]
+    assert all(" left]" in line for line in lines)
+
+
+def test_a_terminal_shows_one_bar_and_only_troubles_as_lines(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    progress = GridProgress(dict.fromkeys(CELLS, 100))
+    hear_everything(progress)
+    progress.hear(CELLS[0], Trained(100))
+    progress._bar.refresh()
+    progress.close()
+    shown = sys.stderr.getvalue()
+    assert "CoLA small step 20 lr 0.0001 seed 0: diverged: the loss is nan\n" in shown
+    last = shown.split("\r")[-1]
+    # What the diverged run had left is not to be done: 40 + 100 + 100 of 240 rows.
+    assert last.startswith("2/3 runs 100%") and "RTE | MNLI epoch 2: accuracy 55.0" in last
+    assert (progress._bar.n, progress._bar.total) == (240, 240)
+
+
+def test_scores_of_several_splits_are_told_as_their_mean():
+    assert brief({"dev": {"pearson": 0.123, "spearman": 0.456}}) == "pearson 12.3, spearman 45.6"
+    assert brief(SCORES) == "accuracy 55.0"
