@@ -35,9 +35,11 @@ class TaskModel(nn.Module):
     def forward(self, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """Return logits_BC in fp32; ids from `lengths_B` on are padding, whatever they are."""
         x_BSD = self.encoder(ids_BS, lengths_B=lengths_B)
-        hidden_BD = torch.tanh(self.dense(self.dropout(x_BSD[:, 0])))
-        logits_BC: Tensor = self.output(self.dropout(hidden_BD))
-        return logits_BC.float()  # a bf16 loss has three digits
+        # Not in bf16 under autocast: of 200 values 100 are equal then, classes tie, and ranks too.
+        with torch.autocast(x_BSD.device.type, enabled=False):
+            hidden_BD = torch.tanh(self.dense(self.dropout(x_BSD[:, 0].float())))
+            logits_BC: Tensor = self.output(self.dropout(hidden_BD))
+        return logits_BC
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Take the encoder out of the weights of a `MaskedLanguageModel`."""

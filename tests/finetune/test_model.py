@@ -50,6 +50,19 @@ def test_the_head_is_tanh_between_two_linear_maps_of_cls():
     torch.testing.assert_close(model(ids, lengths).double(), expected, atol=1e-6, rtol=1e-6)
 
 
+def test_the_head_computes_in_fp32_where_the_encoder_computes_in_bf16():
+    model = build(tiny_pretrained(), num_outputs=1)
+    ids = torch.randint(4, 40, (200, 16), generator=torch.Generator().manual_seed(0))
+    lengths = torch.full((200,), 16, dtype=torch.int32)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        logits = model(ids, lengths)
+        x = model.encoder(ids, lengths_B=lengths)[:, 0].float()
+    with torch.no_grad():
+        expected = model.output(torch.tanh(model.dense(x)))
+    assert torch.equal(logits, expected)
+    assert len(logits.unique()) == 200
+
+
 def test_the_head_begins_as_pytorch_initialises():
     torch.manual_seed(0)
     model = TaskModel(model_settings(width=64, num_heads=2), 2)
