@@ -139,7 +139,7 @@ def result_of(
     return Result.model_validate(
         {
             "model": cell.source.name,
-            "source": cell.source.origin,
+            "source": cell.source.place,
             "step": cell.source.step,
             "pretrained": cell.source.pretrained,
             "task": cell.task.task.name,

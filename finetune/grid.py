@@ -82,7 +82,7 @@ def record_of(
         models=[
             ModelRecord(
                 model=source.name,
-                source=source.origin,
+                source=source.place,
                 step=source.step,
                 pretrained=source.pretrained,
                 digest=source.digest,

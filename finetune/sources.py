@@ -20,9 +20,7 @@ WITHOUT_PRETRAINING = "without pre-training"
 class Source:
     """A model to fine-tune; `load` reads its weights."""
 
-    place: str  # with `checkpoint`, what `load_pretrained` takes
-    checkpoint: str | None
-    origin: str  # where the weights were found
+    place: str  # one checkpoint, export or foreign model: the newest of a run may soon be another
     name: str
     step: int | None  # of pre-training
     pretrained: bool  # False: its weights are not used, only its shape and its words
@@ -44,7 +42,7 @@ class Source:
 
     def load(self) -> Pretrained:
         """Load the model."""
-        return load_pretrained(self.place, checkpoint=self.checkpoint)
+        return load_pretrained(self.place)
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def read_sources(
                 other = sources.setdefault(source.folder_name, source)
                 if other.digest != source.digest:
                     raise ConfigError(
-                        f"{other.origin} and {source.origin} are both called {source.name!r}: "
+                        f"{other.place} and {source.place} are both called {source.name!r}: "
                         "fine-tune them one after the other, into a folder each, which `python -m "
                         "finetune table` takes together"
                     )
@@ -110,8 +108,7 @@ def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> lis
         weights.update(weight.detach().contiguous().numpy().tobytes())
     shape.update(found.model.model_dump_json().encode())
     shape.update(found.words.tokenizer.to_str().encode())
-    where = (place, checkpoint, found.place)
-    sources = [Source(*where, found.name, found.step, True, weights.hexdigest()[:16])]
+    sources = [Source(found.place, found.name, found.step, True, weights.hexdigest()[:16])]
     if from_scratch:
-        sources.append(Source(*where, found.name, None, False, shape.hexdigest()[:16]))
+        sources.append(Source(found.place, found.name, None, False, shape.hexdigest()[:16]))
     return sources

@@ -17,9 +17,9 @@ from finetune.train import Diverged
 from pretrain.config import ConfigError
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained, tiny_task
 
-OLD = Source("run", "step_10", "/run/10", "small", 10, True, "aa")
-NEW = Source("run", "step_20", "/run/20", "small", 20, True, "bb")
-SCRATCH = Source("run", None, "/run/20", "small", None, False, "cc")
+OLD = Source("/run/10", "small", 10, True, "aa")
+NEW = Source("/run/20", "small", 20, True, "bb")
+SCRATCH = Source("/run/20", "small", None, False, "cc")
 
 
 def task(name="tiny"):
@@ -71,9 +71,9 @@ def test_another_protocol_or_other_data_are_refused(tmp_path, other, message):
 
 
 def test_another_model_of_the_same_name_is_refused_and_a_moved_one_is_not(tmp_path):
-    moved = Source("elsewhere", None, "/elsewhere", "small", 20, True, "bb")
+    moved = Source("/elsewhere", "small", 20, True, "bb")
     assert grown(record(), record((moved,)), tmp_path) == record()
-    retrained = Source("run", None, "/run/20", "small", 20, True, "dd")
+    retrained = Source("/run/20", "small", 20, True, "dd")
     with pytest.raises(ConfigError, match="/run/20, also called 'small', with other weights"):
         grown(record(), record((retrained,)), tmp_path)
 
