@@ -67,7 +67,7 @@ class Worker:
         if code >= 0:
             return f"the worker process ended with exit code {code}"
         name = signal.Signals(-code).name
-        memory = ", often for want of memory" if name == "SIGKILL" else ""
+        memory = ", often for want of memory: give fewer --workers" if name == "SIGKILL" else ""
         return f"the worker process was ended by {name}{memory}"
 
     def stop(self) -> None:
@@ -117,10 +117,12 @@ def _hear(worker: Worker, work: Work) -> Message:
     """Return the next message of a worker; if it has died, the result of its cell."""
     try:
         message: Message = worker.connection.recv()
-    except (EOFError, ConnectionResetError):
+    except (EOFError, OSError):  # the latter within a message
         assert worker.cell is not None
         result = result_of(worker.cell, work.protocol, "failed", reason=worker.how_it_died())
-        save_result(work.folder / worker.cell.folder, result)
+        folder = work.folder / worker.cell.folder
+        folder.mkdir(parents=True, exist_ok=True)  # it may have died before it made it
+        save_result(folder, result)
         return result
     return message
 
