@@ -4,6 +4,7 @@ A grid may grow: more tasks, models, learning rates or seeds are added to what i
 else of it may change, or its results could not be compared.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -155,7 +156,8 @@ def alone_in(folder: Path) -> Iterator[None]:
     """Keep other grids out of a folder, which is made; the system ends it with this process.
 
     Raises:
-        ConfigError: another process is running a grid in it, or it cannot be written.
+        ConfigError: another process is running a grid in it, it cannot be written, or the disk
+            becomes full.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +173,15 @@ def alone_in(folder: Path) -> Iterator[None]:
             raise ConfigError(
                 f"another process is filling {folder}; wait for it, or give another --to FOLDER"
             ) from None
-        yield
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise ConfigError(
+                f"cannot write into {folder}: {error.strerror}; free some, and give the same "
+                "command again with --retry-failed"
+            ) from None
 
 
 def _refuse_other_protocol(before: GridRecord, now: GridRecord, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """A grid may grow and not change; cells that are over are left alone; every end is recorded."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -106,6 +107,15 @@ def test_one_process_at_a_time_fills_a_folder(tmp_path):
         alone_in(tmp_path / "file/x"),
     ):
         pass
+
+
+def test_a_full_disk_is_one_line_and_a_reader_that_has_gone_is_not_taken_for_it(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    message = "cannot write into .*: No space left on device; free some"
+    with pytest.raises(ConfigError, match=message), alone_in(tmp_path):
+        raise full
+    with pytest.raises(BrokenPipeError), alone_in(tmp_path):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 CELL = Cell(NEW, task(), 1e-3, 0)
