@@ -8,7 +8,7 @@ import errno
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from finetune.metrics import majority_scores
 from finetune.results import GRID_FILE, MAJORITY_FILE
 from finetune.settings import GROWING, Protocol
 from finetune.sources import Source, TaskSource
-from finetune.tasks import TaskData
+from finetune.tasks import Example, TaskData
 from pretrain.config import ConfigError, flat
 
 LOCK_FILE = "grid.lock"
@@ -56,6 +56,7 @@ class GridRecord(BaseModel):
     seeds: list[int]
     models: list[ModelRecord]
     data: dict[str, str]  # digest of the labelled examples by task
+    test: dict[str, str] = {}  # digest of the test examples by task, where predictions were wanted
 
 
 def cells_of(
@@ -72,7 +73,11 @@ def cells_of(
 
 
 def record_of(
-    sources: Sequence[Source], data: Mapping[str, TaskData], protocol: Protocol
+    sources: Sequence[Source],
+    data: Mapping[str, TaskData],
+    protocol: Protocol,
+    *,
+    predicts_test: bool,
 ) -> GridRecord:
     """Return what a grid of these is asked for."""
     return GridRecord(
@@ -90,7 +95,15 @@ def record_of(
             )
             for source in sources
         ],
-        data={name: _digest(examples) for name, examples in data.items()},
+        data={
+            name: _digest([found.train, *found.development.values()])
+            for name, found in data.items()
+        },
+        test={
+            name: _digest(found.test.values())
+            for name, found in data.items()
+            if predicts_test and found.test
+        },
     )
 
 
@@ -118,12 +131,7 @@ def grown(before: GridRecord, now: GridRecord, folder: Path) -> GridRecord:
         ConfigError: the protocol, a model or the data of a task is another one; names it.
     """
     _refuse_other_protocol(before, now, folder)
-    for name, digest in now.data.items():
-        if before.data.get(name, digest) != digest:
-            raise ConfigError(
-                f"{folder} holds results on {name} from other examples than there are now: bring "
-                "the files back, or give the results another folder (--to FOLDER)"
-            )
+    _refuse_other_examples(before, now, folder)
     models = {model.key: model for model in before.models}
     for model in now.models:
         known = models.setdefault(model.key, model)
@@ -139,6 +147,7 @@ def grown(before: GridRecord, now: GridRecord, folder: Path) -> GridRecord:
         seeds=sorted(_union(before.seeds, now.seeds)),
         models=list(models.values()),
         data={**before.data, **now.data},
+        test={**before.test, **now.test},
     )
 
 
@@ -195,13 +204,27 @@ def _refuse_other_protocol(before: GridRecord, now: GridRecord, folder: Path) ->
         )
 
 
+def _refuse_other_examples(before: GridRecord, now: GridRecord, folder: Path) -> None:
+    for what, old, new in (
+        ("results", before.data, now.data),
+        ("predictions", before.test, now.test),
+    ):
+        for name, digest in new.items():
+            if old.get(name, digest) != digest:
+                raise ConfigError(
+                    f"{folder} holds {what} on {name} from other examples than there are now: "
+                    "bring the files back, give the results another folder (--to FOLDER), or a "
+                    "task of your own another --name"
+                )
+
+
 def _union(first: Sequence[Item], second: Sequence[Item]) -> list[Item]:
     return list(dict.fromkeys([*first, *second]))
 
 
-def _digest(data: TaskData) -> str:
+def _digest(splits: Iterable[Sequence[Example]]) -> str:
     digest = hashlib.sha256()
-    for examples in (data.train, *data.development.values()):
+    for examples in splits:
         for example in examples:
             digest.update(repr((example.texts, example.label)).encode())
     return digest.hexdigest()[:16]

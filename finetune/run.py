@@ -15,7 +15,15 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
-from finetune.grid import alone_in, cells_of, grown, read_grid, record_of, save_grid
+from finetune.grid import (
+    GridRecord,
+    alone_in,
+    cells_of,
+    grown,
+    read_grid,
+    record_of,
+    save_grid,
+)
 from finetune.own_task import OwnTask
 from finetune.run_grid import Grid, describe_grid, report, run_grid
 from finetune.settings import Protocol, load_protocol
@@ -108,17 +116,21 @@ def main(arguments: argparse.Namespace) -> None:
         predicts_test=arguments.predict_test,
         retries_failed=arguments.retry_failed,
     )
-    record = record_of(sources, data, protocol)
-    before = read_grid(folder)
-    if before is not None:
-        record = grown(before, record, folder)
+    record = record_of(sources, data, protocol, predicts_test=arguments.predict_test)
     if arguments.dry_run:
+        _together(record, folder)
         print(describe_grid(grid))
         return
     with alone_in(folder):
-        save_grid(folder, record, data)
+        save_grid(folder, _together(record, folder), data)
         run_grid(grid, arguments.workers)
         report(grid)
+
+
+def _together(record: GridRecord, folder: Path) -> GridRecord:
+    """Return what this start and those before ask for; read when no other process can change it."""
+    before = read_grid(folder)
+    return record if before is None else grown(before, record, folder)
 
 
 def read_protocol(arguments: argparse.Namespace) -> Protocol:

@@ -28,9 +28,10 @@ def task(name="tiny"):
     return TaskSource(row, "")
 
 
-def data(name="tiny", rows=40, text="x"):
+def data(name="tiny", rows=40, text="x", test="x"):
     train = [Example((text,), number % 3 // 2, str(number)) for number in range(rows)]
-    return TaskData(task(name).task, train, {"dev": train[:9]}, {"test": train[:2]})
+    unlabelled = [Example((test,), None, str(number)) for number in range(2)]
+    return TaskData(task(name).task, train, {"dev": train[:9]}, {"test": unlabelled})
 
 
 def test_the_cells_are_the_product_and_those_of_a_task_and_a_model_are_neighbours():
@@ -44,8 +45,9 @@ def test_the_cells_are_the_product_and_those_of_a_task_and_a_model_are_neighbour
     assert str(cells[-1].folder) == "b/small-without-pre-training/lr_0.0001/seed_1"
 
 
-def record(sources=(NEW,), tasks=("tiny",), text="x", **changes):
-    return record_of(sources, {name: data(name, text=text) for name in tasks}, protocol(**changes))
+def record(sources=(NEW,), tasks=("tiny",), text="x", test=None, **changes):
+    found = {name: data(name, text=text, test=test or "x") for name in tasks}
+    return record_of(sources, found, protocol(**changes), predicts_test=test is not None)
 
 
 def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
@@ -69,6 +71,13 @@ def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
 def test_another_protocol_or_other_data_are_refused(tmp_path, other, message):
     with pytest.raises(ConfigError, match=message):
         grown(record(), record(**other), tmp_path)
+
+
+def test_predictions_of_other_test_examples_are_refused_and_those_of_none_are_not(tmp_path):
+    with pytest.raises(ConfigError, match="predictions on tiny from other examples"):
+        grown(record(test="one"), record(test="another"), tmp_path)
+    both = grown(grown(record(), record(test="one"), tmp_path), record(), tmp_path)
+    assert both == record(test="one")
 
 
 def test_another_model_of_the_same_name_is_refused_and_a_moved_one_is_not(tmp_path):
