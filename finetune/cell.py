@@ -17,6 +17,7 @@ from finetune.encoding import EncodedTask
 from finetune.results import Result, Scores, read_result, save_result
 from finetune.settings import Protocol
 from finetune.sources import Source, TaskSource
+from finetune.tasks import Task
 from finetune.train import Diverged, FineTuning, Outcome, build_task_model
 from pretrain.pretrained import Pretrained
 
@@ -183,9 +184,15 @@ def _fine_tune(
         curves.close()
     for split, predictions in outcome.predictions.items():
         rows = zip(data.test[split].identities, predictions, strict=True)
-        lines = [{"identity": identity, "prediction": value} for identity, value in rows]
+        lines = [_predicted(data.task, identity, value) for identity, value in rows]
         save_text(predictions_file(folder, split), json.dumps(lines) + "\n")
     return outcome
+
+
+def _predicted(task: Task, identity: str, value: float) -> dict[str, str | float]:
+    """Return a prediction as it is written, a class with its label too."""
+    label = {"label": task.labels[int(value)]} if task.kind == "classification" else {}
+    return {"identity": identity, "prediction": value, **label}
 
 
 class Curves:

@@ -130,14 +130,14 @@ def test_a_full_disk_is_one_line_and_a_reader_that_has_gone_is_not_taken_for_it(
 CELL = Cell(NEW, task(), 1e-3, 0)
 
 
-def ended(folder, load):
+def ended(folder, load, *, predicts_test=False):
     return run_cell(
         CELL,
         folder,
         protocol(),
         load,
         device=torch.device("cpu"),
-        predicts_test=False,
+        predicts_test=predicts_test,
         send=lambda message: None,
     )
 
@@ -150,6 +150,17 @@ def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(
     names = [file.name for file in tmp_path.iterdir()]
     assert sum(name.startswith("events.") for name in names) == 1
     assert "events.out.tfevents.old" not in names
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp_path, regression):
+    data = tiny_task(regression=regression)
+    ended(tmp_path, lambda cell: (tiny_pretrained(), data), predicts_test=True)
+    rows = json.loads(predictions_file(tmp_path, "test").read_text())
+    assert [row["identity"] for row in rows] == data.test["test"].identities
+    for row in rows:
+        word = {} if regression else {"label": ("no", "yes")[row["prediction"]]}
+        assert row == {"identity": row["identity"], "prediction": row["prediction"], **word}
 
 
 def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path):
