@@ -17,7 +17,7 @@
 #   --from-scratch          fine-tune the same encoders with new weights too
 #   --to FOLDER             where results go (default: RUN/finetune/PROTOCOL)
 #   --workers N             fine-tuning runs at once (default: one per GPU, or per CPU core)
-#   --predict-test          write predictions of the test sets
+#   --predict-test          write predictions of GLUE's test sets
 #   --retry-failed          run again what failed
 #   --dry-run               print what would be run, and run nothing
 #

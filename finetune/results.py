@@ -3,6 +3,7 @@
 FOLDER/grid.json                                what was asked for
 FOLDER/majority.json                            scores without a model, by task
 FOLDER/TASK/MODEL/lr_3e-05/seed_0/result.json   written last: without it the run is not over
+FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of test sets, where asked for
 """
 
 from pathlib import Path

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="runs at once; default: one per GPU, or CPU core"
     )
     grid.add_argument(
-        "--predict-test", action="store_true", help="write predictions of the test sets"
+        "--predict-test", action="store_true", help="write predictions of GLUE's test sets"
     )
     grid.add_argument("--retry-failed", action="store_true", help="run failed ones again")
     grid.add_argument("--dry-run", action="store_true", help="print what would be run, and exit")
@@ -102,9 +102,12 @@ def main(arguments: argparse.Namespace) -> None:
     protocol, tasks = read_protocol(arguments), read_tasks(arguments)
     folder = arguments.to or default_folder(arguments.models, protocol)
     data = {task.task.name: task.load() for task in tasks}
+    predicts_test = arguments.predict_test or arguments.test is not None
     for name, found in data.items():
         for note in found.notes:
             print(f"{name}: {note}", file=sys.stderr)
+        if predicts_test and not found.test:
+            print(f"{name}: no test file, so that nothing is predicted", file=sys.stderr)
     sources = read_sources(
         arguments.models, arguments.checkpoints, from_scratch=arguments.from_scratch
     )
@@ -113,10 +116,10 @@ def main(arguments: argparse.Namespace) -> None:
         protocol,
         cells_of(sources, tasks, protocol),
         data,
-        predicts_test=arguments.predict_test,
+        predicts_test=predicts_test,
         retries_failed=arguments.retry_failed,
     )
-    record = record_of(sources, data, protocol, predicts_test=arguments.predict_test)
+    record = record_of(sources, data, protocol, predicts_test=predicts_test)
     if arguments.dry_run:
         _together(record, folder)
         print(describe_grid(grid))

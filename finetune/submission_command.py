@@ -7,7 +7,7 @@ one whose score is the median. The runs must have been made with --predict-test.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from tabulate import tabulate
 from finetune.records import Records, Row, Run, read_records
 from finetune.score_table import ScoreTable, score_table
 from finetune.scores import cell_at
-from finetune.submission import write_predictions, zip_submission
+from finetune.submission import submission_files, write_predictions, zip_submission
 from finetune.tasks import GLUE, Example
 from pretrain.config import ConfigError, nearest
 
@@ -48,7 +48,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Write the files, and say where they come from and what is missing.
 
     Raises:
-        ConfigError: there are several models, or none of their runs predicted a test set.
+        ConfigError: there are several models, none of their runs predicted a test set, or the
+            folder cannot be written.
     """
     records = read_records(arguments.folders)
     if arguments.step == "all":
@@ -63,9 +64,7 @@ def main(arguments: argparse.Namespace) -> None:
             f"no run of {table.label(row)} gives predictions: "
             + ("; ".join(f"{t}: {c.reason}" for t, c in chosen.items()) or "no task is of GLUE")
         )
-    for task, run in found.items():
-        _write_task(task, run, arguments.to)
-    missing = zip_submission(arguments.to, arguments.to / "submission.zip")
+    missing = _write(found, arguments.to)
     print(_table(table, row, found))
     for task, choice in chosen.items():
         if choice.reason:
@@ -116,6 +115,21 @@ def _named_row(table: ScoreTable, name: str | None) -> Row:
         names = ", ".join(table.label(row) for row in pretrained)
         raise ConfigError(f"a submission is of one model; choose --model of {names}")
     return pretrained[0]
+
+
+def _write(found: Mapping[str, Run], folder: Path) -> list[str]:
+    """Write a submission in place of what was there; return the files that it lacks."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in submission_files():
+            (folder / name).unlink(missing_ok=True)  # of another model, it would be packed too
+        for task, run in found.items():
+            _write_task(task, run, folder)
+        return zip_submission(folder, folder / "submission.zip")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the submission to {folder}: {error.strerror}; choose another --to"
+        ) from None
 
 
 def _write_task(task: str, run: Run, folder: Path) -> None:

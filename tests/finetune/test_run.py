@@ -76,7 +76,7 @@ def workers_of(process):
 @pytest.fixture(scope="module")
 def undisturbed(run, files, tmp_path_factory):
     grid = Grid(run, files, tmp_path_factory.mktemp("grid"))
-    options = ("--from-scratch", "--predict-test", "--workers", "2")
+    options = ("--from-scratch", "--workers", "2")
     status, grid.output, grid.errors = grid.finish(*options, "--learning-rates", "1e-3", "1e30")
     assert status == 0, grid.errors
     return grid
@@ -202,6 +202,12 @@ def test_a_dry_run_prints_the_cells_and_writes_nothing(run, files, tmp_path, cap
     assert "models: small step 10, small without pre-training, small step 20" in output
     assert f"to run: 9 runs, {9 * 96:,} steps, {9 * 64 * 12:,} rows" in output
     assert not grid.folder.exists()
+
+
+def test_predictions_without_a_test_file_are_remarked(run, files, tmp_path, capsys):
+    words = ["--train", str(files / "train.tsv"), "--label", "begins", "--predict-test"]
+    main(["run", str(run), *words, "--to", str(tmp_path), "--dry-run"])
+    assert "own: no test file, so that nothing is predicted" in capsys.readouterr().err
 
 
 def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):

@@ -68,6 +68,22 @@ def test_tasks_without_predictions_or_without_a_median_are_named(grid, tmp_path,
     assert "QNLI is left out: every seed failed" in out
 
 
+def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(grid, tmp_path):
+    predict(write_result(grid, "CoLA", 0.5), "test", 1)
+    predict(write_result(grid, "RTE", 0.5, model="other"), "test", 0)
+    submit(grid, "--to", tmp_path / "out", "--model", "m")
+    submit(grid, "--to", tmp_path / "out", "--model", "other")
+    with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as archive:
+        assert archive.namelist() == ["RTE.tsv"]
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"RTE.tsv", "submission.zip"}
+
+
+def test_a_folder_that_cannot_be_written_is_refused(grid, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot write the submission .*choose another --to"):
+        submit(grid, "--to", tmp_path / "file")
+
+
 def test_one_of_several_models_must_be_chosen(grid, tmp_path):
     predict(write_result(grid, "RTE", 0.5, model="other"), "test", 0)
     with pytest.raises(ConfigError, match="choose --model of m, other"):
