@@ -11,52 +11,20 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import TypeVar
 
 from data_prep.durable import save_text
 from finetune.cell import Cell
+from finetune.grid_record import GridRecord, ModelRecord, changed_settings, read_majority
 from finetune.metrics import majority_scores
 from finetune.results import GRID_FILE, MAJORITY_FILE
 from finetune.settings import GROWING, Protocol
 from finetune.sources import Source, TaskSource
 from finetune.tasks import Example, TaskData
-from pretrain.config import ConfigError, flat
+from pretrain.config import ConfigError
 
 LOCK_FILE = "grid.lock"
 Item = TypeVar("Item")
-
-
-class ModelRecord(BaseModel):
-    """A model that was asked for."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str  # what tables call it
-    source: str
-    step: int | None
-    pretrained: bool
-    digest: str  # of the weights, or the shape
-
-    @property
-    def key(self) -> tuple[str, int | None, bool]:
-        """Return what results know it by."""
-        return self.model, self.step, self.pretrained
-
-
-class GridRecord(BaseModel):
-    """What grid.json holds: every model on every task, at every rate, with every seed."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    protocol: dict[str, Any]  # without what may grow
-    tasks: list[str]
-    learning_rates: list[float]
-    seeds: list[int]
-    models: list[ModelRecord]
-    data: dict[str, str]  # digest of the labelled examples by task
-    test: dict[str, str] = {}  # digest of the test examples by task, where predictions were wanted
 
 
 def cells_of(
@@ -107,23 +75,6 @@ def record_of(
     )
 
 
-def read_grid(folder: Path) -> GridRecord | None:
-    """Return what a folder was asked for so far; None: there is no grid in it.
-
-    Raises:
-        ConfigError: grid.json is damaged.
-    """
-    file = folder / GRID_FILE
-    if not file.is_file():
-        return None
-    try:
-        return GridRecord.model_validate_json(file.read_bytes())
-    except ValidationError:
-        raise ConfigError(
-            f"{file} is damaged; give the results another folder (--to FOLDER), or remove {folder}"
-        ) from None
-
-
 def grown(before: GridRecord, now: GridRecord, folder: Path) -> GridRecord:
     """Return what two starts in the same folder ask for together.
 
@@ -153,10 +104,9 @@ def grown(before: GridRecord, now: GridRecord, folder: Path) -> GridRecord:
 
 def save_grid(folder: Path, record: GridRecord, data: Mapping[str, TaskData]) -> None:
     """Write grid.json, and the scores without a model of the tasks that are new in it."""
-    file = folder / MAJORITY_FILE
-    scores = json.loads(file.read_text()) if file.is_file() else {}
+    scores = read_majority(folder)
     scores |= {name: majority_scores(found) for name, found in data.items()}
-    save_text(file, json.dumps(scores, indent=1) + "\n")
+    save_text(folder / MAJORITY_FILE, json.dumps(scores, indent=1) + "\n")
     save_text(folder / GRID_FILE, record.model_dump_json(indent=1) + "\n")
 
 
@@ -194,10 +144,9 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def _refuse_other_protocol(before: GridRecord, now: GridRecord, folder: Path) -> None:
-    old, new = flat(before.protocol), flat(now.protocol)
-    changed = sorted(name for name in old | new if old.get(name) != new.get(name))
+    changed = changed_settings(before, now)
     if changed:
-        listed = ", ".join(f"{n} (was {old.get(n)}, is {new.get(n)})" for n in changed)
+        listed = ", ".join(f"{name} (was {old}, is {new})" for name, (old, new) in changed.items())
         raise ConfigError(
             f"{folder} was begun with another protocol: {listed}; leave that as it was, or give "
             "the results another folder (--to FOLDER)"

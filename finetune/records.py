@@ -1,11 +1,10 @@
 """All runs of some folders, what else was asked for, and the scores without a model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-
+from finetune.grid_record import GridRecord, changed_settings, read_grid, read_majority
 from finetune.results import GRID_FILE, MAJORITY_FILE, Result, Scores, read_results
 from pretrain.config import ConfigError
 
@@ -27,28 +26,13 @@ class Run(NamedTuple):
     result: Result
 
 
-class AskedModel(BaseModel):
-    """A model that a grid was asked to fine-tune."""
-
-    model: str
-    source: str
-    step: int | None
-    pretrained: bool
-
-    @property
-    def row(self) -> Row:
-        """Return the row of the table that it belongs to."""
-        step = self.step if self.pretrained else None
-        return Row(self.model, _origin(self.source), step, self.pretrained)
-
-
-class Asked(BaseModel):
+class Asked(NamedTuple):
     """What a grid was asked for: every model on every task, at every rate, with every seed."""
 
+    rows: list[Row]
     tasks: list[str]
     learning_rates: list[float]
     seeds: list[int]
-    models: list[AskedModel]
 
 
 class Records(NamedTuple):
@@ -66,15 +50,28 @@ def read_records(folders: Sequence[Path]) -> Records:
         ConfigError: a folder holds no result, a file is damaged, two files tell different
             things of one run or task, or the runs follow different protocols.
     """
-    grids = {file.parent: _parse(file, TypeAdapter(Asked)) for file in _files(folders, GRID_FILE)}
+    grids = _read_grids(folders)
+    asked = {folder: _asked(grid) for folder, grid in grids.items()}
     runs: dict[tuple[Row, str, float, int], Run] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
         for place, result in read_results(folder).items():
-            _add(runs, Run(place, _row_of(result, grids.get(place.parents[3])), result))
+            _add(runs, Run(place, _row_of(result, asked.get(place.parents[3])), result))
     _refuse_other_protocols(list(runs.values()))
-    return Records(
-        list(runs.values()), list(grids.values()), _read_majority(_files(folders, MAJORITY_FILE))
-    )
+    _refuse_other_settings(grids)
+    return Records(list(runs.values()), list(asked.values()), _read_majority(folders))
+
+
+def _read_grids(folders: Sequence[Path]) -> dict[Path, GridRecord]:
+    found = {file.parent: read_grid(file.parent) for file in _files(folders, GRID_FILE)}
+    return {folder: grid for folder, grid in found.items() if grid is not None}
+
+
+def _asked(grid: GridRecord) -> Asked:
+    rows = [
+        Row(model.model, _origin(model.source), model.step, model.pretrained)
+        for model in grid.models
+    ]
+    return Asked(rows, grid.tasks, grid.learning_rates, grid.seeds)
 
 
 def _row_of(result: Result, grid: Asked | None) -> Row:
@@ -82,7 +79,7 @@ def _row_of(result: Result, grid: Asked | None) -> Row:
     step = result.step if result.pretrained else None
     row = Row(result.model, _origin(result.source), step, result.pretrained)
     # A grid holds one model of a name; its run may have been moved between two of the results.
-    known = [model.row for model in grid.models] if grid else []
+    known = grid.rows if grid else []
     return next((other for other in known if other._replace(origin=row.origin) == row), row)
 
 
@@ -116,18 +113,31 @@ def _refuse_other_protocols(runs: Sequence[Run]) -> None:
             )
 
 
+def _refuse_other_settings(grids: Mapping[Path, GridRecord]) -> None:
+    """Refuse protocols that are called alike, as a file that was edited is, and differ."""
+    for folder, grid in grids.items():
+        first_folder, first = next(iter(grids.items()))
+        changed = changed_settings(first, grid)
+        if changed:
+            listed = ", ".join(f"{name} {old} and {new}" for name, (old, new) in changed.items())
+            raise ConfigError(
+                f"{first_folder} and {folder} follow different protocols ({listed}): their scores "
+                "cannot be compared; leave one of the folders out"
+            )
+
+
 def _files(folders: Sequence[Path], name: str) -> list[Path]:
     """Return all files of this name, those that several folders lead to once."""
     found = [file for folder in folders for file in sorted(folder.resolve().rglob(name))]
     return list(dict.fromkeys(found))
 
 
-def _read_majority(files: Sequence[Path]) -> dict[str, Scores]:
-    """Return the scores of all files; where two differ, so do the development sets."""
+def _read_majority(folders: Sequence[Path]) -> dict[str, Scores]:
+    """Return the scores of all folders; where two differ, so do the development sets."""
     scores: dict[str, Scores] = {}
     origins: dict[str, Path] = {}
-    for file in files:
-        for task, found in _parse(file, TypeAdapter(dict[str, Scores])).items():
+    for file in _files(folders, MAJORITY_FILE):
+        for task, found in read_majority(file.parent).items():
             if scores.setdefault(task, found) != found:
                 raise ConfigError(
                     f"{origins[task]} and {file} give the majority class different scores on "
@@ -135,15 +145,3 @@ def _read_majority(files: Sequence[Path]) -> dict[str, Scores]:
                 )
             origins.setdefault(task, file)
     return scores
-
-
-def _parse(file: Path, kind: TypeAdapter[Any]) -> Any:
-    try:
-        return kind.validate_json(file.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{file} is damaged: {where or 'its text'}: {first['msg']}; start the grid again, "
-            "which writes it anew"
-        ) from None

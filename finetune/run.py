@@ -15,15 +15,8 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
-from finetune.grid import (
-    GridRecord,
-    alone_in,
-    cells_of,
-    grown,
-    read_grid,
-    record_of,
-    save_grid,
-)
+from finetune.grid import alone_in, cells_of, grown, record_of, save_grid
+from finetune.grid_record import GridRecord, read_grid
 from finetune.own_task import OwnTask
 from finetune.run_grid import Grid, describe_grid, report, run_grid
 from finetune.settings import Protocol, load_protocol

@@ -124,7 +124,7 @@ def num_seeds_asked(records: Records, row: Row, task: str) -> int:
     """Return how many seeds were asked for, or are there where nothing tells."""
     seeds = {run.result.seed for run in records.runs if (run.row, run.result.task) == (row, task)}
     for asked in records.asked:
-        if task in asked.tasks and any(model.row == row for model in asked.models):
+        if task in asked.tasks and row in asked.rows:
             seeds.update(asked.seeds)
     return len(seeds)
 

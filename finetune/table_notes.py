@@ -40,9 +40,9 @@ def _unfinished(table: ScoreTable, records: Records) -> list[str]:
         for run in records.runs
     }
     asked = dict.fromkeys(
-        (model.row, task, rate, seed)
+        (row, task, rate, seed)
         for grid in records.asked
-        for model in grid.models
+        for row in grid.rows
         for task in grid.tasks
         for rate in grid.learning_rates
         for seed in grid.seeds

@@ -35,14 +35,15 @@ def write_result(grid, task, scores, *, model="m", rate=1e-3, seed=0, **changes)
     return folder
 
 
-def write_grid(grid, tasks, rates, seeds):
+def write_grid(grid, tasks, rates, seeds, **protocol):
     """Write the grid.json of a model called m."""
-    model = {"model": "m", "source": "/runs/m", "step": None, "pretrained": True}
+    model = {"model": "m", "source": "/runs/m", "step": None, "pretrained": True, "digest": "a"}
     asked = {
-        "protocol": {"name": "tupe"},
+        "protocol": {"name": "tupe", **protocol},
         "tasks": tasks,
         "learning_rates": rates,
         "seeds": seeds,
         "models": [model],
+        "data": dict.fromkeys(tasks, "b"),
     }
     (grid / "grid.json").write_text(json.dumps(asked))

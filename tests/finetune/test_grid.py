@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from finetune.cell import Cell, is_over, predictions_file, run_cell
-from finetune.grid import alone_in, cells_of, grown, read_grid, record_of, save_grid
+from finetune.grid import alone_in, cells_of, grown, record_of, save_grid
+from finetune.grid_record import read_grid
 from finetune.results import Result, read_result, save_result
 from finetune.run_grid import Grid, describe_grid, divided
 from finetune.sources import Source, TaskSource
@@ -96,8 +97,11 @@ def test_what_was_asked_for_is_read_back_and_damage_is_named(tmp_path):
     majority = json.loads((tmp_path / "majority.json").read_text())
     assert majority == {name: {"dev": {"accuracy": pytest.approx(6 / 9)}} for name in ("tiny", "b")}
     (tmp_path / "grid.json").write_text('{"tasks": 3}')
-    with pytest.raises(ConfigError, match="grid.json is damaged"):
+    with pytest.raises(ConfigError, match="grid.json is damaged.*remove it"):
         read_grid(tmp_path)
+    (tmp_path / "majority.json").write_text("{")
+    with pytest.raises(ConfigError, match="majority.json is damaged.*remove it"):
+        save_grid(tmp_path, record(), {"tiny": data()})
 
 
 def test_one_process_at_a_time_fills_a_folder(tmp_path):

@@ -108,7 +108,7 @@ def test_the_records_of_a_grid_can_be_read_as_a_table(undisturbed):
     assert len(records.runs) == 12 and records.majority.keys() == {"begins"}
     (asked,) = records.asked
     assert (asked.seeds, asked.learning_rates) == ([0, 1, 2], [1e-3, 1e30])
-    assert {run.row for run in records.runs} == {model.row for model in asked.models}
+    assert {run.row for run in records.runs} == set(asked.rows)
 
 
 def test_predictions_are_beside_the_results_of_finished_runs(undisturbed):

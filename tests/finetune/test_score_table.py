@@ -217,6 +217,14 @@ def test_two_protocols_in_one_table_are_refused(tmp_path):
         read_records([tmp_path])
 
 
+def test_protocols_of_one_name_and_different_values_are_refused(tmp_path):
+    for model, epochs in (("a", 3), ("b", 10)):
+        write_result(tmp_path / model, "RTE", 0.5, model=model)
+        write_grid(tmp_path / model, ["RTE"], [1e-3], [0], epochs=epochs)
+    with pytest.raises(ConfigError, match=r"/a and .*/b follow .*\(epochs 3 and 10\): their"):
+        read_records([tmp_path])
+
+
 def test_the_same_run_twice_counts_once_and_with_other_scores_is_refused(tmp_path):
     first = write_result(tmp_path / "a", "RTE", 0.5)
     write_result(tmp_path / "b", "RTE", 0.5)

@@ -1,0 +1,84 @@
+"""What a grid was asked for, as its folder tells: grid.json, and beside it majority.json."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from finetune.results import GRID_FILE, MAJORITY_FILE, Scores
+from pretrain.config import ConfigError, flat
+
+Content = TypeVar("Content")
+
+
+class ModelRecord(BaseModel):
+    """A model that was asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str  # what tables call it
+    source: str
+    step: int | None
+    pretrained: bool
+    digest: str  # of the weights, or the shape
+
+    @property
+    def key(self) -> tuple[str, int | None, bool]:
+        """Return what results know it by."""
+        return self.model, self.step, self.pretrained
+
+
+class GridRecord(BaseModel):
+    """What grid.json holds: every model on every task, at every rate, with every seed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    protocol: dict[str, Any]  # without what may grow
+    tasks: list[str]
+    learning_rates: list[float]
+    seeds: list[int]
+    models: list[ModelRecord]
+    data: dict[str, str]  # digest of the labelled examples by task
+    test: dict[str, str] = {}  # digest of the test examples by task, where predictions were wanted
+
+
+def read_grid(folder: Path) -> GridRecord | None:
+    """Return what a folder was asked for so far; None: there is no grid in it.
+
+    Raises:
+        ConfigError: grid.json is damaged.
+    """
+    file = folder / GRID_FILE
+    return _read(file, TypeAdapter(GridRecord)) if file.is_file() else None
+
+
+def read_majority(folder: Path) -> dict[str, Scores]:
+    """Return the scores without a model by task, as far as they are there.
+
+    Raises:
+        ConfigError: majority.json is damaged.
+    """
+    file = folder / MAJORITY_FILE
+    return _read(file, TypeAdapter(dict[str, Scores])) if file.is_file() else {}
+
+
+def changed_settings(old: GridRecord, new: GridRecord) -> dict[str, tuple[Any, Any]]:
+    """Return the settings in which two protocols differ, with their old and new values."""
+    before, now = flat(old.protocol), flat(new.protocol)
+    return {
+        name: (before.get(name), now.get(name))
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    }
+
+
+def _read(file: Path, kind: TypeAdapter[Content]) -> Content:
+    try:
+        return kind.validate_json(file.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"{file} is damaged: {where or 'its text'}: {first['msg']}; remove it, and give the "
+            "command of this grid again, which writes it anew"
+        ) from None
