@@ -83,9 +83,9 @@ def grown(before: GridRecord, now: GridRecord, folder: Path) -> GridRecord:
     """
     _refuse_other_protocol(before, now, folder)
     _refuse_other_examples(before, now, folder)
-    models = {model.key: model for model in before.models}
+    models = {model.folder_name: model for model in before.models}
     for model in now.models:
-        known = models.setdefault(model.key, model)
+        known = models.setdefault(model.folder_name, model)
         if known.digest != model.digest:
             raise ConfigError(
                 f"{folder} holds results of {known.source}, also called {model.model!r}, with "

@@ -1,5 +1,6 @@
 """What a grid was asked for, as its folder tells: grid.json, and beside it majority.json."""
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from finetune.results import GRID_FILE, MAJORITY_FILE, Scores
 from pretrain.config import ConfigError, flat
 
+WITHOUT_PRETRAINING = "without pre-training"
 Content = TypeVar("Content")
 
 
@@ -23,9 +25,9 @@ class ModelRecord(BaseModel):
     digest: str  # of the weights, or the shape
 
     @property
-    def key(self) -> tuple[str, int | None, bool]:
-        """Return what results know it by."""
-        return self.model, self.step, self.pretrained
+    def folder_name(self) -> str:
+        """Return the name of its folder in a grid."""
+        return model_folder(self.model, self.step, pretrained=self.pretrained)
 
 
 class GridRecord(BaseModel):
@@ -40,6 +42,14 @@ class GridRecord(BaseModel):
     models: list[ModelRecord]
     data: dict[str, str]  # digest of the labelled examples by task
     test: dict[str, str] = {}  # digest of the test examples by task, where predictions were wanted
+
+
+def model_folder(name: str, step: int | None, *, pretrained: bool) -> str:
+    """Return the name of the folder of a model in a grid, never one that leads elsewhere."""
+    extra = "" if step is None else f" step_{step:08d}"
+    if not pretrained:
+        extra = f" {WITHOUT_PRETRAINING}"
+    return re.sub(r"^\.+|[^\w.-]+", "-", name + extra)
 
 
 def read_grid(folder: Path) -> GridRecord | None:

@@ -138,8 +138,9 @@ def read_protocol(arguments: argparse.Namespace) -> Protocol:
     given = vars(arguments)
     changes = {name: given[name] for name in CHANGEABLE if given[name] is not None}
     protocol = load_protocol(arguments.protocol, changes)
+    own = OwnTask.model_fields["name"].default if arguments.name is None else arguments.name
     for task in protocol.epochs_of:
-        if task not in GLUE and task != arguments.name:
+        if task not in GLUE and task != own:
             raise ConfigError(
                 f"protocol {arguments.protocol}: epochs_of names {task!r}, which is no task"
                 f"{nearest(task, list(GLUE))}"

@@ -1,11 +1,11 @@
 """What a grid is made of: models and tasks, as small notes that a worker can load them from."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from finetune.grid_record import WITHOUT_PRETRAINING, model_folder
 from finetune.own_task import OwnTask, read_own
 from finetune.reading import read_glue
 from finetune.tasks import Task, TaskData
@@ -13,7 +13,6 @@ from pretrain.config import ConfigError
 from pretrain.pretrained import Pretrained, checkpoints_of, load_pretrained
 
 NEWEST, ALL = "newest", "all"
-WITHOUT_PRETRAINING = "without pre-training"
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,7 @@ class Source:
     @property
     def folder_name(self) -> str:
         """Return the name of its folder in a grid."""
-        extra = "" if self.step is None else f" step_{self.step:08d}"
-        if not self.pretrained:
-            extra = f" {WITHOUT_PRETRAINING}"
-        return re.sub(r"[^\w.-]+", "-", self.name + extra)
+        return model_folder(self.name, self.step, pretrained=self.pretrained)
 
     def describe(self) -> str:
         """Return how the user is told of it."""

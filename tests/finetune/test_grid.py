@@ -89,6 +89,21 @@ def test_another_model_of_the_same_name_is_refused_and_a_moved_one_is_not(tmp_pa
         grown(record(), record((retrained,)), tmp_path)
 
 
+def test_models_whose_names_make_the_same_folder_are_not_taken_for_each_other(tmp_path):
+    with_space, with_hyphen = (
+        Source(f"/{name}", name, None, True, name) for name in ("a b", "a-b")
+    )
+    assert with_space.folder_name == with_hyphen.folder_name
+    with pytest.raises(ConfigError, match="/a b, also called 'a-b', with other weights"):
+        grown(record((with_space,)), record((with_hyphen,)), tmp_path)
+
+
+@pytest.mark.parametrize("name", [".", "..", "../..", "/etc", "a/../../b", ".hidden"])
+def test_whatever_the_name_of_a_model_its_cells_stay_in_the_folder_of_the_task(tmp_path, name):
+    cell = Cell(Source("x", name, None, True, "aa"), task(), 1e-3, 0)
+    assert (tmp_path / cell.folder).resolve().parents[2] == (tmp_path / "tiny").resolve()
+
+
 def test_what_was_asked_for_is_read_back_and_damage_is_named(tmp_path):
     assert read_grid(tmp_path) is None
     save_grid(tmp_path, record(), {"tiny": data()})

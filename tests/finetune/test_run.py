@@ -13,7 +13,9 @@ import pytest
 from finetune.__main__ import main
 from finetune.records import read_records
 from finetune.results import read_result
+from finetune.run import add_arguments, read_protocol
 from pretrain.config import ConfigError
+from pretrain.recipe import CommandParser
 
 ROOT = Path(__file__).parents[2]
 
@@ -246,6 +248,16 @@ def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):
         else pytest.raises(ValueError, match=message)
     ):
         main(["run", str(run), *(word.format(files=files) for word in words)])
+
+
+def test_a_protocol_may_name_a_task_of_ones_own_by_its_name_or_the_one_it_has_without(tmp_path):
+    for name, words in (("own", []), ("mine", ["--name", "mine"])):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(f"[epochs_of]\n{name} = 7\n")
+        parser = CommandParser()
+        add_arguments(parser)
+        arguments = ["run", "--train", "x.tsv", "--protocol", str(file), *words]
+        assert read_protocol(parser.parse_args(arguments)).epochs_on(name) == 7
 
 
 def test_what_is_no_model_or_no_single_folder_is_refused(run, files, tmp_path):
