@@ -15,21 +15,23 @@ LINE_SECONDS = 60  # between lines about runs that are not over
 
 
 class GridProgress:
-    """Counts trained rows, which take about the same time each, and shows the newest scores."""
+    """Counts trained rows by the time that they take, and shows the newest scores."""
 
-    def __init__(self, rows: Mapping[Cell, int]) -> None:
+    def __init__(self, rows: Mapping[Cell, int], row_costs: Mapping[Cell, float]) -> None:
         """Begin.
 
         Args:
             rows: of each cell that is to be run, times its epochs.
+            row_costs: what a row of it costs beside those of the others.
         """
-        self._left, self._total, self._over = dict(rows), len(rows), 0
+        self._left = {cell: count * row_costs[cell] for cell, count in rows.items()}
+        self._row_costs, self._total, self._over = row_costs, len(rows), 0
         self._running: dict[Cell, None] = {}
         self._newest = ""
-        self._done, self._began, self._line_at = 0, time.monotonic(), 0.0
+        self._done, self._began, self._line_at = 0.0, time.monotonic(), 0.0
         self._is_terminal = sys.stderr.isatty()
         self._bar: tqdm[Any] = tqdm(
-            total=sum(rows.values()),
+            total=sum(self._left.values()),
             desc=self._count(),
             disable=not self._is_terminal,
             dynamic_ncols=True,
@@ -74,9 +76,10 @@ class GridProgress:
             self._bar.write(line, file=sys.stderr)
 
     def _advance(self, cell: Cell, rows: int) -> None:
-        self._left[cell] -= rows
-        self._done += rows
-        self._bar.update(rows)
+        cost = rows * self._row_costs[cell]
+        self._left[cell] -= cost
+        self._done += cost
+        self._bar.update(cost)
 
     def _say(self, line: str) -> None:
         """Write a line, unless the bar says it."""

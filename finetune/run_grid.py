@@ -17,6 +17,9 @@ from finetune.table_command import print_table
 from finetune.tasks import TaskData
 from finetune.workers import Work, run_cells
 
+# What a row's share of the optimizer step costs, in letters of text.
+OPTIMIZER_LETTERS = 50
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -37,6 +40,12 @@ class Grid:
         """Return how many rows a cell trains on, all epochs together."""
         task = cell.task.task.name
         return len(self.data[task].train) * self.protocol.epochs_on(task)
+
+    def row_cost(self, task: str) -> float:
+        """Return about how long a row takes to be trained on, beside the rows of other tasks."""
+        train = self.data[task].train
+        letters = sum(len(text) for example in train for text in example.texts)
+        return OPTIMIZER_LETTERS + letters / len(train)
 
     def steps(self, cell: Cell) -> int:
         """Return how many optimizer steps a cell takes."""
@@ -98,7 +107,11 @@ def run_grid(grid: Grid, num_workers: int | None) -> None:
     # rounds alike.
     devices, threads = divided(num_workers, len(grid.cells))
     work = Work(grid.folder, grid.protocol, grid.predicts_test, threads)
-    progress = GridProgress({cell: grid.rows(cell) for cell in missing})
+    costs = {task: grid.row_cost(task) for task in {cell.task.task.name for cell in missing}}
+    progress = GridProgress(
+        {cell: grid.rows(cell) for cell in missing},
+        {cell: costs[cell.task.task.name] for cell in missing},
+    )
     try:
         for cell, message in run_cells(missing, work, devices):
             progress.hear(cell, message)

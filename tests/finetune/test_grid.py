@@ -12,7 +12,7 @@ from finetune.cell import Cell, is_over, predictions_file, run_cell
 from finetune.grid import alone_in, cells_of, grown, record_of, save_grid
 from finetune.grid_record import read_grid
 from finetune.results import Result, read_result, save_result
-from finetune.run_grid import Grid, describe_grid, divided
+from finetune.run_grid import OPTIMIZER_LETTERS, Grid, describe_grid, divided
 from finetune.sources import Source, TaskSource
 from finetune.tasks import Example, Task, TaskData
 from finetune.train import Diverged
@@ -224,6 +224,7 @@ def test_a_dry_run_counts_cells_steps_and_rows(tmp_path):
     save_result(tmp_path / cells[0].folder, result("finished"))
     grid = Grid(tmp_path, rules, cells, {"tiny": data(rows=40)}, False, False)
     assert grid.steps(cells[0]) == 2 * 3 and grid.rows(cells[0]) == 80
+    assert grid.row_cost("tiny") - OPTIMIZER_LETTERS == 1  # "x"
     text = describe_grid(grid)
     assert text.splitlines()[2].split() == ["tiny", "40", "2", "6", "6", "1", "5"]
     assert "to run: 5 runs, 30 steps, 400 rows" in text

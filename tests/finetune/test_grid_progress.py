@@ -32,7 +32,7 @@ def test_without_a_terminal_there_is_a_line_for_each_end_and_at_most_one_a_minut
     monkeypatch,
 ):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    progress = GridProgress(dict.fromkeys(CELLS, 100))
+    progress = GridProgress(dict.fromkeys(CELLS, 100), dict.fromkeys(CELLS, 1.0))
     progress._line_at = -1e9
     hear_everything(progress)
     lines = sys.stderr.getvalue().splitlines()
@@ -47,7 +47,7 @@ def test_without_a_terminal_there_is_a_line_for_each_end_and_at_most_one_a_minut
 
 def test_a_terminal_shows_one_bar_and_only_troubles_as_lines(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    progress = GridProgress(dict.fromkeys(CELLS, 100))
+    progress = GridProgress(dict.fromkeys(CELLS, 100), dict.fromkeys(CELLS, 1.0))
     hear_everything(progress)
     progress.hear(CELLS[0], Trained(100))
     progress._bar.refresh()
@@ -58,6 +58,18 @@ def test_a_terminal_shows_one_bar_and_only_troubles_as_lines(monkeypatch):
     # What the diverged run had left is not to be done: 40 + 100 + 100 of 240 rows.
     assert last.startswith("2/3 runs 100%") and "RTE | MNLI epoch 2: accuracy 55.0" in last
     assert (progress._bar.n, progress._bar.total) == (240, 240)
+
+
+def test_the_time_left_counts_long_rows_as_long(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    now = [100.0]
+    monkeypatch.setattr("finetune.grid_progress.time.monotonic", lambda: now[0])
+    rte, cola, _ = CELLS
+    progress = GridProgress({rte: 50, cola: 100}, {rte: 6.0, cola: 1.0})
+    now[0] += 20
+    progress.hear(cola, Trained(100))
+    progress.hear(cola, result_of(cola, protocol(), "finished", reason="", scores=SCORES))
+    assert sys.stderr.getvalue().startswith("[1/2 runs, 01:00 left] CoLA")  # 3 times 20 s
 
 
 def test_scores_of_several_splits_are_told_as_their_mean():
