@@ -90,10 +90,15 @@ def is_held_out(texts: tuple[str, ...]) -> bool:
 
 
 def _task_of(own: OwnTask, rows: list[Row]) -> Task:
+    words = {label_word(row, own.label, own.train) for row in rows}
     labels: tuple[str, ...] = ()
+    if len(words) == 1:
+        raise TaskError(
+            f"{own.train}: column {own.label!r} holds {shortened(min(words))!r} in every row, so "
+            "that there is nothing to learn; name another column"
+        )
     if not own.regression:
-        words = {label_word(row, own.label, own.train) for row in rows}
-        _check_labels(words, len(rows), own)
+        _check_classes(words, len(rows), own)
         labels = _sorted(words)
     return Task(
         own.name,
@@ -106,7 +111,7 @@ def _task_of(own: OwnTask, rows: list[Row]) -> Task:
     )
 
 
-def _check_labels(words: set[str], num_rows: int, own: OwnTask) -> None:
+def _check_classes(words: set[str], num_rows: int, own: OwnTask) -> None:
     where = f"{own.train}: column {own.label!r}"
     numbers = [number for number in map(_number, words) if number is not None]
     fractions = [number for number in numbers if not number.is_integer()]
@@ -115,11 +120,14 @@ def _check_labels(words: set[str], num_rows: int, own: OwnTask) -> None:
             f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, and no "
             "classes; predict them as such with --regression, or name another column"
         )
-    if len(words) == 1:
-        raise TaskError(
-            f"{where} holds {shortened(min(words))!r} in every row, so that there is nothing to "
-            "learn; name another column"
-        )
+    by_letters: dict[str, str] = {}
+    for word in sorted(words):
+        other = by_letters.setdefault(word.strip(), word)
+        if other != word:
+            raise TaskError(
+                f"{where} holds {shortened(other)!r} and {shortened(word)!r}, which would be two "
+                "classes; remove the spaces"
+            )
     if len(words) > max(MAX_FRACTIONAL_LABELS, num_rows / 2):
         raise TaskError(
             f"{where} holds {len(words):,} different labels in {num_rows:,} rows, which nothing "

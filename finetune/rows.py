@@ -7,6 +7,7 @@ that of RFC 4180, where a quoted field may hold commas and line breaks.
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -145,6 +146,7 @@ def shortened(text: str) -> str:
 
 
 def _comma_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(sys.maxsize)  # a text may be longer than the 131,072 of the module
     rows = csv.reader(io.StringIO(text_of(file), newline=""), strict=True)
     begins = 1
     try:

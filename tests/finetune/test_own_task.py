@@ -164,6 +164,23 @@ def test_one_label_alone_is_refused(tmp_path):
     assert "holds 'x' in every row" in refused(own(tmp_path, [{"text": "t", "label": "x"}] * 3))
 
 
+def test_one_value_alone_is_refused(tmp_path):
+    task = own(tmp_path, [{"text": "t", "label": 3}] * 3, regression=True)
+    assert "holds '3' in every row" in refused(task)
+
+
+def test_labels_that_differ_in_spaces_are_not_two_classes(tmp_path):
+    rows = [{"text": "t", "label": word} for word in ("pos", "neg", "pos ")]
+    assert "holds 'pos' and 'pos ', which would be two classes" in refused(own(tmp_path, rows))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_a_text_may_be_long(tmp_path, suffix):
+    rows = [{"text": letter * 200_000, "label": letter} for letter in "ab"]
+    data = read_own(own(tmp_path, rows, suffix=suffix))
+    assert [len(example.texts[0]) for example in data.train] == [200_000] * 2
+
+
 def test_a_column_of_texts_is_not_taken_for_labels(tmp_path):
     rows = [{"text": "t", "label": f"sentence {number}"} for number in range(40)]
     assert "40 different labels in 40 rows" in refused(own(tmp_path, rows))

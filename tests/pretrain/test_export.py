@@ -383,7 +383,8 @@ def test_the_card_tells_where_the_model_comes_from_and_how_good_it_is(run, train
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
     for seed, score in enumerate((0.1, 0.5, 0.3)):
         add_result(copy, "CoLA/run/lr_3e-05", seed=seed, score=score)
-        add_result(copy, "CoLA/run/lr_1e-05", seed=seed, score=score - 0.1)
+        add_result(copy, "CoLA/run/lr_1e-05", seed=seed, score=score / 2)
+    # The median of -inf 0.1 0.3 0.5.
     add_result(copy, "CoLA/run/lr_3e-05", seed=9, score=0.0, status="diverged")
     add_result(copy, "CoLA/new/lr_3e-05", seed=0, score=0.9, pretrained=False)
     add_result(copy, "CoLA/older/lr_3e-05", seed=0, score=0.9, step=10)
@@ -391,7 +392,7 @@ def test_the_card_tells_where_the_model_comes_from_and_how_good_it_is(run, train
     export(trained, copy, target)
     card = (target / "README.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in card.splitlines()]
-    assert ["quick", "CoLA", "dev", "matthews", "30.0", "3", "3e-05"] in rows
+    assert ["quick", "CoLA", "dev", "matthews", "20.0", "3", "3e-05"] in rows
     assert ["quick", "CoLA", "dev", "accuracy", "50.0", "3", "3e-05"] in rows
     manifest = json.loads((run / "manifest.json").read_text())
     assert ["source", manifest["source"]] in rows and ["licence", manifest["licence"]] in rows
