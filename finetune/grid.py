@@ -6,9 +6,8 @@ else of it may change, or its results could not be compared.
 
 import errno
 import fcntl
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +19,7 @@ from finetune.metrics import majority_scores
 from finetune.results import GRID_FILE, MAJORITY_FILE
 from finetune.settings import GROWING, Protocol
 from finetune.sources import Source, TaskSource
-from finetune.tasks import Example, TaskData
+from finetune.tasks import TaskData
 from pretrain.config import ConfigError
 
 LOCK_FILE = "grid.lock"
@@ -63,14 +62,9 @@ def record_of(
             )
             for source in sources
         ],
-        data={
-            name: _digest([found.train, *found.development.values()])
-            for name, found in data.items()
-        },
+        data={name: found.labelled_digest for name, found in data.items()},
         test={
-            name: _digest(found.test.values())
-            for name, found in data.items()
-            if predicts_test and found.test
+            name: found.test_digest for name, found in data.items() if predicts_test and found.test
         },
     )
 
@@ -169,11 +163,3 @@ def _refuse_other_examples(before: GridRecord, now: GridRecord, folder: Path) ->
 
 def _union(first: Sequence[Item], second: Sequence[Item]) -> list[Item]:
     return list(dict.fromkeys([*first, *second]))
-
-
-def _digest(splits: Iterable[Sequence[Example]]) -> str:
-    digest = hashlib.sha256()
-    for examples in splits:
-        for example in examples:
-            digest.update(repr((example.texts, example.label)).encode())
-    return digest.hexdigest()[:16]

@@ -106,7 +106,8 @@ def run_grid(grid: Grid, num_workers: int | None) -> None:
     # By all cells, not the missing ones: a run that is taken up later has as many threads, and so
     # rounds alike.
     devices, threads = divided(num_workers, len(grid.cells))
-    work = Work(grid.folder, grid.protocol, grid.predicts_test, threads)
+    digests = {name: (data.labelled_digest, data.test_digest) for name, data in grid.data.items()}
+    work = Work(grid.folder, grid.protocol, grid.predicts_test, threads, digests)
     costs = {task: grid.row_cost(task) for task in {cell.task.task.name for cell in missing}}
     progress = GridProgress(
         {cell: grid.rows(cell) for cell in missing},

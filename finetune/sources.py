@@ -37,8 +37,18 @@ class Source:
         return self.name if self.step is None else f"{self.name} step {self.step:,}"
 
     def load(self) -> Pretrained:
-        """Load the model."""
-        return load_pretrained(self.place)
+        """Load the model.
+
+        Raises:
+            ConfigError: it is not there any more, or another one is in its place.
+        """
+        found = load_pretrained(self.place)
+        if self.digest != _digest(found, pretrained=self.pretrained):
+            raise ConfigError(
+                f"{self.place} has changed since this grid was started; start it again to see how "
+                "it goes on"
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -98,13 +108,26 @@ def _chosen(place: str, checkpoints: Sequence[str]) -> list[str | None]:
 
 def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> list[Source]:
     found = load_pretrained(place, checkpoint=checkpoint)
-    weights, shape = hashlib.sha256(), hashlib.sha256()
+    return [
+        Source(
+            found.place,
+            found.name,
+            found.step if pretrained else None,
+            pretrained,
+            _digest(found, pretrained=pretrained),
+        )
+        for pretrained in ((True, False) if from_scratch else (True,))
+    ]
+
+
+def _digest(found: Pretrained, *, pretrained: bool) -> str:
+    """Return what changes with any weight, or where they are not used, with shape and tokenizer."""
+    digest = hashlib.sha256()
+    if not pretrained:
+        digest.update(found.model.model_dump_json().encode())
+        digest.update(found.words.tokenizer.to_str().encode())
+        return digest.hexdigest()[:16]
     for name, weight in sorted(found.weights.items()):
-        weights.update(name.encode())
-        weights.update(weight.detach().contiguous().numpy().tobytes())
-    shape.update(found.model.model_dump_json().encode())
-    shape.update(found.words.tokenizer.to_str().encode())
-    sources = [Source(found.place, found.name, found.step, True, weights.hexdigest()[:16])]
-    if from_scratch:
-        sources.append(Source(found.place, found.name, None, False, shape.hexdigest()[:16]))
-    return sources
+        digest.update(name.encode())
+        digest.update(weight.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

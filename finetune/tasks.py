@@ -4,6 +4,8 @@ Wang et al., "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Lan
 Understanding", ICLR 2019. A task of the user's own is a `Task` too, see own_task.py.
 """
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -55,6 +57,16 @@ class TaskData(NamedTuple):
     development: dict[str, list[Example]]  # by split
     test: dict[str, list[Example]]  # by split, those that there are
     notes: tuple[str, ...] = ()  # what the user should know, a line each
+
+    @property
+    def labelled_digest(self) -> str:
+        """Return what changes with any text or label that is trained or scored on."""
+        return _digest([self.train, *self.development.values()])
+
+    @property
+    def test_digest(self) -> str:
+        """Return what changes with any text of the test splits."""
+        return _digest(self.test.values())
 
 
 SENTENCES = ("sentence1", "sentence2")
@@ -156,6 +168,14 @@ GLUE = {
         ),
     )
 }
+
+
+def _digest(splits: Iterable[Sequence[Example]]) -> str:
+    digest = hashlib.sha256()
+    for examples in splits:
+        for example in examples:
+            digest.update(repr((example.texts, example.label)).encode())
+    return digest.hexdigest()[:16]
 
 
 def named_task(name: str) -> Task:

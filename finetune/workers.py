@@ -9,7 +9,7 @@ import multiprocessing
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -24,6 +24,7 @@ from finetune.encoding import EncodedTask, encode_task
 from finetune.results import Result, save_result
 from finetune.settings import Protocol
 from finetune.sources import Source, TaskSource
+from finetune.tasks import TaskData, TaskError
 from pretrain.pretrained import Pretrained
 
 # "spawn": a forked process cannot use CUDA, and may inherit a lock that is never opened.
@@ -38,6 +39,7 @@ class Work:
     protocol: Protocol
     predicts_test: bool
     threads: int  # of each worker
+    digests: Mapping[str, tuple[str, str]]  # of the labelled and the test examples, by task
 
 
 class Worker:
@@ -137,7 +139,7 @@ def run_worker(connection: Connection, work: Work, device: str) -> None:
     place = torch.device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    cache = Cache(work.protocol.sequence_length)
+    cache = Cache(work.protocol.sequence_length, work.digests)
     while True:
         cell = connection.recv()
         result = run_cell(
@@ -155,8 +157,8 @@ def run_worker(connection: Connection, work: Work, device: str) -> None:
 class Cache:
     """Keeps the model and the rows that were used last: cells that share them follow each other."""
 
-    def __init__(self, sequence_length: int) -> None:
-        self._sequence_length = sequence_length
+    def __init__(self, sequence_length: int, digests: Mapping[str, tuple[str, str]]) -> None:
+        self._sequence_length, self._digests = sequence_length, digests
         self._source: Source | None = None
         self._pretrained: Pretrained | None = None
         self._rows_of: tuple[TaskSource, str, int] | None = None
@@ -166,8 +168,8 @@ class Cache:
         """Return the model and the rows of a cell.
 
         Raises:
-            ConfigError: the model cannot be loaded any more.
-            TaskError: the task cannot be read any more.
+            ConfigError: the model cannot be loaded any more, or is another one.
+            TaskError: the task cannot be read any more, or has other examples.
         """
         if self._pretrained is None or self._source != cell.source:
             self._pretrained, self._source = cell.source.load(), cell.source
@@ -175,6 +177,15 @@ class Cache:
         length = min(self._sequence_length, self._pretrained.sequence_length)
         wanted = (cell.task, words.tokenizer.to_str(), length)
         if self._rows is None or self._rows_of != wanted:
-            self._rows = encode_task(cell.task.load(), words, sequence_length=length)
+            self._rows = encode_task(self._read(cell.task), words, sequence_length=length)
             self._rows_of = wanted
         return self._pretrained, self._rows
+
+    def _read(self, task: TaskSource) -> TaskData:
+        data, name = task.load(), task.task.name
+        if (data.labelled_digest, data.test_digest) != self._digests[name]:
+            raise TaskError(
+                f"the examples of {name} have changed since this grid was started; start it again "
+                "to see how it goes on"
+            )
+        return data

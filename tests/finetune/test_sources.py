@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from finetune.sources import read_sources
+from pretrain.config import ConfigError
 
 
 @pytest.mark.parametrize("checkpoints", [["newest"], ["all"], ["20"]])
@@ -19,3 +20,12 @@ def test_a_source_stays_the_checkpoint_that_it_was_when_pre_training_goes_on(
     assert (source.step, expected.step, found) == (20, 20, source)
     weights = found.load().weights
     assert all(torch.equal(weights[name], expected.weights[name]) for name in weights)
+
+
+def test_a_model_that_changed_after_the_start_is_refused(run, tmp_path):
+    growing = shutil.copytree(run, tmp_path / "run")
+    (source,) = read_sources([str(growing)], ["20"], from_scratch=False)
+    shutil.rmtree(growing / "checkpoints/step_00000020")
+    shutil.copytree(growing / "checkpoints/step_00000010", growing / "checkpoints/step_00000020")
+    with pytest.raises(ConfigError, match="step_00000020 has changed since this grid was started"):
+        source.load()

@@ -1,14 +1,29 @@
-"""What is heard of a worker that dies, wherever it was."""
+"""A worker that dies is heard of, and none runs on what has changed."""
 
 import os
 from types import SimpleNamespace
 
 import pytest
 
+from finetune.own_task import OwnTask
 from finetune.results import read_result
-from finetune.workers import SPAWN, Work, _hear
+from finetune.sources import TaskSource
+from finetune.tasks import TaskError
+from finetune.workers import SPAWN, Cache, Work, _hear
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.test_grid import CELL
+
+
+def test_examples_that_changed_after_the_start_are_refused(tmp_path):
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\na\tyes\nb\tno\n")
+    source = TaskSource(OwnTask(train=train, dev=train), "")
+    data = source.load()
+    cache = Cache(16, {"own": (data.labelled_digest, data.test_digest)})
+    assert cache._read(source) == data
+    train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
+    with pytest.raises(TaskError, match="examples of own have changed since this grid"):
+        cache._read(source)
 
 
 @pytest.mark.parametrize("last_words", [b"", b"\0\0", b"\0\0\0\x09part"])
@@ -19,6 +34,6 @@ def test_a_worker_that_dies_before_it_begins_or_within_a_message_fails_its_run(
     os.write(theirs.fileno(), last_words)
     theirs.close()
     worker = SimpleNamespace(connection=connection, cell=CELL, how_it_died=lambda: "no memory")
-    result = _hear(worker, Work(tmp_path, protocol(), False, 1))
+    result = _hear(worker, Work(tmp_path, protocol(), False, 1, {}))
     assert (result.status, result.reason) == ("failed", "no memory")
     assert read_result(tmp_path / CELL.folder) == result
