@@ -31,6 +31,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 PATH_OPTIONS='glue|train|dev|test|to'
+FLAGS='from-scratch|predict-test|retry-failed|dry-run|regression' # what follows them is a RUN
 arguments=()
 
 main() {
@@ -53,6 +54,7 @@ read_arguments() { # ARGUMENT ...
     fi
     if [[ $1 == --* ]]; then
       option=$1
+      [[ ! $option =~ ^--($FLAGS)$ ]] || option=''
     elif [[ -z $option || $option =~ ^--($PATH_OPTIONS)$ || $option$1 == --protocol*.toml ]]; then
       set -- "$(path_from_caller "$1")" "${@:2}"
     fi

@@ -464,10 +464,23 @@ def test_files_of_fine_tuning_are_found_from_the_callers_folder(checkout, tmp_pa
         (caller / name).touch()
     words = "mine runs/b --train train.tsv --dev=dev.tsv --text text --protocol p.toml"
     checkout.run("run_finetune.sh", *words.split(), cwd=caller)
+    checkout.run("run_finetune.sh", "--regression", "mine", "runs/b", cwd=caller)
     assert checkout.calls(".* finetune") == [
         f"python -m finetune run {caller}/mine runs/b --train {caller}/train.tsv --dev dev.tsv "
-        f"--text text --protocol {caller}/p.toml"
+        f"--text text --protocol {caller}/p.toml",
+        f"python -m finetune run --regression {caller}/mine runs/b",
     ]
+
+
+def test_the_flags_of_fine_tuning_are_those_without_a_value(checkout):
+    from finetune import run
+    from pretrain.recipe import CommandParser
+
+    parser = CommandParser()
+    run.add_arguments(parser)
+    flags = {action.option_strings[0] for action in parser._actions if action.nargs == 0}
+    listed = re.search("^FLAGS='(.*?)'", (ROOT / "run_finetune.sh").read_text(), re.MULTILINE)
+    assert {f"--{name}" for name in listed[1].split("|")} == flags - {"-h"}
 
 
 @pytest.mark.parametrize(("gpus", "seen"), [(0, "malloc 268435456\n"), (1, "malloc unset\n")])

@@ -78,12 +78,10 @@ def test_the_learning_rate_rises_over_the_warm_up_and_falls_to_zero():
 
 
 def test_a_repeated_run_has_the_same_losses_and_scores_bit_for_bit():
-    notes = [Notes() for _ in range(3)]
-    outcomes = [
-        fine_tuning(seed=seed).run(note, predicts_test=True)
-        for note, seed in zip(notes, (0, 0, 1), strict=True)
-    ]
-    torch.manual_seed(99)  # what happened before does not matter either
+    notes, outcomes = [Notes() for _ in range(3)], []
+    for number, (note, seed) in enumerate(zip(notes, (0, 0, 1), strict=True)):
+        torch.manual_seed(99 + number)  # what happened before does not matter
+        outcomes.append(fine_tuning(seed=seed).run(note, predicts_test=True))
     assert notes[0].all_losses == notes[1].all_losses != notes[2].all_losses
     assert outcomes[0] == outcomes[1]
     assert len(notes[0].all_losses) == 12 and notes[0].rows == 86
