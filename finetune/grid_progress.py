@@ -47,12 +47,12 @@ class GridProgress:
         elif isinstance(message, Scored):
             scores = f"epoch {message.epoch}: {brief(message.scores)}"
             self._newest = f" | {cell.task.task.name} {scores}"
-            if time.monotonic() - self._line_at > LINE_SECONDS:
-                self._say(f"{cell.describe()}, {scores}")
         else:
             self._end(cell, message)
-        tasks = dict.fromkeys(running.task.task.name for running in self._running)
-        self._bar.set_postfix_str(", ".join(tasks) + self._newest, refresh=False)
+        tasks = ", ".join(dict.fromkeys(running.task.task.name for running in self._running))
+        self._bar.set_postfix_str(tasks + self._newest, refresh=False)
+        if tasks and time.monotonic() - self._line_at > LINE_SECONDS:
+            self._say(tasks + self._newest)
 
     def close(self) -> None:
         """Leave the bar as it is."""
