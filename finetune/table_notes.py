@@ -85,8 +85,6 @@ def _different_epochs(records: Records) -> list[str]:
 
 def _named(table: ScoreTable, row: Row) -> str:
     at = "" if row.step is None else f" (step {row.step:,})"
-    if not row.pretrained:
-        at = " (not pre-trained)"
     return table.label(row) + at
 
 

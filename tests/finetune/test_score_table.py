@@ -191,7 +191,7 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
         ended = {"rate": 2e-3, "seed": seed, "model": "new", "pretrained": False}
         write_result(tmp_path, "RTE", "diverged", **ended)
     assert notes_of(tmp_path) == [
-        "new (not pre-trained) on RTE diverged: seeds 0, 1 at 0.002",
+        "new, not pre-trained on RTE diverged: seeds 0, 1 at 0.002",
         "m on RTE diverged: seeds 1, 2 at 0.001",
         "m on RTE failed (out of memory): seed 1 at 0.002",
         "m on RTE finished (a constant): seed 2 at 0.002",
