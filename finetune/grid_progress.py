@@ -35,6 +35,7 @@ class GridProgress:
             desc=self._count(),
             disable=not self._is_terminal,
             dynamic_ncols=True,
+            smoothing=0,  # the mean speed: scoring and starting workers come in bursts
             bar_format="{desc} {percentage:3.0f}% |{bar:16}| "
             "[{elapsed}, {remaining} left]{postfix}",
         )

@@ -58,17 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     grid.add_argument("--retry-failed", action="store_true", help="run failed ones again")
     grid.add_argument("--dry-run", action="store_true", help="print what would be run, and exit")
-    protocol = parser.add_argument_group("protocol")
-    protocol.add_argument(
-        "--protocol", default="quick", help="quick, tupe, pld, or a .toml file (default: quick)"
-    )
-    for name in CHANGEABLE:
-        field = Protocol.model_fields[name]
-        many = get_origin(field.annotation) is tuple
-        option = "--" + name.replace("_", "-")
-        protocol.add_argument(
-            option, dest=name, nargs="+" if many else None, metavar="X", help=field.description
-        )
+    _add_protocol(parser.add_argument_group("protocol"))
 
 
 def _add_own_task(group: Any) -> None:
@@ -81,6 +71,19 @@ def _add_own_task(group: Any) -> None:
     group.add_argument("--label", metavar="COLUMN", help="what is to be predicted")
     group.add_argument("--regression", action="store_const", const=True, help="labels are numbers")
     group.add_argument("--name", help="of the task, for tables and folders")
+
+
+def _add_protocol(group: Any) -> None:
+    group.add_argument(
+        "--protocol", default="quick", help="quick, tupe, pld, or a .toml file (default: quick)"
+    )
+    for name in CHANGEABLE:
+        field = Protocol.model_fields[name]
+        many = get_origin(field.annotation) is tuple
+        option = "--" + name.replace("_", "-")
+        group.add_argument(
+            option, dest=name, nargs="+" if many else None, metavar="X", help=field.description
+        )
 
 
 def main(arguments: argparse.Namespace) -> None:
