@@ -45,15 +45,20 @@ class Rows:
         assert len(rows) and self.lengths.min() > 0 and self.lengths.max() <= longest
         self._ends = self.lengths.cumsum()
         self._ids = numpy.fromiter((i for row in rows for i in row), dtype=numpy.int32)
-        self._pad, self._longest = pad, longest
+        self._pad, self.longest = pad, longest
 
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def num_full(self) -> int:
+        """Return how many rows are as long as a row may be: nearly all of them were cut."""
+        return int((self.lengths == self.longest).sum())
+
     def batch(self, numbers: NDArray[numpy.int64]) -> Batch:
         """Return these rows, padded to the longest of them and on to a multiple of 8."""
         lengths = self.lengths[numbers]
-        width = min(-(-int(lengths.max()) // MULTIPLE) * MULTIPLE, self._longest)
+        width = min(-(-int(lengths.max()) // MULTIPLE) * MULTIPLE, self.longest)
         ids = numpy.full((len(numbers), width), self._pad, dtype=numpy.int64)
         for place, (end, length) in enumerate(zip(self._ends[numbers], lengths, strict=True)):
             ids[place, :length] = self._ids[end - length : end]

@@ -59,7 +59,13 @@ class Scored(NamedTuple):
     scores: Scores
 
 
-Message = Trained | Scored | Result
+class Remark(NamedTuple):
+    """There is something to know about the task of a cell."""
+
+    text: str
+
+
+Message = Trained | Scored | Remark | Result
 Send = Callable[[Message], None]
 
 
@@ -165,6 +171,12 @@ def _fine_tune(
     send: Send,
 ) -> Outcome:
     pretrained, data = load(cell)
+    train = data.train.rows
+    if train.num_full:
+        reach = (
+            f"{train.num_full:,} of the {len(train):,} training rows reach {train.longest} tokens"
+        )
+        send(Remark(f"{reach}, where rows are cut"))
     model = build_task_model(
         pretrained,
         protocol,

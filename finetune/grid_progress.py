@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from finetune.cell import Cell, Message, Scored, Trained
+from finetune.cell import Cell, Message, Remark, Scored, Trained
 from finetune.results import Result, Scores
 
 LINE_SECONDS = 60  # between lines about runs that are not over
@@ -27,7 +27,7 @@ class GridProgress:
         self._left = {cell: count * row_costs[cell] for cell, count in rows.items()}
         self._row_costs, self._total, self._over = row_costs, len(rows), 0
         self._running: dict[Cell, None] = {}
-        self._newest = ""
+        self._newest, self._remarks = "", set[str]()
         self._done, self._began, self._line_at = 0.0, time.monotonic(), 0.0
         self._is_terminal = sys.stderr.isatty()
         self._bar: tqdm[Any] = tqdm(
@@ -48,6 +48,8 @@ class GridProgress:
         elif isinstance(message, Scored):
             scores = f"epoch {message.epoch}: {brief(message.scores)}"
             self._newest = f" | {cell.task.task.name} {scores}"
+        elif isinstance(message, Remark):
+            self._remark(f"{cell.task.task.name}: {message.text}")
         else:
             self._end(cell, message)
         tasks = ", ".join(dict.fromkeys(running.task.task.name for running in self._running))
@@ -75,6 +77,12 @@ class GridProgress:
             self._say(f"{line}, {result.seconds:.0f} s")
         elif result.status != "finished" or result.reason:
             self._bar.write(line, file=sys.stderr)
+
+    def _remark(self, text: str) -> None:
+        """Write a line of its own, once."""
+        if text not in self._remarks:
+            self._bar.write(text, file=sys.stderr)
+        self._remarks.add(text)
 
     def _advance(self, cell: Cell, rows: int) -> None:
         cost = rows * self._row_costs[cell]

@@ -4,11 +4,14 @@ import errno
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
-from finetune.cell import Cell, is_over, predictions_file, run_cell
+from finetune.batches import Rows
+from finetune.cell import Cell, Remark, is_over, predictions_file, run_cell
+from finetune.encoding import Split
 from finetune.grid import alone_in, cells_of, grown, record_of, save_grid
 from finetune.grid_record import read_grid
 from finetune.results import Result, read_result, save_result
@@ -149,7 +152,7 @@ def test_a_full_disk_is_one_line_and_a_reader_that_has_gone_is_not_taken_for_it(
 CELL = Cell(NEW, task(), 1e-3, 0)
 
 
-def ended(folder, load, *, predicts_test=False):
+def ended(folder, load, *, predicts_test=False, heard=None):
     return run_cell(
         CELL,
         folder,
@@ -157,7 +160,7 @@ def ended(folder, load, *, predicts_test=False):
         load,
         device=torch.device("cpu"),
         predicts_test=predicts_test,
-        send=lambda message: None,
+        send=[].append if heard is None else heard.append,
     )
 
 
@@ -169,6 +172,22 @@ def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(
     names = [file.name for file in tmp_path.iterdir()]
     assert sum(name.startswith("events.") for name in names) == 1
     assert "events.out.tfevents.old" not in names
+
+
+def test_rows_that_are_cut_are_remarked(tmp_path):
+    short, long = tiny_task(), tiny_task()
+    rows = [[2, *range(4, 4 + count), 3] for count in (10, 28, 27, 28)]
+    cut = Split(Rows(rows, pad=0, longest=30), [0, 1, 0, 1], list("abcd"))
+    for data, expected in (
+        (short, []),
+        (
+            replace(long, train=cut),
+            ["2 of the 4 training rows reach 30 tokens, where rows are cut"],
+        ),
+    ):
+        heard = []
+        ended(tmp_path, lambda cell, data=data: (tiny_pretrained(), data), heard=heard)
+        assert [message.text for message in heard if isinstance(message, Remark)] == expected
 
 
 @pytest.mark.parametrize("regression", [False, True])

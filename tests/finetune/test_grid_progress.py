@@ -1,9 +1,12 @@
 """What the user reads while a grid runs."""
 
 import io
+import re
 import sys
 
-from finetune.cell import Cell, Scored, Trained, result_of
+import pytest
+
+from finetune.cell import Cell, Remark, Scored, Trained, result_of
 from finetune.grid_progress import GridProgress, brief
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.test_grid import NEW, task
@@ -63,6 +66,19 @@ def test_a_terminal_shows_one_bar_and_only_troubles_as_lines(monkeypatch):
     # What the diverged run had left is not to be done: 40 + 100 + 100 of 240 rows.
     assert last.startswith("2/3 runs 100%") and "RTE | MNLI epoch 2: accuracy 55.0" in last
     assert (progress._bar.n, progress._bar.total) == (240, 240)
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_a_remark_on_a_task_is_written_once(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream())
+    progress = GridProgress(dict.fromkeys(CELLS, 100), dict.fromkeys(CELLS, 1.0))
+    for cell in (CELLS[0], CELLS[0], CELLS[1]):
+        progress.hear(cell, Remark("3 rows are cut"))
+    lines = re.split("[\r\n]", sys.stderr.getvalue())
+    progress.close()
+    assert [line for line in lines if "cut" in line] == [
+        f"{task}: 3 rows are cut" for task in ("RTE", "CoLA")
+    ]
 
 
 def test_the_time_left_counts_long_rows_as_long(monkeypatch):
