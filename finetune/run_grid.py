@@ -17,7 +17,8 @@ from finetune.table_command import print_table
 from finetune.tasks import TaskData
 from finetune.workers import Work, run_cells
 
-# What a row's share of the optimizer step costs, in letters of text.
+# What a row's share of the optimizer step costs, in letters of text: measured with 4 layers of
+# width 256 on a CPU and 32 rows of 9 to 75 tokens (CoLA's and RTE's).
 OPTIMIZER_LETTERS = 50
 
 
