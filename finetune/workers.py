@@ -52,7 +52,8 @@ class Worker:
         self._process: SpawnProcess = SPAWN.Process(
             target=run_worker, args=(theirs, work, device), daemon=True
         )
-        self._process.start()
+        with _interrupts_ignored():
+            self._process.start()
         theirs.close()  # else the end of the process would not end the connection
 
     def give(self, cell: Cell) -> None:
@@ -113,6 +114,16 @@ def run_cells(
     finally:
         for worker in workers:
             worker.stop()
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Let processes that are started here ignore Ctrl-C from their first import on."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _hear(worker: Worker, work: Work) -> Message:

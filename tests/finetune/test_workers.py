@@ -1,6 +1,9 @@
 """A worker that dies is heard of, and none runs on what has changed."""
 
 import os
+import re
+import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +12,7 @@ from finetune.own_task import OwnTask
 from finetune.results import read_result
 from finetune.sources import TaskSource
 from finetune.tasks import TaskError
-from finetune.workers import SPAWN, Cache, Work, _hear
+from finetune.workers import SPAWN, Cache, Work, Worker, _hear
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.test_grid import CELL
 
@@ -37,3 +40,16 @@ def test_a_worker_that_dies_before_it_begins_or_within_a_message_fails_its_run(
     result = _hear(worker, Work(tmp_path, protocol(), False, 1, {}))
     assert (result.status, result.reason) == ("failed", "no memory")
     assert read_result(tmp_path / CELL.folder) == result
+
+
+def test_an_interrupt_during_the_start_of_a_worker_is_left_to_the_main_process(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    worker = Worker(Work(tmp_path, protocol(), False, 1, {}), "cpu")
+    assert signal.getsignal(signal.SIGINT) == before
+    try:
+        ignored = re.search(
+            r"SigIgn:\s*(\w+)", Path(f"/proc/{worker._process.pid}/status").read_text()
+        )
+        assert int(ignored[1], 16) >> (signal.SIGINT - 1) & 1
+    finally:
+        worker.stop()
