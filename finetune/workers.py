@@ -7,6 +7,7 @@ one thread, which small models use better than all cores together.
 import contextlib
 import multiprocessing
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,15 +154,18 @@ def run_worker(connection: Connection, work: Work, device: str) -> None:
     cache = Cache(work.protocol.sequence_length, work.digests)
     while True:
         cell = connection.recv()
-        result = run_cell(
-            cell,
-            work.folder / cell.folder,
-            work.protocol,
-            cache.load,
-            device=place,
-            predicts_test=work.predicts_test,
-            send=connection.send,
-        )
+        try:
+            result = run_cell(
+                cell,
+                work.folder / cell.folder,
+                work.protocol,
+                cache.load,
+                device=place,
+                predicts_test=work.predicts_test,
+                send=connection.send,
+            )
+        except OSError as error:  # its end cannot be written, as on a full disk
+            sys.exit(f"{cell.describe()}: {error}")
         connection.send(result)
 
 
