@@ -28,7 +28,8 @@ class GridProgress:
         self._row_costs, self._total, self._over = row_costs, len(rows), 0
         self._running: dict[Cell, None] = {}
         self._newest, self._remarks = "", set[str]()
-        self._done, self._began, self._line_at = 0.0, time.monotonic(), 0.0
+        self._done, self._began = 0.0, time.monotonic()
+        self._line_at = self._began
         self._is_terminal = sys.stderr.isatty()
         self._bar: tqdm[Any] = tqdm(
             total=sum(self._left.values()),

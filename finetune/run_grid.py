@@ -143,14 +143,8 @@ def report(grid: Grid) -> None:
         SystemExit: with status 1, a run of this command failed.
     """
     print_table([grid.folder], step="all")
-    has_failed = False
-    for cell in grid.cells:
-        result = read_result(grid.folder / cell.folder)
-        assert result is not None
-        has_failed |= result.status == "failed"
-        if result.status == "finished" and result.reason:
-            print(f"note: {cell.describe()}: {result.reason}")
+    results = [read_result(grid.folder / cell.folder) for cell in grid.cells]
     print(f"results: {grid.folder} | curves: tensorboard --logdir {grid.folder}")
-    if has_failed:
+    if any(result is not None and result.status == "failed" for result in results):
         print("Failed runs are run again by the same command with --retry-failed", file=sys.stderr)
         raise SystemExit(1)
