@@ -28,7 +28,9 @@ class Words:
         for number, part in enumerate(text.split(MASK)):
             if number:
                 ids.append(self.special["mask"])
-            ids += self._tokens(part, joint=self.record.joint if number else "")
+            # A comma right after the mask is the comma right after a word.
+            follows_space = number > 0 and part[:1].isspace()
+            ids += self._tokens(part, joint=self.record.joint if follows_space else "")
         return [*ids, self.special["sep"]]
 
     def pair_ids(self, first: str, second: str | None = None, *, max_length: int) -> list[int]:

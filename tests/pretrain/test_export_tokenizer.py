@@ -51,7 +51,10 @@ def test_texts_pairs_and_masks_are_the_rows_of_words(kind, tmp_path):
         assert ids == words.pair_ids(first, second, max_length=99)
     cut = tokenizer(*SENTENCES[:2], truncation=True)["input_ids"]
     assert cut == words.pair_ids(*SENTENCES[:2], max_length=12)
-    for text in ("The [MASK] reads.", "[MASK] reads a [MASK][MASK] file", "Names of [MASK] "):
+    for text in (
+        *("The [MASK] reads.", "[MASK] reads a [MASK][MASK] file", "Names of [MASK] "),
+        *("Names, [MASK], [MASK]s, and a [MASK].", "( [MASK] )"),
+    ):
         theirs = tokenizer(text.replace("[MASK]", tokenizer.mask_token))["input_ids"]
         assert theirs == words.ids(text), text
     batch = tokenizer(["Names", "Names of files"], padding=True)
