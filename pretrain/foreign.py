@@ -46,8 +46,8 @@ def read_foreign(place: str, files: WordFiles | None = None) -> Foreign | None:
         TokenizerError: its words are missing, or belong to something else.
     """
     path = Path(place)
-    if path.is_file() and path.suffix == ".pt":
-        return _with_words(path, files or WordFiles())
+    if path.suffix == ".pt" and not path.is_dir():
+        return _with_words(path, files or WordFiles()) if path.is_file() else None
     if is_hugging_face_folder(path) or is_hub_name(place):
         return read_bert(place)
     return None
@@ -57,7 +57,7 @@ def _with_words(file: Path, files: WordFiles) -> Foreign:
     """Read a checkpoint of the TUPE authors' code with its words."""
     model, weights = read_tupe(file)
     place, notes = files.tokenizer, [OPTIMIZER_NOTE]
-    if place is None and files.dictionary is None and (file.parent / TOKENIZER_FILE).is_file():
+    if not any(files) and (file.parent / TOKENIZER_FILE).is_file():
         place = str(file.parent / TOKENIZER_FILE)
     if place is not None:
         words = words_of(load_tokenizer(place), special_names_beside(place), moses=MOSES_LANGUAGE)

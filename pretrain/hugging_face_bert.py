@@ -6,7 +6,6 @@ added to the position table, which is exact. The second segment of a pair has no
 """
 
 import json
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from data_prep.hub_access import connect_to_hub
-from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
+from data_prep.manifest import TOKENIZER_FILE
+from data_prep.tokenizer_loading import VOCABULARY_FILE, load_tokenizer, special_names_beside
 from pretrain.bert_names import TOKEN_TYPES, bert_names, from_bert
 from pretrain.config import ConfigError, ModelSettings, explain
-from pretrain.foreign_model import Foreign, describe_names, words_of
+from pretrain.foreign_model import UNREADABLE, Foreign, describe_names, words_of
 
 CONFIGURATION_FILE = "config.json"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -66,9 +66,7 @@ def read_bert(place: str) -> Foreign:
         ConfigError: there is none, it computes something else, or weights are missing or unknown.
         TokenizerError: its tokenizer is missing or cannot be used.
     """
-    folder = Path(place)
-    if not folder.is_dir():
-        folder = _download(place)
+    folder = bert_folder(place)
     model = _model_settings(folder)
     stored = {_modern_name(name): tensor for name, tensor in _stored_weights(folder).items()}
     weights = _our_weights(stored, model, folder)
@@ -83,6 +81,15 @@ def read_bert(place: str) -> Foreign:
         notes.append(f"left out, as no part of masked language modelling: {', '.join(unused)}")
     name = Path(place).resolve().name if Path(place).is_dir() else place.rpartition("/")[2]
     return Foreign(model, weights, words, name, model.max_sequence_length, tuple(notes))
+
+
+def bert_folder(place: str) -> Path:
+    """Return the folder of a BERT; what the Hub has is downloaded, or was before.
+
+    Raises:
+        ConfigError: the Hub has none of that name, or cannot be reached.
+    """
+    return Path(place) if Path(place).is_dir() else _download(place)
 
 
 def _model_settings(folder: Path) -> ModelSettings:
@@ -167,8 +174,13 @@ def _weight_files(folder: Path) -> list[Path]:
             return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():
-            parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            return [folder / Path(part).name for part in sorted(set(parts))]
+            try:
+                parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            except (ValueError, LookupError, TypeError, AttributeError):
+                raise ConfigError(
+                    f"{index} is damaged: not JSON with a weight_map; download it again"
+                ) from None
+            return [folder / Path(part).name for part in sorted(parts)]
     return []
 
 
@@ -180,7 +192,7 @@ def _stored_weights(folder: Path) -> dict[str, Tensor]:
                 stored |= load_file(file)
             else:
                 stored |= torch.load(file, map_location="cpu", weights_only=True)
-        except (OSError, EOFError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
+        except (SafetensorError, *UNREADABLE) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(
                 f"{file} is damaged, or no file of weights ({reason}); download it again"
@@ -233,6 +245,12 @@ def _snapshot(name: str, *, local: bool) -> Path | None:
             if local:
                 return None
             raise
-        if is_hugging_face_folder(folder):
+        if is_hugging_face_folder(folder) and (not local or _is_whole(folder)):
             return folder
     return None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Say whether the words were downloaded too: transformers fetches them apart from the model."""
+    has_words = any((folder / name).is_file() for name in (TOKENIZER_FILE, VOCABULARY_FILE))
+    return has_words and all(file.is_file() for file in _weight_files(folder))

@@ -24,6 +24,7 @@ from pretrain.export_check import quiet
 from pretrain.export_tokenizer import write_tokenizer
 from pretrain.exported import ExportRecord, is_export, is_stock_bert, write_model
 from pretrain.foreign import WordFiles, read_foreign
+from pretrain.hugging_face_bert import bert_folder
 from pretrain.pretrained import Pretrained, build_model, from_foreign
 
 RECIPE_FILE = "recipe.toml"
@@ -59,6 +60,11 @@ def main(arguments: argparse.Namespace) -> None:
             f"--dictionary, --bpe-codes and --tokenizer are the words of a .pt file, and {place} "
             "is none; remove them"
         )
+    if files.tokenizer is not None and (files.dictionary or files.codes):
+        raise ConfigError(
+            f"--tokenizer {files.tokenizer} takes the place of --dictionary and --bpe-codes; give "
+            "it alone, or those two"
+        )
     foreign = read_foreign(place, files)
     if foreign is None:
         raise ConfigError(
@@ -85,7 +91,7 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
         ConfigError: it is more than rounding.
     """
     with quiet():
-        theirs = BertForMaskedLM.from_pretrained(place).eval()
+        theirs = BertForMaskedLM.from_pretrained(bert_folder(place)).eval()
     ours = build_model(pretrained)
     shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))
     generator = torch.Generator().manual_seed(0)

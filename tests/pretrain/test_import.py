@@ -162,6 +162,13 @@ def test_words_without_effect_are_refused(tmp_path, stored_bert):
         imported(tmp_path, stored_bert[0], "--dictionary", "dict.txt")
 
 
+def test_a_tokenizer_beside_dictionary_and_codes_is_refused(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
+    options = ("--tokenizer", "words.json", "--dictionary", tmp_path / "dict.txt")
+    with pytest.raises(ConfigError, match="--tokenizer words.json takes the place of --dictionary"):
+        imported(tmp_path, file, *options)
+
+
 def test_something_else_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="neither a folder with the config.json"):
         imported(tmp_path, tmp_path)

@@ -68,6 +68,14 @@ def test_an_incomplete_checkpoint_is_refused(run, tmp_path):
         load_pretrained(copy)
 
 
+def test_a_damaged_checkpoint_is_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    file = copy / "checkpoints" / "step_00000020" / "state" / "mp_rank_00_model_states.pt"
+    file.write_bytes(file.read_bytes().replace(b"encoder.blocks", b"\xffncoder.blocks"))
+    with pytest.raises(ConfigError, match="step_00000020 is incomplete or damaged"):
+        load_pretrained(copy)
+
+
 def test_weights_of_another_variant_are_refused_by_name(run):
     pretrained = load_pretrained(run)
     other = pretrained.model.model_copy(update={"positions": "bert-a", "norm": "post"})
