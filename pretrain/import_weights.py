@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertForMaskedLM
+from transformers import AutoTokenizer, BertForMaskedLM
 
 from data_prep.durable import save_text
 from data_prep.folders import complete_or_absent
@@ -26,6 +26,7 @@ from pretrain.exported import ExportRecord, is_export, is_stock_bert, write_mode
 from pretrain.foreign import WordFiles, read_foreign
 from pretrain.hugging_face_bert import bert_folder
 from pretrain.pretrained import Pretrained, build_model, from_foreign
+from pretrain.words import TELLING_WORDS
 
 RECIPE_FILE = "recipe.toml"
 TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
@@ -74,14 +75,40 @@ def main(arguments: argparse.Namespace) -> None:
     pretrained = from_foreign(foreign, place)
     notes = list(foreign.notes)
     if is_stock_bert(pretrained.model):
+        check_words_in_transformers(pretrained, place)
         difference = difference_to_transformers(pretrained, place)
         notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
+    if pretrained.words.record.moses is not None:
+        notes.append(
+            "text goes through Moses before its tokenizer: here by itself, in transformers you "
+            "must do it"
+        )
     write_import(pretrained, target)
     print(f"imported {pretrained.name} to {target}")
     for note in notes:
         print(f"  {note}")
     recipe = shlex.quote(str(target / RECIPE_FILE))
     print(f"Train it further:\n  ./run_pretrain.sh {recipe} --corpus YOUR_TEXT --steps 10000")
+
+
+def check_words_in_transformers(pretrained: Pretrained, place: str) -> None:
+    """Check that transformers cuts text into the same tokens.
+
+    Raises:
+        ConfigError: it does not; names a word.
+    """
+    folder = bert_folder(place)
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    for word in TELLING_WORDS:
+        ours = pretrained.words.pair_ids(word, max_length=pretrained.sequence_length)
+        theirs = tokenizer(word, truncation=True, max_length=pretrained.sequence_length)
+        if theirs["input_ids"] != ours:
+            raise ConfigError(
+                f"{place}: {word!r} becomes {ours} here and {theirs['input_ids']} in transformers; "
+                f"let AutoTokenizer.from_pretrained({str(folder)!r}) save itself there, or in a "
+                f"copy: its {TOKENIZER_FILE} means the same to both"
+            )
 
 
 def difference_to_transformers(pretrained: Pretrained, place: str) -> float:

@@ -16,7 +16,7 @@ from pretrain.config import ConfigError, ModelSettings, RunSettings
 from pretrain.foreign_model import words_of
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.pretrained import Pretrained, load_pretrained
-from pretrain.words import Words
+from pretrain.words import TELLING_WORDS, Words
 
 # Settings that change neither what a weight means nor how many there are.
 FREE = {"preset", "dropout", "attention_dropout", "initializer_range"}
@@ -117,6 +117,8 @@ def _mend(pretrained: Pretrained, settings: RunSettings) -> str:
     options = ["--data.tokenizer", _tokenizer_place(pretrained.place)]
     if (pretrained.words.record.moses is not None) != settings.data.moses:
         options += ["--data.moses", str(pretrained.words.record.moses is not None).lower()]
+    if pretrained.words.record.moses not in (None, settings.data.language):
+        options += ["--data.language", str(pretrained.words.record.moses)]
     if settings.data.shards is not None:
         options += ["--data.shards", "none"]
     return " ".join(options)
@@ -136,8 +138,20 @@ def _other_words(theirs: Words, ours: Words) -> str | None:
         if theirs.special[role] != ours.special[role]:
             return f"the {role} token is {ours.special[role]}, not {theirs.special[role]}"
     if theirs.record.moses != ours.record.moses:
-        described = ["by Moses" if w.record.moses else "without Moses" for w in (ours, theirs)]
+        described = [
+            f"by Moses (language {words.record.moses})" if words.record.moses else "without Moses"
+            for words in (ours, theirs)
+        ]
         return f"they were cut {described[0]}, the weights know words cut {described[1]}"
+    for word in TELLING_WORDS:
+        rows, weights = (
+            words.tokenizer.encode(word, add_special_tokens=False).tokens
+            for words in (ours, theirs)
+        )
+        if rows != weights:
+            return (
+                f"{word!r} is {' '.join(rows)} in the rows and {' '.join(weights)} to the weights"
+            )
     return None
 
 

@@ -5,6 +5,8 @@ from tokenizers import Tokenizer
 from data_prep.manifest import TokenizerRecord
 
 MASK = "[MASK]"  # in the user's text, whatever the tokenizer calls it
+# Tokenizers of the same entries may lowercase, strip accents or cut at punctuation, or not.
+TELLING_WORDS = ("The", "Zoë's", "naïve", "ÉTÉ", "co-op", "3.5%", "(1,200)", "東京")
 
 
 class Words:
