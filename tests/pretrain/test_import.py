@@ -16,6 +16,7 @@ from data_prep.shards import open_shards
 from pretrain.__main__ import main
 from pretrain.config import ConfigError
 from pretrain.data import HELD_OUT_SEED, MaskedSplit, build_settings
+from pretrain.initial_weights import check_before_build
 from pretrain.pretrained import load_pretrained
 from pretrain.recipe import load_settings
 
@@ -106,6 +107,17 @@ def test_the_recipe_is_that_of_the_model(tmp_path):
     assert settings.data.tokenizer == str(folder / "tokenizer.json") and settings.data.moses
     assert settings.data.sequence_length == tupe.POSITIONS
     assert tomllib.loads((folder / "recipe.toml").read_text())["name"] == settings.name == "tupe_r"
+
+
+def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
+    recipe = imported(tmp_path, file) / "recipe.toml"
+    words = ("--corpus", str(tmp_path), "--initial_weights", str(file))
+    check_before_build(load_settings(recipe, words))
+    with pytest.raises(ConfigError) as refusal:
+        check_before_build(load_settings(recipe, [*words, "--data.tokenizer", "wordpiece"]))
+    advice = f"; give the recipe that python -m pretrain import {file} --to FOLDER writes"
+    assert str(refusal.value).endswith(advice)
 
 
 def test_a_tokenizer_of_the_same_ids_takes_the_place_of_dictionary_and_codes(tmp_path):
