@@ -21,10 +21,10 @@ from data_prep.manifest import TOKENIZER_FILE
 from data_prep.tokenizer_loading import VOCABULARY_FILE, load_tokenizer, special_names_beside
 from pretrain.bert_names import TOKEN_TYPES, bert_names, from_bert
 from pretrain.config import ConfigError, ModelSettings, explain
+from pretrain.exported import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE
 from pretrain.foreign_model import UNREADABLE, Foreign, describe_names, words_of
 
-CONFIGURATION_FILE = "config.json"
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+STORED_WEIGHTS = (WEIGHTS_FILE, "pytorch_model.bin")  # in the order of preference
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 # Of BertForPreTraining and of what was fine-tuned: no part of masked language modelling.
@@ -36,6 +36,13 @@ UNUSED = (
     "qa_outputs.",
 )
 TIED = "cls.predictions.decoder.weight"
+# What transformers takes where the configuration is silent.
+DEFAULTS = {
+    "layer_norm_epsilon": 1e-12,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "initializer_range": 0.02,
+}
 # Config entry -> the values that mean what is computed here.
 UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
@@ -48,7 +55,7 @@ UNDERSTOOD: dict[str, tuple[Any, ...]] = {
 
 def is_hugging_face_folder(folder: Path) -> bool:
     """Say whether transformers has saved a model here."""
-    return (folder / CONFIGURATION_FILE).is_file() and bool(_weight_files(folder))
+    return (folder / CONFIG_FILE).is_file() and bool(_weight_files(folder))
 
 
 def is_hub_name(place: str) -> bool:
@@ -68,7 +75,7 @@ def read_bert(place: str) -> Foreign:
     """
     folder = bert_folder(place)
     model = _model_settings(folder)
-    stored = {_modern_name(name): tensor for name, tensor in _stored_weights(folder).items()}
+    stored = _with_modern_names(_stored_weights(folder), folder)
     weights = _our_weights(stored, model, folder)
     tokenizer = load_tokenizer(str(folder))
     words = words_of(tokenizer, special_names_beside(str(folder)))
@@ -94,31 +101,20 @@ def bert_folder(place: str) -> Path:
 
 def _model_settings(folder: Path) -> ModelSettings:
     try:
-        config = json.loads((folder / CONFIGURATION_FILE).read_text(encoding="utf-8"))
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / CONFIGURATION_FILE} cannot be read: {error}") from None
+        raise ConfigError(f"{folder / CONFIG_FILE} cannot be read: {error}") from None
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(
-                f"{folder / CONFIGURATION_FILE} says {name}={config.get(name)!r}; what can be read "
+                f"{folder / CONFIG_FILE} says {name}={config.get(name)!r}; what can be read "
                 f"is a BERT with {name}={values[0]!r}"
             )
-    given = {
-        "num_layers": config.get("num_hidden_layers"),
-        "width": config.get("hidden_size"),
-        "num_heads": config.get("num_attention_heads"),
-        "feedforward_width": config.get("intermediate_size"),
-        "vocabulary_size": config.get("vocab_size"),
-        "max_sequence_length": config.get("max_position_embeddings"),
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
-        "dropout": config.get("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
-        "initializer_range": config.get("initializer_range", 0.02),
-    }
+    given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
     try:
         return ModelSettings(positions="bert-a", norm="post", **given)
     except ValidationError as error:
-        raise ConfigError(f"{folder / CONFIGURATION_FILE}: {explain(error)}") from None
+        raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}") from None
 
 
 def _our_weights(
@@ -154,6 +150,15 @@ def _our_weights(
     return from_bert({name: stored[name].float() for name in used}, model.num_layers)
 
 
+def _with_modern_names(stored: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        modern = _modern_name(name)
+        if not torch.equal(renamed.setdefault(modern, tensor), tensor):
+            raise ConfigError(f"{folder}: two weights are {modern}, as {name} is, and they differ")
+    return renamed
+
+
 def _modern_name(name: str) -> str:
     """Return a name as BertForMaskedLM has it today: checkpoints of 2018 say gamma and beta."""
     if name.endswith(".gamma"):
@@ -169,7 +174,7 @@ def _modern_name(name: str) -> str:
 
 def _weight_files(folder: Path) -> list[Path]:
     """Return the files of the weights, safetensors first; none where there are none."""
-    for name in WEIGHT_FILES:
+    for name in STORED_WEIGHTS:
         if (folder / name).is_file():
             return [folder / name]
         index = folder / f"{name}.index.json"
@@ -224,8 +229,8 @@ def _snapshot_of_the_hub(name: str) -> Path:
     folder = _snapshot(name, local=False)
     if folder is None:
         raise ConfigError(
-            f"{name} on the Hugging Face Hub has no {CONFIGURATION_FILE} with "
-            f"{' or '.join(WEIGHT_FILES)}: nothing to read weights from"
+            f"{name} on the Hugging Face Hub has no {CONFIG_FILE} with "
+            f"{' or '.join(STORED_WEIGHTS)}: nothing to read weights from"
         )
     return folder
 
@@ -236,7 +241,7 @@ def _snapshot(name: str, *, local: bool) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     patterns = ["*.json", "vocab.txt"]
-    for weights in WEIGHT_FILES:
+    for weights in STORED_WEIGHTS:
         stem, _, suffix = weights.partition(".")
         patterns.append(f"{stem}*.{suffix}")
         try:

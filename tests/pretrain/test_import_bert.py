@@ -187,6 +187,16 @@ def test_output_weights_of_their_own_are_refused(tmp_path):
         load_pretrained(tmp_path)
 
 
+def test_a_bias_that_is_stored_twice_is_one_or_refused(tmp_path):
+    model = save(tmp_path)
+    bias = {"cls.predictions.decoder.bias": model.cls.predictions.bias.detach().clone()}
+    rewrite(tmp_path, lambda weights: weights | bias)
+    assert torch.equal(load_pretrained(tmp_path).weights["head.output_bias"], *bias.values())
+    rewrite(tmp_path, lambda weights: weights | {name: bias[name] + 1 for name in bias})
+    with pytest.raises(ConfigError, match="two weights are cls.predictions.bias, as .*, and they"):
+        load_pretrained(tmp_path)
+
+
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     save(tmp_path)
     (tmp_path / "vocab.txt").unlink()
