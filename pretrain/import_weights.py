@@ -17,7 +17,7 @@ import torch
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from data_prep.durable import save_text
-from data_prep.folders import complete_or_absent
+from data_prep.folders import complete_or_absent, refuse_existing
 from data_prep.manifest import TOKENIZER_FILE
 from pretrain.config import ConfigError, RunSettings
 from pretrain.export_check import quiet
@@ -66,6 +66,7 @@ def main(arguments: argparse.Namespace) -> None:
             f"--tokenizer {files.tokenizer} takes the place of --dictionary and --bpe-codes; give "
             "it alone, or those two"
         )
+    refuse_existing(target)  # here too: a download takes a while
     foreign = read_foreign(place, files)
     if foreign is None:
         raise ConfigError(

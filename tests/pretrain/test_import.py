@@ -178,10 +178,10 @@ def test_what_is_ours_already_is_refused(tmp_path, stored_bert):
         imported(tmp_path, folder)
 
 
-def test_a_folder_that_exists_is_not_overwritten(tmp_path, stored_bert):
-    imported(tmp_path, stored_bert[0])
+def test_a_folder_that_exists_is_not_overwritten_nor_anything_read_before(tmp_path):
+    (tmp_path / "imported").mkdir()
     with pytest.raises(ShardError, match="exists already"):
-        imported(tmp_path, stored_bert[0])
+        imported(tmp_path, "not/there")
 
 
 def test_words_without_effect_are_refused(tmp_path, stored_bert):
