@@ -30,8 +30,8 @@ class Words:
         for number, part in enumerate(text.split(MASK)):
             if number:
                 ids.append(self.special["mask"])
-            # A comma right after the mask is the comma right after a word.
-            follows_space = number > 0 and part[:1].isspace()
+            # A comma right after the mask is the comma right after a word; Moses sets it apart.
+            follows_space = number > 0 and (part[:1].isspace() or self.record.moses is not None)
             ids += self._tokens(part, joint=self.record.joint if follows_space else "")
         return [*ids, self.special["sep"]]
 

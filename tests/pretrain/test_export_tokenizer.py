@@ -5,23 +5,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
 from pretrain.export_tokenizer import write_tokenizer
-from tests.pretrain.small_tokenizers import SENTENCES, trained, words_of
-
-
-def like_roberta():
-    """Return a byte-level tokenizer to which a space before a word matters, with its own names."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=special,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(SENTENCES, trainer)
-    return tokenizer
+from tests.pretrain.small_tokenizers import SENTENCES, like_roberta, trained, words_of
 
 
 def like_xlm():
