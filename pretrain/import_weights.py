@@ -182,5 +182,8 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a string, number or truth value as TOML writes it, which for these is as JSON does."""
-    return json.dumps(value)
+    """Return a string, number or truth value as TOML writes it.
+
+    For these that is as JSON does, but for the two halves in which JSON escapes rare characters.
+    """
+    return json.dumps(value, ensure_ascii=False)

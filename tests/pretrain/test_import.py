@@ -16,6 +16,7 @@ from data_prep.shards import open_shards
 from pretrain.__main__ import main
 from pretrain.config import ConfigError
 from pretrain.data import HELD_OUT_SEED, MaskedSplit, build_settings
+from pretrain.import_weights import recipe_from
 from pretrain.initial_weights import check_before_build
 from pretrain.pretrained import load_pretrained
 from pretrain.recipe import load_settings
@@ -107,6 +108,13 @@ def test_the_recipe_is_that_of_the_model(tmp_path):
     assert settings.data.tokenizer == str(folder / "tokenizer.json") and settings.data.moses
     assert settings.data.sequence_length == tupe.POSITIONS
     assert tomllib.loads((folder / "recipe.toml").read_text())["name"] == settings.name == "tupe_r"
+
+
+def test_a_recipe_is_toml_whatever_the_model_is_called(tmp_path):
+    pretrained = load_pretrained(tupe.write(tmp_path, checkpoint(tupe.ROWS)))
+    for name in ('a "quoted" \\ name', "é \n 𝄞", "-"):
+        recipe = recipe_from(pretrained._replace(name=name), tmp_path)
+        assert tomllib.loads(recipe)["name"] == name
 
 
 def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
