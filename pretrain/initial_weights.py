@@ -23,6 +23,7 @@ from pretrain.words import TELLING_WORDS, Words
 # Settings that change neither what a weight means nor how many there are.
 FREE = {"preset", "dropout", "attention_dropout", "initializer_range"}
 RELATIVE = {"relative_buckets", "relative_max_distance"}
+ENTRIES_TRIED = 1000  # with a capital letter, in whatever script they are
 
 
 def load_initial_weights(
@@ -149,7 +150,8 @@ def _other_words(theirs: Words, ours: Words) -> str | None:
             for words in (ours, theirs)
         ]
         return f"they were cut {described[0]}, the weights know words cut {described[1]}"
-    for word in TELLING_WORDS:
+    entries = sorted(filter(str.isalpha, now), key=now.__getitem__)[:ENTRIES_TRIED]
+    for word in (*TELLING_WORDS, *map(str.capitalize, entries)):
         rows, weights = (
             words.tokenizer.encode(word, add_special_tokens=False).tokens
             for words in (ours, theirs)
