@@ -11,6 +11,7 @@ from finetune.scores import DIVERGED, Cell, Counting, best_cell, cell_at, score
 from finetune.tasks import GLUE
 from pretrain.config import ConfigError
 
+UNTRAINED = ", not pre-trained"
 MAJORITY = Row("majority class", "", None, False)
 TITLES = {"dev": "{}", "dev_matched": "{}-m", "dev_mismatched": "{}-mm"}
 
@@ -82,9 +83,8 @@ class ScoreTable:
     def label(self, row: Row) -> str:
         """Return what the row is called; models of one name are told apart by their folders."""
         origins = {other.origin for other in self.every_row if other.model == row.model}
-        if len(origins) < 2:
-            return row.model
-        return f"{row.model} ({_remainder(row.origin, origins)})"
+        place = f" ({_remainder(row.origin, origins)})" if len(origins) > 1 else ""
+        return row.model + place + ("" if row.pretrained or row == MAJORITY else UNTRAINED)
 
 
 def score_table(records: Records, counting: Counting, step: str = "newest") -> ScoreTable:

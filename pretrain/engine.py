@@ -261,7 +261,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     else:
         file = folder / "state" / "mp_rank_00_model_states.pt"
         weights = torch.load(file, map_location="cpu", weights_only=False)["module"]
-    return {name: tensor.float() for name, tensor in weights.items()}
+    return {name: tensor.detach().float() for name, tensor in weights.items()}
 
 
 def build_optimizer(

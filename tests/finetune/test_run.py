@@ -187,7 +187,7 @@ def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(run, files, tmp_pa
     workers = workers_of(process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert errors.splitlines()[-1].startswith("Stopped; ")
     assert "of 3 runs are left. The same command goes on." in errors
     assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)

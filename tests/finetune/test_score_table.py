@@ -187,7 +187,11 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
     write_rates(tmp_path, "RTE", {1e-3: [0.6, "diverged", "diverged"]})
     write_result(tmp_path, "RTE", "failed", rate=2e-3, seed=1, reason="out of memory")
     write_result(tmp_path, "RTE", 0.5, rate=2e-3, seed=2, reason="a constant")
+    for seed in (0, 1):
+        ended = {"rate": 2e-3, "seed": seed, "model": "new", "pretrained": False}
+        write_result(tmp_path, "RTE", "diverged", **ended)
     assert notes_of(tmp_path) == [
+        "new, not pre-trained on RTE diverged: seeds 0, 1 at 0.002",
         "m on RTE diverged: seeds 1, 2 at 0.001",
         "m on RTE failed (out of memory): seed 1 at 0.002",
         "m on RTE finished (a constant): seed 2 at 0.002",
