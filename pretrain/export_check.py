@@ -79,8 +79,8 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
     with quiet():
         model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-    if pretrained.words.record.moses is None:
-        _compare_tokenizers(pretrained, tokenizer)
+        if pretrained.words.record.moses is None:
+            _compare_tokenizers(pretrained, tokenizer)
     ids_BS, lengths_B = _padded(compared.rows, pretrained.words.pad)
     is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
     with torch.no_grad():

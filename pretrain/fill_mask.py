@@ -25,7 +25,9 @@ class Guess(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m pretrain fill-mask`."""
     parser.add_argument(
-        "run", help="run folder, of which the newest checkpoint is used, or a checkpoint folder"
+        "run",
+        help="run folder, of which the newest checkpoint is used, a checkpoint folder, an export, "
+        "or a model of others",
     )
     parser.add_argument("text", help=f"one or more words replaced by {MASK}")
     parser.add_argument("--top", type=int, default=5, help="guesses per mask (default: 5)")
@@ -51,7 +53,7 @@ def fill_mask(pretrained: Pretrained, text: str, *, top: int) -> list[list[Guess
     Raises:
         ConfigError: there is no [MASK], or the text is longer than the rows that it was trained on.
     """
-    words, tokenizer = pretrained.words, pretrained.words.tokenizer
+    words = pretrained.words
     ids = words.ids(text)
     places = [place for place, token in enumerate(ids) if token == words.special["mask"]]
     if not places:
@@ -63,8 +65,8 @@ def fill_mask(pretrained: Pretrained, text: str, *, top: int) -> list[list[Guess
         )
     logits_MV = build_model(pretrained).logits(torch.tensor([ids]), torch.tensor(places))
     # The embedding can have more rows than the tokenizer has entries: those mean nothing.
-    probabilities_MV = logits_MV[:, : tokenizer.get_vocab_size()].softmax(-1)
-    return [_best(tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV]
+    probabilities_MV = logits_MV[:, : words.record.vocabulary_size].softmax(-1)
+    return [_best(words.tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV]
 
 
 def _best(tokenizer: Tokenizer, probabilities_V: Tensor, top: int) -> list[Guess]:

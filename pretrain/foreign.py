@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from data_prep.fairseq_tokenizer import UNK, fairseq_tokenizer
+from data_prep.manifest import TOKENIZER_FILE
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
 from pretrain.config import ConfigError
 from pretrain.foreign_model import Foreign, words_of
@@ -19,7 +20,7 @@ from pretrain.hugging_face_bert import is_hub_name, is_hugging_face_folder, read
 from pretrain.tupe_checkpoint import read_tupe
 
 # As the TUPE authors' scripts call them.
-DICTIONARY_FILE, CODES_FILE, TOKENIZER_FILE = "dict.txt", "bpe-code", "tokenizer.json"
+DICTIONARY_FILE, MERGES_FILE = "dict.txt", "bpe-code"
 MOSES_LANGUAGE = "en"  # of the authors' preparation of text
 TOKENS, OUTPUT_BIAS = "encoder.token_embeddings.weight", "head.output_bias"
 
@@ -46,8 +47,8 @@ def read_foreign(place: str, files: WordFiles | None = None) -> Foreign | None:
         TokenizerError: its words are missing, or belong to something else.
     """
     path = Path(place)
-    if path.is_file() and path.suffix == ".pt":
-        return _with_words(path, files or WordFiles())
+    if path.suffix == ".pt" and not path.is_dir():
+        return _with_words(path, files or WordFiles()) if path.is_file() else None
     if is_hugging_face_folder(path) or is_hub_name(place):
         return read_bert(place)
     return None
@@ -57,7 +58,7 @@ def _with_words(file: Path, files: WordFiles) -> Foreign:
     """Read a checkpoint of the TUPE authors' code with its words."""
     model, weights = read_tupe(file)
     place, notes = files.tokenizer, [OPTIMIZER_NOTE]
-    if place is None and files.dictionary is None and (file.parent / TOKENIZER_FILE).is_file():
+    if not any(files) and (file.parent / TOKENIZER_FILE).is_file():
         place = str(file.parent / TOKENIZER_FILE)
     if place is not None:
         words = words_of(load_tokenizer(place), special_names_beside(place), moses=MOSES_LANGUAGE)
@@ -93,12 +94,12 @@ def with_copies(weights: dict[str, Tensor], row: int, copies: int) -> dict[str, 
 
 def _dictionary_and_codes(file: Path, files: WordFiles) -> tuple[Path, Path]:
     dictionary = files.dictionary or file.parent / DICTIONARY_FILE
-    codes = files.codes or file.parent / CODES_FILE
+    codes = files.codes or file.parent / MERGES_FILE
     for wanted in (dictionary, codes):
         if not wanted.is_file():
             raise ConfigError(
                 f"there is no {wanted}, and without it the ids of {file} mean nothing; put "
-                f"{DICTIONARY_FILE} and {CODES_FILE} beside it, or a {TOKENIZER_FILE} of the same "
+                f"{DICTIONARY_FILE} and {MERGES_FILE} beside it, or a {TOKENIZER_FILE} of the same "
                 "ids, or name them to python -m pretrain import"
             )
     return dictionary, codes

@@ -1,5 +1,6 @@
 """What is read of a model that others have trained, before anything is made of it here."""
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,11 @@ from pretrain.config import ModelSettings
 from pretrain.words import Words
 
 NAMES_SHOWN = 4
+# What torch.load raises over a damaged file: its reader stumbles wherever the damage is.
+UNREADABLE = (
+    *(OSError, EOFError, RuntimeError, pickle.UnpicklingError),
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError),
+)
 
 
 class Foreign(NamedTuple):

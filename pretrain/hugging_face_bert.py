@@ -6,7 +6,6 @@ added to the position table, which is exact. The second segment of a pair has no
 """
 
 import json
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from data_prep.hub_access import connect_to_hub
-from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
+from data_prep.manifest import TOKENIZER_FILE
+from data_prep.tokenizer_loading import VOCABULARY_FILE, load_tokenizer, special_names_beside
 from pretrain.bert_names import TOKEN_TYPES, bert_names, from_bert
 from pretrain.config import ConfigError, ModelSettings, explain
-from pretrain.foreign_model import Foreign, describe_names, words_of
+from pretrain.exported import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE
+from pretrain.foreign_model import UNREADABLE, Foreign, describe_names, words_of
 
-CONFIGURATION_FILE = "config.json"
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+STORED_WEIGHTS = (WEIGHTS_FILE, "pytorch_model.bin")  # in the order of preference
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 # Of BertForPreTraining and of what was fine-tuned: no part of masked language modelling.
@@ -36,6 +36,13 @@ UNUSED = (
     "qa_outputs.",
 )
 TIED = "cls.predictions.decoder.weight"
+# What transformers takes where the configuration is silent.
+DEFAULTS = {
+    "layer_norm_epsilon": 1e-12,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "initializer_range": 0.02,
+}
 # Config entry -> the values that mean what is computed here.
 UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
@@ -48,7 +55,7 @@ UNDERSTOOD: dict[str, tuple[Any, ...]] = {
 
 def is_hugging_face_folder(folder: Path) -> bool:
     """Say whether transformers has saved a model here."""
-    return (folder / CONFIGURATION_FILE).is_file() and bool(_weight_files(folder))
+    return (folder / CONFIG_FILE).is_file() and bool(_weight_files(folder))
 
 
 def is_hub_name(place: str) -> bool:
@@ -66,11 +73,9 @@ def read_bert(place: str) -> Foreign:
         ConfigError: there is none, it computes something else, or weights are missing or unknown.
         TokenizerError: its tokenizer is missing or cannot be used.
     """
-    folder = Path(place)
-    if not folder.is_dir():
-        folder = _download(place)
+    folder = bert_folder(place)
     model = _model_settings(folder)
-    stored = {_modern_name(name): tensor for name, tensor in _stored_weights(folder).items()}
+    stored = _with_modern_names(_stored_weights(folder), folder)
     weights = _our_weights(stored, model, folder)
     tokenizer = load_tokenizer(str(folder))
     words = words_of(tokenizer, special_names_beside(str(folder)))
@@ -85,33 +90,31 @@ def read_bert(place: str) -> Foreign:
     return Foreign(model, weights, words, name, model.max_sequence_length, tuple(notes))
 
 
+def bert_folder(place: str) -> Path:
+    """Return the folder of a BERT; what the Hub has is downloaded, or was before.
+
+    Raises:
+        ConfigError: the Hub has none of that name, or cannot be reached.
+    """
+    return Path(place) if Path(place).is_dir() else _download(place)
+
+
 def _model_settings(folder: Path) -> ModelSettings:
     try:
-        config = json.loads((folder / CONFIGURATION_FILE).read_text(encoding="utf-8"))
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / CONFIGURATION_FILE} cannot be read: {error}") from None
+        raise ConfigError(f"{folder / CONFIG_FILE} cannot be read: {error}") from None
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(
-                f"{folder / CONFIGURATION_FILE} says {name}={config.get(name)!r}; what can be read "
+                f"{folder / CONFIG_FILE} says {name}={config.get(name)!r}; what can be read "
                 f"is a BERT with {name}={values[0]!r}"
             )
-    given = {
-        "num_layers": config.get("num_hidden_layers"),
-        "width": config.get("hidden_size"),
-        "num_heads": config.get("num_attention_heads"),
-        "feedforward_width": config.get("intermediate_size"),
-        "vocabulary_size": config.get("vocab_size"),
-        "max_sequence_length": config.get("max_position_embeddings"),
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
-        "dropout": config.get("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
-        "initializer_range": config.get("initializer_range", 0.02),
-    }
+    given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
     try:
         return ModelSettings(positions="bert-a", norm="post", **given)
     except ValidationError as error:
-        raise ConfigError(f"{folder / CONFIGURATION_FILE}: {explain(error)}") from None
+        raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}") from None
 
 
 def _our_weights(
@@ -147,6 +150,15 @@ def _our_weights(
     return from_bert({name: stored[name].float() for name in used}, model.num_layers)
 
 
+def _with_modern_names(stored: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        modern = _modern_name(name)
+        if not torch.equal(renamed.setdefault(modern, tensor), tensor):
+            raise ConfigError(f"{folder}: two weights are {modern}, as {name} is, and they differ")
+    return renamed
+
+
 def _modern_name(name: str) -> str:
     """Return a name as BertForMaskedLM has it today: checkpoints of 2018 say gamma and beta."""
     if name.endswith(".gamma"):
@@ -162,13 +174,18 @@ def _modern_name(name: str) -> str:
 
 def _weight_files(folder: Path) -> list[Path]:
     """Return the files of the weights, safetensors first; none where there are none."""
-    for name in WEIGHT_FILES:
+    for name in STORED_WEIGHTS:
         if (folder / name).is_file():
             return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():
-            parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            return [folder / Path(part).name for part in sorted(set(parts))]
+            try:
+                parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            except (ValueError, LookupError, TypeError, AttributeError):
+                raise ConfigError(
+                    f"{index} is damaged: not JSON with a weight_map; download it again"
+                ) from None
+            return [folder / Path(part).name for part in sorted(parts)]
     return []
 
 
@@ -180,7 +197,7 @@ def _stored_weights(folder: Path) -> dict[str, Tensor]:
                 stored |= load_file(file)
             else:
                 stored |= torch.load(file, map_location="cpu", weights_only=True)
-        except (OSError, EOFError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
+        except (SafetensorError, *UNREADABLE) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(
                 f"{file} is damaged, or no file of weights ({reason}); download it again"
@@ -212,8 +229,8 @@ def _snapshot_of_the_hub(name: str) -> Path:
     folder = _snapshot(name, local=False)
     if folder is None:
         raise ConfigError(
-            f"{name} on the Hugging Face Hub has no {CONFIGURATION_FILE} with "
-            f"{' or '.join(WEIGHT_FILES)}: nothing to read weights from"
+            f"{name} on the Hugging Face Hub has no {CONFIG_FILE} with "
+            f"{' or '.join(STORED_WEIGHTS)}: nothing to read weights from"
         )
     return folder
 
@@ -224,7 +241,7 @@ def _snapshot(name: str, *, local: bool) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     patterns = ["*.json", "vocab.txt"]
-    for weights in WEIGHT_FILES:
+    for weights in STORED_WEIGHTS:
         stem, _, suffix = weights.partition(".")
         patterns.append(f"{stem}*.{suffix}")
         try:
@@ -233,6 +250,12 @@ def _snapshot(name: str, *, local: bool) -> Path | None:
             if local:
                 return None
             raise
-        if is_hugging_face_folder(folder):
+        if is_hugging_face_folder(folder) and (not local or _is_whole(folder)):
             return folder
     return None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Say whether the words were downloaded too: transformers fetches them apart from the model."""
+    has_words = any((folder / name).is_file() for name in (TOKENIZER_FILE, VOCABULARY_FILE))
+    return has_words and all(file.is_file() for file in _weight_files(folder))

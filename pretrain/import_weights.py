@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertForMaskedLM
+from transformers import AutoTokenizer, BertForMaskedLM
 
 from data_prep.durable import save_text
-from data_prep.folders import complete_or_absent
+from data_prep.folders import complete_or_absent, refuse_existing
 from data_prep.manifest import TOKENIZER_FILE
 from pretrain.config import ConfigError, RunSettings
 from pretrain.export_check import quiet
 from pretrain.export_tokenizer import write_tokenizer
 from pretrain.exported import ExportRecord, is_export, is_stock_bert, write_model
 from pretrain.foreign import WordFiles, read_foreign
+from pretrain.hugging_face_bert import bert_folder
 from pretrain.pretrained import Pretrained, build_model, from_foreign
+from pretrain.words import TELLING_WORDS
 
 RECIPE_FILE = "recipe.toml"
 TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
@@ -59,6 +61,12 @@ def main(arguments: argparse.Namespace) -> None:
             f"--dictionary, --bpe-codes and --tokenizer are the words of a .pt file, and {place} "
             "is none; remove them"
         )
+    if files.tokenizer is not None and (files.dictionary or files.codes):
+        raise ConfigError(
+            f"--tokenizer {files.tokenizer} takes the place of --dictionary and --bpe-codes; give "
+            "it alone, or those two"
+        )
+    refuse_existing(target)  # here too: a download takes a while
     foreign = read_foreign(place, files)
     if foreign is None:
         raise ConfigError(
@@ -68,14 +76,40 @@ def main(arguments: argparse.Namespace) -> None:
     pretrained = from_foreign(foreign, place)
     notes = list(foreign.notes)
     if is_stock_bert(pretrained.model):
+        check_words_in_transformers(pretrained, place)
         difference = difference_to_transformers(pretrained, place)
         notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
+    if pretrained.words.record.moses is not None:
+        notes.append(
+            "text goes through Moses before its tokenizer: here by itself, in transformers you "
+            "must do it"
+        )
     write_import(pretrained, target)
     print(f"imported {pretrained.name} to {target}")
     for note in notes:
         print(f"  {note}")
     recipe = shlex.quote(str(target / RECIPE_FILE))
     print(f"Train it further:\n  ./run_pretrain.sh {recipe} --corpus YOUR_TEXT --steps 10000")
+
+
+def check_words_in_transformers(pretrained: Pretrained, place: str) -> None:
+    """Check that transformers cuts text into the same tokens.
+
+    Raises:
+        ConfigError: it does not; names a word.
+    """
+    folder = bert_folder(place)
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    for word in TELLING_WORDS:
+        ours = pretrained.words.pair_ids(word, max_length=pretrained.sequence_length)
+        theirs = tokenizer(word, truncation=True, max_length=pretrained.sequence_length)
+        if theirs["input_ids"] != ours:
+            raise ConfigError(
+                f"{place}: {word!r} becomes {ours} here and {theirs['input_ids']} in transformers; "
+                f"let AutoTokenizer.from_pretrained({str(folder)!r}) save itself there, or in a "
+                f"copy: its {TOKENIZER_FILE} means the same to both"
+            )
 
 
 def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
@@ -85,7 +119,7 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
         ConfigError: it is more than rounding.
     """
     with quiet():
-        theirs = BertForMaskedLM.from_pretrained(place).eval()
+        theirs = BertForMaskedLM.from_pretrained(bert_folder(place)).eval()
     ours = build_model(pretrained)
     shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))
     generator = torch.Generator().manual_seed(0)
@@ -148,5 +182,8 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a string, number or truth value as TOML writes it, which for these is as JSON does."""
-    return json.dumps(value)
+    """Return a string, number or truth value as TOML writes it.
+
+    For these that is as JSON does, but for the two halves in which JSON escapes rare characters.
+    """
+    return json.dumps(value, ensure_ascii=False)

@@ -3,6 +3,7 @@
 Only step 0 does: a resumed run has weights of its own. The optimizer and the schedules start anew.
 """
 
+import shlex
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,11 +17,13 @@ from pretrain.config import ConfigError, ModelSettings, RunSettings
 from pretrain.foreign_model import words_of
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.pretrained import Pretrained, load_pretrained
-from pretrain.words import Words
+from pretrain.run_record import CHECKPOINTS
+from pretrain.words import TELLING_WORDS, Words
 
 # Settings that change neither what a weight means nor how many there are.
 FREE = {"preset", "dropout", "attention_dropout", "initializer_range"}
 RELATIVE = {"relative_buckets", "relative_max_distance"}
+ENTRIES_TRIED = 1000  # with a capital letter, in whatever script they are
 
 
 def load_initial_weights(
@@ -114,9 +117,15 @@ def check_words(pretrained: Pretrained, settings: RunSettings, shards: ShardSet)
 
 def _mend(pretrained: Pretrained, settings: RunSettings) -> str:
     """Return the options that give rows of the words of the weights."""
-    options = ["--data.tokenizer", _tokenizer_place(pretrained.place)]
+    tokenizer = _tokenizer_place(Path(pretrained.place))
+    if tokenizer is None:
+        place = shlex.quote(pretrained.place)
+        return f"the recipe that python -m pretrain import {place} --to FOLDER writes"
+    options = ["--data.tokenizer", tokenizer]
     if (pretrained.words.record.moses is not None) != settings.data.moses:
         options += ["--data.moses", str(pretrained.words.record.moses is not None).lower()]
+    if pretrained.words.record.moses not in (None, settings.data.language):
+        options += ["--data.language", str(pretrained.words.record.moses)]
     if settings.data.shards is not None:
         options += ["--data.shards", "none"]
     return " ".join(options)
@@ -136,15 +145,30 @@ def _other_words(theirs: Words, ours: Words) -> str | None:
         if theirs.special[role] != ours.special[role]:
             return f"the {role} token is {ours.special[role]}, not {theirs.special[role]}"
     if theirs.record.moses != ours.record.moses:
-        described = ["by Moses" if w.record.moses else "without Moses" for w in (ours, theirs)]
+        described = [
+            f"by Moses (language {words.record.moses})" if words.record.moses else "without Moses"
+            for words in (ours, theirs)
+        ]
         return f"they were cut {described[0]}, the weights know words cut {described[1]}"
+    entries = sorted(filter(str.isalpha, now), key=now.__getitem__)[:ENTRIES_TRIED]
+    for word in (*TELLING_WORDS, *map(str.capitalize, entries)):
+        rows, weights = (
+            words.tokenizer.encode(word, add_special_tokens=False).tokens
+            for words in (ours, theirs)
+        )
+        if rows != weights:
+            return (
+                f"{word!r} is {' '.join(rows)} in the rows and {' '.join(weights)} to the weights"
+            )
     return None
 
 
-def _tokenizer_place(place: str) -> str:
-    """Return what `data.tokenizer` can load; a checkpoint has its tokenizer in the run folder."""
-    path = Path(place)
-    for folder in (path, path.parent, path.parent.parent):
-        if (folder / TOKENIZER_FILE).is_file():
-            return str(folder / TOKENIZER_FILE)
-    return place
+def _tokenizer_place(place: Path) -> str | None:
+    """Return what `data.tokenizer` can load; None beside a .pt file that has a dictionary only."""
+    is_file = place.suffix == ".pt"
+    folder = place.parent if is_file else place
+    if place.parent.name == CHECKPOINTS:
+        folder = place.parent.parent
+    if (folder / TOKENIZER_FILE).is_file():
+        return str(folder / TOKENIZER_FILE)
+    return None if is_file else str(place)

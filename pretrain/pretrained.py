@@ -1,6 +1,5 @@
 """Read back what pre-training has made: weights, their shape, and the words that they know."""
 
-import pickle
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from pretrain.config import ConfigError, ModelSettings
 from pretrain.engine import load_weights
 from pretrain.exported import is_export, read_export
 from pretrain.foreign import read_foreign
-from pretrain.foreign_model import Foreign
+from pretrain.foreign_model import UNREADABLE, Foreign
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 from pretrain.run_record import CHECKPOINTS, newest_checkpoint
@@ -155,7 +154,7 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
     check_tokenizer(run, manifest)
     try:
         weights = load_weights(checkpoint)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         raise ConfigError(
             f"{checkpoint} is incomplete or damaged ({_first_line(error)}); name another "
             "checkpoint of the run"

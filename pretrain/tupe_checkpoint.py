@@ -6,7 +6,6 @@ projections of positions have a bias, and LayerNorm adds 1e-5. The logits are th
 """
 
 import argparse
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from pretrain.config import ConfigError, ModelSettings, explain
-from pretrain.foreign_model import describe_names
+from pretrain.foreign_model import UNREADABLE, describe_names
 
 ENCODER = "decoder.sentence_encoder."
 HEAD = "decoder.lm_head."
@@ -121,7 +120,7 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with torch.serialization.safe_globals(harmless):
             state = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"{file} is damaged, or holds more than can be read without executing what is in it "

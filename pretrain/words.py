@@ -5,6 +5,8 @@ from tokenizers import Tokenizer
 from data_prep.manifest import TokenizerRecord
 
 MASK = "[MASK]"  # in the user's text, whatever the tokenizer calls it
+# Tokenizers of the same entries may lowercase, strip accents or cut at punctuation, or not.
+TELLING_WORDS = ("The", "Zoë's", "naïve", "ÉTÉ", "co-op", "3.5%", "(1,200)", "東京")
 
 
 class Words:
@@ -28,7 +30,9 @@ class Words:
         for number, part in enumerate(text.split(MASK)):
             if number:
                 ids.append(self.special["mask"])
-            ids += self._tokens(part, joint=self.record.joint if number else "")
+            # A comma right after the mask is the comma right after a word; Moses sets it apart.
+            follows_space = number > 0 and (part[:1].isspace() or self.record.moses is not None)
+            ids += self._tokens(part, joint=self.record.joint if follows_space else "")
         return [*ids, self.special["sep"]]
 
     def pair_ids(self, first: str, second: str | None = None, *, max_length: int) -> list[int]:

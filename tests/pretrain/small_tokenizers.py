@@ -1,5 +1,7 @@
 """Tokenizers of every kind, trained in a moment."""
 
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from data_prep.tokenizer import record_of
 from data_prep.tokenizer_training import alphabet_of, character_counts, train_tokenizer
 from pretrain.words import Words
@@ -21,6 +23,22 @@ def trained(kind, *, moses=None):
         alphabet=alphabet_of(counts, vocabulary_size=400),
         moses=moses is not None,
     )
+
+
+def like_roberta():
+    """Return a byte-level tokenizer to which a space before a word matters, with its own names."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    return tokenizer
 
 
 def words_of(tokenizer, folder, **options):

@@ -5,23 +5,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
 from pretrain.export_tokenizer import write_tokenizer
-from tests.pretrain.small_tokenizers import SENTENCES, trained, words_of
-
-
-def like_roberta():
-    """Return a byte-level tokenizer to which a space before a word matters, with its own names."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=special,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(SENTENCES, trainer)
-    return tokenizer
+from tests.pretrain.small_tokenizers import SENTENCES, like_roberta, trained, words_of
 
 
 def like_xlm():
@@ -51,7 +35,10 @@ def test_texts_pairs_and_masks_are_the_rows_of_words(kind, tmp_path):
         assert ids == words.pair_ids(first, second, max_length=99)
     cut = tokenizer(*SENTENCES[:2], truncation=True)["input_ids"]
     assert cut == words.pair_ids(*SENTENCES[:2], max_length=12)
-    for text in ("The [MASK] reads.", "[MASK] reads a [MASK][MASK] file", "Names of [MASK] "):
+    for text in (
+        *("The [MASK] reads.", "[MASK] reads a [MASK][MASK] file", "Names of [MASK] "),
+        *("Names, [MASK], [MASK]s, and a [MASK].", "( [MASK] )"),
+    ):
         theirs = tokenizer(text.replace("[MASK]", tokenizer.mask_token))["input_ids"]
         assert theirs == words.ids(text), text
     batch = tokenizer(["Names", "Names of files"], padding=True)

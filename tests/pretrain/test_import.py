@@ -16,6 +16,8 @@ from data_prep.shards import open_shards
 from pretrain.__main__ import main
 from pretrain.config import ConfigError
 from pretrain.data import HELD_OUT_SEED, MaskedSplit, build_settings
+from pretrain.import_weights import recipe_from
+from pretrain.initial_weights import check_before_build
 from pretrain.pretrained import load_pretrained
 from pretrain.recipe import load_settings
 
@@ -82,6 +84,21 @@ def test_an_imported_checkpoint_of_the_authors_is_what_was_read(tmp_path):
         assert written.words.ids(text) == read.words.ids(text)
 
 
+def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_mends_it(
+    tmp_path, stored_bert
+):
+    source, _ = stored_bert
+    entries = [*bert.ENTRIES[:-1], "é", "##t", "##é", "e"]
+    (source / "vocab.txt").write_text("\n".join(entries) + "\n")
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    with pytest.raises(ConfigError, match="'ÉTÉ' becomes .* here and .* in transformers; let"):
+        imported(tmp_path, source)
+    AutoTokenizer.from_pretrained(source).save_pretrained(source)
+    folder = imported(tmp_path, source)
+    ids = [entries.index(entry) for entry in ("[CLS]", "é", "##t", "##é", "[SEP]")]
+    assert load_pretrained(folder).words.ids("ÉTÉ") == ids
+
+
 def test_the_recipe_is_that_of_the_model(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
     folder = imported(tmp_path, file)
@@ -91,6 +108,24 @@ def test_the_recipe_is_that_of_the_model(tmp_path):
     assert settings.data.tokenizer == str(folder / "tokenizer.json") and settings.data.moses
     assert settings.data.sequence_length == tupe.POSITIONS
     assert tomllib.loads((folder / "recipe.toml").read_text())["name"] == settings.name == "tupe_r"
+
+
+def test_a_recipe_is_toml_whatever_the_model_is_called(tmp_path):
+    pretrained = load_pretrained(tupe.write(tmp_path, checkpoint(tupe.ROWS)))
+    for name in ('a "quoted" \\ name', "é \n 𝄞", "-"):
+        recipe = recipe_from(pretrained._replace(name=name), tmp_path)
+        assert tomllib.loads(recipe)["name"] == name
+
+
+def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
+    recipe = imported(tmp_path, file) / "recipe.toml"
+    words = ("--corpus", str(tmp_path), "--initial_weights", str(file))
+    check_before_build(load_settings(recipe, words))
+    with pytest.raises(ConfigError) as refusal:
+        check_before_build(load_settings(recipe, [*words, "--data.tokenizer", "wordpiece"]))
+    advice = f"; give the recipe that python -m pretrain import {file} --to FOLDER writes"
+    assert str(refusal.value).endswith(advice)
 
 
 def test_a_tokenizer_of_the_same_ids_takes_the_place_of_dictionary_and_codes(tmp_path):
@@ -151,15 +186,22 @@ def test_what_is_ours_already_is_refused(tmp_path, stored_bert):
         imported(tmp_path, folder)
 
 
-def test_a_folder_that_exists_is_not_overwritten(tmp_path, stored_bert):
-    imported(tmp_path, stored_bert[0])
+def test_a_folder_that_exists_is_not_overwritten_nor_anything_read_before(tmp_path):
+    (tmp_path / "imported").mkdir()
     with pytest.raises(ShardError, match="exists already"):
-        imported(tmp_path, stored_bert[0])
+        imported(tmp_path, "not/there")
 
 
 def test_words_without_effect_are_refused(tmp_path, stored_bert):
     with pytest.raises(ConfigError, match="are the words of a .pt file"):
         imported(tmp_path, stored_bert[0], "--dictionary", "dict.txt")
+
+
+def test_a_tokenizer_beside_dictionary_and_codes_is_refused(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
+    options = ("--tokenizer", "words.json", "--dictionary", tmp_path / "dict.txt")
+    with pytest.raises(ConfigError, match="--tokenizer words.json takes the place of --dictionary"):
+        imported(tmp_path, file, *options)
 
 
 def test_something_else_is_refused(tmp_path):

@@ -187,6 +187,16 @@ def test_output_weights_of_their_own_are_refused(tmp_path):
         load_pretrained(tmp_path)
 
 
+def test_a_bias_that_is_stored_twice_is_one_or_refused(tmp_path):
+    model = save(tmp_path)
+    bias = {"cls.predictions.decoder.bias": model.cls.predictions.bias.detach().clone()}
+    rewrite(tmp_path, lambda weights: weights | bias)
+    assert torch.equal(load_pretrained(tmp_path).weights["head.output_bias"], *bias.values())
+    rewrite(tmp_path, lambda weights: weights | {name: bias[name] + 1 for name in bias})
+    with pytest.raises(ConfigError, match="two weights are cls.predictions.bias, as .*, and they"):
+        load_pretrained(tmp_path)
+
+
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     save(tmp_path)
     (tmp_path / "vocab.txt").unlink()
@@ -215,3 +225,37 @@ def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match="there is no folder runs/typo, and the Hugging Face Hub"):
         load_pretrained("runs/typo")
+
+
+def test_a_model_that_was_downloaded_without_its_words_is_asked_of_the_hub(tmp_path, monkeypatch):
+    """So transformers leaves it, which fetches a tokenizer only when one is asked for."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("pretrain.hugging_face_bert.connect_to_hub", unreachable)
+    stored = tmp_path / "models--some--bert"
+    folder = stored / "snapshots" / ("a" * 40)
+    folder.mkdir(parents=True)
+    (stored / "refs").mkdir()
+    (stored / "refs" / "main").write_text("a" * 40)
+    model = save(folder)
+    torch.testing.assert_close(
+        our_logits(load_pretrained("some/bert"), rows()),
+        their_logits(model, rows()),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ConfigError, match="no folder some/bert, and the Hugging Face Hub cannot"):
+        load_pretrained("some/bert")
+
+
+def unreachable():
+    raise OSError("no network")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": 1}'])
+def test_a_damaged_index_of_weights_is_one_clear_error(tmp_path, content):
+    save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ConfigError, match="index.json is damaged: not JSON with a weight_map"):
+        load_pretrained(tmp_path)

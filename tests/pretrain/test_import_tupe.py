@@ -5,6 +5,7 @@ import torch
 
 from data_prep.tokenizer import TokenizerError
 from pretrain.config import ConfigError
+from pretrain.foreign import WordFiles, read_foreign
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.pretrained import build_model, load_pretrained
 
@@ -106,6 +107,21 @@ def test_a_tokenizer_json_beside_the_checkpoint_takes_the_place_of_both_files(tm
     assert load_pretrained(file).words.ids("the that") == words.ids("the that")
 
 
+def test_files_that_are_named_come_before_those_beside_the_checkpoint(tmp_path):
+    file = write(tmp_path, checkpoint(ROWS), codes=CODES[:2])
+    load_pretrained(file).words.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    codes = tmp_path / "other"
+    codes.write_text("t h 9\n")
+    foreign = read_foreign(str(file), WordFiles(codes=codes))
+    assert len(foreign.words.ids("the")) == 4  # th@@ e, where tokenizer.json has the
+
+
+def test_a_checkpoint_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="typo.pt holds no pre-trained model; give .* a .pt file"):
+        load_pretrained("typo.pt")
+
+
 def test_what_was_trained_beside_the_encoder_is_left_out(tmp_path):
     state = checkpoint(ROWS)
     state["model"]["classification_heads.glue.dense.weight"] = torch.zeros(2, 2)
@@ -204,9 +220,13 @@ def test_words_of_another_model_are_refused(tmp_path, entries, codes, complaint)
         load_pretrained(write(tmp_path, checkpoint(ROWS), entries, codes))
 
 
-def test_a_damaged_file_is_one_clear_error(tmp_path):
+@pytest.mark.parametrize(
+    "damage",
+    [lambda whole: whole[:2000], lambda whole: whole.replace(b"rel_pos", b"\xffel_pos")],
+)
+def test_a_damaged_file_is_one_clear_error(tmp_path, damage):
     file = write(tmp_path, checkpoint(ROWS))
-    file.write_bytes(file.read_bytes()[:2000])
+    file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(ConfigError, match="tupe_r.pt is damaged, or holds more"):
         load_pretrained(file)
 

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
 
 from data_prep.shards import open_shards
 from pretrain.__main__ import main
@@ -197,6 +199,17 @@ def test_before_rows_are_built_other_words_and_other_models_are_refused(
         check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(other_words)))
     with pytest.raises(ConfigError, match="give --model.num_layers 2"):
         check_before_build(unbuilt(source, tmp_path, "--model.num_layers", "3"))
+
+
+def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_same(source, tmp_path):
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    tokenizer.normalizer = BertNormalizer(lowercase=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ConfigError, match="'A' is .* in the rows and .* to the weights; give"):
+        check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
+    words = ("--data.tokenizer", str(source), "--data.moses", "true", "--data.language", "de")
+    with pytest.raises(ConfigError, match=r"by Moses \(language de\), .* cut without Moses; give"):
+        check_before_build(unbuilt(source, tmp_path, *words))
 
 
 def test_prepare_builds_nothing_that_does_not_fit(source, tmp_path, monkeypatch):

@@ -1,14 +1,17 @@
 """What pre-training has made is read back whole, or refused in one line."""
 
+import json
 import shutil
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from pretrain.config import ConfigError
 from pretrain.engine import load_weights
 from pretrain.fill_mask import fill_mask
 from pretrain.pretrained import build_model, check_weights, checkpoints_of, load_pretrained
+from pretrain.words import Words
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,19 @@ def test_the_built_model_has_the_weights_and_fills_masks(run):
     assert len(guesses) == 3 and guesses[0].probability >= guesses[-1].probability > 0
 
 
+def test_a_token_after_unused_numbers_can_be_guessed(run):
+    pretrained = load_pretrained(run)
+    last = pretrained.model.vocabulary_size - 1
+    content = json.loads(pretrained.words.tokenizer.to_str())
+    assert len(content["model"]["vocab"]) < last
+    content["model"]["vocab"]["lastly"] = last
+    record = pretrained.words.record.model_copy(update={"vocabulary_size": last + 1})
+    words = Words(Tokenizer.from_str(json.dumps(content)), record)
+    pretrained.weights["head.output_bias"][last] = 100
+    (guesses,) = fill_mask(pretrained._replace(words=words), "abcd [MASK]", top=1)
+    assert guesses[0].token == "lastly"
+
+
 def test_what_is_no_model_is_refused(run, tmp_path):
     for place in (tmp_path, tmp_path / "missing", run / "checkpoints"):
         with pytest.raises(ConfigError, match="holds no pre-trained model; give a run folder"):
@@ -64,6 +80,14 @@ def test_an_incomplete_checkpoint_is_refused(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     for file in (copy / "checkpoints" / "step_00000020" / "state").iterdir():
         file.unlink()
+    with pytest.raises(ConfigError, match="step_00000020 is incomplete or damaged"):
+        load_pretrained(copy)
+
+
+def test_a_damaged_checkpoint_is_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    file = copy / "checkpoints" / "step_00000020" / "state" / "mp_rank_00_model_states.pt"
+    file.write_bytes(file.read_bytes().replace(b"encoder.blocks", b"\xffncoder.blocks"))
     with pytest.raises(ConfigError, match="step_00000020 is incomplete or damaged"):
         load_pretrained(copy)
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from pretrain.words import Words, kept_lengths
-from tests.pretrain.small_tokenizers import SENTENCES, trained, words_of
+from tests.pretrain.small_tokenizers import SENTENCES, like_roberta, trained, words_of
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "byte-bpe"])
@@ -60,6 +60,15 @@ def test_moses_comes_before_the_tokenizer_where_it_did_in_the_shards(tmp_path):
     words = words_of(trained("wordpiece", moses="en"), tmp_path, moses="en")
     expected = words.tokenizer.encode("reads a file , names .", add_special_tokens=False).ids
     assert words.pair_ids(" reads a file, names.", max_length=99)[1:-1] == expected
+
+
+@pytest.mark.parametrize(("moses", "expected"), [(None, ",Ġnames"), ("en", "Ġ,Ġnames")])
+def test_a_comma_after_a_mask_is_the_one_after_a_word(tmp_path, moses, expected):
+    """Of a tokenizer to which a space matters; Moses sets the comma apart."""
+    words = words_of(like_roberta(), tmp_path, moses=moses)
+    assert words.record.joint == " "
+    tokens = [words.tokenizer.id_to_token(number) for number in words.ids("a [MASK], names")]
+    assert "".join(tokens) == f"<s>a<mask>{expected}</s>"
 
 
 def test_a_tokenizer_without_padding_fills_up_with_any_id(words):
