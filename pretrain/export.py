@@ -112,6 +112,7 @@ def _write_files(pretrained: Pretrained, folder: Path) -> None:
         step=pretrained.step,
         sequence_length=pretrained.sequence_length,
         tokenizer=pretrained.words.record,
+        vocabulary=pretrained.words.fingerprint(),
     )
     write_model(folder, pretrained.model, pretrained.weights, record)
     write_tokenizer(

@@ -64,6 +64,7 @@ class ExportRecord(BaseModel):
     step: int | None
     sequence_length: int
     tokenizer: TokenizerRecord
+    vocabulary: str  # `Words.fingerprint`
 
 
 class Exported(NamedTuple):
@@ -137,8 +138,9 @@ def read_export(folder: Path) -> Exported:
     """Read an exported model back, also after transformers has saved it again.
 
     Raises:
-        ConfigError: the configuration or the weights are missing or damaged.
-        TokenizerError: the tokenizer is.
+        ConfigError: the configuration or the weights are missing or damaged, or the tokenizer is
+            that of another model.
+        TokenizerError: the tokenizer is missing or damaged.
     """
     content = _json_in(folder / CONFIG_FILE)
     stock = content.get("model_type") == "bert"
@@ -160,10 +162,16 @@ def read_export(folder: Path) -> Exported:
         raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {error}") from None
     except KeyError as error:
         raise ConfigError(f"{folder / WEIGHTS_FILE} lacks {error}: it has another head") from None
+    words = Words(load_tokenizer(str(folder / TOKENIZER_FILE)), record.tokenizer)
+    if words.fingerprint() != record.vocabulary:
+        raise ConfigError(
+            f"{folder / TOKENIZER_FILE} is not the tokenizer that this model was trained with: its "
+            "entries have other ids; export again"
+        )
     return Exported(
         model=model,
         weights={name: tensor.float() for name, tensor in weights.items()},
-        words=Words(load_tokenizer(str(folder / TOKENIZER_FILE)), record.tokenizer),
+        words=words,
         record=record,
     )
 

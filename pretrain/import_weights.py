@@ -148,6 +148,7 @@ def write_import(pretrained: Pretrained, target: Path) -> None:
             step=pretrained.step,
             sequence_length=pretrained.sequence_length,
             tokenizer=pretrained.words.record,
+            vocabulary=pretrained.words.fingerprint(),
         )
         write_model(partial, pretrained.model, pretrained.weights, record)
         write_tokenizer(

@@ -1,5 +1,8 @@
 """Text to rows of token ids, in the way in which the training text became rows."""
 
+import hashlib
+import json
+
 from tokenizers import Tokenizer
 
 from data_prep.manifest import TokenizerRecord
@@ -23,6 +26,11 @@ class Words:
     def pad(self) -> int:
         """Return the id that fills up short rows: attention does not see it, so any will do."""
         return self.special.get("pad", 0)
+
+    def fingerprint(self) -> str:
+        """Return a hash of all entries with their ids: others would be other words."""
+        entries = self.tokenizer.get_vocab(with_added_tokens=True)
+        return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
     def ids(self, text: str) -> list[int]:
         """Return [CLS], the tokens of a text in which [MASK] stands for hidden words, [SEP]."""

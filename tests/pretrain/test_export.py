@@ -325,6 +325,18 @@ def test_without_shards_only_sentences_are_compared(trained, run, tmp_path):
     assert check.source.startswith("a few sentences") and check.largest_difference < 1e-4
 
 
+def test_an_export_with_the_tokenizer_of_another_model_is_refused(trained, run, tmp_path):
+    export(trained, run, tmp_path / "exported")
+    file = tmp_path / "exported" / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    entries = tokenizer["model"]["vocab"]
+    first, second = sorted(entries, key=entries.get)[-2:]
+    entries[first], entries[second] = entries[second], entries[first]
+    file.write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match="is not the tokenizer that this model was trained with"):
+        load_pretrained(tmp_path / "exported")
+
+
 def test_an_export_replaces_an_export_and_nothing_else(trained, run, tmp_path):
     target = tmp_path / "exported"
     killed = tmp_path / ".exported.partial" / "exported"
