@@ -13,9 +13,14 @@ def save_text(file: Path, text: str) -> None:
 
 def replace(partial: Path, file: Path) -> None:
     """Give a written file its final name, once its content has reached the disk."""
-    with partial.open("rb") as stream:
-        os.fsync(stream.fileno())
+    write_through(partial)
     partial.replace(file)
+
+
+def write_through(file: Path) -> None:
+    """Wait until the content of a file has reached the disk."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
 
 
 def partial_name(file: Path) -> Path:

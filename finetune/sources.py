@@ -129,5 +129,5 @@ def _digest(found: Pretrained, *, pretrained: bool) -> str:
         return digest.hexdigest()[:16]
     for name, weight in sorted(found.weights.items()):
         digest.update(name.encode())
-        digest.update(weight.detach().contiguous().numpy().tobytes())
+        digest.update(weight.contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]

@@ -1,17 +1,12 @@
 """The command line: `python -m pretrain COMMAND`, under torchrun and deepspeed too."""
 
-import importlib
-import os
-import sys
-
 from data_prep.manifest import ShardError
 from data_prep.parallel import WorkerDied
 from data_prep.sources.source import CorpusError
 from data_prep.tokenizer import TokenizerError
-from pretrain.config import ConfigError, nearest
-from pretrain.recipe import CommandParser
+from pretrain.command_line import exit_with_one_line, run_command
+from pretrain.config import ConfigError
 
-# Command -> module with add_arguments(parser) and main(arguments). Imported only when asked for.
 COMMANDS = {
     "prepare": "pretrain.prepare",
     "plan": "pretrain.plan",
@@ -26,36 +21,10 @@ LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher 
 
 
 def main(words: list[str]) -> None:
-    """Run one command.
-
-    Raises:
-        ConfigError: there is no such command, or what the command itself raises.
-    """
+    """Run one command; see `run_command`."""
     words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
-    if not words or words[0] in ("-h", "--help"):
-        print(f"usage: python -m pretrain {{{','.join(COMMANDS)}}} ...   (each has --help)")
-        return
-    if words[0] not in COMMANDS:
-        known = list(COMMANDS)
-        raise ConfigError(
-            f"there is no command {words[0]!r}{nearest(words[0], known)}; one of {', '.join(known)}"
-        )
-    module = importlib.import_module(COMMANDS[words[0]])
-    parser = CommandParser(
-        prog=f"python -m pretrain {words[0]}", description=module.__doc__, allow_abbrev=False
-    )
-    module.add_arguments(parser)
-    module.main(parser.parse_args(words[1:]))
+    run_command("pretrain", COMMANDS, words)
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (ConfigError, CorpusError, ShardError, TokenizerError, WorkerDied) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader, such as head, is gone; Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    exit_with_one_line(main, (ConfigError, CorpusError, ShardError, TokenizerError, WorkerDied))

@@ -7,25 +7,24 @@ Bert-a with norm=post becomes a `BertForMaskedLM`; the others bring a modelling 
 """
 
 import argparse
-import os
 import shutil
 from pathlib import Path
 
+from data_prep.durable import write_through
 from data_prep.manifest import TOKENIZER_FILE
 from pretrain.config import ConfigError
 from pretrain.export_check import ExportCheck, check_export, rows_to_compare
-from pretrain.export_tokenizer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE, write_tokenizer
+from pretrain.export_tokenizer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE
 from pretrain.exported import (
     CODE_FILES,
     CONFIG_FILE,
     WEIGHTS_FILE,
-    ExportRecord,
     is_export,
     is_stock_bert,
-    write_model,
 )
 from pretrain.model_card import CARD_FILE, PICTURE_FILE, write_card
 from pretrain.pretrained import Pretrained, load_pretrained
+from pretrain.pretrained_folder import write_pretrained
 from pretrain.run_record import CHECKPOINTS
 
 FILES = {
@@ -74,11 +73,11 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     shutil.rmtree(around, ignore_errors=True)  # of an export that was killed
     try:
         partial.mkdir(parents=True)
-        _write_files(pretrained, partial)
+        write_pretrained(partial, pretrained)
         check = check_export(pretrained, partial, rows_to_compare(pretrained, run))
         write_card(partial, pretrained, run, check, place=str(target))
         for file in partial.iterdir():
-            _write_through(file)
+            write_through(file)
         _put_in_place(partial, target, before=around / "before")
     except OSError as error:
         raise ConfigError(
@@ -99,28 +98,6 @@ def _put_in_place(partial: Path, target: Path, *, before: Path) -> None:
         if replaces:
             before.rename(target)
         raise
-
-
-def _write_through(file: Path) -> None:
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
-def _write_files(pretrained: Pretrained, folder: Path) -> None:
-    record = ExportRecord(
-        name=pretrained.name,
-        step=pretrained.step,
-        sequence_length=pretrained.sequence_length,
-        tokenizer=pretrained.words.record,
-        vocabulary=pretrained.words.fingerprint(),
-    )
-    write_model(folder, pretrained.model, pretrained.weights, record)
-    write_tokenizer(
-        folder,
-        pretrained.words,
-        sequence_length=pretrained.sequence_length,
-        with_token_types=is_stock_bert(pretrained.model),
-    )
 
 
 def _run_of(place: Path) -> Path:

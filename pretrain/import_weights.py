@@ -21,11 +21,11 @@ from data_prep.folders import complete_or_absent, refuse_existing
 from data_prep.manifest import TOKENIZER_FILE
 from pretrain.config import ConfigError, RunSettings
 from pretrain.export_check import quiet
-from pretrain.export_tokenizer import write_tokenizer
-from pretrain.exported import ExportRecord, is_export, is_stock_bert, write_model
+from pretrain.exported import is_export, is_stock_bert
 from pretrain.foreign import WordFiles, read_foreign
 from pretrain.hugging_face_bert import bert_folder
 from pretrain.pretrained import Pretrained, build_model, from_foreign
+from pretrain.pretrained_folder import write_pretrained
 from pretrain.words import TELLING_WORDS
 
 RECIPE_FILE = "recipe.toml"
@@ -143,20 +143,7 @@ def write_import(pretrained: Pretrained, target: Path) -> None:
         ShardError: it exists, or cannot be written.
     """
     with complete_or_absent(target) as partial:
-        record = ExportRecord(
-            name=pretrained.name,
-            step=pretrained.step,
-            sequence_length=pretrained.sequence_length,
-            tokenizer=pretrained.words.record,
-            vocabulary=pretrained.words.fingerprint(),
-        )
-        write_model(partial, pretrained.model, pretrained.weights, record)
-        write_tokenizer(
-            partial,
-            pretrained.words,
-            sequence_length=pretrained.sequence_length,
-            with_token_types=is_stock_bert(pretrained.model),
-        )
+        write_pretrained(partial, pretrained)
         save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
 
 

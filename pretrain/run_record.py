@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from data_prep.durable import write_through
 from data_prep.manifest import TOKENIZER_FILE, write_manifest
 from data_prep.shards import ShardSet
 from pretrain.config import ConfigError, RunSettings, as_json, flat
@@ -128,7 +129,7 @@ class RunRecord:
         partial = final.with_suffix(".partial")
         (partial / STATE_FILE).write_text(json.dumps(state) + "\n")
         for file in filter(Path.is_file, partial.rglob("*")):
-            _write_through(file)
+            _secure(file)
         os.replace(partial, final)
         if keep_last is not None:
             for old in checkpoints_of(self.folder)[:-keep_last]:
@@ -225,10 +226,9 @@ def _processor() -> str:
     return f"{names[0]} x {len(names)}" if names else platform.processor() or "CPU"
 
 
-def _write_through(file: Path) -> None:
+def _secure(file: Path) -> None:
     """Make sure that a file is on the disk, and is not empty, before older ones are removed."""
-    with file.open("rb+") as stream:
-        os.fsync(stream.fileno())
+    write_through(file)
     if file.stat().st_size == 0:
         raise OSError(f"{file} is empty: the checkpoint was not written")
 
