@@ -17,6 +17,7 @@ PACKAGES = {
 # Inside pretrain: a file may import only files of a lower level.
 LEVELS = [
     {"config"},
+    {"checkpoints"},
     {"recipe"},
     {
         "model",
@@ -36,9 +37,11 @@ LEVELS = [
         "hugging_face",
     },
     {"collectives", "execution", "exported", "export_tokenizer", "foreign_model"},
-    {"engine", "run_record", "convergence", "hugging_face_bert", "tupe_checkpoint"},
+    {"engine_state"},
+    {"engine", "run_record", "resume", "convergence", "hugging_face_bert", "tupe_checkpoint"},
     {
         "agreement",
+        "saver",
         "foreign",
         "progress",
         "comparison_table",

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from pretrain.checkpoints import load_weights
 from pretrain.config import ConfigError
-from pretrain.engine import load_weights
 from pretrain.fill_mask import fill_mask
 from pretrain.pretrained import build_model, check_weights, checkpoints_of, load_pretrained
 from pretrain.words import Words

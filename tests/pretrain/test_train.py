@@ -12,14 +12,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from data_prep.shards import open_shards
+from pretrain.checkpoints import load_weights, newest_checkpoint
 from pretrain.data import HELD_OUT_SEED, MaskedSplit
-from pretrain.engine import load_weights
 from pretrain.layer_drop import branch_scales
 from pretrain.model.cost import training_cost
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.phases import SHARES
 from pretrain.recipe import load_settings
-from pretrain.run_record import newest_checkpoint
 
 from .conftest import TWO_RANKS, lines
 
