@@ -58,6 +58,15 @@ class Part(BaseModel):
     pieces: dict[str, Piece]  # by the name of the parameter
 
 
+class Counters(BaseModel):
+    """What the optimizer and the loss scaler count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    adam_steps: int = Field(0, ge=0)  # without those that an fp16 overflow skipped
+    loss_scaler: dict[str, float] = {}  # empty without one
+
+
 class Content(BaseModel):
     """What checkpoint.json holds."""
 
@@ -68,7 +77,7 @@ class Content(BaseModel):
     world_size: int = Field(ge=1)
     shapes: dict[str, list[int]]  # of the parameters
     parts: dict[str, Part]  # by the name of the file
-    engine: dict[str, Any]  # counters of the optimizer and the loss scaler
+    engine: Counters
     progress: dict[str, Any]  # counters of the run
 
 

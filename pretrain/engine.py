@@ -16,7 +16,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
 
-from pretrain.checkpoints import Checkpoint, Piece
+from pretrain.checkpoints import Checkpoint, Counters, Piece
 from pretrain.collectives import CountedCollectives
 from pretrain.config import ConfigError, OptimizerSettings, RunSettings
 from pretrain.data import MaskedBatch
@@ -55,7 +55,7 @@ class Snapshot:
     tensors: dict[str, Tensor]  # "KIND/NAME" -> fp32 [size]
     pieces: dict[str, Piece]  # which elements of a parameter these are
     shapes: dict[str, list[int]]  # of all parameters
-    counters: dict[str, Any]  # of the optimizer and the loss scaler
+    counters: Counters
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Engine:
             tensors,
             {part.name: part.piece for part in updated},
             {name: list(shape_of(p)) for name, p in self._module.named_parameters()},
-            {"adam_steps": adam_steps(adam), "loss_scaler": self._scaler_counters()},
+            Counters(adam_steps=adam_steps(adam), loss_scaler=self._scaler_counters()),
         )
 
     @torch.no_grad()
@@ -267,12 +267,12 @@ class Engine:
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
         for holder in {id(part.holder): part.holder for part in updated}.values():
             zeros = {kind: torch.zeros_like(holder) for kind in MOMENTS}
-            set_moments(adam, holder, zeros, counters["adam_steps"])
+            set_moments(adam, holder, zeros, counters.adam_steps)
         for part in updated:
             targets = {"weight": part.holder, **moments_of(adam, part.holder)}
             for kind, target in targets.items():
                 part.of(target).copy_(checkpoint.read(kind, part.name, part.piece))
-        self._set_scaler_counters(counters["loss_scaler"])
+        self._set_scaler_counters(counters.loss_scaler)
         distributed.barrier()
 
     def _restore_computing_weights(self, checkpoint: Checkpoint) -> None:

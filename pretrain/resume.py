@@ -77,11 +77,13 @@ def plan_resumption(
             "bring them back, or start a new run"
         )
     # A run that is older than a setting was started with what is its default today.
-    stored = flat(json.loads(as_json(RunSettings()))) | flat(_json_of(folder / "run.json"))
-    changes = _changes(stored, flat(json.loads(as_json(settings))))
-    filled = {"ds_config": _json_of(folder / "ds_config.json")}, {"ds_config": ds_config}
-    changes |= _changes(*map(flat, filled))
-    if before:
+    defaults = flat(json.loads(as_json(RunSettings())))
+    changes = _changes(
+        defaults | flat(_read(folder / "run.json")), flat(json.loads(as_json(settings)))
+    )
+    filled = _read(folder / "ds_config.json")
+    changes |= _changes(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
+    if "world_size" in before:
         ranks = ({"world_size": found["world_size"]} for found in (before, launch))
         changes |= _changes(*ranks)
     _refuse(folder, changes, elastic=elastic)
@@ -128,8 +130,8 @@ def _last_launch(folder: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     # The last line can be cut short: the process died while writing it.
-    whole = [line for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    return dict(json.loads(whole[-1])) if whole else {}
+    whole = [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return _parsed(whole[-1], file) if whole else {}
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> Changes:
@@ -140,5 +142,18 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Changes:
     }
 
 
-def _json_of(file: Path) -> dict[str, Any]:
-    return dict(json.loads(file.read_text()))
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return _parsed(file.read_bytes(), file)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}; bring it back") from None
+
+
+def _parsed(text: bytes, file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file} is damaged: it does not hold a JSON object; bring it back")
+    return found

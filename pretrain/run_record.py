@@ -9,7 +9,6 @@ result.json       written last: a folder without it holds an unfinished run
 """
 
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -20,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.tensorboard import SummaryWriter
 
-from data_prep.durable import save_text
+from data_prep.durable import append_whole, remove_cut_line, save_text
 from data_prep.manifest import TOKENIZER_FILE, write_manifest
 from data_prep.shards import ShardSet
 from pretrain.config import ConfigError, RunSettings, as_json
+from pretrain.logs import Curves, Lines
 
 
 class RunRecord:
@@ -33,7 +32,9 @@ class RunRecord:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._writer: SummaryWriter | None = None
+        self._metrics = Lines(folder / "metrics.jsonl")
+        self._evaluations = Lines(folder / "evals.jsonl")
+        self._curves: Curves | None = None
 
     def create(self, settings: RunSettings, ds_config: dict[str, Any], shards: ShardSet) -> None:
         """Write what describes the run.
@@ -61,46 +62,45 @@ class RunRecord:
         """Note a launch that starts at `step`; forget what an interrupted one wrote after it."""
         for name in ("metrics.jsonl", "evals.jsonl"):
             _truncate_after(self.folder / name, step)
-        self._append("launches.jsonl", {"at": time.strftime("%FT%T%z"), **launch, **environment()})
-        self._writer = SummaryWriter(str(self.folder), purge_step=step + 1 if step else None)
+        launches = self.folder / "launches.jsonl"
+        remove_cut_line(launches)
+        line = {"at": time.strftime("%FT%T%z"), **launch, **environment()}
+        append_whole(launches, json.dumps(line) + "\n")
+        self._curves = Curves(self.folder, step)
 
     def log(self, metrics: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and the same numbers to TensorBoard."""
-        self._append("metrics.jsonl", metrics)
-        self._to_tensorboard("train", metrics)
+        assert self._curves is not None
+        self._metrics.append(metrics)
+        self._curves.show("train", metrics)
 
     def log_evaluation(self, evaluation: dict[str, Any]) -> None:
         """Append a line to evals.jsonl and the same numbers to TensorBoard."""
-        self._append("evals.jsonl", evaluation)
-        self._to_tensorboard("held_out", evaluation)
+        assert self._curves is not None
+        self._evaluations.append(evaluation)
+        self._curves.show("held_out", evaluation)
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Write result.json: the run is complete."""
-        partial = self.folder / "result.json.partial"
-        partial.write_text(json.dumps(result, indent=1) + "\n")
-        os.replace(partial, self.folder / "result.json")
+        """Write result.json: the run is complete.
+
+        Raises:
+            ConfigError: there is no room for it, or for metrics that wait for some.
+        """
+        try:
+            self._metrics.settle()
+            self._evaluations.settle()
+            save_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+        except OSError as error:
+            raise ConfigError(
+                f"{self.folder} cannot be written ({error.strerror}); make room and go on with "
+                f"python -m pretrain train {self.folder} --resume"
+            ) from None
         self.close()
 
     def close(self) -> None:
-        """Flush TensorBoard."""
-        if self._writer is not None:
-            self._writer.close()
-
-    def _append(self, name: str, record: dict[str, Any]) -> None:
-        with (self.folder / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-    def _to_tensorboard(self, prefix: str, values: dict[str, Any]) -> None:
-        assert self._writer is not None
-        for name, value in values.items():
-            if isinstance(value, list):
-                for index, part in enumerate(value):
-                    self._writer.add_scalar(f"{name}/layer_{index + 1:02d}", part, values["step"])
-            elif isinstance(value, dict):
-                for key, part in value.items():
-                    self._writer.add_scalar(f"{name}/{key}", part, values["step"])
-            elif value is not None and name != "step":
-                self._writer.add_scalar(f"{prefix}/{name}", value, values["step"])
+        """Close TensorBoard's file."""
+        if self._curves is not None:
+            self._curves.close()
 
 
 def environment() -> dict[str, Any]:
@@ -139,6 +139,4 @@ def _truncate_after(file: Path, step: int) -> None:
         if not line.endswith("\n") or json.loads(line)["step"] > step:
             break
         kept.append(line)
-    partial = file.with_suffix(".partial")
-    partial.write_text("".join(kept), encoding="utf-8")
-    os.replace(partial, file)
+    save_text(file, "".join(kept))

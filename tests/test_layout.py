@@ -26,6 +26,7 @@ LEVELS = [
         "budget",
         "data",
         "ds_config",
+        "logs",
         "matrix_rate",
         "memory",
         "pages",

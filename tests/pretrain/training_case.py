@@ -90,10 +90,10 @@ def plain_loop(settings, steps=STEPS):
     return {"losses": losses, "norms": norms, "weights": dict(model.named_parameters())}
 
 
-def train_steps(engine, settings, steps):
+def train_steps(engine, settings, steps, places=4):
     """Let the engine take `steps` (a range) and return losses and gradient norms."""
     ranks, losses, norms = engine.ranks, [], []
-    accumulation = 4 // ranks.world_size
+    accumulation = places // ranks.world_size
     for step in steps:
         batches = [
             (
