@@ -49,15 +49,19 @@ TELLING_VARIABLES = (
 SECRETS = (
     re.compile(r"(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|sk-|AKIA)[A-Za-z0-9_-]{12,}"),
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password@ in an address
-    re.compile(r"(?i)(?<=token=)[^\s:&'\"]+|(?<=password=)[^\s:&'\"]+|(?<=secret=)[^\s:&'\"]+"),
+    re.compile(r"(?i)(?:token|password|secret|api_?key)\s*=\s*([\"']).+?\1"),
 )
+# In a command, where nothing is quoted any more; in code this would be any argument `token=x`.
+SECRETS_OF_COMMANDS = re.compile(r"(?i)((?:token|password|secret|api_?key)=)[^\s:&]+")
 BLOT = "[removed]"
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return what besides the settings can change a result or a timing."""
     return {
-        "command": [without_secrets(word) for word in sys.argv],
+        "command": [
+            without_secrets(SECRETS_OF_COMMANDS.sub(rf"\1{BLOT}", word)) for word in sys.argv
+        ],
         "commit": commit(),
         "versions": versions(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
@@ -139,10 +143,13 @@ def uncommitted_code(checkout: Path) -> tuple[str, list[str]]:
     left_out = []
     for name in sorted(name for name in names if name.endswith(SOURCE_ENDINGS)):
         room = LARGEST_DIFF_BYTES - len(text.encode())
-        if (checkout / name).stat().st_size > room:
-            left_out.append(name)
+        # Its size first: what is far too large need not be read.
+        is_small = (checkout / name).stat().st_size <= room
+        new = _diff(checkout, "--no-index", "--", "/dev/null", name) if is_small else ""
+        if is_small and len(new.encode()) <= room:
+            text += new
         else:
-            text += _diff(checkout, "--no-index", "--", "/dev/null", name)
+            left_out.append(name)
     return without_secrets(text), left_out
 
 
