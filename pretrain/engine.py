@@ -264,6 +264,14 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     return {name: tensor.detach().float() for name, tensor in weights.items()}
 
 
+def installed_operations() -> dict[str, bool]:
+    """Return DeepSpeed's operations, and whether each was compiled when it was installed."""
+    _import_deepspeed()
+    from deepspeed.git_version_info import installed_ops
+
+    return dict(installed_ops)
+
+
 def build_optimizer(
     model: nn.Module, settings: OptimizerSettings, device: Literal["cpu", "cuda"]
 ) -> torch.optim.Optimizer:

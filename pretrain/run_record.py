@@ -2,7 +2,7 @@
 
 run.json          the settings            ds_config.json   as DeepSpeed got it
 tokenizer.json    of the shards           manifest.json    of the shards
-launches.jsonl    one line per start
+launches.jsonl    one line per start    code/            what was not committed then
 metrics.jsonl     training                evals.jsonl      held-out loss
 events.*          TensorBoard             checkpoints/     complete or absent
 result.json       written last: a folder without it holds an unfinished run
@@ -10,22 +10,18 @@ result.json       written last: a folder without it holds an unfinished run
 
 import json
 import os
-import platform
 import shutil
-import subprocess
-import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from data_prep.durable import write_through
 from data_prep.manifest import TOKENIZER_FILE, write_manifest
 from data_prep.shards import ShardSet
 from pretrain.config import ConfigError, RunSettings, as_json, flat
+from pretrain.provenance import environment, keep_uncommitted_code
 
 STATE_FILE = "training_state.json"
 CHECKPOINTS = "checkpoints"
@@ -99,7 +95,10 @@ class RunRecord:
         """Note a launch that starts at `step`; forget what an interrupted one wrote after it."""
         for name in ("metrics.jsonl", "evals.jsonl"):
             _truncate_after(self.folder / name, step)
-        self._append("launches.jsonl", {"at": time.strftime("%FT%T%z"), **launch, **environment()})
+        code = keep_uncommitted_code(self.folder)
+        self._append(
+            "launches.jsonl", {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
+        )
         self._writer = SummaryWriter(str(self.folder), purge_step=step + 1 if step else None)
 
     def log(self, metrics: dict[str, Any]) -> None:
@@ -197,33 +196,6 @@ def newest_checkpoint(folder: Path) -> Path:
 def checkpoints_of(folder: Path) -> list[Path]:
     """Return the complete checkpoints of a run folder, oldest first."""
     return sorted((folder / CHECKPOINTS).glob("step_????????"))
-
-
-def environment() -> dict[str, Any]:
-    """Return what besides the settings can change a result or a timing."""
-    packages = ("torch", "deepspeed", "numpy", "tokenizers")
-    return {
-        "command": sys.argv,
-        "commit": _commit(),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
-    }
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parents[1]), "describe", "--always", "--dirty"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "unknown: git is not installed"
-    return found.stdout.strip() or "unknown: not a git checkout"
-
-
-def _processor() -> str:
-    cpu_info = Path("/proc/cpuinfo")
-    lines = cpu_info.read_text().splitlines() if cpu_info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]} x {len(names)}" if names else platform.processor() or "CPU"
 
 
 def _secure(file: Path) -> None:

@@ -14,16 +14,18 @@ from typing import Any
 
 import torch
 
+from data_prep.manifest import MANIFEST_FILE, sha256_of
 from data_prep.shards import ShardSet
 from pretrain.checked_settings import Device, checked_settings
 from pretrain.config import RunSettings
 from pretrain.data import held_out_fingerprint, open_data
-from pretrain.ds_config import compute_type
+from pretrain.ds_config import compute_type, zero_stage
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.execution import build_model
 from pretrain.initial_weights import load_initial_weights
 from pretrain.matrix_rate import matrix_rate
 from pretrain.progress import Progress
+from pretrain.provenance import changed_settings, num_hosts
 from pretrain.recipe import add_settings
 from pretrain.run_record import STATE_FILE, RunRecord
 from pretrain.summary import describe_run
@@ -78,6 +80,7 @@ def run(
     checkpoint = on_first_rank(
         ranks, lambda: record.checkpoint_to_resume(settings, ds_config, launch, resume=resume)
     )
+    changed = changed_settings(folder / "run.json", settings) if resume else {}
     rate = matrix_rate(ranks.device, compute_type(ds_config))
     torch.manual_seed(settings.seed)
     model, execution = build_model(settings, ds_config, ranks.device)
@@ -99,6 +102,9 @@ def run(
     launch["resumed_from"] = progress.step if resume else None
     launch["matrix_rate"] = dataclasses.asdict(rate)
     launch["execution"] = dataclasses.asdict(execution)
+    launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
+    launch["zero_stage"] = zero_stage(ds_config)
+    launch["changed_settings"] = changed
     on_first_rank(ranks, lambda: record.begin(progress.step, launch))
     try:
         Trainer(settings, engine, shards, record, progress, rate).train()
@@ -112,7 +118,10 @@ def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, 
     """Return what a resumed run must find again besides its settings."""
     return {
         "world_size": ranks.world_size,
+        "hosts": num_hosts(ranks.world_size),
         "source": shards.manifest.source,
+        "manifest": sha256_of(shards.folder / MANIFEST_FILE),
+        "tokenizer": shards.manifest.tokenizer.sha256,
         "training_data": shards.split("train").fingerprint(),
         "held_out": held_out_fingerprint(shards, settings),
     }

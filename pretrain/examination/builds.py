@@ -106,8 +106,9 @@ def triton_cache(surroundings: Surroundings) -> Finding:
 
 def extensions_folder(surroundings: Surroundings) -> Path:
     """Return where torch compiles C++ and CUDA operations."""
-    given = surroundings.environment.get("TORCH_EXTENSIONS_DIR")
-    return Path(given) if given else surroundings.home / ".cache" / "torch_extensions"
+    environment = surroundings.environment
+    caches = Path(environment.get("XDG_CACHE_HOME", surroundings.home / ".cache"))
+    return Path(environment.get("TORCH_EXTENSIONS_DIR", caches / "torch_extensions"))
 
 
 def _nvcc(surroundings: Surroundings, cuda: str, there: str) -> Finding:
