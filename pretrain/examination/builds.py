@@ -11,17 +11,21 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pretrain.comparison_table import amount
 from pretrain.engine import installed_operations
 from pretrain.examination.finding import Finding, Surroundings, nearest_folder
 
+Operations = Callable[[], dict[str, bool]]
 FUSED_ADAM = "fused_adam"
 WITHOUT = "or do without: --optimizer.kind torch"
 
 
-def compilers(surroundings: Surroundings) -> Finding:
+def compilers(
+    surroundings: Surroundings, *, compiled: Operations = installed_operations
+) -> Finding:
     """Tell whether what must be compiled can be compiled."""
     path = surroundings.search_path
     compiler = next(
@@ -32,7 +36,7 @@ def compilers(surroundings: Surroundings) -> Finding:
     cuda = surroundings.accelerators.torch_cuda
     if surroundings.accelerators.device == "cpu" or cuda is None:
         return Finding("ok", f"{there}; on a CPU only engine.compile_blocks=on needs one")
-    if installed_operations().get(FUSED_ADAM):
+    if compiled().get(FUSED_ADAM):
         return Finding("ok", f"{there}; {FUSED_ADAM} was compiled when DeepSpeed was installed")
     if not compiler:
         return Finding(
@@ -47,9 +51,11 @@ def compilers(surroundings: Surroundings) -> Finding:
     return _nvcc(surroundings, cuda, there)
 
 
-def operations(surroundings: Surroundings) -> Finding:
+def operations(
+    surroundings: Surroundings, *, compiled: Operations = installed_operations
+) -> Finding:
     """Tell which operations of DeepSpeed a run uses and whether they are compiled already."""
-    installed = [name for name, is_there in installed_operations().items() if is_there]
+    installed = [name for name, is_there in compiled().items() if is_there]
     there = f"compiled with DeepSpeed: {', '.join(installed) or 'none'}"
     if surroundings.accelerators.device == "cpu":
         return Finding("ok", f"{there}; on a CPU none is used")

@@ -43,7 +43,7 @@ def packages_are_there(surroundings: Surroundings, *, checkout: Path = CHECKOUT)
     return Finding("ok", f"all {len(wanted)} are in the ranges of pyproject.toml; {named}")
 
 
-def tested_versions(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> Finding:
+def versions_are_tested(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> Finding:
     """Tell which packages are not of the version that Tupelo was tested with."""
     file = checkout / "constraints.txt"
     lines = file.read_text().splitlines() if file.is_file() else []
@@ -66,7 +66,7 @@ def tested_versions(surroundings: Surroundings, *, checkout: Path = CHECKOUT) ->
 PACKAGE_CHECKS = (
     Check("Python", python_is_recent),
     Check("packages", packages_are_there),
-    Check("tested versions", tested_versions),
+    Check("tested versions", versions_are_tested),
 )
 
 
