@@ -8,6 +8,7 @@ from pretrain.command_line import exit_with_one_line, run_command
 from pretrain.config import ConfigError
 
 COMMANDS = {
+    "doctor": "pretrain.doctor",
     "prepare": "pretrain.prepare",
     "plan": "pretrain.plan",
     "train": "pretrain.train",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pretrain.config import ConfigError, flat
+from pretrain.launch_differences import history_notes, launch_differences
 
 # Key in evals.jsonl -> what it is called.
 AXES = {
@@ -261,23 +262,14 @@ def _notes(arms: Sequence[Arm], target: float) -> list[str]:
                 f"the learning rate of {run.folder} was not annealed: it ended at {share:.0%} of "
                 "its peak, and annealing it would lower the loss"
             )
-    return notes + _differences(runs)
+        notes += history_notes(str(run.folder), run.launches)
+    by_arm = {arm.name: [one for run in arm.runs for one in run.launches] for arm in arms}
+    return notes + launch_differences(by_arm) + _differences(runs)
 
 
 def _differences(runs: Sequence[Run]) -> list[str]:
-    """Return a note for everything outside of the model that differs between runs.
-
-    Every launch counts: a resumed run can have changed its device half-way.
-    """
-    launches = [launch for run in runs for launch in run.launches]
+    """Return a note for everything that was spent or given to some runs and not to others."""
     looked_at: dict[str, list[Any]] = {
-        "devices: seconds cannot be compared": [launch["device"] for launch in launches],
-        "numbers of ranks: seconds cannot be compared": [
-            launch["world_size"] for launch in launches
-        ],
-        "versions of the packages": [launch["versions"] for launch in launches],
-        "commits of the code": [launch["commit"] for launch in launches],
-        "training data": [launch["training_data"] for launch in launches],
         "training budgets": [_budget(run) for run in runs],
         "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
         "weights to start from: what was spent on these is not counted": [

@@ -318,6 +318,14 @@ class Engine:
         return float(self._engine.loss_scale()) if self._engine.fp16_enabled() else 1.0
 
 
+def installed_operations() -> dict[str, bool]:
+    """Return DeepSpeed's operations, and whether each was compiled when it was installed."""
+    _import_deepspeed()
+    from deepspeed.git_version_info import installed_ops
+
+    return dict(installed_ops)
+
+
 def build_optimizer(
     model: nn.Module, settings: OptimizerSettings, device: Literal["cpu", "cuda"]
 ) -> torch.optim.Optimizer:

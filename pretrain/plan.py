@@ -25,8 +25,8 @@ from pretrain.data import shards_folder
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.execution import Execution, build_model
 from pretrain.layer_drop import keep_probabilities
+from pretrain.provenance import environment
 from pretrain.recipe import add_settings, read_settings
-from pretrain.run_record import environment
 from pretrain.schedules import learning_rate_at
 from pretrain.speed import Speed, endless_batches, existing_shards, mean_theta, measure_speed
 

@@ -29,8 +29,8 @@ from pretrain.matrix_rate import MatrixRate, matrix_rate
 from pretrain.memory import peak_memory_bytes
 from pretrain.operators import costliest_operators, trace
 from pretrain.progress import Progress
+from pretrain.provenance import environment
 from pretrain.recipe import add_settings
-from pretrain.run_record import environment
 from pretrain.speed import endless_batches, existing_shards
 
 WARM_UP_STEPS, TIMED_STEPS, TRACED_STEPS = 3, 10, 3

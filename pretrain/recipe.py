@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
@@ -34,9 +34,20 @@ class CommandParser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
-def add_settings(parser: argparse.ArgumentParser) -> CliSettingsSource[argparse.ArgumentParser]:
-    """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`."""
-    parser.add_argument("recipe", help="a name in pretrain/recipes, a .toml file, or a run folder")
+def add_settings(
+    parser: argparse.ArgumentParser, *, recipe_nargs: Literal["?"] | None = None
+) -> CliSettingsSource[argparse.ArgumentParser]:
+    """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
+
+    Args:
+        parser: to which they are added.
+        recipe_nargs: "?" where a command can do without a recipe.
+    """
+    parser.add_argument(
+        "recipe",
+        nargs=recipe_nargs,
+        help="a name in pretrain/recipes, a .toml file, or a run folder",
+    )
     parser.add_argument(
         "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
     )

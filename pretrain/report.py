@@ -15,6 +15,7 @@ from pretrain.comparison_table import amount, run_headers, run_rows, table_heade
 from pretrain.config import ConfigError
 from pretrain.convergence import AXES, Arm, Comparison, Run, crossing, differing_settings
 from pretrain.pages import COLOURS, Picture, empty_axes, render_page
+from pretrain.provenance_table import provenance_headers, provenance_rows
 from pretrain.speed_table import run_speed, speed_headers, speed_rows
 
 AXIS_LABELS = {
@@ -179,6 +180,7 @@ def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
         notes=comparison.notes,
         setting_headers=["setting", *(arm.name for arm in comparison.arms)],
         setting_rows=[[name, *values] for name, values in settings.items()],
+        arms=[(arm.name, provenance_headers(arm), provenance_rows(arm)) for arm in comparison.arms],
         provenance=_provenance(comparison),
     )
 

@@ -2,29 +2,24 @@
 
 run.json          the settings            ds_config.json   as DeepSpeed got it
 tokenizer.json    of the shards           manifest.json    of the shards
-launches.jsonl    one line per start
+launches.jsonl    one line per start    code/            what was not committed then
 metrics.jsonl     training                evals.jsonl      held-out loss
 events.*          TensorBoard             checkpoints/     complete or absent
 result.json       written last: a folder without it holds an unfinished run
 """
 
 import json
-import platform
 import shutil
-import subprocess
-import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from data_prep.durable import append_whole, remove_cut_line, save_text
 from data_prep.manifest import TOKENIZER_FILE, write_manifest
 from data_prep.shards import ShardSet
 from pretrain.config import ConfigError, RunSettings, as_json
 from pretrain.logs import Curves, Lines
+from pretrain.provenance import environment, keep_uncommitted_code
 
 
 class RunRecord:
@@ -64,7 +59,8 @@ class RunRecord:
             _truncate_after(self.folder / name, step)
         launches = self.folder / "launches.jsonl"
         remove_cut_line(launches)
-        line = {"at": time.strftime("%FT%T%z"), **launch, **environment()}
+        code = keep_uncommitted_code(self.folder)
+        line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
         append_whole(launches, json.dumps(line) + "\n")
         self._curves = Curves(self.folder, step)
 
@@ -101,33 +97,6 @@ class RunRecord:
         """Close TensorBoard's file."""
         if self._curves is not None:
             self._curves.close()
-
-
-def environment() -> dict[str, Any]:
-    """Return what besides the settings can change a result or a timing."""
-    packages = ("torch", "deepspeed", "numpy", "tokenizers")
-    return {
-        "command": sys.argv,
-        "commit": _commit(),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
-    }
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parents[1]), "describe", "--always", "--dirty"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "unknown: git is not installed"
-    return found.stdout.strip() or "unknown: not a git checkout"
-
-
-def _processor() -> str:
-    cpu_info = Path("/proc/cpuinfo")
-    lines = cpu_info.read_text().splitlines() if cpu_info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]} x {len(names)}" if names else platform.processor() or "CPU"
 
 
 def _truncate_after(file: Path, step: int) -> None:

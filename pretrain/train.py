@@ -14,17 +14,19 @@ from typing import Any, Literal
 
 import torch
 
+from data_prep.manifest import MANIFEST_FILE, sha256_of
 from data_prep.shards import ShardSet
 from pretrain.checked_settings import Device, checked_settings
 from pretrain.checkpoints import Checkpoint
 from pretrain.config import RunSettings
 from pretrain.data import held_out_fingerprint, open_data
-from pretrain.ds_config import compute_type
+from pretrain.ds_config import compute_type, zero_stage
 from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.execution import build_model
 from pretrain.initial_weights import load_initial_weights
 from pretrain.matrix_rate import matrix_rate
 from pretrain.progress import Progress
+from pretrain.provenance import num_hosts
 from pretrain.recipe import add_settings
 from pretrain.resume import Resumption, plan_resumption, refuse_to_start
 from pretrain.run_record import RunRecord
@@ -119,9 +121,11 @@ def run(
     elif resumption.changes:
         on_first_rank(ranks, lambda: record.describe(settings, ds_config))
     launch["resumed_from"] = None if how == "start" else progress.step
-    launch["changes"] = resumption.changes
     launch["matrix_rate"] = dataclasses.asdict(rate)
     launch["execution"] = dataclasses.asdict(execution)
+    launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
+    launch["zero_stage"] = zero_stage(ds_config)
+    launch["changed_settings"] = resumption.changes
     on_first_rank(ranks, lambda: record.begin(progress.step, launch))
     try:
         saver = Saver(folder, settings.checkpoint, ranks)
@@ -150,7 +154,10 @@ def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, 
     """Return what a resumed run must find again besides its settings."""
     return {
         "world_size": ranks.world_size,
+        "hosts": num_hosts(ranks.world_size),
         "source": shards.manifest.source,
+        "manifest": sha256_of(shards.folder / MANIFEST_FILE),
+        "tokenizer": shards.manifest.tokenizer.sha256,
         "training_data": shards.split("train").fingerprint(),
         "held_out": held_out_fingerprint(shards, settings),
     }

@@ -61,6 +61,10 @@ def write_run(
         "source": "some text",
         "held_out": "h",
         "training_data": "t",
+        "manifest": "0" * 64,
+        "threads": 1,
+        "variables": {},
+        "precision": "bfloat16",
         **launch,
     }
     for name, rows in (
@@ -185,11 +189,18 @@ def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_
         ({"finished": False}, "is not finished"),
         ({"speeds": (50.0, 100.0)}, "varied: the middle half of its intervals spans"),
         ({"final_rate": 5e-4}, "was not annealed: it ended at 50% of its peak"),
-        ({"device": "another"}, "different devices: seconds cannot be compared"),
-        ({"world_size": 2}, "different numbers of ranks: seconds cannot be compared"),
-        ({"versions": {"torch": "2.12"}}, "different versions of the packages"),
-        ({"training_data": "else"}, "different training data"),
-        ({"commit": "def"}, "different commits"),
+        (
+            {"device": "another"},
+            "different devices (seconds cannot be compared): baseline CPU x 2; tiny_cpu another",
+        ),
+        ({"world_size": 2}, "different numbers of ranks (seconds cannot be compared): "),
+        ({"threads": 2}, "different numbers of threads (seconds cannot be compared): "),
+        ({"versions": {"torch": "2.12"}}, "different versions of the packages, torch: "),
+        ({"training_data": "else"}, "different training data: "),
+        ({"manifest": "1" * 64}, "different manifests of equal rows: "),
+        ({"variables": {"MKL_CBWR": "AVX2"}}, "different values of MKL_CBWR: "),
+        ({"precision": "float32"}, "different precisions: "),
+        ({"commit": "def"}, "different commits of the code: "),
         ({"losses": (7.0, 4.0)}, "different training budgets"),
         ({"losses": (7.0, 6.0, math.nan, 4.0)}, "diverged: a held-out loss is infinite or not"),
     ],
@@ -302,6 +313,8 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     assert "3 runs of 2 settings, trained on some text, on CPU x 2" in page
     assert "Every run" in page and all(str(folder) in page for folder in others)
     assert "layer_drop.schedule" in page and "needed 38% of the baseline" in page
+    assert page.count("<details><summary>") == 2  # one arm each, and what its launches recorded
+    assert page.count("<td>CPU x 2, 1 rank(s)</td>") == 3
     pictures = sorted(report.glob("*.png"))
     assert len(pictures) == 7
     for picture in pictures:

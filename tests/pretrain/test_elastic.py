@@ -121,6 +121,6 @@ def test_a_run_that_moves_between_machines_has_the_losses_of_the_straight_one(co
     launches = lines(moved, "launches.jsonl")
     assert [launch["world_size"] for launch in launches] == [1, 3, 2, 1]
     assert [launch["resumed_from"] for launch in launches] == [None, 5, 10, 15]
-    assert launches[1]["changes"]["world_size"] == [1, 3]
-    assert launches[1]["changes"]["engine.ds_config"] == ["zero1_fp32", "zero3_fp32"]
+    assert launches[1]["changed_settings"]["world_size"] == [1, 3]
+    assert launches[1]["changed_settings"]["engine.ds_config"] == ["zero1_fp32", "zero3_fp32"]
     assert json.loads((moved / "ds_config.json").read_text())["zero_optimization"]["stage"] == 0

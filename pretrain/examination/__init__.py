@@ -1,0 +1,1 @@
+"""What `python -m pretrain doctor` looks at: the checks of an environment."""

@@ -1,0 +1,119 @@
+"""In what the launches of compared runs differ besides their settings, as sentences for people.
+
+Every launch counts: a resumed run can have changed its device half-way. What a launch does not
+say, because it is older than that, differs from nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Launch = dict[str, Any]
+Value = Callable[[Launch], str | None]
+
+SHORT_HASH = 12
+
+
+def launch_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
+    """Return a sentence for everything that is not equal in all launches.
+
+    Args:
+        launches: those of an arm by its name, of all its runs.
+    """
+    sentences = []
+    for what, value in _looked_at(launches):
+        by_arm = {arm: _each(map(value, found)) for arm, found in launches.items()}
+        if len({one for values in by_arm.values() for one in values}) > 1:
+            sentences.append(f"the runs have different {what}: {_in_words(by_arm)}")
+    return sentences
+
+
+def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
+    """Return what happened to one run between its launches: resumed, moved, changed.
+
+    Args:
+        run: what it is called.
+        launches: of the run, in order.
+    """
+    resumed = [launch for launch in launches if launch.get("resumed_from") is not None]
+    if not resumed:
+        return []
+    steps = ", ".join(f"{launch['resumed_from']:,}" for launch in resumed)
+    notes = [f"{run} was resumed after step {steps}"]
+    for before, after in zip(launches, launches[1:], strict=False):
+        changes = [
+            f"{what} ({before[name]} to {after[name]})"
+            for name, what in (
+                ("world_size", "its number of ranks"),
+                ("zero_stage", "its ZeRO stage"),
+                ("precision", "its precision"),
+            )
+            if name in before and name in after and before[name] != after[name]
+        ]
+        changes += [
+            f"{name} ({was} to {now})"
+            for name, (was, now) in after.get("changed_settings", {}).items()
+            if name != "world_size" and not name.startswith("ds_config.")  # told above
+        ]
+        if changes:
+            step = after.get("resumed_from") or 0
+            notes.append(f"{run} changed {', '.join(changes)} after step {step:,}")
+    return notes
+
+
+def code_of(launch: Launch) -> str:
+    """Return the commit of a launch, and where the changes since then are kept."""
+    commit = str(launch["commit"])
+    if launch.get("diff_sha256") is None:
+        return commit
+    kept = launch["diff"] or f"too large to be kept, sha256 {launch['diff_sha256'][:SHORT_HASH]}"
+    return f"{commit.removesuffix('-dirty')} with uncommitted changes ({kept})"
+
+
+def _looked_at(launches: Mapping[str, Sequence[Launch]]) -> list[tuple[str, Value]]:
+    every = [launch for found in launches.values() for launch in found]
+    packages = dict.fromkeys(name for launch in every for name in launch["versions"])
+    variables = dict.fromkeys(name for launch in every for name in launch.get("variables", {}))
+    looked_at: list[tuple[str, Value]] = [
+        ("devices (seconds cannot be compared)", lambda launch: launch["device"]),
+        ("numbers of ranks (seconds cannot be compared)", _text_of("world_size")),
+        ("numbers of machines (seconds cannot be compared)", _text_of("hosts")),
+        ("numbers of threads (seconds cannot be compared)", _text_of("threads")),
+        ("precisions", _text_of("precision")),
+        ("commits of the code", code_of),
+        ("training data", _short_hash_of("training_data")),
+    ]
+    if len({launch["training_data"] for launch in every}) == 1:
+        # Else it has been said already.
+        looked_at.append(("manifests of equal rows", _short_hash_of("manifest")))
+    looked_at += [(f"versions of the packages, {name}", _version_of(name)) for name in packages]
+    looked_at += [(f"values of {name}", _variable_of(name)) for name in variables]
+    return looked_at
+
+
+def _text_of(name: str) -> Value:
+    return lambda launch: str(launch[name]) if name in launch else None
+
+
+def _short_hash_of(name: str) -> Value:
+    return lambda launch: launch[name][:SHORT_HASH] if name in launch else None
+
+
+def _version_of(package: str) -> Value:
+    return lambda launch: launch["versions"].get(package)
+
+
+def _variable_of(name: str) -> Value:
+    # A launch that recorded the variables, and not this one, had it unset.
+    return lambda launch: launch["variables"].get(name, "unset") if "variables" in launch else None
+
+
+def _each(values: Any) -> list[str]:
+    return list(dict.fromkeys(value for value in values if value is not None))
+
+
+def _in_words(by_arm: Mapping[str, list[str]]) -> str:
+    """Return "a and b: x; c: y, then z"."""
+    arms: dict[str, list[str]] = {}
+    for arm, values in by_arm.items():
+        arms.setdefault(", then ".join(values) or "not recorded", []).append(arm)
+    return "; ".join(f"{' and '.join(names)} {values}" for values, names in arms.items())
