@@ -9,17 +9,21 @@ import torch
 from tqdm import tqdm
 
 from data_prep.shards import ShardSet
+from pretrain.agreement import Agreement
 from pretrain.config import RunSettings
 from pretrain.data import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.ds_config import micro_sequences
 from pretrain.engine import Engine, on_first_rank
+from pretrain.interruption import Interruption, silence_unread_output
 from pretrain.layer_drop import scales_of_step
 from pretrain.matrix_rate import MatrixRate
 from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
+from pretrain.peers import gather_peers
 from pretrain.progress import Progress, progress_bar
 from pretrain.run_record import RunRecord
 from pretrain.schedules import learning_rate_at
+from pretrain.watchdog import Watchdog
 
 
 class Trainer:
@@ -33,9 +37,16 @@ class Trainer:
         record: RunRecord,
         progress: Progress,
         rate: MatrixRate,
+        interruption: Interruption,
     ) -> None:
+        self.interruption = interruption
         self.settings, self.engine, self.record = settings, engine, record
         self.progress, self.ranks, self.rate = progress, engine.ranks, rate
+        self._saved_step: int | None = None
+        self.agreement = Agreement(self.ranks)
+        self.watchdog = Watchdog(
+            settings.watchdog, self.ranks, record.folder, gather_peers(self.ranks)
+        )
         place = Place(
             micro_sequences(settings, self.ranks.world_size),
             rank=self.ranks.rank,
@@ -45,17 +56,38 @@ class Trainer:
         self.held_out_batches = HeldOutBatches(shards, settings, place)
 
     def train(self) -> None:
-        """Take the remaining optimizer steps.
+        """Take the remaining optimizer steps, or those until somebody asks the run to stop."""
+        bar = progress_bar(self.settings, self.progress.step, shown=self.ranks.is_first)
+        self.interruption.begin_training()
+        with self.watchdog:
+            finished = self._take_steps(bar)
+            self.agreement.settle()
+            if not finished:
+                self._stop()
+        self.interruption.leave()
+        silence_unread_output()
+        bar.close()
+        if self.ranks.is_first and finished:
+            self._finish(self._learning_rate(self.progress.step - 1))
+        elif self.ranks.is_first:
+            self._say_how_to_resume()
+
+    def _take_steps(self, bar: "tqdm[Any]") -> bool:
+        """Take optimizer steps; return whether the run has come to its end.
 
         The clock covers training only: it stops, after the device has finished, whenever
         something is evaluated or written. With a budget of time, somebody looks at it then.
         """
         settings, progress, horizon = self.settings, self.progress, self.progress.horizon
         batches = self._batches()
-        bar = progress_bar(settings, progress.step, shown=self.ranks.is_first)
-        clock = time.perf_counter()
+        clock, read_at = time.perf_counter(), progress.step
         while not horizon.is_end(progress.step):
             step = progress.step
+            self.watchdog.begin_step(step + 1)
+            if self._all_ranks_stop():
+                if step > read_at:
+                    self._read_the_clock(clock, bar)
+                return False
             scales = scales_of_step(
                 step, settings, theta=progress.theta(step), count=progress.micro_batches_per_step
             )
@@ -66,22 +98,52 @@ class Trainer:
             progress.add_step(self.engine.train_step(micro_batches, learning_rate), scales)
             bar.update()
             if any(self._due(step + 1)) or horizon.is_due(step + 1):
-                self.engine.synchronize()
-                seconds = time.perf_counter() - clock
-                progress.add_seconds(seconds, self.engine.take_spent())
-                progress.fetch_losses(self.engine.mean_over_ranks)
-                self._look_at_the_clock(bar)
-                logs, evaluates, saves = self._due(step + 1)  # all three, if the time is up
-                if logs:
-                    self._log(learning_rate, bar)
-                if evaluates:
-                    self._evaluate(bar)
-                if saves:
-                    self._save()
-                clock = time.perf_counter()
-        bar.close()
-        if self.ranks.is_first:
-            self._finish(self._learning_rate(progress.step - 1))
+                self._read_the_clock(clock, bar)
+                self._do_what_is_due(learning_rate, bar)
+                clock, read_at = time.perf_counter(), step + 1
+        return True
+
+    def _all_ranks_stop(self) -> bool:
+        """Return whether a rank was asked to stop before the last step began."""
+        asked = self.interruption.cause is not None
+        return self.agreement.exchange({"stop": float(asked)}).get("stop", 0.0) > 0
+
+    def _stop(self) -> None:
+        """Save before the end of the run; everything is on the disk when this returns."""
+        step = self.progress.step
+        if self._saved_step != step:
+            with self.watchdog.phase("the last checkpoint", step):
+                self._save()
+
+    def _say_how_to_resume(self) -> None:
+        cause = self.interruption.cause or "another rank was asked to"
+        folder = self.record.folder
+        own = "python -m pretrain" if self.ranks.world_size == 1 else "the launcher as before, and"
+        self.record.close()
+        print(
+            f"stopped at step {self.progress.step} ({cause}), saved; resume with: {own} train "
+            f"{folder} --resume (or ./run_pretrain.sh {folder} --resume)"
+        )
+
+    def _read_the_clock(self, clock: float, bar: "tqdm[Any]") -> None:
+        """Count the time since `clock`, and fetch the losses of these steps."""
+        self.engine.synchronize()
+        seconds = time.perf_counter() - clock
+        self.progress.add_seconds(seconds, self.engine.take_spent())
+        self.progress.fetch_losses(self.engine.mean_over_ranks)
+        self._look_at_the_clock(bar)
+
+    def _do_what_is_due(self, learning_rate: float, bar: "tqdm[Any]") -> None:
+        step = self.progress.step
+        logs, evaluates, saves = self._due(step)  # all three, if the time is up
+        if logs:
+            self._log(learning_rate, bar)
+        if evaluates:
+            with self.watchdog.phase("the evaluation", step):
+                self._evaluate(bar)
+        if saves:
+            with self.watchdog.phase("the checkpoint", step):
+                self._save()
 
     def _batches(self) -> Iterator[MaskedBatch]:
         accumulation = self.progress.micro_batches_per_step
@@ -139,7 +201,7 @@ class Trainer:
             bar.write(f"step {evaluation['step']:>7,}: held-out loss {loss:.4f}")
 
     def _save(self) -> None:
-        step = self.progress.step
+        step = self._saved_step = self.progress.step
         partial = on_first_rank(self.ranks, lambda: self.record.partial_folder(step))
         self.engine.save(partial)
         on_first_rank(

@@ -16,8 +16,8 @@ PACKAGES = {
 }
 # Inside pretrain: a file may import only files of a lower level.
 LEVELS = [
-    {"config"},
-    {"recipe"},
+    {"config", "launcher"},
+    {"recipe", "interruption"},
     {
         "model",
         "layer_drop",
@@ -39,6 +39,8 @@ LEVELS = [
     {"engine", "run_record", "convergence", "hugging_face_bert", "tupe_checkpoint"},
     {
         "agreement",
+        "peers",
+        "rank_death",
         "foreign",
         "progress",
         "comparison_table",
@@ -46,7 +48,8 @@ LEVELS = [
         "checked_settings",
         "speed",
     },
-    {"summary", "speed_table", "pretrained", "trainer"},
+    {"summary", "speed_table", "pretrained", "watchdog"},
+    {"trainer"},
     {"report", "export_check", "initial_weights", "pretrained_folder"},
     {"model_card"},
     {"train", "prepare", "compare", "fill_mask", "plan", "export", "import_weights"},
