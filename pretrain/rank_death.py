@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
-from data_prep.parallel import WorkerDied
 from data_prep.manifest import ShardError
+from data_prep.parallel import WorkerDied
 from pretrain.config import ConfigError
 from pretrain.engine import Ranks
 from pretrain.interruption import Interruption, silence_unread_output
@@ -72,7 +72,7 @@ def _end(ranks: Ranks, error: Exception, lost: str | None) -> NoReturn:
     try:
         silence_unread_output()
         sys.stdout.flush()
-        sys.stderr.write(text)
+        sys.stderr.write(f"\n{text}")  # below a progress bar, if there is one
         sys.stderr.flush()
     finally:
         os._exit(1)

@@ -11,6 +11,7 @@ The loop pays for two clock readings and an append per step; the thread looks on
 import contextlib
 import faulthandler
 import os
+import signal
 import statistics
 import sys
 import threading
@@ -165,13 +166,7 @@ class Watchdog:
     def _look_at(self, watched: Watched, now: float) -> None:
         seconds, limit = now - watched.since, self.limits.of(watched)
         end_after = None if self._end_after is None else max(limit, self._end_after)
-        if now > self._armed_at + ARM_SECONDS:
-            # C code that hangs without giving Python back, such as HDF5 on a file server that is
-            # gone, stops this thread too; faulthandler's needs no Python.
-            faulthandler.dump_traceback_later(
-                end_after or limit, file=2, exit=end_after is not None
-            )
-            self._armed_at = now
+        self._arm(end_after or limit, exits=end_after is not None, now=now)
         if self._stuck is None and seconds > limit:
             self._report(watched, seconds)
             # The others began this step a little earlier or later, and have limits like this one.
@@ -179,10 +174,21 @@ class Watchdog:
         elif self._stuck is not None:
             self._summarize(self._stuck, now)
         if end_after is not None and seconds > end_after:
+            self._kill_the_silent(watched.since)
             self._end(
                 f"{watched} has taken {seconds:.0f} s: ending the job "
                 f"(watchdog.end_after_seconds={self._end_after:g})"
             )
+
+    def _arm(self, seconds: float, *, exits: bool, now: float) -> None:
+        """Let faulthandler write the stacks if this thread stops too.
+
+        It does when C code hangs without giving Python back, such as HDF5 on a file server that is
+        gone; the thread of faulthandler needs no Python.
+        """
+        if now > self._armed_at + ARM_SECONDS:
+            faulthandler.dump_traceback_later(seconds + 2 * ARM_SECONDS, file=2, exit=exits)
+            self._armed_at = now
 
     def _report(self, watched: Watched, seconds: float) -> None:
         file = self._file(watched.step, self._ranks.rank)
@@ -203,18 +209,27 @@ class Watchdog:
         if stuck.summarized or now < stuck.summary_at:
             return
         stuck.summarized = True
-        began = time.time() - (now - stuck.watched.since)
-        silent = [peer for peer in self._peers if not self._has_written(peer.rank, began)]
+        silent = [
+            peer for peer in self._peers if not self._has_written(peer.rank, stuck.watched.since)
+        ]
         first = next((peer for peer in self._peers if peer not in silent), self._here)
         if first == self._here:
             for peer in silent:
                 state = peer.condition(self._here.machine)
                 self._say(f"{stuck.watched}: no stacks of rank {peer.rank}, which {state}")
 
-    def _has_written(self, rank: int, began: float) -> bool:
+    def _has_written(self, rank: int, since: float) -> bool:
+        began = time.time() - (time.monotonic() - since)
         # A rank that waits may be one step ahead of the one that it waits for.
         files = self._folder.glob(f"step_*_rank_{rank}.txt")
         return any(file.stat().st_mtime >= began for file in files)
+
+    def _kill_the_silent(self, since: float) -> None:
+        """End the ranks of this machine that cannot end themselves: they may be stopped."""
+        for peer in self._neighbours:
+            if not peer.is_gone() and not self._has_written(peer.rank, since):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(peer.pid, signal.SIGKILL)
 
     def _look_at_peers(self, now: float) -> None:
         """End this rank where the main thread does not notice that another one is gone."""
