@@ -29,6 +29,9 @@ ECHO_SECONDS = 2.0
 
 LOOK_SECONDS = 1.0
 
+# To the thread; the number of no signal.
+END = b"\0"
+
 
 class Interruption:
     """Whether this process was asked to stop; for a `with` statement in the main thread.
@@ -74,8 +77,10 @@ class Interruption:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._previous_descriptor)
-        self._writer.close()
+        # Closing it would not end the thread: processes that were forked have it open too.
+        self._writer.send(END)
         self._thread.join()
+        self._writer.close()
         self._reader.close()
 
     def begin_training(self) -> None:
@@ -90,9 +95,9 @@ class Interruption:
         while True:
             if select.select([self._reader], [], [], LOOK_SECONDS)[0]:
                 received = self._reader.recv(64)
-                if not received:
+                if END in received:
                     return
-                # Others are written there too: that of a loader process that ended, for one.
+                # Others are written there too: that of a process that ended, for one.
                 for number in filter(SIGNALS.__contains__, received):
                     self._note(signal.Signals(number).name, 128 + number)
             elif self.cause is None and self._launcher.is_gone():
