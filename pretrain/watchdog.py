@@ -35,6 +35,8 @@ FIRST_STEPS = 5
 LEAST_PHASE_SECONDS, TIMES_LONGEST_PHASE, TIMES_LIMIT = 1800.0, 5.0, 10.0
 # Collectives have this long to fail by themselves, with a reason, when a rank is gone.
 GONE_SECONDS = 5.0
+# The stacks of all ranks are on the disk by then, of those that can write them.
+SUMMARY_SECONDS = 5.0
 NOTED_STEPS = 101
 LOOK_SECONDS, ARM_SECONDS = 1.0, 10.0
 
@@ -170,7 +172,7 @@ class Watchdog:
         if self._stuck is None and seconds > limit:
             self._report(watched, seconds)
             # The others began this step a little earlier or later, and have limits like this one.
-            self._stuck = Stuck(watched, summary_at=now + max(5.0, limit / 5))
+            self._stuck = Stuck(watched, summary_at=now + max(SUMMARY_SECONDS, limit / 5))
         elif self._stuck is not None:
             self._summarize(self._stuck, now)
         if end_after is not None and seconds > end_after:
