@@ -30,6 +30,7 @@ ARMS=(bert_a tupe_r tupe_r_pld)
 SOURCE_SETTINGS='corpus|data\.corpus'
 PATH_SETTINGS='data\.shards|data\.tokenizer|engine\.ds_config|initial_weights'
 recipe='' name='' run_folder='' hostfile='' gpus='' resume='' dry_run='' settings=() launcher=()
+trainer='' stopped='' interrupted=''
 
 main() {
   if [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -43,7 +44,7 @@ main() {
   read_options "$@"
   check_options
   prepare_environment
-  trap 'exit 130' INT # the trainer may survive Ctrl-C in good order; this script must not go on
+  trap 'exit 130' INT # data may be prepared in good order after Ctrl-C; this script must not go on
   if [[ -n $recipe ]]; then
     run_recipe
   else
@@ -117,7 +118,7 @@ run_recipe() {
   fi
   python -m pretrain prepare "$recipe" "${settings[@]}"
   choose_launcher
-  exec "${launcher[@]}" train "$recipe" "${settings[@]}" \
+  run_trainer "$recipe" "${settings[@]}" \
     ${run_folder:+--run-folder "$run_folder"} ${resume:+"$resume"}
 }
 
@@ -178,9 +179,55 @@ train_arm() { # ARM FOLDER
   else
     echo "starting in $2"
   fi
-  "${launcher[@]}" train "$1" "${settings[@]}" --run-folder "$2" ${again:+"$again"}
+  run_trainer "$1" "${settings[@]}" --run-folder "$2" ${again:+"$again"}
+  [[ -z $stopped ]] || exit 0
   # The deepspeed launcher reports success when its workers are killed by a signal.
   [[ -e $2/result.json ]] || fail "$1 ended without a result; see its last messages above"
+}
+
+# Runs the trainer to its end and passes on to it what asks this script to stop. The trainer gets a
+# process group of its own: of Ctrl-C the launcher would kill it after 30 s, saved or not.
+run_trainer() { # ARGUMENT ...
+  local status signal
+  set -m
+  (
+    # A queue may signal every process: only the ranks may act on it. On more machines than this
+    # one the runner of deepspeed must act on it too.
+    [[ ${launcher[0]} != deepspeed || -n $hostfile ]] || trap '' TERM USR1
+    exec "${launcher[@]}" train "$@" </dev/null
+  ) &
+  trainer=$!
+  set +m
+  # shellcheck disable=SC2064 # the name of the signal is for now
+  for signal in TERM USR1 INT; do trap "pass_on $signal" "$signal"; done
+  while true; do
+    status=0 interrupted=''
+    wait "$trainer" || status=$?
+    [[ -n $interrupted ]] || break # else it has ended the waiting, not the trainer
+  done
+  trap - TERM USR1
+  trap 'exit 130' INT
+  return "$status"
+}
+
+pass_on() { # SIGNAL
+  local below ranks=()
+  stopped=yes interrupted=yes
+  below=$(children "$trainer")
+  if [[ ${launcher[0]} != deepspeed || -n $hostfile ]]; then
+    ranks=("$trainer")
+  elif grep -qsF deepspeed.launcher.launch "/proc/$below/cmdline"; then
+    read -ra ranks <<<"$(children "$below")"
+  fi
+  if ((${#ranks[@]})); then
+    kill -s "$1" "${ranks[@]}" 2>/dev/null || true
+  else
+    kill -s KILL -- "-$trainer" 2>/dev/null || true # the launcher has not started a rank yet
+  fi
+}
+
+children() { # PROCESS
+  cat "/proc/$1/task/$1/children" 2>/dev/null | sed 's/ $//' || true
 }
 
 choose_launcher() {

@@ -193,6 +193,8 @@ def complete(partial: Path, content: Content) -> Path:
     (partial / CONTENT).write_text(text + "\n", encoding="utf-8")
     write_through(partial / CONTENT)
     final = partial.with_suffix("")
+    if final.exists():  # a run that went back has come here again
+        remove(final)
     os.replace(partial, final)
     return final
 

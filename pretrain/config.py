@@ -228,6 +228,34 @@ class CheckpointSettings(Section):
         return self
 
 
+class WatchdogSettings(Section):
+    """When a step takes too long, see watchdog.py."""
+
+    stuck_after_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="report a step that takes longer, and an evaluation or a checkpoint that takes "
+        "ten times as long; default: 20 times the median step, at least 120",
+    )
+    end_after_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="end the job, with status 1, if a step takes longer; default: wait for ever",
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> "WatchdogSettings":
+        stuck, end = self.stuck_after_seconds, self.end_after_seconds
+        if stuck is not None and end is not None and end < stuck:
+            raise ValueError(
+                f"watchdog.end_after_seconds={end:g} is less than "
+                f"watchdog.stuck_after_seconds={stuck:g}; a step is reported before it ends the job"
+            )
+        return self
+
+
 class EngineSettings(Section):
     """How DeepSpeed runs it."""
 
@@ -280,6 +308,7 @@ class RunSettings(BaseSettings):
     layer_drop: LayerDropSettings = LayerDropSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    watchdog: WatchdogSettings = WatchdogSettings()
     engine: EngineSettings = EngineSettings()
 
     @model_validator(mode="before")

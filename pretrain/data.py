@@ -7,6 +7,7 @@ number of ranks too, sees the samples that the straight run would have seen.
 
 import hashlib
 import itertools
+import multiprocessing
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -26,6 +27,7 @@ from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards import ShardSet, Split, open_shards
 from data_prep.tokenizer import TokenizerError, word_starts
 from pretrain.config import ConfigError, RunSettings, explain
+from pretrain.interruption import heed_only_the_parent, signals_held_back
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
@@ -254,14 +256,23 @@ def batches_from(
         sampler=itertools.count(first) if end is None else range(first, end),
         num_workers=workers,
         pin_memory=pin_memory,
+        worker_init_fn=_begin_worker,
     )
-    return iter(loader)
+    with signals_held_back():  # until the workers have made themselves deaf to them
+        return iter(loader)
 
 
 def predictions_per_batch(settings: RunSettings) -> int:
     """Return the number of predicted positions in one global batch."""
     per_row = predictions_per_row(settings.data.sequence_length, settings.data.masked_probability)
     return per_row * settings.batch.global_sequences
+
+
+def _begin_worker(number: int) -> None:
+    del number
+    parent = multiprocessing.parent_process()
+    assert parent is not None and parent.pid is not None
+    heed_only_the_parent(parent.pid)
 
 
 def _joined(batches: list[MaskedBatch]) -> MaskedBatch:

@@ -80,6 +80,11 @@ class Ranks:
         return self.rank == 0
 
 
+def is_first_process() -> bool:
+    """Return whether this process will be the first rank; known before `start_ranks`."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def start_ranks() -> Ranks:
     """Join the process group that the launcher prepared, or be the only process."""
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"

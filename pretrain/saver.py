@@ -37,13 +37,23 @@ class Saver:
     them have. One that cannot be written leaves the run alive and the older ones as they are.
     """
 
-    def __init__(self, run: Path, settings: CheckpointSettings, ranks: Ranks) -> None:
+    def __init__(
+        self, run: Path, settings: CheckpointSettings, ranks: Ranks, *, newest: int | None = None
+    ) -> None:
+        """Remove what a launch that was killed left half written.
+
+        Args:
+            run: folder of the run.
+            settings: which checkpoints stay.
+            ranks: all of them must build a saver.
+            newest: step of the checkpoint from which this launch goes on.
+        """
         self._run, self._settings, self._ranks = run, settings, ranks
         # Its own group: the collectives of training go on meanwhile.
         self._group = distributed.new_group(backend="gloo") if ranks.world_size > 1 else None
         self._thread: Thread | None = None
         self._failure: BaseException | None = None
-        self.newest: int | None = None  # step of the newest checkpoint of this launch
+        self.newest = newest  # step of the newest checkpoint that this launch knows to be good
         if ranks.is_first:
             remove_remains(run)
 

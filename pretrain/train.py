@@ -21,12 +21,14 @@ from pretrain.checkpoints import Checkpoint
 from pretrain.config import RunSettings
 from pretrain.data import held_out_fingerprint, open_data
 from pretrain.ds_config import compute_type, zero_stage
-from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.engine import Engine, Ranks, is_first_process, on_first_rank, start_ranks, stop_ranks
 from pretrain.execution import build_model
 from pretrain.initial_weights import load_initial_weights
+from pretrain.interruption import Interruption
 from pretrain.matrix_rate import matrix_rate
 from pretrain.progress import Progress
 from pretrain.provenance import num_hosts
+from pretrain.rank_death import failures_end_the_job
 from pretrain.recipe import add_settings
 from pretrain.resume import Resumption, plan_resumption, refuse_to_start
 from pretrain.run_record import RunRecord
@@ -55,33 +57,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Build everything that the settings describe, and train."""
-    ranks = start_ranks()
-    try:
-        # A dry run may look at what this machine cannot execute.
-        device: Device = "cuda" if arguments.dry_run else ranks.device
-        settings, ds_config = on_first_rank(
-            ranks, lambda: checked_settings(arguments, ranks, device)
-        )
-        if not arguments.dry_run:
-            folder = _run_folder(arguments, settings)
-            how: Start = "resume" if arguments.resume else "start"
-            run(
-                settings,
-                ds_config,
-                ranks,
-                folder=folder,
-                how="elastic" if arguments.elastic else how,
-            )
-        elif ranks.is_first:
-            print(describe_run(settings, ds_config, ranks.world_size))
-    finally:
-        stop_ranks()
+    with Interruption(speaks=is_first_process()) as interruption:
+        ranks = start_ranks()
+        try:
+            with failures_end_the_job(ranks, interruption):
+                _main(arguments, ranks, interruption)
+        finally:
+            stop_ranks()
+
+
+def _main(arguments: argparse.Namespace, ranks: Ranks, interruption: Interruption) -> None:
+    # A dry run may look at what this machine cannot execute.
+    device: Device = "cuda" if arguments.dry_run else ranks.device
+    settings, ds_config = on_first_rank(ranks, lambda: checked_settings(arguments, ranks, device))
+    if not arguments.dry_run:
+        folder = _run_folder(arguments, settings)
+        how: Start = "resume" if arguments.resume else "start"
+        how = "elastic" if arguments.elastic else how
+        run(settings, ds_config, ranks, interruption, folder=folder, how=how)
+    elif ranks.is_first:
+        print(describe_run(settings, ds_config, ranks.world_size))
 
 
 def run(
     settings: RunSettings,
     ds_config: dict[str, Any],
     ranks: Ranks,
+    interruption: Interruption,
     *,
     folder: Path,
     how: Start,
@@ -127,13 +129,9 @@ def run(
     launch["zero_stage"] = zero_stage(ds_config)
     launch["changed_settings"] = resumption.changes
     on_first_rank(ranks, lambda: record.begin(progress.step, launch))
-    try:
-        saver = Saver(folder, settings.checkpoint, ranks)
-        Trainer(settings, engine, shards, record, progress, rate, saver).train()
-    except KeyboardInterrupt:
-        if ranks.is_first:
-            print(f"\nstopped; go on with: python -m pretrain train {folder} --resume")
-        raise
+    newest = None if checkpoint is None else progress.step
+    saver = Saver(folder, settings.checkpoint, ranks, newest=newest)
+    Trainer(settings, engine, shards, record, progress, rate, saver, interruption).train()
 
 
 def _resumption(

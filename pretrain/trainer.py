@@ -9,18 +9,22 @@ import torch
 from tqdm import tqdm
 
 from data_prep.shards import ShardSet
+from pretrain.agreement import Agreement
 from pretrain.config import ConfigError, RunSettings
 from pretrain.data import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.ds_config import micro_sequences
 from pretrain.engine import Engine, on_first_rank
+from pretrain.interruption import Interruption, silence_unread_output
 from pretrain.layer_drop import scales_of_step
 from pretrain.matrix_rate import MatrixRate
 from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
+from pretrain.peers import gather_peers
 from pretrain.progress import Progress, progress_bar
 from pretrain.run_record import RunRecord
 from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at
+from pretrain.watchdog import Watchdog
 
 
 class Trainer:
@@ -35,10 +39,16 @@ class Trainer:
         progress: Progress,
         rate: MatrixRate,
         saver: Saver,
+        interruption: Interruption,
     ) -> None:
+        self.interruption = interruption
         self.settings, self.engine, self.record = settings, engine, record
         self.progress, self.ranks, self.rate = progress, engine.ranks, rate
         self.saver = saver
+        self.agreement = Agreement(self.ranks)
+        self.watchdog = Watchdog(
+            settings.watchdog, self.ranks, record.folder, gather_peers(self.ranks)
+        )
         place = Place(
             micro_sequences(settings, self.ranks.world_size),
             rank=self.ranks.rank,
@@ -48,17 +58,37 @@ class Trainer:
         self.held_out_batches = HeldOutBatches(shards, settings, place)
 
     def train(self) -> None:
-        """Take the remaining optimizer steps.
+        """Take the remaining optimizer steps, or those until somebody asks the run to stop."""
+        bar = progress_bar(self.settings, self.progress.step, shown=self.ranks.is_first)
+        self.interruption.begin_training()
+        with self.watchdog:
+            finished = self._take_steps(bar)
+            self.agreement.settle()
+            self._save_the_end(finished=finished)
+        self.interruption.leave()
+        silence_unread_output()
+        bar.close()
+        if self.ranks.is_first and finished:
+            self._finish(self._learning_rate(self.progress.step - 1))
+        elif self.ranks.is_first:
+            self._say_how_to_resume()
+
+    def _take_steps(self, bar: "tqdm[Any]") -> bool:
+        """Take optimizer steps; return whether the run has come to its end.
 
         The clock covers training only: it stops, after the device has finished, whenever
         something is evaluated or written. With a budget of time, somebody looks at it then.
         """
         settings, progress, horizon = self.settings, self.progress, self.progress.horizon
         batches = self._batches()
-        bar = progress_bar(settings, progress.step, shown=self.ranks.is_first)
-        clock = time.perf_counter()
+        clock, read_at = time.perf_counter(), progress.step
         while not horizon.is_end(progress.step):
             step = progress.step
+            self.watchdog.begin_step(step + 1)
+            if self._all_ranks_stop():
+                if step > read_at:
+                    self._read_the_clock(clock, bar)
+                return False
             scales = scales_of_step(
                 step, settings, theta=progress.theta(step), count=progress.micro_batches_per_step
             )
@@ -69,28 +99,64 @@ class Trainer:
             progress.add_step(self.engine.train_step(micro_batches, learning_rate), scales)
             bar.update()
             if any(self._due(step + 1)) or horizon.is_due(step + 1):
-                self.engine.synchronize()
-                seconds = time.perf_counter() - clock
-                progress.add_seconds(seconds, self.engine.take_spent())
-                progress.fetch_losses(self.engine.mean_over_ranks)
-                self._look_at_the_clock(bar)
-                logs, evaluates, saves = self._due(step + 1)  # all three, if the time is up
-                if logs:
-                    self._log(learning_rate, bar)
-                if evaluates:
-                    self._evaluate(bar)
-                if saves:
-                    self._save()
-                clock = time.perf_counter()
-        bar.close()
-        self.saver.wait()
-        if self.saver.newest != progress.step:
+                self._read_the_clock(clock, bar)
+                self._do_what_is_due(learning_rate, bar)
+                clock, read_at = time.perf_counter(), step + 1
+        return True
+
+    def _all_ranks_stop(self) -> bool:
+        """Return whether a rank was asked to stop before the last step began."""
+        asked = self.interruption.cause is not None
+        return self.agreement.exchange({"stop": float(asked)}).get("stop", 0.0) > 0
+
+    def _save_the_end(self, *, finished: bool) -> None:
+        """Save if it was not done at this step, and wait until everything is on the disk.
+
+        Raises:
+            ConfigError: the last checkpoint of a finished run could not be written.
+        """
+        step = self.progress.step
+        with self.watchdog.phase("the last checkpoint", step):
+            self.saver.wait()
+            if self.saver.newest != step:
+                self._save()
+                self.saver.wait()
+        if finished and self.saver.newest != step:
             raise ConfigError(
-                f"the last checkpoint, of step {progress.step}, could not be written; make room "
-                f"for it and go on with: python -m pretrain train {self.record.folder} --resume"
+                f"the last checkpoint, of step {step}, could not be written; make room for it and "
+                f"go on with: python -m pretrain train {self.record.folder} --resume"
             )
-        if self.ranks.is_first:
-            self._finish(self._learning_rate(progress.step - 1))
+
+    def _say_how_to_resume(self) -> None:
+        cause = self.interruption.cause or "another rank was asked to"
+        folder = self.record.folder
+        own = "python -m pretrain" if self.ranks.world_size == 1 else "the launcher as before, and"
+        saved = "saved" if self.saver.newest == self.progress.step else "not saved"
+        self.record.close()
+        print(
+            f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {own} train "
+            f"{folder} --resume (or ./run_pretrain.sh {folder} --resume)"
+        )
+
+    def _read_the_clock(self, clock: float, bar: "tqdm[Any]") -> None:
+        """Count the time since `clock`, and fetch the losses of these steps."""
+        self.engine.synchronize()
+        seconds = time.perf_counter() - clock
+        self.progress.add_seconds(seconds, self.engine.take_spent())
+        self.progress.fetch_losses(self.engine.mean_over_ranks)
+        self._look_at_the_clock(bar)
+
+    def _do_what_is_due(self, learning_rate: float, bar: "tqdm[Any]") -> None:
+        step = self.progress.step
+        logs, evaluates, saves = self._due(step)  # all three, if the time is up
+        if logs:
+            self._log(learning_rate, bar)
+        if evaluates:
+            with self.watchdog.phase("the evaluation", step):
+                self._evaluate(bar)
+        if saves:
+            with self.watchdog.phase("the checkpoint", step):
+                self._save()
 
     def _batches(self) -> Iterator[MaskedBatch]:
         accumulation = self.progress.micro_batches_per_step

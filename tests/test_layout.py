@@ -16,9 +16,9 @@ PACKAGES = {
 }
 # Inside pretrain: a file may import only files of a lower level.
 LEVELS = [
-    {"config"},
+    {"config", "launcher"},
     {"checkpoints"},
-    {"recipe"},
+    {"recipe", "interruption"},
     {
         "model",
         "layer_drop",
@@ -44,6 +44,8 @@ LEVELS = [
     {
         "agreement",
         "saver",
+        "peers",
+        "rank_death",
         "foreign",
         "progress",
         "comparison_table",
@@ -51,7 +53,8 @@ LEVELS = [
         "checked_settings",
         "speed",
     },
-    {"summary", "speed_table", "provenance_table", "pretrained", "trainer"},
+    {"summary", "speed_table", "provenance_table", "pretrained", "watchdog"},
+    {"trainer"},
     {"report", "export_check", "initial_weights", "pretrained_folder"},
     {"model_card", "examination"},
     {"doctor", "train", "prepare", "compare", "fill_mask", "plan", "export", "import_weights"},

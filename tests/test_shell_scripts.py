@@ -37,11 +37,33 @@ case $call in
     folder=${call#*--run-folder } folder=${folder%% *}
     mkdir -p "$folder"; touch "$folder/run.json"
     if [[ -n ${STUB_WAITS:-} ]]; then
-      trap 'touch "$folder/result.json"; exit 0' INT
+      for name in INT TERM USR1; do trap "echo heard $name >>$CALLS; exit 0" "$name"; done
       touch "$CALLS.waiting"; while :; do sleep 0.02; done
     fi
     [[ -n ${STUB_NO_RESULT:-} ]] || touch "$folder/result.json" ;;
 esac
+"""
+
+
+# Stands for a rank. Bash cannot trap what it was told to ignore, as the launcher is.
+RANK = f"""#!{sys.executable}
+import os, signal, sys
+from pathlib import Path
+
+def note(text):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write(text + "\\n")
+
+def hear(number, frame):
+    note("heard " + signal.Signals(number).name)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, hear)
+note("ready")
+if Path(os.environ["CALLS"]).read_text().count("ready") == 2:
+    Path(os.environ["CALLS"] + ".waiting").touch()
+while True:
+    signal.pause()
 """
 
 
@@ -405,25 +427,69 @@ def test_paths_that_exist_in_the_callers_folder_are_taken_from_there(checkout, t
     )
 
 
-def test_an_interrupt_ends_the_comparison_and_not_only_the_arm(checkout):
-    process = subprocess.Popen(
-        [checkout.root / "run_pretrain.sh", "--name", "x"],
-        env=checkout.environment | {"STUB_WAITS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A test run in the background ignores interrupts, and bash could not unlearn that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    waiting = Path(f"{checkout.log}.waiting")
-    deadline = time.monotonic() + 10
-    while not waiting.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=10)
-    assert process.returncode == 130
-    assert stderr.splitlines()[-1].endswith("--resume --name x")
+class Waiting:
+    """A run_pretrain.sh whose trainer waits for a signal."""
+
+    def __init__(self, checkout, *arguments):
+        self.process = subprocess.Popen(
+            [checkout.root / "run_pretrain.sh", *arguments],
+            env=checkout.environment | {"STUB_WAITS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # A test run in the background ignores interrupts, and bash could not unlearn that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        waiting = Path(f"{checkout.log}.waiting")
+        deadline = time.monotonic() + 20
+        while not waiting.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def end(self):
+        """Return exit status and last line of stderr."""
+        _, stderr = self.process.communicate(timeout=20)
+        return self.process.returncode, (stderr.splitlines() or [""])[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_reaches_the_trainer_and_ends_the_comparison_and_not_only_the_arm(
+    checkout, number
+):
+    """As the terminal does it, which signals the whole group of the script."""
+    waiting = Waiting(checkout, "--name", "x")
+    os.killpg(waiting.process.pid, number)
+    status, line = waiting.end()
+    assert status == 0 and line.endswith("--resume --name x")
     assert len(checkout.calls(TRAIN)) == 1
+    assert checkout.calls("heard") == [f"heard {number.name[3:]}"]
+
+
+def test_a_signal_reaches_the_trainer_of_a_recipe(checkout):
+    waiting = Waiting(checkout, "tiny_cpu", "--run-folder", "f")
+    waiting.process.send_signal(signal.SIGUSR1)
+    assert waiting.end()[0] == 0
+    assert checkout.calls("heard") == ["heard USR1"]
+
+
+def test_a_signal_reaches_the_ranks_and_not_their_launcher(checkout):
+    """The launcher is two processes, one below the other, and would kill the ranks in time."""
+    checkout.gpus(2)
+    rank, launch = checkout.bin / "rank", checkout.bin / "deepspeed.launcher.launch"
+    checkout.program("rank", RANK)
+    launch.write_text(f'"{rank}" "$@" &\n"{rank}" "$@" &\nwait\n')
+    checkout.program("deepspeed", f'#!/usr/bin/env bash\nbash "{launch}" "$@"; exit $?\n')
+    waiting = Waiting(checkout, "tiny_cpu", "--run-folder", "f")
+    os.killpg(waiting.process.pid, signal.SIGTERM)
+    assert waiting.end()[0] == 0
+    assert checkout.calls("heard") == ["heard SIGTERM"] * 2
+
+
+def test_a_signal_ends_a_launcher_that_has_not_started_a_rank(checkout):
+    checkout.gpus(1)
+    waiting = Waiting(checkout, "tiny_cpu", "--run-folder", "f")
+    waiting.process.send_signal(signal.SIGTERM)
+    assert waiting.end()[0] == 128 + signal.SIGKILL
+    assert checkout.calls("heard") == []
 
 
 # ---- run_finetune.sh

@@ -59,12 +59,20 @@ class Command:
             *("--engine.ds_config", "zero1_fp32", *map(str, words)),
         ]
 
-    def start(self, words, launcher=(sys.executable, "-m", "pretrain")):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    def start(
+        self,
+        words,
+        launcher=(sys.executable, "-m", "pretrain"),
+        *,
+        start_new_session=False,
+        **environment,
+    ):
+        environment |= {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
             [*launcher, *words],
             cwd=ROOT,
             env=environment,
+            start_new_session=start_new_session,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
