@@ -115,7 +115,7 @@ class Watchdog:
         self._steps_seen = 0
         self._stuck: Stuck | None = None
         self._gone_since: float | None = None
-        self._armed_at = -ARM_SECONDS
+        self._armed_at, self._armed_for = -ARM_SECONDS, 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -188,9 +188,9 @@ class Watchdog:
         It does when C code hangs without giving Python back, such as HDF5 on a file server that is
         gone; the thread of faulthandler needs no Python.
         """
-        if now > self._armed_at + ARM_SECONDS:
+        if now > self._armed_at + ARM_SECONDS or seconds < self._armed_for:
             faulthandler.dump_traceback_later(seconds + 2 * ARM_SECONDS, file=2, exit=exits)
-            self._armed_at = now
+            self._armed_at, self._armed_for = now, seconds
 
     def _report(self, watched: Watched, seconds: float) -> None:
         file = self._file(watched.step, self._ranks.rank)
