@@ -34,7 +34,7 @@ class StepResult:
 
     losses: Tensor  # one per micro-batch of this rank
     gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
-    skipped: bool  # fp16 overflow: nothing was updated
+    skipped: bool  # nothing was updated: fp16 overflow, or a gradient that is not finite
     loss_scale: float
 
 
@@ -136,9 +136,24 @@ class Engine:
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
         # of 12 layers on a CPU.
         self._is_alone = ranks.world_size == 1 and zero_stage(ds_config) == 0
+        # ZeRO itself leaves out an update whose gradient is not finite, torch's AdamW is told to.
+        # DeepSpeed's and NVIDIA's FusedAdam cannot be told without waiting for the device.
+        self._guards_update = zero_stage(ds_config) == 0 and isinstance(
+            optimizer, torch.optim.AdamW
+        )
+        clips = settings.optimizer.max_gradient_norm is not None
+        self.refuses_not_finite_updates = zero_stage(ds_config) > 0 or (
+            self._guards_update and clips
+        )
         self._engine.enable_backward_allreduce = not self._is_alone
+        fp16 = ds_config.get("fp16", {})
+        self.scales_loss = bool(fp16.get("enabled", False))
+        # A fixed loss scale, one that is not 0, never changes.
+        is_dynamic = self.scales_loss and not fp16.get("loss_scale", 0)
+        self.smallest_loss_scale = fp16.get("min_loss_scale", 1) if is_dynamic else None
+        self._is_divided = zero_stage(ds_config) == 3
         self._drops_layers = settings.layer_drop.schedule != "none"
-        self._clears_stale_gradients = self._drops_layers and zero_stage(ds_config) == 3
+        self._clears_stale_gradients = self._drops_layers and self._is_divided
         if self._clears_stale_gradients and not hasattr(
             self._optimizer, "grad_partitions_flat_buffer"
         ):
@@ -157,10 +172,10 @@ class Engine:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         skipped_before, losses = self._engine.skipped_steps, []
-        on_device = ((self._on_device(batch), scales) for batch, scales in micro_batches)
+        on_device = ((self.on_device(batch), scales) for batch, scales in micro_batches)
         for batch, scales in self._phases.waiting_for(on_device):
             with self._phases.phase("forward"):
-                loss = self._engine(*batch, scales if self._drops_layers else None)
+                loss = self._engine(*batch, self.branch_scales(scales))
             with self._phases.phase("backward"):
                 self._engine.backward(loss)
             losses.append(loss.detach())
@@ -176,8 +191,22 @@ class Engine:
             torch.stack(losses).float(),
             self._engine.get_global_grad_norm(),
             skipped=self._engine.skipped_steps > skipped_before,
-            loss_scale=self._loss_scale(),
+            loss_scale=self.loss_scale(),
         )
+
+    def branch_scales(self, scales: Sequence[float]) -> Sequence[float] | None:
+        """Return what the model is called with: without layer drop it need not scale anything."""
+        return scales if self._drops_layers else None
+
+    def loss_scale(self) -> float:
+        """Return by how much losses are multiplied; 1 where gradients cannot underflow."""
+        return float(self._engine.loss_scale()) if self._engine.fp16_enabled() else 1.0
+
+    @property
+    def attention(self) -> str:
+        """Return how the model computes attention, see model/attention_backends.py."""
+        backend: str = self._engine.module.encoder.attention
+        return backend
 
     def take_spent(self) -> Spent:
         """Return what the steps since the last call took; call it after `synchronize`."""
@@ -194,7 +223,7 @@ class Engine:
         totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         for batch in batches:
             num_predictions = batch.num_predictions()
-            loss = self._engine(*self._on_device(batch))
+            loss = self._engine(*self.on_device(batch))
             totals += torch.stack(
                 [loss.double() * num_predictions, totals.new_tensor(num_predictions)]
             )
@@ -211,6 +240,48 @@ class Engine:
         total = values.detach().double()
         distributed.all_reduce(total)
         return [float(value) for value in total / self.ranks.world_size]
+
+    def average_over_ranks(self, tensor: Tensor) -> None:
+        """Replace a tensor by its mean over the ranks."""
+        distributed.all_reduce(tensor)
+        tensor /= self.ranks.world_size
+
+    def from_all_ranks(self, value: Any) -> list[Any]:
+        """Return what each rank has brought; every rank must call it."""
+        values: list[Any] = [None] * self.ranks.world_size
+        distributed.all_gather_object(values, value)
+        return values
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Return the weights as the forward pass reads them; every rank must call it.
+
+        They are copies on the host: on the device there may be no room for them.
+        """
+        weights = {}
+        for name, parameter in self._engine.module.named_parameters():
+            with self._whole(parameter):
+                weights[name] = parameter.detach().to("cpu", copy=True)
+        return weights
+
+    def has_finite_weights(self) -> bool:
+        """Return whether every weight, on all ranks, is a finite number; waits for the device."""
+        parameters = self._engine.module.parameters()
+        if self._is_divided:
+            parameters = (parameter.ds_tensor for parameter in parameters)
+        finite = [torch.isfinite(weight.detach()).all() for weight in parameters]
+        bad = (~torch.stack(finite)).any().float().to(self.device)
+        distributed.all_reduce(bad)
+        return not float(bad)
+
+    def forward_context(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the autocast under which the model is called."""
+        if not self._engine.torch_autocast_enabled():
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self._engine.torch_autocast_dtype())
+
+    def on_device(self, batch: MaskedBatch) -> MaskedBatch:
+        """Return the batch on the device of this rank."""
+        return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer state; returns when every rank has finished."""
@@ -235,15 +306,19 @@ class Engine:
                 parameter.grad = torch.zeros_like(parameter)
 
     def _clip_and_keep_norm(self) -> None:
-        self._engine._global_grad_norm = nn.utils.clip_grad_norm_(
+        norm = nn.utils.clip_grad_norm_(
             self._engine.module.parameters(), self._engine.gradient_clipping()
         )
+        self._engine._global_grad_norm = norm
+        if self._guards_update:
+            # As torch's GradScaler does: the update is left out on the device.
+            self._optimizer.found_inf = (~torch.isfinite(norm)).float()
 
-    def _on_device(self, batch: MaskedBatch) -> MaskedBatch:
-        return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
-
-    def _loss_scale(self) -> float:
-        return float(self._engine.loss_scale()) if self._engine.fp16_enabled() else 1.0
+    def _whole(self, parameter: nn.Parameter) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which a parameter of ZeRO stage 3 has all its elements."""
+        if not self._is_divided:
+            return contextlib.nullcontext()
+        return _import_deepspeed().zero.GatheredParameters([parameter])  # type: ignore[no-any-return]
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:

@@ -97,9 +97,14 @@ class RunRecord:
 
     def begin(self, step: int, launch: dict[str, Any]) -> None:
         """Note a launch that starts at `step`; forget what an interrupted one wrote after it."""
+        self._append("launches.jsonl", {"at": time.strftime("%FT%T%z"), **launch, **environment()})
+        self.go_back_to(step)
+
+    def go_back_to(self, step: int) -> None:
+        """Forget the lines that were written after `step`, and go on from there."""
+        self.close()
         for name in ("metrics.jsonl", "evals.jsonl"):
             _truncate_after(self.folder / name, step)
-        self._append("launches.jsonl", {"at": time.strftime("%FT%T%z"), **launch, **environment()})
         self._writer = SummaryWriter(str(self.folder), purge_step=step + 1 if step else None)
 
     def log(self, metrics: dict[str, Any]) -> None:

@@ -9,16 +9,19 @@ import torch
 from tqdm import tqdm
 
 from data_prep.shards import ShardSet
+from pretrain.agreement import Agreement
 from pretrain.config import RunSettings
 from pretrain.data import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.ds_config import micro_sequences
 from pretrain.engine import Engine, on_first_rank
+from pretrain.execution import dropout_seed
 from pretrain.layer_drop import scales_of_step
+from pretrain.lookout import GoBack, Lookout
 from pretrain.matrix_rate import MatrixRate
 from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.progress import Progress, progress_bar
-from pretrain.run_record import RunRecord
+from pretrain.run_record import STATE_FILE, RunRecord, checkpoints_of
 from pretrain.schedules import learning_rate_at
 
 
@@ -43,28 +46,50 @@ class Trainer:
         )
         self.training_batches = TrainingBatches(shards, settings, place)
         self.held_out_batches = HeldOutBatches(shards, settings, place)
+        self.agreement = Agreement(self.ranks)
+        self.lookout = Lookout(settings, engine, shards, self.training_batches, record.folder)
 
     def train(self) -> None:
+        """Take the remaining optimizer steps; after numerical trouble perhaps some of them again.
+
+        Raises:
+            TroubleError: the numbers of the run are beyond repair (SystemExit where it is not the
+                first rank).
+        """
+        self.lookout.begin(self.progress.step, self.progress.watch)
+        has_checkpoint = on_first_rank(self.ranks, lambda: bool(checkpoints_of(self.record.folder)))
+        if self.lookout.may_go_back and not has_checkpoint:
+            self._save()
+        while True:
+            try:
+                with progress_bar(
+                    self.settings, self.progress.step, shown=self.ranks.is_first
+                ) as bar:
+                    self._train_on(bar)
+                break
+            except GoBack:
+                self._go_back()
+        if self.ranks.is_first:
+            self._finish(self._learning_rate(self.progress.step - 1))
+
+    def _train_on(self, bar: "tqdm[Any]") -> None:
         """Take the remaining optimizer steps.
 
         The clock covers training only: it stops, after the device has finished, whenever
         something is evaluated or written. With a budget of time, somebody looks at it then.
         """
-        settings, progress, horizon = self.settings, self.progress, self.progress.horizon
+        progress, horizon = self.progress, self.progress.horizon
         batches = self._batches()
-        bar = progress_bar(settings, progress.step, shown=self.ranks.is_first)
         clock = time.perf_counter()
         while not horizon.is_end(progress.step):
             step = progress.step
-            scales = scales_of_step(
-                step, settings, theta=progress.theta(step), count=progress.micro_batches_per_step
-            )
-            # Dropout draws from (seed, step, rank): a resumed run needs no generator state.
-            torch.manual_seed(_dropout_seed(settings.seed, step, self.ranks.rank))
             learning_rate = self._learning_rate(step)
-            micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
-            progress.add_step(self.engine.train_step(micro_batches, learning_rate), scales)
+            if step + 1 in self.lookout.left_out:
+                self._leave_out(step, batches)
+            else:
+                self._take_step(step, batches, learning_rate)
             bar.update()
+            self._act_on(self.agreement.exchange(self._numbers()))
             if any(self._due(step + 1)) or horizon.is_due(step + 1):
                 self.engine.synchronize()
                 seconds = time.perf_counter() - clock
@@ -72,16 +97,54 @@ class Trainer:
                 progress.fetch_losses(self.engine.mean_over_ranks)
                 self._look_at_the_clock(bar)
                 logs, evaluates, saves = self._due(step + 1)  # all three, if the time is up
-                if logs:
+                if logs and progress.has_metrics:
                     self._log(learning_rate, bar)
                 if evaluates:
                     self._evaluate(bar)
                 if saves:
                     self._save()
                 clock = time.perf_counter()
-        bar.close()
-        if self.ranks.is_first:
-            self._finish(self._learning_rate(progress.step - 1))
+
+    def _take_step(self, step: int, batches: Iterator[MaskedBatch], learning_rate: float) -> None:
+        settings, progress, theta = self.settings, self.progress, self.progress.theta(step)
+        scales = scales_of_step(step, settings, theta=theta, count=progress.micro_batches_per_step)
+        torch.manual_seed(dropout_seed(settings.seed, step, self.ranks.rank))
+        micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
+        result = self.engine.train_step(micro_batches, learning_rate)
+        progress.add_step(result, scales)
+        self.lookout.add(step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales)
+
+    def _leave_out(self, step: int, batches: Iterator[MaskedBatch]) -> None:
+        """Count a step without its rows, which brought trouble before."""
+        self.lookout.replay(step + 1, self.progress.theta(step))
+        for _ in islice(batches, self.progress.micro_batches_per_step):
+            pass
+        self.progress.leave_step_out()
+
+    def _numbers(self) -> dict[str, float]:
+        """Return what this rank tells the others after a step; on all ranks with equal names."""
+        return self.lookout.numbers()
+
+    def _act_on(self, sums: dict[str, float]) -> None:
+        """Act on what all ranks have told; empty when there was nothing yet."""
+        self.lookout.look(sums, self.progress.step)
+
+    def _settle(self) -> None:
+        """Act on all that is known of the steps so far, before something is written for good."""
+        self._act_on(self.agreement.settle())
+        while self.lookout.recorder.has_unread:
+            self.agreement.exchange(self.lookout.numbers(all_steps=True))
+            self._act_on(self.agreement.settle())
+
+    def _go_back(self) -> None:
+        """Take the state of the newest checkpoint, and forget what came after it."""
+        self.agreement.settle()
+        newest = on_first_rank(self.ranks, lambda: checkpoints_of(self.record.folder)[-1])
+        self.progress = Progress(self.settings, self.ranks.world_size)
+        self.progress.load(newest / STATE_FILE)
+        self.engine.load(newest)
+        on_first_rank(self.ranks, lambda: self.record.go_back_to(self.progress.step))
+        self.lookout.begin(self.progress.step, self.progress.watch)
 
     def _batches(self) -> Iterator[MaskedBatch]:
         accumulation = self.progress.micro_batches_per_step
@@ -139,6 +202,8 @@ class Trainer:
             bar.write(f"step {evaluation['step']:>7,}: held-out loss {loss:.4f}")
 
     def _save(self) -> None:
+        self._settle()
+        self.lookout.check_weights(self.progress.step)
         step = self.progress.step
         partial = on_first_rank(self.ranks, lambda: self.record.partial_folder(step))
         self.engine.save(partial)
@@ -160,10 +225,3 @@ class Trainer:
             }
         )
         print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")
-
-
-def _dropout_seed(seed: int, step: int, rank: int) -> int:
-    # Odd 64-bit constants spread the three numbers; torch mixes the result further.
-    return (
-        seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
-    ) % 2**63
