@@ -30,6 +30,9 @@ from pretrain.config import ConfigError, RunSettings, as_json, flat
 STATE_FILE = "training_state.json"
 CHECKPOINTS = "checkpoints"
 
+# Groups of settings that do not change what a step computes.
+FREE_TO_CHANGE = ("trouble.",)
+
 
 class RunRecord:
     """The run folder of one launch. Only the first rank may call its methods."""
@@ -243,7 +246,11 @@ def _refuse_changes(file: Path, text: str, *, default: str = "{}") -> None:
         flat(json.loads(content)) for content in (default, file.read_text(), text)
     )
     before = defaults | stored
-    changed = sorted(name for name in before | now if before.get(name) != now.get(name))
+    changed = sorted(
+        name
+        for name in before | now
+        if before.get(name) != now.get(name) and not name.startswith(FREE_TO_CHANGE)
+    )
     if changed:
         described = ", ".join(f"{n} (was {before.get(n)}, is {now.get(n)})" for n in changed)
         raise ConfigError(f"cannot resume {file.parent} with other settings: {described}")
