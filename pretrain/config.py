@@ -226,7 +226,10 @@ class TroubleSettings(Section):
     )
     overflow_streak: int = Field(20, ge=1, description="fp16 overflows in a row that are trouble")
     skip_steps: int = Field(
-        1, ge=1, description="steps whose rows a rewound run leaves out, ending with the troubled"
+        1,
+        ge=1,
+        description="steps whose rows a rewound run leaves out, ending with the one of the trouble; "
+        "the whole of a streak, and the step before a spike, come on top",
     )
     max_rewinds: int = Field(
         3, ge=1, description="rewinds to one and the same checkpoint; then the run stops"

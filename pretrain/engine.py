@@ -187,10 +187,13 @@ class Engine:
             # Stage 3 overwrites a gradient only when the backward pass reaches its weight, and
             # would apply the last one again to a block that was skipped.
             self._optimizer.grad_partitions_flat_buffer.zero_()
+        skipped = self._engine.skipped_steps > skipped_before
+        if skipped and self._is_divided:
+            self._gather_small_weights()
         return StepResult(
             torch.stack(losses).float(),
             self._engine.get_global_grad_norm(),
-            skipped=self._engine.skipped_steps > skipped_before,
+            skipped=skipped,
             loss_scale=self.loss_scale(),
         )
 
@@ -200,7 +203,8 @@ class Engine:
 
     def loss_scale(self) -> float:
         """Return by how much losses are multiplied; 1 where gradients cannot underflow."""
-        return float(self._engine.loss_scale()) if self._engine.fp16_enabled() else 1.0
+        # DeepSpeed's engine.loss_scale() is what its JSON says: 0 where the scale is dynamic.
+        return float(self._optimizer.loss_scale) if self.scales_loss else 1.0
 
     @property
     def attention(self) -> str:
@@ -259,8 +263,7 @@ class Engine:
         """
         weights = {}
         for name, parameter in self._engine.module.named_parameters():
-            with self._whole(parameter):
-                weights[name] = parameter.detach().to("cpu", copy=True)
+            weights[name] = self._whole(parameter).detach().to("cpu", copy=True)
         return weights
 
     def has_finite_weights(self) -> bool:
@@ -299,6 +302,17 @@ class Engine:
         if path is None:
             raise FileNotFoundError(f"{folder} holds no checkpoint")
 
+    def _gather_small_weights(self) -> None:
+        """Bring back what ZeRO-3 keeps whole on each rank, as it does after an update.
+
+        DeepSpeed 0.19.8 forgets it after a step without one, and the next backward pass may then
+        end in a tracing error.
+        """
+        if self._optimizer.persistent_parameters:
+            self._optimizer.persistent_parameters[0].all_gather(
+                self._optimizer.persistent_parameters
+            )
+
     def _fill_missing_gradients(self) -> None:
         """Give a skipped block a gradient of zero, as every exchange of gradients does."""
         for parameter in self._engine.module.parameters():
@@ -314,11 +328,18 @@ class Engine:
             # As torch's GradScaler does: the update is left out on the device.
             self._optimizer.found_inf = (~torch.isfinite(norm)).float()
 
-    def _whole(self, parameter: nn.Parameter) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which a parameter of ZeRO stage 3 has all its elements."""
+    def _whole(self, parameter: Any) -> Tensor:
+        """Return a weight with all its elements; at ZeRO stage 3 each rank has a part of them.
+
+        DeepSpeed's own GatheredParameters, used between two steps, disturbs the order in which it
+        then expects to fetch the weights: the next step may end in a tracing error.
+        """
         if not self._is_divided:
-            return contextlib.nullcontext()
-        return _import_deepspeed().zero.GatheredParameters([parameter])  # type: ignore[no-any-return]
+            return parameter  # type: ignore[no-any-return]
+        part = parameter.ds_tensor.detach().view(-1)
+        parts = [torch.empty_like(part) for _ in range(self.ranks.world_size)]
+        distributed.all_gather(parts, part)
+        return torch.cat(parts)[: parameter.ds_numel].view(parameter.ds_shape)
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from tqdm import tqdm
 
 from data_prep.shards import ShardSet
 from pretrain.config import RunSettings
@@ -283,7 +284,7 @@ class Lookout:
             "go on without its rows: python -m pretrain train "
             f"{self.run_folder} --resume --trouble.{setting} rewind"
         )
-        if last.step in self.left_out or self._wants_to_rewind(trouble):
+        if self._wants_to_rewind(trouble):
             advice = (
                 f"leaving rows out did not help ({self.settings.trouble.max_rewinds} rewinds to "
                 f"step {last.checkpoint_step}); try a lower learning rate, or an older checkpoint"
@@ -339,4 +340,4 @@ def _going_back(decision: Decision, rows: list[dict[str, Any]]) -> str:
 
 
 def _tell(sentence: str) -> None:
-    print(f"trouble: {sentence}", file=sys.stderr, flush=True)
+    tqdm.write(f"trouble: {sentence}", file=sys.stderr)  # not into the bar

@@ -45,7 +45,7 @@ class StepNumbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that happened at `step`; a streak began at `first_step`."""
+    """Something that showed at `step`; its cause may lie in any step from `first_step` on."""
 
     kind: Kind
     first_step: int
@@ -111,7 +111,8 @@ class TroubleWatch:
             f"the loss was {numbers.loss:.4f}, more than {factor:g} times {median:.4f}, the median "
             f"of the {len(losses)} before"
         )
-        return Trouble("spike", numbers.step, numbers.step, reason)
+        # A loss belongs to the weights before its step: the update before can be the cause too.
+        return Trouble("spike", numbers.step - 1, numbers.step, reason)
 
 
 @dataclass(frozen=True)
