@@ -228,8 +228,8 @@ class TroubleSettings(Section):
     skip_steps: int = Field(
         1,
         ge=1,
-        description="steps whose rows a rewound run leaves out, ending with the one of the trouble; "
-        "the whole of a streak, and the step before a spike, come on top",
+        description="steps whose rows a rewound run leaves out, ending with the troubled one; the "
+        "whole of a streak, and the step before a spike, come on top",
     )
     max_rewinds: int = Field(
         3, ge=1, description="rewinds to one and the same checkpoint; then the run stops"
