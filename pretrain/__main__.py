@@ -6,6 +6,7 @@ from data_prep.sources.source import CorpusError
 from data_prep.tokenizer import TokenizerError
 from pretrain.command_line import exit_with_one_line, run_command
 from pretrain.config import ConfigError
+from pretrain.trouble import TroubleError
 
 COMMANDS = {
     "doctor": "pretrain.doctor",
@@ -28,4 +29,7 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    exit_with_one_line(main, (ConfigError, CorpusError, ShardError, TokenizerError, WorkerDied))
+    exit_with_one_line(
+        main,
+        (ConfigError, CorpusError, ShardError, TokenizerError, TroubleError, WorkerDied),
+    )

@@ -256,6 +256,44 @@ class WatchdogSettings(Section):
         return self
 
 
+class TroubleSettings(Section):
+    """What is done about a loss that is not finite or jumps, and about fp16 overflows in a row."""
+
+    on_not_finite: Literal["stop", "rewind"] = Field(
+        "stop",
+        description="a loss or gradient that is not finite, or a streak of overflows: stop, or go "
+        "back to the newest checkpoint and leave the rows of that step out",
+    )
+    on_spike: Literal["record", "stop", "rewind"] = Field(
+        "record", description="a loss spike: write a recording and go on, stop, or rewind"
+    )
+    spike_factor: float = Field(
+        2.0, gt=1, description="times the median of the last 100 losses: above, it is a spike"
+    )
+    overflow_streak: int = Field(20, ge=1, description="fp16 overflows in a row that are trouble")
+    skip_steps: int = Field(
+        1,
+        ge=1,
+        description="steps whose rows a rewound run leaves out, ending with the troubled one; the "
+        "whole of a streak, and the step before a spike, come on top",
+    )
+    max_rewinds: int = Field(
+        3, ge=1, description="rewinds to one and the same checkpoint; then the run stops"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "TroubleSettings":
+        if "rewind" in (self.on_not_finite, self.on_spike):
+            return self
+        for name in ("skip_steps", "max_rewinds"):
+            if self.model_dump()[name] != TroubleSettings.model_fields[name].default:
+                raise ValueError(
+                    f"trouble.{name} is without effect unless trouble.on_not_finite or "
+                    "trouble.on_spike is rewind; choose that, or remove it"
+                )
+        return self
+
+
 class EngineSettings(Section):
     """How DeepSpeed runs it."""
 
@@ -309,6 +347,7 @@ class RunSettings(BaseSettings):
     evaluation: EvaluationSettings = EvaluationSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     watchdog: WatchdogSettings = WatchdogSettings()
+    trouble: TroubleSettings = TroubleSettings()
     engine: EngineSettings = EngineSettings()
 
     @model_validator(mode="before")

@@ -5,6 +5,7 @@ It runs the same on one CPU process and on many GPUs, under plain `python`, `tor
 learning rate; accumulation, loss scaling, clipping, ZeRO and Adam happen in here.
 """
 
+import contextlib
 import logging
 import os
 import warnings
@@ -44,7 +45,7 @@ class StepResult:
 
     losses: Tensor  # one per micro-batch of this rank
     gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
-    skipped: bool  # fp16 overflow: nothing was updated
+    skipped: bool  # nothing was updated: fp16 overflow, or a gradient that is not finite
     loss_scale: float
 
 
@@ -163,9 +164,20 @@ class Engine:
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
         # of 12 layers on a CPU.
         self._is_alone = ranks.world_size == 1 and self._zero_stage == 0
+        # ZeRO itself leaves out an update whose gradient is not finite, torch's AdamW is told to.
+        # DeepSpeed's and NVIDIA's FusedAdam cannot be told without waiting for the device.
+        self._guards_update = self._zero_stage == 0 and isinstance(optimizer, torch.optim.AdamW)
+        clips = settings.optimizer.max_gradient_norm is not None
+        self.refuses_not_finite_updates = self._zero_stage > 0 or (self._guards_update and clips)
         self._engine.enable_backward_allreduce = not self._is_alone
+        fp16 = ds_config.get("fp16", {})
+        self.scales_loss = bool(fp16.get("enabled", False))
+        # A fixed loss scale, one that is not 0, never changes.
+        is_dynamic = self.scales_loss and not fp16.get("loss_scale", 0)
+        self.smallest_loss_scale = fp16.get("min_loss_scale", 1) if is_dynamic else None
+        self._is_divided = self._zero_stage == 3
         self._drops_layers = settings.layer_drop.schedule != "none"
-        self._clears_stale_gradients = self._drops_layers and self._zero_stage == 3
+        self._clears_stale_gradients = self._drops_layers and self._is_divided
         if self._clears_stale_gradients and not hasattr(
             self._optimizer, "grad_partitions_flat_buffer"
         ):
@@ -184,10 +196,10 @@ class Engine:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         skipped_before, losses = self._engine.skipped_steps, []
-        on_device = ((self._on_device(batch), scales) for batch, scales in micro_batches)
+        on_device = ((self.on_device(batch), scales) for batch, scales in micro_batches)
         for batch, scales in self._phases.waiting_for(on_device):
             with self._phases.phase("forward"):
-                loss = self._engine(*batch, scales if self._drops_layers else None)
+                loss = self._engine(*batch, self.branch_scales(scales))
             with self._phases.phase("backward"):
                 self._engine.backward(loss)
             losses.append(loss.detach())
@@ -199,12 +211,30 @@ class Engine:
             # Stage 3 overwrites a gradient only when the backward pass reaches its weight, and
             # would apply the last one again to a block that was skipped.
             self._optimizer.grad_partitions_flat_buffer.zero_()
+        skipped = self._engine.skipped_steps > skipped_before
+        if skipped and self._is_divided:
+            self._gather_small_weights()
         return StepResult(
             torch.stack(losses).float(),
             self._engine.get_global_grad_norm(),
-            skipped=self._engine.skipped_steps > skipped_before,
-            loss_scale=self._loss_scale(),
+            skipped=skipped,
+            loss_scale=self.loss_scale(),
         )
+
+    def branch_scales(self, scales: Sequence[float]) -> Sequence[float] | None:
+        """Return what the model is called with: without layer drop it need not scale anything."""
+        return scales if self._drops_layers else None
+
+    def loss_scale(self) -> float:
+        """Return by how much losses are multiplied; 1 where gradients cannot underflow."""
+        # DeepSpeed's engine.loss_scale() is what its JSON says: 0 where the scale is dynamic.
+        return float(self._optimizer.loss_scale) if self.scales_loss else 1.0
+
+    @property
+    def attention(self) -> str:
+        """Return how the model computes attention, see model/attention_backends.py."""
+        backend: str = self._engine.module.encoder.attention
+        return backend
 
     def take_spent(self) -> Spent:
         """Return what the steps since the last call took; call it after `synchronize`."""
@@ -221,7 +251,7 @@ class Engine:
         totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         for batch in batches:
             num_predictions = batch.num_predictions()
-            loss = self._engine(*self._on_device(batch))
+            loss = self._engine(*self.on_device(batch))
             totals += torch.stack(
                 [loss.double() * num_predictions, totals.new_tensor(num_predictions)]
             )
@@ -238,6 +268,47 @@ class Engine:
         total = values.detach().double()
         distributed.all_reduce(total)
         return [float(value) for value in total / self.ranks.world_size]
+
+    def average_over_ranks(self, tensor: Tensor) -> None:
+        """Replace a tensor by its mean over the ranks."""
+        distributed.all_reduce(tensor)
+        tensor /= self.ranks.world_size
+
+    def from_all_ranks(self, value: Any) -> list[Any]:
+        """Return what each rank has brought; every rank must call it."""
+        values: list[Any] = [None] * self.ranks.world_size
+        distributed.all_gather_object(values, value)
+        return values
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Return the weights as the forward pass reads them; every rank must call it.
+
+        They are copies on the host: on the device there may be no room for them.
+        """
+        weights = {}
+        for name, parameter in self._module.named_parameters():
+            weights[name] = self._whole(parameter).detach().to("cpu", copy=True)
+        return weights
+
+    def has_finite_weights(self) -> bool:
+        """Return whether every weight, on all ranks, is a finite number; waits for the device."""
+        parameters: Iterable[Any] = self._module.parameters()
+        if self._is_divided:
+            parameters = (parameter.ds_tensor for parameter in parameters)
+        finite = [torch.isfinite(weight.detach()).all() for weight in parameters]
+        bad = (~torch.stack(finite)).any().float().to(self.device)
+        distributed.all_reduce(bad)
+        return not float(bad)
+
+    def forward_context(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the autocast under which the model is called."""
+        if not self._engine.torch_autocast_enabled():
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self._engine.torch_autocast_dtype())
+
+    def on_device(self, batch: MaskedBatch) -> MaskedBatch:
+        """Return the batch on the device of this rank."""
+        return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
 
     def snapshot(self) -> Snapshot:
         """Copy to the host what this rank has to save; training can go on when this returns."""
@@ -282,17 +353,22 @@ class Engine:
 
     def _restore_computing_weights(self, checkpoint: Checkpoint) -> None:
         """Set the weights with which the model computes, in whatever type."""
-        from deepspeed.runtime.zero.partition_parameters import GatheredParameters
-
-        for name, parameter in self._module.named_parameters():
-            if self._zero_stage != 3:
+        if not self._is_divided:
+            for name, parameter in self._module.named_parameters():
                 parameter.copy_(checkpoint.whole(name))
-                continue
-            with GatheredParameters([parameter], modifier_rank=0):
-                if self.ranks.is_first:
-                    parameter.copy_(checkpoint.whole(name))
-        if self._zero_stage == 3:  # gather again those that are never partitioned
-            self._optimizer.checkpoint_event_epilogue()
+            return
+        if self._optimizer.persistent_parameters:
+            self._optimizer.persistent_parameters[0].partition(
+                self._optimizer.persistent_parameters
+            )
+        divided: Iterable[tuple[str, Any]] = self._module.named_parameters()
+        for name, parameter in divided:
+            part = parameter.ds_tensor.detach().view(-1)
+            start = self.ranks.rank * part.numel()
+            size = min(part.numel(), parameter.ds_numel - start)  # the rest of it is padding
+            if size > 0:
+                part[:size].copy_(checkpoint.read("weight", name, Piece(start, size)))
+        self._gather_small_weights()
 
     def _scaler_counters(self) -> dict[str, Any]:
         if self._engine.torch_autocast_z0_gradscaler is not None:
@@ -305,6 +381,17 @@ class Engine:
         elif counters:
             self._engine.torch_autocast_z0_gradscaler.load_state_dict(counters)
 
+    def _gather_small_weights(self) -> None:
+        """Bring back what ZeRO-3 keeps whole on each rank, as it does after an update.
+
+        DeepSpeed 0.19.8 forgets it after a step without one, and the next backward pass may then
+        end in a tracing error.
+        """
+        if self._optimizer.persistent_parameters:
+            self._optimizer.persistent_parameters[0].all_gather(
+                self._optimizer.persistent_parameters
+            )
+
     def _fill_missing_gradients(self) -> None:
         """Give a skipped block a gradient of zero, as every exchange of gradients does."""
         for parameter in self._module.parameters():
@@ -312,15 +399,24 @@ class Engine:
                 parameter.grad = torch.zeros_like(parameter)
 
     def _clip_and_keep_norm(self) -> None:
-        self._engine._global_grad_norm = nn.utils.clip_grad_norm_(
-            self._module.parameters(), self._engine.gradient_clipping()
-        )
+        norm = nn.utils.clip_grad_norm_(self._module.parameters(), self._engine.gradient_clipping())
+        self._engine._global_grad_norm = norm
+        if self._guards_update:
+            # As torch's GradScaler does: the update is left out on the device.
+            self._optimizer.found_inf = (~torch.isfinite(norm)).float()
 
-    def _on_device(self, batch: MaskedBatch) -> MaskedBatch:
-        return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
+    def _whole(self, parameter: Any) -> Tensor:
+        """Return a weight with all its elements; at ZeRO stage 3 each rank has a part of them.
 
-    def _loss_scale(self) -> float:
-        return float(self._engine.loss_scale()) if self._engine.fp16_enabled() else 1.0
+        DeepSpeed's own GatheredParameters, used between two steps, disturbs the order in which it
+        then expects to fetch the weights: the next step may end in a tracing error.
+        """
+        if not self._is_divided:
+            return parameter  # type: ignore[no-any-return]
+        part = parameter.ds_tensor.detach().view(-1)
+        parts = [torch.empty_like(part) for _ in range(self.ranks.world_size)]
+        distributed.all_gather(parts, part)
+        return torch.cat(parts)[: parameter.ds_numel].view(parameter.ds_shape)
 
 
 def installed_operations() -> dict[str, bool]:

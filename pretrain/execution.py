@@ -73,6 +73,14 @@ def build_model(
     return model, execution
 
 
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """Return what dropout draws from in a step, so that a resumed run needs no generator state."""
+    # Odd 64-bit constants spread the three numbers; torch mixes the result further.
+    return (
+        seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
+    ) % 2**63
+
+
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
     """Return what runs with this DeepSpeed configuration find here."""
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)

@@ -39,6 +39,10 @@ class Lines:
         append_whole(self._file, "".join(self._waiting))
         self._waiting.clear()
 
+    def forget(self) -> None:
+        """Throw away the lines that wait: the run goes back."""
+        self._waiting.clear()
+
 
 class Curves:
     """The TensorBoard files of a run."""

@@ -20,6 +20,7 @@ from pretrain.layer_drop import keep_probabilities, theta_at
 from pretrain.matrix_rate import MatrixRate
 from pretrain.model.cost import training_cost
 from pretrain.phases import SHARES
+from pretrain.trouble import WatchState
 
 
 @dataclass
@@ -31,7 +32,8 @@ class Counters:
     flops: float = 0.0  # of the blocks that ran
     expected_flops: float = 0.0  # by the keep probabilities
     full_depth_flops: float = 0.0  # had every block run
-    skipped_steps: int = 0  # fp16 overflows
+    skipped_steps: int = 0  # fp16 overflows, and gradients that were not finite
+    left_out_steps: int = 0  # whose rows are skipped after trouble, see trouble.py
     held_out_losses: list[float] = field(default_factory=list)
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
@@ -54,6 +56,7 @@ class Progress:
         self.settings, self.world_size = settings, world_size
         self.counters = Counters(kept_since_log=[0] * settings.model.num_layers)
         self.horizon = Horizon(settings.steps, settings.hours)
+        self.watch = WatchState()
         self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
         self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
         self._cost = training_cost(settings.model, settings.data.sequence_length)
@@ -75,6 +78,7 @@ class Progress:
         try:
             self.counters = TypeAdapter(Counters).validate_python(state)
             self.horizon.load(TypeAdapter(Stretch).validate_python(state.get("horizon")))
+            self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
         except ValidationError as error:
             first = error.errors()[0]
             raise ConfigError(
@@ -89,7 +93,11 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         """Return what `load` reads."""
-        return {**dataclasses.asdict(self.counters), "horizon": self.horizon.state()}
+        return {
+            **dataclasses.asdict(self.counters),
+            "horizon": self.horizon.state(),
+            "watch": dataclasses.asdict(self.watch),
+        }
 
     def theta(self, step: int) -> float:
         """Return the keep ratio of the last block at a step."""
@@ -120,6 +128,21 @@ class Progress:
         self._last = result
         self._unfetched.append(result.losses.mean())
 
+    def leave_step_out(self) -> None:
+        """Count a step whose rows are skipped: the schedules go on, nothing is computed."""
+        self.counters.left_out_steps += 1
+        self.counters.step += 1
+
+    @property
+    def has_metrics(self) -> bool:
+        """Return whether a step was taken since the last line of metrics, and in this launch."""
+        return self._last is not None and self.counters.steps_since_log > 0
+
+    @property
+    def has_unread_losses(self) -> bool:
+        """Return whether a step was taken since `fetch_losses`."""
+        return bool(self._unfetched)
+
     def add_seconds(self, seconds: float, spent: Spent) -> None:
         """Count time spent in training steps, and what it was spent on."""
         counters = self.counters
@@ -134,6 +157,8 @@ class Progress:
 
     def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
         """Bring the losses of the last steps to the host; every rank must call it."""
+        if not self._unfetched:
+            return
         self.counters.losses += mean_over_ranks(torch.stack(self._unfetched))
         self._unfetched = []
 
@@ -163,6 +188,7 @@ class Progress:
                 kept / counters.micro_batches_since_log for kept in counters.kept_since_log
             ],
             "skipped_steps": counters.skipped_steps,
+            "left_out_steps": counters.left_out_steps,
             "loss_scale": self._last.loss_scale,
         }
         counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0

@@ -55,13 +55,20 @@ class RunRecord:
 
     def begin(self, step: int, launch: dict[str, Any]) -> None:
         """Note a launch that starts at `step`; forget what an interrupted one wrote after it."""
-        for name in ("metrics.jsonl", "evals.jsonl"):
-            _truncate_after(self.folder / name, step)
         launches = self.folder / "launches.jsonl"
         remove_cut_line(launches)
         code = keep_uncommitted_code(self.folder)
         line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
         append_whole(launches, json.dumps(line) + "\n")
+        self.go_back_to(step)
+
+    def go_back_to(self, step: int) -> None:
+        """Forget the lines that were written after `step`, and go on from there."""
+        self.close()
+        for name in ("metrics.jsonl", "evals.jsonl"):
+            _truncate_after(self.folder / name, step)
+        self._metrics.forget()
+        self._evaluations.forget()
         self._curves = Curves(self.folder, step)
 
     def log(self, metrics: dict[str, Any]) -> None:

@@ -10,12 +10,15 @@ from tqdm import tqdm
 
 from data_prep.shards import ShardSet
 from pretrain.agreement import Agreement
+from pretrain.checkpoints import Checkpoint, newest_sound_checkpoint
 from pretrain.config import ConfigError, RunSettings
 from pretrain.data import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.ds_config import micro_sequences
 from pretrain.engine import Engine, on_first_rank
+from pretrain.execution import dropout_seed
 from pretrain.interruption import Interruption, silence_unread_output
 from pretrain.layer_drop import scales_of_step
+from pretrain.lookout import GoBack, Lookout
 from pretrain.matrix_rate import MatrixRate
 from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
@@ -45,7 +48,6 @@ class Trainer:
         self.settings, self.engine, self.record = settings, engine, record
         self.progress, self.ranks, self.rate = progress, engine.ranks, rate
         self.saver = saver
-        self.agreement = Agreement(self.ranks)
         self.watchdog = Watchdog(
             settings.watchdog, self.ranks, record.folder, gather_peers(self.ranks)
         )
@@ -56,22 +58,47 @@ class Trainer:
         )
         self.training_batches = TrainingBatches(shards, settings, place)
         self.held_out_batches = HeldOutBatches(shards, settings, place)
+        self.agreement = Agreement(self.ranks)
+        self._stops = False  # whether all ranks know that one of them was asked to stop
+        self.lookout = Lookout(
+            settings, engine, shards, self.training_batches, saver, record.folder
+        )
 
     def train(self) -> None:
-        """Take the remaining optimizer steps, or those until somebody asks the run to stop."""
-        bar = progress_bar(self.settings, self.progress.step, shown=self.ranks.is_first)
+        """Take the remaining optimizer steps, or those until somebody asks the run to stop.
+
+        After numerical trouble some of them are perhaps taken again.
+
+        Raises:
+            ConfigError: the last checkpoint of a finished run could not be written.
+            TroubleError: the numbers of the run are beyond repair (SystemExit where it is not the
+                first rank).
+        """
         self.interruption.begin_training()
         with self.watchdog:
-            finished = self._take_steps(bar)
-            self.agreement.settle()
-            self._save_the_end(finished=finished)
+            finished = self._train_to_the_end()
         self.interruption.leave()
         silence_unread_output()
-        bar.close()
         if self.ranks.is_first and finished:
             self._finish(self._learning_rate(self.progress.step - 1))
         elif self.ranks.is_first:
             self._say_how_to_resume()
+
+    def _train_to_the_end(self) -> bool:
+        """Train and save; return whether the run has come to its end."""
+        self.lookout.begin(self.progress.step, self.progress.watch)
+        if self.lookout.may_go_back and self.saver.newest is None:
+            self._save()
+        while True:
+            try:
+                with progress_bar(
+                    self.settings, self.progress.step, shown=self.ranks.is_first
+                ) as bar:
+                    finished = self._take_steps(bar)
+                self._save_the_end(finished=finished)
+                return finished
+            except GoBack:
+                self._go_back()
 
     def _take_steps(self, bar: "tqdm[Any]") -> bool:
         """Take optimizer steps; return whether the run has come to its end.
@@ -79,35 +106,73 @@ class Trainer:
         The clock covers training only: it stops, after the device has finished, whenever
         something is evaluated or written. With a budget of time, somebody looks at it then.
         """
-        settings, progress, horizon = self.settings, self.progress, self.progress.horizon
+        progress, horizon = self.progress, self.progress.horizon
         batches = self._batches()
-        clock, read_at = time.perf_counter(), progress.step
+        clock = time.perf_counter()
         while not horizon.is_end(progress.step):
             step = progress.step
             self.watchdog.begin_step(step + 1)
-            if self._all_ranks_stop():
-                if step > read_at:
-                    self._read_the_clock(clock, bar)
-                return False
-            scales = scales_of_step(
-                step, settings, theta=progress.theta(step), count=progress.micro_batches_per_step
-            )
-            # Dropout draws from (seed, step, rank): a resumed run needs no generator state.
-            torch.manual_seed(_dropout_seed(settings.seed, step, self.ranks.rank))
             learning_rate = self._learning_rate(step)
-            micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
-            progress.add_step(self.engine.train_step(micro_batches, learning_rate), scales)
+            if step + 1 in self.lookout.left_out:
+                self._leave_out(step, batches)
+            else:
+                self._take_step(step, batches, learning_rate)
             bar.update()
+            self._act_on(self.agreement.exchange(self._numbers()))
             if any(self._due(step + 1)) or horizon.is_due(step + 1):
                 self._read_the_clock(clock, bar)
                 self._do_what_is_due(learning_rate, bar)
-                clock, read_at = time.perf_counter(), step + 1
+                clock = time.perf_counter()
+            if self._stops:
+                if progress.has_unread_losses:
+                    self._read_the_clock(clock, bar)
+                return False
         return True
 
-    def _all_ranks_stop(self) -> bool:
-        """Return whether a rank was asked to stop before the last step began."""
-        asked = self.interruption.cause is not None
-        return self.agreement.exchange({"stop": float(asked)}).get("stop", 0.0) > 0
+    def _take_step(self, step: int, batches: Iterator[MaskedBatch], learning_rate: float) -> None:
+        settings, progress, theta = self.settings, self.progress, self.progress.theta(step)
+        scales = scales_of_step(step, settings, theta=theta, count=progress.micro_batches_per_step)
+        torch.manual_seed(dropout_seed(settings.seed, step, self.ranks.rank))
+        micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
+        result = self.engine.train_step(micro_batches, learning_rate)
+        progress.add_step(result, scales)
+        self.lookout.add(step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales)
+
+    def _leave_out(self, step: int, batches: Iterator[MaskedBatch]) -> None:
+        """Count a step without its rows, which brought trouble before."""
+        self.lookout.replay(step + 1, self.progress.theta(step))
+        for _ in islice(batches, self.progress.micro_batches_per_step):
+            pass
+        self.progress.leave_step_out()
+
+    def _numbers(self) -> dict[str, float]:
+        """Return what this rank tells the others after a step; on all ranks with equal names."""
+        return {"stop": float(self.interruption.cause is not None), **self.lookout.numbers()}
+
+    def _act_on(self, sums: dict[str, float]) -> None:
+        """Act on what all ranks have told; empty when there was nothing yet."""
+        self._stops = self._stops or sums.get("stop", 0.0) > 0
+        self.lookout.look(sums, self.progress.step)
+
+    def _settle(self) -> None:
+        """Act on all that is known of the steps so far, before something is written for good."""
+        self._act_on(self.agreement.settle())
+        while self.lookout.recorder.has_unread:
+            self.agreement.exchange(self.lookout.numbers(all_steps=True))
+            self._act_on(self.agreement.settle())
+
+    def _go_back(self) -> None:
+        """Take the state of the newest checkpoint, and forget what came after it."""
+        self.agreement.settle()
+        newest, _ = on_first_rank(self.ranks, lambda: newest_sound_checkpoint(self.record.folder))
+        assert newest is not None, "a run that may go back begins by writing a checkpoint"
+        checkpoint = Checkpoint(newest)
+        self.progress = Progress(self.settings, self.ranks.world_size)
+        self.progress.load(checkpoint.content.progress)
+        self.engine.restore(checkpoint)
+        self.saver.newest = self.progress.step
+        on_first_rank(self.ranks, lambda: self.record.go_back_to(self.progress.step))
+        self.lookout.begin(self.progress.step, self.progress.watch)
 
     def _save_the_end(self, *, finished: bool) -> None:
         """Save if it was not done at this step, and wait until everything is on the disk.
@@ -117,6 +182,7 @@ class Trainer:
         """
         step = self.progress.step
         with self.watchdog.phase("the last checkpoint", step):
+            self._settle()
             self.saver.wait()
             if self.saver.newest != step:
                 self._save()
@@ -149,7 +215,7 @@ class Trainer:
     def _do_what_is_due(self, learning_rate: float, bar: "tqdm[Any]") -> None:
         step = self.progress.step
         logs, evaluates, saves = self._due(step)  # all three, if the time is up
-        if logs:
+        if logs and self.progress.has_metrics:
             self._log(learning_rate, bar)
         if evaluates:
             with self.watchdog.phase("the evaluation", step):
@@ -214,6 +280,8 @@ class Trainer:
             bar.write(f"step {evaluation['step']:>7,}: held-out loss {loss:.4f}")
 
     def _save(self) -> None:
+        self._settle()
+        self.lookout.check_weights(self.progress.step)
         self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())
 
     def _finish(self, final_learning_rate: float) -> None:
@@ -227,10 +295,3 @@ class Trainer:
             }
         )
         print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")
-
-
-def _dropout_seed(seed: int, step: int, rank: int) -> int:
-    # Odd 64-bit constants spread the three numbers; torch mixes the result further.
-    return (
-        seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
-    ) % 2**63

@@ -152,6 +152,7 @@ def test_an_fp16_overflow_skips_the_step_and_halves_the_scale():
     assert finished.returncode == 0, finished.stderr[-3000:]
     found = json.loads(finished.stdout.splitlines()[-1])
     skipped = [step for step, _ in found]
+    assert found[0][1] in (2.0**24, 2.0**23)  # the JSON may forgive a first overflow
     assert skipped[0] and not skipped[-1]  # 2^24 is too large for these gradients, and ends
     for (_, before), (was_skipped, after) in zip(found, found[1:], strict=False):
         assert after == (before / 2 if was_skipped else before)
