@@ -12,6 +12,8 @@
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
 #   --run-folder FOLDER     where the run of a RECIPE goes (default: runs/NAME)
 #   --resume                go on with the run, or with the comparison of that --name
+#   --elastic               go on with the run of a RECIPE folder on another number of GPUs, or with
+#                           another --engine.ds_config: equal within rounding
 #   --dry-run               print settings, size and cost, and train nothing
 #   --gpus N                use N GPUs, of each host (default: all)
 #   --hostfile FILE         use the machines in this DeepSpeed host file
@@ -64,7 +66,7 @@ read_options() { # ARGUMENT ...
       --run-folder) run_folder=$(path_from_caller "$2") && shift ;;
       --gpus) gpus=$2 && shift ;;
       --hostfile) hostfile=$(path_from_caller "$2") && shift ;;
-      --resume) resume=--resume ;;
+      --resume | --elastic) resume=$1 ;;
       --dry-run | -h | --help) dry_run=$1 ;;
       -*) option=$1 && settings+=("$1") ;;
       *)
@@ -99,6 +101,7 @@ check_options() {
       fail "--gpus $gpus: there are $found NVIDIA GPUs here (nvidia-smi --list-gpus); ask for fewer, or leave --gpus out"
   fi
   [[ -z $recipe ]] || return 0
+  [[ $resume != --elastic ]] || fail "--elastic needs the folder of a run; the arms of a comparison stay as they are"
   [[ -z $run_folder ]] || fail "--run-folder needs a RECIPE; a comparison is named with --name"
   [[ $name =~ ^[[:alnum:]._-]*$ ]] || fail "--name '$name': use letters, digits, and . _ - only"
   [[ -z $resume || -n $name ]] || fail "--resume needs a RECIPE, or the --name of the comparison"

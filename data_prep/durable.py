@@ -1,5 +1,6 @@
 """Write files that are complete or absent, whatever stops the program."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -26,3 +27,26 @@ def write_through(file: Path) -> None:
 def partial_name(file: Path) -> Path:
     """Return a name for a file that is not complete; a killed build's worker may still write."""
     return file.with_name(f"{file.name}.partial-{os.getpid()}")
+
+
+def append_whole(file: Path, text: str) -> None:
+    """Add text to the end of a file: all of it, or, if that fails, nothing."""
+    with file.open("ab", buffering=0) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        content = text.encode()
+        try:
+            written = stream.write(content)
+            if written != len(content):  # a disk that fills up takes what it still can
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            stream.truncate(size)
+            raise
+
+
+def remove_cut_line(file: Path) -> None:
+    """Remove the end of a file of lines if it is no whole line: a process died while writing it."""
+    if file.exists():
+        text = file.read_bytes()
+        end = text.rfind(b"\n") + 1
+        if end < len(text):
+            os.truncate(file, end)

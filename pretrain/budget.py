@@ -97,9 +97,9 @@ class Horizon:
             stretch.stride = (self.steps - stretch.position) / left
             stretch.end_step = step + left
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on where the run that gave this state stood."""
-        self.stretch = Stretch(**state)
+    def load(self, stretch: Stretch) -> None:
+        """Go on where the run that gave this stood."""
+        self.stretch = stretch
 
     def state(self) -> dict[str, Any]:
         """Return what `load` reads."""

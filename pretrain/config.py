@@ -204,10 +204,28 @@ class EvaluationSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """When the whole training state is written."""
+    """When the whole training state is written, and how long it stays."""
 
     every_steps: int = Field(10_000, ge=1, description="steps between checkpoints")
     keep_last: int | None = Field(None, ge=1, description="older ones are removed; none: keep all")
+    keep_every: int | None = Field(
+        None, ge=1, description="and those of every so many steps stay; with keep_last only"
+    )
+    pinned: tuple[int, ...] = Field(
+        (), description="steps whose checkpoint is written in any case, and stays"
+    )
+    background: bool = Field(
+        True, description="write while training goes on; takes 12 bytes of memory per parameter"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "CheckpointSettings":
+        if self.keep_every is not None and self.keep_last is None:
+            raise ValueError(
+                f"checkpoint.keep_every={self.keep_every} is without effect while all are kept; "
+                "give checkpoint.keep_last too, or remove it"
+            )
+        return self
 
 
 class EngineSettings(Section):

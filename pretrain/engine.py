@@ -5,24 +5,34 @@ It runs the same on one CPU process and on many GPUs, under plain `python`, `tor
 learning rate; accumulation, loss scaling, clipping, ZeRO and Adam happen in here.
 """
 
-import contextlib
-import io
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
 
+from pretrain.checkpoints import Checkpoint, Counters, Piece
 from pretrain.collectives import CountedCollectives
 from pretrain.config import ConfigError, OptimizerSettings, RunSettings
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import zero_stage
+from pretrain.engine_state import (
+    MOMENTS,
+    adam_of,
+    adam_steps,
+    check_shapes,
+    moments_of,
+    scaler_counters,
+    set_moments,
+    set_scaler_counters,
+    shape_of,
+    updated_pieces,
+)
 from pretrain.phases import Phases
 
 Result = TypeVar("Result")
@@ -36,6 +46,16 @@ class StepResult:
     gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
     skipped: bool  # fp16 overflow: nothing was updated
     loss_scale: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one rank has to save, on the host."""
+
+    tensors: dict[str, Tensor]  # "KIND/NAME" -> fp32 [size]
+    pieces: dict[str, Piece]  # which elements of a parameter these are
+    shapes: dict[str, list[int]]  # of all parameters
+    counters: Counters
 
 
 @dataclass(frozen=True)
@@ -133,12 +153,14 @@ class Engine:
         # At stage 0 DeepSpeed forgets the norm by which it clips.
         self._engine.clip_fp32_gradients = self._clip_and_keep_norm
         self.device = torch.device(self._engine.device)
+        self._module: nn.Module = self._engine.module
+        self._zero_stage: int = zero_stage(ds_config)
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
         # of 12 layers on a CPU.
-        self._is_alone = ranks.world_size == 1 and zero_stage(ds_config) == 0
+        self._is_alone = ranks.world_size == 1 and self._zero_stage == 0
         self._engine.enable_backward_allreduce = not self._is_alone
         self._drops_layers = settings.layer_drop.schedule != "none"
-        self._clears_stale_gradients = self._drops_layers and zero_stage(ds_config) == 3
+        self._clears_stale_gradients = self._drops_layers and self._zero_stage == 3
         if self._clears_stale_gradients and not hasattr(
             self._optimizer, "grad_partitions_flat_buffer"
         ):
@@ -212,31 +234,81 @@ class Engine:
         distributed.all_reduce(total)
         return [float(value) for value in total / self.ranks.world_size]
 
-    def save(self, folder: Path) -> None:
-        """Write weights and optimizer state; returns when every rank has finished."""
-        # save_latest=False: DeepSpeed names the newest checkpoint before slower ranks are done.
-        self._engine.save_checkpoint(str(folder), tag="state", save_latest=False)
-        distributed.barrier()
+    def snapshot(self) -> Snapshot:
+        """Copy to the host what this rank has to save; training can go on when this returns."""
+        adam, world_size = adam_of(self._optimizer), self.ranks.world_size
+        updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
+        if self._zero_stage == 0:  # every rank has everything, and saves its share
+            updated = updated[self.ranks.rank :: world_size]
+        tensors = {}
+        for part in updated:
+            sources = {"weight": part.holder, **moments_of(adam, part.holder)}
+            for kind, source in sources.items():
+                tensors[f"{kind}/{part.name}"] = part.of(source).float().to("cpu", copy=True)
+        return Snapshot(
+            tensors,
+            {part.name: part.piece for part in updated},
+            {name: list(shape_of(p)) for name, p in self._module.named_parameters()},
+            Counters(adam_steps=adam_steps(adam), loss_scaler=self._scaler_counters()),
+        )
 
-    def load(self, folder: Path) -> None:
-        """Read what `save` wrote.
+    @torch.no_grad()
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint, of whatever number of ranks and ZeRO stage.
+
+        Learning rate, betas and weight decay are not read from it: they are the recipe's.
 
         Raises:
-            FileNotFoundError: there is nothing in the folder.
+            CheckpointError: it is damaged, or of another model.
         """
-        path, _ = self._engine.load_checkpoint(str(folder), tag="state")
-        if path is None:
-            raise FileNotFoundError(f"{folder} holds no checkpoint")
+        check_shapes(checkpoint, self._module)
+        self._restore_computing_weights(checkpoint)
+        adam, counters = adam_of(self._optimizer), checkpoint.content.engine
+        updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
+        for holder in {id(part.holder): part.holder for part in updated}.values():
+            zeros = {kind: torch.zeros_like(holder) for kind in MOMENTS}
+            set_moments(adam, holder, zeros, counters.adam_steps)
+        for part in updated:
+            targets = {"weight": part.holder, **moments_of(adam, part.holder)}
+            for kind, target in targets.items():
+                part.of(target).copy_(checkpoint.read(kind, part.name, part.piece))
+        self._set_scaler_counters(counters.loss_scaler)
+        distributed.barrier()
+
+    def _restore_computing_weights(self, checkpoint: Checkpoint) -> None:
+        """Set the weights with which the model computes, in whatever type."""
+        from deepspeed.runtime.zero.partition_parameters import GatheredParameters
+
+        for name, parameter in self._module.named_parameters():
+            if self._zero_stage != 3:
+                parameter.copy_(checkpoint.whole(name))
+                continue
+            with GatheredParameters([parameter], modifier_rank=0):
+                if self.ranks.is_first:
+                    parameter.copy_(checkpoint.whole(name))
+        if self._zero_stage == 3:  # gather again those that are never partitioned
+            self._optimizer.checkpoint_event_epilogue()
+
+    def _scaler_counters(self) -> dict[str, Any]:
+        if self._engine.torch_autocast_z0_gradscaler is not None:
+            return dict(self._engine.torch_autocast_z0_gradscaler.state_dict())
+        return scaler_counters(self._optimizer)
+
+    def _set_scaler_counters(self, counters: dict[str, Any]) -> None:
+        if self._engine.torch_autocast_z0_gradscaler is None:
+            set_scaler_counters(self._optimizer, counters)
+        elif counters:
+            self._engine.torch_autocast_z0_gradscaler.load_state_dict(counters)
 
     def _fill_missing_gradients(self) -> None:
         """Give a skipped block a gradient of zero, as every exchange of gradients does."""
-        for parameter in self._engine.module.parameters():
+        for parameter in self._module.parameters():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
     def _clip_and_keep_norm(self) -> None:
         self._engine._global_grad_norm = nn.utils.clip_grad_norm_(
-            self._engine.module.parameters(), self._engine.gradient_clipping()
+            self._module.parameters(), self._engine.gradient_clipping()
         )
 
     def _on_device(self, batch: MaskedBatch) -> MaskedBatch:
@@ -244,24 +316,6 @@ class Engine:
 
     def _loss_scale(self) -> float:
         return float(self._engine.loss_scale()) if self._engine.fp16_enabled() else 1.0
-
-
-def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Read the model's weights, fp32 and whole, from a checkpoint of any ZeRO stage.
-
-    Raises:
-        FileNotFoundError: the checkpoint is incomplete.
-    """
-    _import_deepspeed()
-    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-
-    if any((folder / "state").glob("*zero_pp_rank_*_optim_states.pt")):
-        with _silence():
-            weights = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag="state")
-    else:
-        file = folder / "state" / "mp_rank_00_model_states.pt"
-        weights = torch.load(file, map_location="cpu", weights_only=False)["module"]
-    return {name: tensor.detach().float() for name, tensor in weights.items()}
 
 
 def installed_operations() -> dict[str, bool]:
@@ -333,14 +387,6 @@ def _count_collectives(phases: Phases) -> CountedCollectives:
     # Every collective of DeepSpeed's looks this global up and goes through it.
     comm.cdb = counted = CountedCollectives(comm.cdb, phases)
     return counted
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Swallow what DeepSpeed prints while it puts a checkpoint together."""
-    nowhere = io.StringIO()
-    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        yield
 
 
 def _import_deepspeed() -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from data_prep.durable import write_through
 from data_prep.manifest import TOKENIZER_FILE
+from pretrain.checkpoints import CHECKPOINTS
 from pretrain.config import ConfigError
 from pretrain.export_check import ExportCheck, check_export, rows_to_compare
 from pretrain.export_tokenizer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE
@@ -25,7 +26,6 @@ from pretrain.exported import (
 from pretrain.model_card import CARD_FILE, PICTURE_FILE, write_card
 from pretrain.pretrained import Pretrained, load_pretrained
 from pretrain.pretrained_folder import write_pretrained
-from pretrain.run_record import CHECKPOINTS
 
 FILES = {
     *(CONFIG_FILE, WEIGHTS_FILE, *CODE_FILES),

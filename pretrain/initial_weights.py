@@ -13,11 +13,11 @@ from data_prep.manifest import NEEDED_TOKENS, TOKENIZER_FILE
 from data_prep.shards import ShardSet
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
 from data_prep.tokenizer_training import TokenizerKind
+from pretrain.checkpoints import CHECKPOINTS
 from pretrain.config import ConfigError, ModelSettings, RunSettings
 from pretrain.foreign_model import words_of
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.pretrained import Pretrained, load_pretrained
-from pretrain.run_record import CHECKPOINTS
 from pretrain.words import TELLING_WORDS, Words
 
 # Settings that change neither what a weight means nor how many there are.

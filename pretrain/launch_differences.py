@@ -52,6 +52,7 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
         changes += [
             f"{name} ({was} to {now})"
             for name, (was, now) in after.get("changed_settings", {}).items()
+            if name != "world_size" and not name.startswith("ds_config.")  # told above
         ]
         if changes:
             step = after.get("resumed_from") or 0

@@ -9,15 +9,20 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from data_prep.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
+from pretrain.checkpoints import (
+    CHECKPOINTS,
+    CheckpointError,
+    load_weights,
+    newest_checkpoint,
+    step_of,
+)
+from pretrain.checkpoints import checkpoints_of as checkpoints_of
 from pretrain.config import ConfigError, ModelSettings
-from pretrain.engine import load_weights
 from pretrain.exported import is_export, read_export
 from pretrain.foreign import read_foreign
-from pretrain.foreign_model import UNREADABLE, Foreign
+from pretrain.foreign_model import Foreign
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
-from pretrain.run_record import CHECKPOINTS, newest_checkpoint
-from pretrain.run_record import checkpoints_of as checkpoints_of
 from pretrain.words import Words
 
 
@@ -94,11 +99,6 @@ def from_foreign(foreign: Foreign, place: str) -> Pretrained:
     )
 
 
-def step_of(checkpoint: Path) -> int:
-    """Return after how many optimizer steps a checkpoint was written."""
-    return int(checkpoint.name.removeprefix("step_"))
-
-
 def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
     """Return the model with its weights, in evaluation mode."""
     model = MaskedLanguageModel(pretrained.model)
@@ -154,11 +154,8 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
     check_tokenizer(run, manifest)
     try:
         weights = load_weights(checkpoint)
-    except UNREADABLE as error:
-        raise ConfigError(
-            f"{checkpoint} is incomplete or damaged ({_first_line(error)}); name another "
-            "checkpoint of the run"
-        ) from None
+    except CheckpointError as error:
+        raise ConfigError(f"{error}; name another checkpoint of the run") from None
     check_weights(weights, settings.model, place=str(checkpoint))
     return Pretrained(
         model=settings.model,
@@ -183,7 +180,3 @@ def _from_export(folder: Path) -> Pretrained:
         step=record.step,
         sequence_length=record.sequence_length,
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -1,19 +1,18 @@
 """How far a run has come: the counters that are logged, and saved with each checkpoint."""
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 from tqdm import tqdm
 
-from pretrain.budget import Horizon
-from pretrain.config import RunSettings
+from pretrain.budget import Horizon, Stretch
+from pretrain.config import ConfigError, RunSettings
 from pretrain.data import predictions_per_batch
 from pretrain.ds_config import micro_batches_per_step
 from pretrain.engine import Spent, StepResult
@@ -41,6 +40,7 @@ class Counters:
     payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
     flops_since_log: float = 0.0
     steps_since_log: int = 0
+    micro_batches_since_log: int = 0  # of a rank; their number per step depends on that of ranks
     kept_since_log: list[int] = field(default_factory=list)  # per block
 
 
@@ -66,11 +66,26 @@ class Progress:
         """Return the number of finished optimizer steps."""
         return self.counters.step
 
-    def load(self, file: Path) -> None:
-        """Read the counters and the horizon that were saved with a checkpoint."""
-        state = json.loads(file.read_text())
-        self.horizon.load(state.pop("horizon"))
-        self.counters = Counters(**state)
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on with the counters and the horizon that were saved with a checkpoint.
+
+        Raises:
+            ConfigError: they are not what `state` gives.
+        """
+        try:
+            self.counters = TypeAdapter(Counters).validate_python(state)
+            self.horizon.load(TypeAdapter(Stretch).validate_python(state.get("horizon")))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ConfigError(
+                f"the counters of this checkpoint are not what was saved: {first['loc']}: "
+                f"{first['msg']}"
+            ) from None
+        if len(self.counters.kept_since_log) != self.settings.model.num_layers:
+            raise ConfigError(
+                f"the counters of this checkpoint are of {len(self.counters.kept_since_log)} "
+                f"blocks, model.num_layers={self.settings.model.num_layers}"
+            )
 
     def state(self) -> dict[str, Any]:
         """Return what `load` reads."""
@@ -101,6 +116,7 @@ class Progress:
         counters.skipped_steps += result.skipped
         counters.step += 1
         counters.steps_since_log += 1
+        counters.micro_batches_since_log += len(scales)
         self._last = result
         self._unfetched.append(result.losses.mean())
 
@@ -133,7 +149,6 @@ class Progress:
         """
         assert self._last is not None
         counters, norm = self.counters, self._last.gradient_norm
-        micro_batches = counters.steps_since_log * self.micro_batches_per_step
         metrics = {
             **self._totals(),
             "expected_flops": counters.expected_flops,
@@ -144,13 +159,15 @@ class Progress:
             **self._speed(rate),
             "peak_memory_bytes": peak_memory_bytes,
             "theta": self._last_theta,
-            "keep_rates": [kept / micro_batches for kept in counters.kept_since_log],
+            "keep_rates": [
+                kept / counters.micro_batches_since_log for kept in counters.kept_since_log
+            ],
             "skipped_steps": counters.skipped_steps,
             "loss_scale": self._last.loss_scale,
         }
         counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
         counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}
-        counters.flops_since_log = 0.0
+        counters.flops_since_log, counters.micro_batches_since_log = 0.0, 0
         counters.kept_since_log = [0] * len(counters.kept_since_log)
         return metrics
 

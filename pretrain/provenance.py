@@ -5,7 +5,6 @@ list, and what looks like a token or a password is blotted out of the command an
 """
 
 import hashlib
-import json
 import os
 import platform
 import re
@@ -17,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from pretrain.config import RunSettings, as_json, flat
 
 CHECKOUT = Path(__file__).parents[1]
 CODE_FOLDER = "code"  # in the run folder
@@ -151,16 +148,6 @@ def uncommitted_code(checkout: Path) -> tuple[str, list[str]]:
         else:
             left_out.append(name)
     return without_secrets(text), left_out
-
-
-def changed_settings(run_file: Path, settings: RunSettings) -> dict[str, list[Any]]:
-    """Return what a resumed run was given anew: name -> [in run.json, now]."""
-    stored = flat(json.loads(run_file.read_text(encoding="utf-8")))
-    before = flat(json.loads(as_json(RunSettings()))) | stored
-    now = flat(json.loads(as_json(settings)))
-    return {
-        name: [before.get(name), value] for name, value in now.items() if value != before.get(name)
-    }
 
 
 def num_hosts(world_size: int, variables: Mapping[str, str] = os.environ) -> int:

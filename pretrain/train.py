@@ -10,13 +10,14 @@ Every setting of the recipe can be changed: --section.name value.
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from data_prep.manifest import MANIFEST_FILE, sha256_of
 from data_prep.shards import ShardSet
 from pretrain.checked_settings import Device, checked_settings
+from pretrain.checkpoints import Checkpoint
 from pretrain.config import RunSettings
 from pretrain.data import held_out_fingerprint, open_data
 from pretrain.ds_config import compute_type, zero_stage
@@ -25,17 +26,27 @@ from pretrain.execution import build_model
 from pretrain.initial_weights import load_initial_weights
 from pretrain.matrix_rate import matrix_rate
 from pretrain.progress import Progress
-from pretrain.provenance import changed_settings, num_hosts
+from pretrain.provenance import num_hosts
 from pretrain.recipe import add_settings
-from pretrain.run_record import STATE_FILE, RunRecord
+from pretrain.resume import Resumption, plan_resumption, refuse_to_start
+from pretrain.run_record import RunRecord
+from pretrain.saver import Saver
 from pretrain.summary import describe_run
 from pretrain.trainer import Trainer
+
+Start = Literal["start", "resume", "elastic"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m pretrain train`."""
     parser.add_argument("--run-folder", type=Path, help="default: runs/NAME of the recipe")
     parser.add_argument("--resume", action="store_true", help="go on after the newest checkpoint")
+    parser.add_argument(
+        "--elastic",
+        action="store_true",
+        help="like --resume, and on another number of ranks or with other --engine settings, such "
+        "as another ZeRO stage: equal within rounding",
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="print settings, size and cost of the run, and exit"
     )
@@ -53,7 +64,14 @@ def main(arguments: argparse.Namespace) -> None:
         )
         if not arguments.dry_run:
             folder = _run_folder(arguments, settings)
-            run(settings, ds_config, ranks, folder=folder, resume=arguments.resume)
+            how: Start = "resume" if arguments.resume else "start"
+            run(
+                settings,
+                ds_config,
+                ranks,
+                folder=folder,
+                how="elastic" if arguments.elastic else how,
+            )
         elif ranks.is_first:
             print(describe_run(settings, ds_config, ranks.world_size))
     finally:
@@ -66,7 +84,7 @@ def run(
     ranks: Ranks,
     *,
     folder: Path,
-    resume: bool,
+    how: Start,
 ) -> None:
     """Start or resume the run in `folder` and train it to its end.
 
@@ -77,10 +95,10 @@ def run(
     shards = on_first_rank(ranks, lambda: open_data(settings))
     launch = _launch(settings, shards, ranks)
     record = RunRecord(folder)
-    checkpoint = on_first_rank(
-        ranks, lambda: record.checkpoint_to_resume(settings, ds_config, launch, resume=resume)
+    resumption = on_first_rank(
+        ranks, lambda: _resumption(folder, settings, ds_config, launch, how=how)
     )
-    changed = changed_settings(folder / "run.json", settings) if resume else {}
+    checkpoint = resumption.checkpoint
     rate = matrix_rate(ranks.device, compute_type(ds_config))
     torch.manual_seed(settings.seed)
     model, execution = build_model(settings, ds_config, ranks.device)
@@ -95,23 +113,41 @@ def run(
     engine = Engine(model, settings, ds_config, ranks)
     progress = Progress(settings, ranks.world_size)
     if checkpoint is not None:
-        progress.load(checkpoint / STATE_FILE)
-        engine.load(checkpoint)
-    if not resume:
+        saved = Checkpoint(checkpoint)
+        progress.load(saved.content.progress)
+        engine.restore(saved)
+    if how == "start":
         on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
-    launch["resumed_from"] = progress.step if resume else None
+    elif resumption.changes:
+        on_first_rank(ranks, lambda: record.describe(settings, ds_config))
+    launch["resumed_from"] = None if how == "start" else progress.step
     launch["matrix_rate"] = dataclasses.asdict(rate)
     launch["execution"] = dataclasses.asdict(execution)
     launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
     launch["zero_stage"] = zero_stage(ds_config)
-    launch["changed_settings"] = changed
+    launch["changed_settings"] = resumption.changes
     on_first_rank(ranks, lambda: record.begin(progress.step, launch))
     try:
-        Trainer(settings, engine, shards, record, progress, rate).train()
+        saver = Saver(folder, settings.checkpoint, ranks)
+        Trainer(settings, engine, shards, record, progress, rate, saver).train()
     except KeyboardInterrupt:
         if ranks.is_first:
             print(f"\nstopped; go on with: python -m pretrain train {folder} --resume")
         raise
+
+
+def _resumption(
+    folder: Path,
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    launch: dict[str, Any],
+    *,
+    how: Start,
+) -> Resumption:
+    if how != "start":
+        return plan_resumption(folder, settings, ds_config, launch, elastic=how == "elastic")
+    refuse_to_start(folder)
+    return Resumption(checkpoint=None, changes={})
 
 
 def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from data_prep.shards import ShardSet
-from pretrain.config import RunSettings
+from pretrain.config import ConfigError, RunSettings
 from pretrain.data import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.ds_config import micro_sequences
 from pretrain.engine import Engine, on_first_rank
@@ -19,6 +19,7 @@ from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.progress import Progress, progress_bar
 from pretrain.run_record import RunRecord
+from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at
 
 
@@ -33,9 +34,11 @@ class Trainer:
         record: RunRecord,
         progress: Progress,
         rate: MatrixRate,
+        saver: Saver,
     ) -> None:
         self.settings, self.engine, self.record = settings, engine, record
         self.progress, self.ranks, self.rate = progress, engine.ranks, rate
+        self.saver = saver
         place = Place(
             micro_sequences(settings, self.ranks.world_size),
             rank=self.ranks.rank,
@@ -80,6 +83,12 @@ class Trainer:
                     self._save()
                 clock = time.perf_counter()
         bar.close()
+        self.saver.wait()
+        if self.saver.newest != progress.step:
+            raise ConfigError(
+                f"the last checkpoint, of step {progress.step}, could not be written; make room "
+                f"for it and go on with: python -m pretrain train {self.record.folder} --resume"
+            )
         if self.ranks.is_first:
             self._finish(self._learning_rate(progress.step - 1))
 
@@ -118,7 +127,7 @@ class Trainer:
         logs, evaluates, saves = (
             done % n == 0 or self.progress.horizon.is_end(done) for n in periods
         )
-        return logs, evaluates, saves
+        return logs, evaluates, saves or done in settings.checkpoint.pinned
 
     def _log(self, learning_rate: float, bar: "tqdm[Any]") -> None:
         memory = peak_memory_bytes(self.ranks.device)
@@ -139,15 +148,7 @@ class Trainer:
             bar.write(f"step {evaluation['step']:>7,}: held-out loss {loss:.4f}")
 
     def _save(self) -> None:
-        step = self.progress.step
-        partial = on_first_rank(self.ranks, lambda: self.record.partial_folder(step))
-        self.engine.save(partial)
-        on_first_rank(
-            self.ranks,
-            lambda: self.record.complete_checkpoint(
-                step, self.progress.state(), self.settings.checkpoint.keep_last
-            ),
-        )
+        self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())
 
     def _finish(self, final_learning_rate: float) -> None:
         parameters = parameters_by_group(self.settings.model)["total"]

@@ -17,6 +17,7 @@ PACKAGES = {
 # Inside pretrain: a file may import only files of a lower level.
 LEVELS = [
     {"config"},
+    {"checkpoints"},
     {"recipe"},
     {
         "model",
@@ -25,6 +26,7 @@ LEVELS = [
         "budget",
         "data",
         "ds_config",
+        "logs",
         "matrix_rate",
         "memory",
         "pages",
@@ -37,9 +39,11 @@ LEVELS = [
     },
     {"provenance", "launch_differences"},
     {"collectives", "execution", "exported", "export_tokenizer", "foreign_model"},
-    {"engine", "run_record", "convergence", "hugging_face_bert", "tupe_checkpoint"},
+    {"engine_state"},
+    {"engine", "run_record", "resume", "convergence", "hugging_face_bert", "tupe_checkpoint"},
     {
         "agreement",
+        "saver",
         "foreign",
         "progress",
         "comparison_table",

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pretrain.budget import Horizon
+from pretrain.budget import Horizon, Stretch
 from pretrain.config import LayerDropSettings, LearningRateSettings
 from pretrain.layer_drop import theta_at
 from pretrain.progress import Progress
@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_from_its_state_ends_where_it_would_have(stop):
     first.horizon.renew(stop, first.seconds)  # as before a checkpoint
     state = json.loads(json.dumps(first.horizon.state()))
     second = SimulatedRun(1, lambda step, now: 0.5)
-    second.horizon.load(state)
+    second.horizon.load(Stretch(**state))
     second.step, second.seconds = stop, first.seconds
     second.go_on()
     assert second.seconds == pytest.approx(HOUR, abs=1)
@@ -122,14 +122,13 @@ def test_a_run_that_goes_on_from_its_state_ends_where_it_would_have(stop):
     assert second.positions[0] == first.horizon.position(stop)
 
 
-def test_the_progress_of_a_run_holds_its_horizon(tmp_path):
+def test_the_progress_of_a_run_holds_its_horizon():
     settings = load_settings("tiny_cpu", ["--hours", "1", "--layer_drop.schedule", "progressive"])
     progress = Progress(settings, 1)
     progress.horizon.renew(1, 1.0)
     progress.horizon.renew(3, 5.0)
-    (tmp_path / "state.json").write_text(json.dumps(progress.state()))
     resumed = Progress(settings, 1)
-    resumed.load(tmp_path / "state.json")
+    resumed.load(json.loads(json.dumps(progress.state())))
     assert resumed.horizon.position(1000) == progress.horizon.position(1000) > 0
     assert resumed.theta(1000) == progress.theta(1000) < 1
     # 3595 seconds are left, at two seconds a step

@@ -10,13 +10,12 @@ from tokenizers.normalizers import BertNormalizer
 
 from data_prep.shards import open_shards
 from pretrain.__main__ import main
+from pretrain.checkpoints import load_weights, newest_checkpoint
 from pretrain.config import ConfigError
-from pretrain.engine import load_weights
 from pretrain.initial_weights import check_before_build, load_initial_weights
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.pretrained import load_pretrained
 from pretrain.recipe import load_settings
-from pretrain.run_record import newest_checkpoint
 from pretrain.schedules import learning_rate_at
 
 from .conftest import TWO_RANKS, lines

@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer
 
+from pretrain.checkpoints import load_weights
 from pretrain.config import ConfigError
-from pretrain.engine import load_weights
 from pretrain.fill_mask import fill_mask
 from pretrain.pretrained import build_model, check_weights, checkpoints_of, load_pretrained
 from pretrain.words import Words
@@ -76,19 +77,11 @@ def test_what_is_no_model_is_refused(run, tmp_path):
         load_pretrained(run / "checkpoints" / "step_00000010", checkpoint=10)
 
 
-def test_an_incomplete_checkpoint_is_refused(run, tmp_path):
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"1")])
+def test_a_damaged_checkpoint_is_refused_with_what_to_do(damage, run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
-    for file in (copy / "checkpoints" / "step_00000020" / "state").iterdir():
-        file.unlink()
-    with pytest.raises(ConfigError, match="step_00000020 is incomplete or damaged"):
-        load_pretrained(copy)
-
-
-def test_a_damaged_checkpoint_is_refused(run, tmp_path):
-    copy = shutil.copytree(run, tmp_path / "run")
-    file = copy / "checkpoints" / "step_00000020" / "state" / "mp_rank_00_model_states.pt"
-    file.write_bytes(file.read_bytes().replace(b"encoder.blocks", b"\xffncoder.blocks"))
-    with pytest.raises(ConfigError, match="step_00000020 is incomplete or damaged"):
+    damage(copy / "checkpoints" / "step_00000020" / "part_00000.safetensors")
+    with pytest.raises(ConfigError, match="_00000020 is damaged .*; name another checkpoint of"):
         load_pretrained(copy)
 
 

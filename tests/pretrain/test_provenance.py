@@ -8,11 +8,9 @@ from importlib.metadata import version
 
 import pytest
 
-from pretrain.config import RunSettings, as_json
 from pretrain.provenance import (
     LARGEST_DIFF_BYTES,
     TELLING_VARIABLES,
-    changed_settings,
     commit,
     environment,
     keep_uncommitted_code,
@@ -154,18 +152,3 @@ def test_the_versions_are_those_that_are_installed():
 )
 def test_launchers_tell_how_many_machines_there_are(variables, hosts):
     assert num_hosts(16, variables) == hosts
-
-
-def test_settings_that_a_resumed_run_was_given_anew_are_named(tmp_path):
-    file = tmp_path / "run.json"
-    file.write_text(as_json(RunSettings()))
-    assert changed_settings(file, RunSettings()) == {}
-    checkpoint = {"every_steps": 5}
-    assert changed_settings(file, RunSettings(checkpoint=checkpoint)) == {
-        "checkpoint.every_steps": [10_000, 5]
-    }
-    # A run that is older than a setting was started with what is its default today.
-    older = json.loads(file.read_text())
-    del older["checkpoint"]["keep_last"]
-    file.write_text(json.dumps(older))
-    assert changed_settings(file, RunSettings()) == {}

@@ -13,12 +13,15 @@ from pathlib import Path
 import torch
 
 from pretrain import execution
+from pretrain.checkpoints import Checkpoint, checkpoint_folder
+from pretrain.config import CheckpointSettings
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import fill_ds_config, read_ds_config
-from pretrain.engine import Engine, load_weights, parameter_groups, start_ranks, stop_ranks
+from pretrain.engine import Engine, parameter_groups, start_ranks, stop_ranks
 from pretrain.layer_drop import branch_scales, theta_at
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
+from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at
 
 STEPS, LENGTH, PREDICTIONS = 6, 16, 5
@@ -87,10 +90,10 @@ def plain_loop(settings, steps=STEPS):
     return {"losses": losses, "norms": norms, "weights": dict(model.named_parameters())}
 
 
-def train_steps(engine, settings, steps):
+def train_steps(engine, settings, steps, places=4):
     """Let the engine take `steps` (a range) and return losses and gradient norms."""
     ranks, losses, norms = engine.ranks, [], []
-    accumulation = 4 // ranks.world_size
+    accumulation = places // ranks.world_size
     for step in steps:
         batches = [
             (
@@ -123,12 +126,15 @@ def whole_and_resumed(settings, ranks, name, folder):
     losses, norms = train_steps(build_engine(settings, ranks, name), settings, range(STEPS))
     first = build_engine(settings, ranks, name)
     train_steps(first, settings, range(3))
-    first.save(folder / "middle")
+    saver = Saver(folder, CheckpointSettings(), ranks)
+    saver.save(3, first.snapshot(), {})
+    saver.wait()
     second = build_engine(settings, ranks, name)
-    second.load(folder / "middle")
+    second.restore(Checkpoint(checkpoint_folder(folder, 3)))
     resumed, _ = train_steps(second, settings, range(3, STEPS))
-    second.save(folder / "end")
-    weights = load_weights(folder / "end") if ranks.is_first else {}
+    saver.save(STEPS, second.snapshot(), {})
+    saver.wait()
+    weights = Checkpoint(checkpoint_folder(folder, STEPS)).weights()
     return {
         "losses": losses,
         "norms": norms,

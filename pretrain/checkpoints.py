@@ -1,0 +1,354 @@
+"""What a checkpoint is on the disk: weights and moments in pieces, independent of ranks and ZeRO.
+
+    checkpoints/step_00010000/
+        checkpoint.json            what the parts hold, their sha256, counters; its own sha256
+        part_00000.safetensors     fp32 weights and Adam's two moments of what rank 0 updates
+
+A piece is a run of elements of one flattened parameter. Whoever loads asks for the elements that
+it needs, so any number of ranks reads, at any ZeRO stage, what any other has written. Nothing here
+is pickled: a checkpoint of a stranger cannot run code.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from data_prep.durable import write_through
+from pretrain.config import ConfigError, explain
+
+CHECKPOINTS = "checkpoints"
+CONTENT = "checkpoint.json"
+PARTIAL, DAMAGED, REMOVED = ".partial", ".damaged", ".removed"
+FORMAT = 1
+
+# What is kept of each element; AdamW's names, as torch, apex and DeepSpeed spell them.
+KINDS = ("weight", "exp_avg", "exp_avg_sq")
+
+
+class CheckpointError(ConfigError):
+    """A checkpoint is incomplete or damaged."""
+
+
+class Piece(NamedTuple):
+    """Elements start .. start + size - 1 of a flattened parameter."""
+
+    start: int
+    size: int
+
+
+class Part(BaseModel):
+    """What checkpoint.json says of one file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str
+    size_bytes: int
+    pieces: dict[str, Piece]  # by the name of the parameter
+
+
+class Counters(BaseModel):
+    """What the optimizer and the loss scaler count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    adam_steps: int = Field(0, ge=0)  # without those that an fp16 overflow skipped
+    loss_scaler: dict[str, float] = {}  # empty without one
+
+
+class Content(BaseModel):
+    """What checkpoint.json holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = FORMAT
+    step: int = Field(ge=0)
+    world_size: int = Field(ge=1)
+    shapes: dict[str, list[int]]  # of the parameters
+    parts: dict[str, Part]  # by the name of the file
+    engine: Counters
+    progress: dict[str, Any]  # counters of the run
+
+
+class Checkpoint:
+    """A complete checkpoint; nothing but checkpoint.json is read before it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read checkpoint.json.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or describes something incomplete.
+        """
+        self.folder = folder
+        self.content = _read_content(folder)
+        self._places = _places(folder, self.content)
+
+    def verify(self) -> None:
+        """Read all files and compare them with their sha256.
+
+        Raises:
+            CheckpointError: one is missing or differs; names it.
+        """
+        for name, part in self.content.parts.items():
+            file = self.folder / name
+            if not file.is_file():
+                raise _damaged(self.folder, f"{name} is missing")
+            if file.stat().st_size != part.size_bytes:
+                raise _damaged(
+                    self.folder,
+                    f"{name} has {file.stat().st_size:,} bytes instead of {part.size_bytes:,}",
+                )
+            if sha256_of(file) != part.sha256:
+                raise _damaged(self.folder, f"{name} has another sha256 than when it was written")
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return all weights, fp32 and whole, by name.
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        return {name: self.whole(name) for name in self.content.shapes}
+
+    def whole(self, name: str) -> Tensor:
+        """Return the weights of one parameter in their shape."""
+        shape = self.content.shapes[name]
+        return self.read("weight", name, Piece(0, math.prod(shape))).view(shape)
+
+    def read(self, kind: str, name: str, wanted: Piece) -> Tensor:
+        """Return some elements of a parameter, or of one of its moments: fp32 [wanted.size].
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        found = torch.empty(wanted.size)
+        for file, piece in self._places[name]:
+            first = max(piece.start, wanted.start)
+            end = min(piece.start + piece.size, wanted.start + wanted.size)
+            if first < end:
+                source = self._slice(file, f"{kind}/{name}", first - piece.start, end - piece.start)
+                found[first - wanted.start : end - wanted.start] = source
+        return found
+
+    def _slice(self, file: str, key: str, first: int, end: int) -> Tensor:
+        try:
+            with safe_open(self.folder / file, framework="pt") as tensors:
+                found: Tensor = tensors.get_slice(key)[first:end]
+        except (OSError, SafetensorError) as error:
+            raise _damaged(self.folder, f"{file}: {error}") from None
+        if found.dtype != torch.float32 or found.shape != (end - first,):
+            raise _damaged(self.folder, f"{key} in {file} is not {end - first} numbers in fp32")
+        return found
+
+
+def write_part(
+    folder: Path, rank: int, tensors: Mapping[str, Tensor], pieces: Mapping[str, Piece]
+) -> dict[str, Part]:
+    """Write what one rank holds and wait until it is on the disk.
+
+    Args:
+        folder: of the checkpoint that is being written.
+        rank: names the file.
+        tensors: "KIND/NAME" -> fp32 [size], on the CPU.
+        pieces: which elements these are, by parameter.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file = folder / f"part_{rank:05d}.safetensors"
+    try:
+        save_file(dict(tensors), file)
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
+    write_through(file)
+    part = Part(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
+    return {file.name: part}
+
+
+def complete(partial: Path, content: Content) -> Path:
+    """Write checkpoint.json and give the folder its name: from here on the checkpoint exists.
+
+    Raises:
+        OSError: it cannot be written, or the parts of other ranks are not here.
+    """
+    for name, part in content.parts.items():
+        file = partial / name
+        if not file.is_file() or file.stat().st_size != part.size_bytes:
+            raise OSError(
+                f"{file}, which another rank wrote, is not to be seen on this machine; the run "
+                "folder must be on a disk that all machines share"
+            )
+    described = content.model_dump(mode="json")
+    text = json.dumps({"sha256": _digest(described), "content": described}, indent=1)
+    (partial / CONTENT).write_text(text + "\n", encoding="utf-8")
+    write_through(partial / CONTENT)
+    final = partial.with_suffix("")
+    os.replace(partial, final)
+    return final
+
+
+def checkpoints_of(run: Path) -> list[Path]:
+    """Return the complete checkpoints of a run folder, oldest first; they can still be damaged."""
+    return sorted((run / CHECKPOINTS).glob("step_????????"))
+
+
+def checkpoint_folder(run: Path, step: int) -> Path:
+    """Return where the checkpoint after `step` optimizer steps will be."""
+    return run / CHECKPOINTS / f"step_{step:08d}"
+
+
+def step_of(folder: Path) -> int:
+    """Return after how many optimizer steps a checkpoint was written."""
+    return int(folder.name.removeprefix("step_"))
+
+
+def newest_checkpoint(run: Path) -> Path:
+    """Return the newest complete checkpoint of a run folder.
+
+    Raises:
+        ConfigError: the folder holds no run, or a run without a checkpoint.
+    """
+    if not (run / "run.json").is_file():
+        raise ConfigError(f"{run} is not a run folder: it has no run.json")
+    found = checkpoints_of(run)
+    if not found:
+        raise ConfigError(f"{run} has no checkpoint yet; let the run reach its first one")
+    return found[-1]
+
+
+def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointError]]:
+    """Return the newest checkpoint whose files are what was written, None if there is none at all.
+
+    Newer ones that are damaged are renamed, so that nobody takes them for good again; the errors
+    tell which.
+
+    Raises:
+        CheckpointError: there are checkpoints, and all of them are damaged.
+    """
+    complaints: list[CheckpointError] = []
+    found = checkpoints_of(run)
+    for folder in reversed(found):
+        try:
+            Checkpoint(folder).verify()
+        except CheckpointError as error:
+            complaints.append(error)
+            continue
+        for damaged in found[found.index(folder) + 1 :]:
+            aside = damaged.with_suffix(DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            damaged.rename(aside)
+        return folder, complaints
+    if complaints:
+        raise CheckpointError(
+            f"{run} has no sound checkpoint: {'; '.join(map(str, complaints))}; "
+            "bring back one of them, or start a new run"
+        )
+    return None, []
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """Read the model's weights, fp32 and whole, from a checkpoint.
+
+    Raises:
+        CheckpointError: it is incomplete or damaged.
+    """
+    checkpoint = Checkpoint(folder)
+    checkpoint.verify()
+    return checkpoint.weights()
+
+
+def kept(
+    steps: Iterable[int], *, keep_last: int | None, keep_every: int | None, pinned: Iterable[int]
+) -> set[int]:
+    """Return which checkpoints stay: the last ones, every n-th, and those that are pinned."""
+    ordered = sorted(steps)
+    if keep_last is None:
+        return set(ordered)
+    stays = set(ordered[-keep_last:]) | set(pinned)
+    if keep_every is not None:
+        stays |= {step for step in ordered if step % keep_every == 0}
+    return stays & set(ordered)
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint, so that a half removed one is never taken for one."""
+    removed = folder.with_suffix(REMOVED)
+    folder.rename(removed)
+    shutil.rmtree(removed)
+
+
+def remove_remains(run: Path) -> None:
+    """Remove what a launch that was killed left half written or half removed."""
+    for suffix in (PARTIAL, REMOVED):
+        for folder in (run / CHECKPOINTS).glob(f"step_????????{suffix}"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def sha256_of(file: Path) -> str:
+    """Return the sha256 of a file in hexadecimal digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_content(folder: Path) -> Content:
+    file = folder / CONTENT
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _damaged(folder, f"it has no {CONTENT}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(folder, f"{CONTENT} cannot be read: {error}") from None
+    if not isinstance(stored, dict) or stored.keys() != {"sha256", "content"}:
+        raise _damaged(folder, f"{CONTENT} is not what was written")
+    if _digest(stored["content"]) != stored["sha256"]:
+        raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
+    try:
+        content = Content.model_validate(stored["content"])
+    except ValidationError as error:
+        raise _damaged(folder, f"{CONTENT}: {explain(error, Content)}") from None
+    if content.format != FORMAT:
+        raise CheckpointError(
+            f"{folder} has format {content.format}, this version of the code reads {FORMAT}; use "
+            "the version that wrote it"
+        )
+    return content
+
+
+def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]]:
+    """Return in which files the elements of each parameter are, once and without a gap."""
+    places: dict[str, list[tuple[str, Piece]]] = {name: [] for name in content.shapes}
+    for file, part in content.parts.items():
+        if not re.fullmatch(r"part_\d{5}\.safetensors", file):
+            raise _damaged(folder, f"{CONTENT} names the file {file!r}")
+        for name, piece in part.pieces.items():
+            if name not in places or min(piece) < 0:
+                raise _damaged(folder, f"{CONTENT} puts {name} {tuple(piece)} into {file}")
+            places[name].append((file, piece))
+    for name, found in places.items():
+        found.sort(key=lambda place: place[1].start)
+        covered = 0
+        for _, piece in found:
+            if piece.start != covered:
+                break
+            covered += piece.size
+        if covered != math.prod(content.shapes[name]):
+            raise _damaged(folder, f"its files do not hold {name} whole")
+    return places
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(folder: Path, reason: str) -> CheckpointError:
+    return CheckpointError(f"{folder} is damaged ({reason})")
