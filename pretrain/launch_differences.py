@@ -52,6 +52,8 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
         changes += [
             f"{name} ({was} to {now})"
             for name, (was, now) in after.get("changed_settings", {}).items()
+            # Said above, or what follows from a setting.
+            if name != "world_size" and not name.startswith("ds_config.")
             if name != "world_size" and not name.startswith("ds_config.")  # told above
         ]
         if changes:

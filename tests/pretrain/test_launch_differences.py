@@ -95,7 +95,11 @@ def test_resuming_on_other_ranks_and_settings_is_history():
         resumed_from=1500,
         world_size=4,
         zero_stage=2,
-        changed_settings={"checkpoint.keep_last": [None, 2]},
+        changed_settings={
+            "checkpoint.keep_last": [None, 2],
+            "world_size": [1, 4],
+            "ds_config.zero_optimization.stage": [0, 2],
+        },
     )
     assert history_notes("runs/a", [LAUNCH, first, moved]) == [
         "runs/a was resumed after step 20, 1,500",
