@@ -67,7 +67,7 @@ def code_of(launch: Launch) -> str:
     commit = str(launch["commit"])
     if launch.get("diff_sha256") is None:
         return commit
-    kept = launch["diff"] or f"too large to be kept, sha256 {launch['diff_sha256'][:SHORT_HASH]}"
+    kept = launch["diff"] or f"not kept, sha256 {launch['diff_sha256'][:SHORT_HASH]}"
     return f"{commit.removesuffix('-dirty')} with uncommitted changes ({kept})"
 
 

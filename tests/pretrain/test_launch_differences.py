@@ -51,9 +51,7 @@ def test_other_code_is_said_with_the_place_of_its_diff():
 
 def test_two_changes_that_were_too_large_to_keep_are_told_apart():
     one, other = (changed(commit="abc123-dirty", diff_sha256=digit * 64) for digit in ("1", "2"))
-    assert code_of(one) == (
-        "abc123 with uncommitted changes (too large to be kept, sha256 111111111111)"
-    )
+    assert code_of(one) == ("abc123 with uncommitted changes (not kept, sha256 111111111111)")
     assert len(launch_differences({"a": [one], "b": [other]})) == 1
 
 
