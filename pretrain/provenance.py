@@ -118,7 +118,7 @@ def keep_uncommitted_code(folder: Path, checkout: Path = CHECKOUT) -> dict[str, 
         code with; None without changes, where they are too large, or the disk is full.
         `diff_sha256`: of it, also then. `left_out`: new source files that are too large for it.
     """
-    nothing = {"diff": None, "diff_sha256": None, "left_out": []}
+    nothing: dict[str, Any] = {"diff": None, "diff_sha256": None, "left_out": []}
     if commit(checkout).startswith("unknown"):
         return nothing
     try:

@@ -40,7 +40,7 @@ def test_room_is_compared_with_the_checkpoints_that_are_kept_and_a_new_one(machi
     # 33, 50, 77, 90 and 100
     keeping_five = settings_of(
         *("--steps", "100", "--checkpoint.keep_last", "2", "--checkpoint.keep_every", "50"),
-        *("--checkpoint.pinned", "33", "77", "1000"),
+        *("--checkpoint.pinned", "33", "--checkpoint.pinned", "77"),
     )
     one = checkpoint_bytes(keeping_two)
     for settings, room, mark in (
