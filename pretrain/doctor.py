@@ -67,7 +67,8 @@ def main(arguments: argparse.Namespace) -> None:
         findings += make(checks, surroundings)
     findings += make(CHECKS, surroundings)
     print(summary(findings))
-    sys.exit(any(finding.mark == "problem" for finding in findings))
+    if any(finding.mark == "problem" for finding in findings):
+        sys.exit(1)
 
 
 def make(checks: Iterable[Check], surroundings: Surroundings) -> list[Finding]:

@@ -52,6 +52,8 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
         changes += [
             f"{name} ({was} to {now})"
             for name, (was, now) in after.get("changed_settings", {}).items()
+            # Said above, or what follows from a setting.
+            if name != "world_size" and not name.startswith("ds_config.")
             if name != "world_size" and not name.startswith("ds_config.")  # told above
         ]
         if changes:
@@ -65,7 +67,7 @@ def code_of(launch: Launch) -> str:
     commit = str(launch["commit"])
     if launch.get("diff_sha256") is None:
         return commit
-    kept = launch["diff"] or f"too large to be kept, sha256 {launch['diff_sha256'][:SHORT_HASH]}"
+    kept = launch["diff"] or f"not kept, sha256 {launch['diff_sha256'][:SHORT_HASH]}"
     return f"{commit.removesuffix('-dirty')} with uncommitted changes ({kept})"
 
 

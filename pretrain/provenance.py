@@ -115,22 +115,36 @@ def keep_uncommitted_code(folder: Path, checkout: Path = CHECKOUT) -> dict[str, 
 
     Returns:
         `diff`: the file, relative to the run folder, which `git apply` turns the commit into the
-        code with; None without changes, or where they are too large. `diff_sha256`: of it, also
-        then. `left_out`: new source files that are too large for it.
+        code with; None without changes, where they are too large, or the disk is full.
+        `diff_sha256`: of it, also then. `left_out`: new source files that are too large for it.
     """
+    nothing: dict[str, Any] = {"diff": None, "diff_sha256": None, "left_out": []}
     if commit(checkout).startswith("unknown"):
-        return {"diff": None, "diff_sha256": None, "left_out": []}
-    text, left_out = uncommitted_code(checkout)
+        return nothing
+    try:
+        text, left_out = uncommitted_code(checkout)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return nothing  # a file went away meanwhile, or git does not come to an end
     content = text.encode()
     if not content and not left_out:
-        return {"diff": None, "diff_sha256": None, "left_out": []}
+        return nothing
     digest = hashlib.sha256(content).hexdigest()
-    name = None
-    if content and len(content) <= LARGEST_DIFF_BYTES:
-        name = f"{CODE_FOLDER}/{digest[:12]}.diff"
-        (folder / CODE_FOLDER).mkdir(exist_ok=True)
-        (folder / name).write_bytes(content)
-    return {"diff": name, "diff_sha256": digest, "left_out": left_out}
+    name = f"{CODE_FOLDER}/{digest[:12]}.diff"
+    is_kept = 0 < len(content) <= LARGEST_DIFF_BYTES and _written(folder / name, content)
+    return {"diff": name if is_kept else None, "diff_sha256": digest, "left_out": left_out}
+
+
+def _written(file: Path, content: bytes) -> bool:
+    """Return whether a file could be written; a disk that is full must not stop a resume."""
+    partial = file.with_suffix(".partial")
+    try:
+        file.parent.mkdir(exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(file)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def uncommitted_code(checkout: Path) -> tuple[str, list[str]]:

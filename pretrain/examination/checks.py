@@ -25,6 +25,7 @@ from pretrain.examination.storage import (
 )
 from pretrain.examination.training_run import (
     execution_is_planned,
+    newest_checkpoint_is_sound,
     rows_are_there,
     settings_are_valid,
 )
@@ -56,5 +57,6 @@ CHECKS = (
 RUN_CHECKS = (
     Check("settings", settings_are_valid),
     Check("rows", rows_are_there),
+    Check("checkpoint", newest_checkpoint_is_sound),
     Check("execution", execution_is_planned),
 )

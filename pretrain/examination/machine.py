@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pretrain.ds_config import zero_stage
 from pretrain.examination.finding import Finding, StatVfs, Surroundings, size
+from pretrain.examination.storage import checkpoint_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.summary import optimizer_state_bytes
 
@@ -48,6 +49,8 @@ def memory(surroundings: Surroundings) -> Finding:
     on_cpu = surroundings.accelerators.device == "cpu"
     of_model = _model_bytes(surroundings)
     needed = surroundings.ranks * (PROCESS_BYTES + of_model * on_cpu)
+    if surroundings.settings.checkpoint.background:
+        needed += checkpoint_bytes(surroundings.settings)  # the copy that is being written
     described += f"; {surroundings.ranks} rank(s) take {size(needed)} and activations"
     mend = "start fewer ranks, take a smaller model, or raise the container's limit"
     if needed > free:

@@ -9,9 +9,11 @@ import time
 import torch
 import torch.distributed as distributed
 
+from pretrain.examination.ranks import LIMIT_SECONDS, up
+
 LARGE = 4 * 2**20  # numbers, 16 MiB in fp32: a bucket of gradients
 REPETITIONS = 20
-LIMIT = datetime.timedelta(seconds=60)
+LIMIT = datetime.timedelta(seconds=LIMIT_SECONDS)
 
 
 def main(words: list[str]) -> None:
@@ -23,6 +25,7 @@ def main(words: list[str]) -> None:
     backend, host = words[:2]
     port, rank, world_size = map(int, words[2:])
     store = distributed.TCPStore(host, port, is_master=False, timeout=LIMIT)  # type: ignore[attr-defined]
+    store.set(up(rank), "")
     if backend == "nccl":
         torch.cuda.set_device(rank)
     distributed.init_process_group(

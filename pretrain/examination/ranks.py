@@ -11,12 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.distributed as distributed
 
 from pretrain.examination.finding import CHECKOUT
 
+START_SECONDS = 300.0  # to import torch, on a machine that has other things to do
 LIMIT_SECONDS = 60.0
 POLL_SECONDS = 0.05
 HOST = "127.0.0.1"
@@ -35,7 +36,7 @@ def try_ranks(
     world_size: int,
     environment: Mapping[str, str],
     *,
-    limit_seconds: float = LIMIT_SECONDS,
+    start_seconds: float = START_SECONDS,
 ) -> Trial:
     """Start the processes and wait until all are done, one fails, or the time is up.
 
@@ -43,7 +44,8 @@ def try_ranks(
         backend: "gloo" or "nccl".
         world_size: number of processes.
         environment: that they are given.
-        limit_seconds: after which they are killed.
+        start_seconds: after which processes that are not there yet are killed; those that are have
+            LIMIT_SECONDS more.
     """
     try:
         store = distributed.TCPStore(  # type: ignore[attr-defined]
@@ -51,7 +53,7 @@ def try_ranks(
             0,
             is_master=True,
             wait_for_workers=False,
-            timeout=datetime.timedelta(seconds=limit_seconds),
+            timeout=datetime.timedelta(seconds=LIMIT_SECONDS),
         )
     except distributed.DistError as error:
         return Trial(f"this machine cannot connect to itself at {HOST}: {_last_line(str(error))}")
@@ -69,15 +71,26 @@ def try_ranks(
                     [*words, str(rank), str(world_size)], env=given, stdout=output, stderr=errors
                 )
             processes.append(process)
-        complaint = _wait(processes, limit_seconds, Path(folder))
+        complaint = _wait(processes, store, start_seconds, Path(folder))
         if complaint:
             return Trial(complaint)
         return Trial("", **json.loads((Path(folder) / "0.out").read_text()))
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], limit_seconds: float, folder: Path) -> str:
+def up(rank: int) -> str:
+    """Return the key under which a process says that it is there."""
+    return f"up/{rank}"
+
+
+def _wait(
+    processes: Sequence[subprocess.Popen[bytes]],
+    store: Any,
+    start_seconds: float,
+    folder: Path,
+) -> str:
     """Return why it did not work, or nothing; no process is left."""
-    end = time.monotonic() + limit_seconds
+    limit, end = start_seconds, time.monotonic() + start_seconds
+    names = [up(rank) for rank in range(len(processes))]
     try:
         while time.monotonic() < end:
             states = [process.poll() for process in processes]
@@ -87,8 +100,10 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], limit_seconds: float, fo
                 if state:
                     errors = (folder / f"{rank}.err").read_text(errors="replace")
                     return f"process {rank} failed: {_last_line(errors) or f'status {state}'}"
+            if names and store.check(names):
+                names, limit, end = [], LIMIT_SECONDS, time.monotonic() + LIMIT_SECONDS
             time.sleep(POLL_SECONDS)
-        return f"no answer within {limit_seconds:g} s"
+        return f"no answer within {limit:g} s"
     finally:
         for process in processes:
             process.kill()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pretrain.checkpoints import kept
 from pretrain.comparison_table import amount
 from pretrain.config import ConfigError, RunSettings
 from pretrain.data import shards_folder
@@ -39,15 +40,15 @@ def room_for_runs(surroundings: Surroundings, *, statvfs: StatVfs = os.statvfs) 
             return Finding("warning", described, elsewhere)
         return Finding("ok", described)
     one = checkpoint_bytes(surroundings.settings)
-    kept = _kept_checkpoints(surroundings.settings)
+    stay = _kept_checkpoints(surroundings.settings)
     # A new one is complete before an old one goes.
-    described += f"; a checkpoint takes {size(one)}, {kept} of them and a new one "
-    described += size((kept + 1) * one)
+    described += f"; a checkpoint takes {size(one)}, {stay} of them and a new one "
+    described += size((stay + 1) * one)
     if free < 2 * one:
         return Finding("problem", described, elsewhere)
     return (
         Finding("warning", described, elsewhere)
-        if free < (kept + 1) * one
+        if free < (stay + 1) * one
         else Finding("ok", described)
     )
 
@@ -123,5 +124,14 @@ def checkpoint_bytes(settings: RunSettings) -> int:
 
 
 def _kept_checkpoints(settings: RunSettings) -> int:
-    in_all = max(1, settings.steps // settings.checkpoint.every_steps)
-    return min(settings.checkpoint.keep_last or in_all, in_all)
+    checkpoint, last = settings.checkpoint, settings.steps
+    written = {*range(checkpoint.every_steps, last + 1, checkpoint.every_steps), last}
+    written |= {step for step in checkpoint.pinned if step <= last}
+    return len(
+        kept(
+            written,
+            keep_last=checkpoint.keep_last,
+            keep_every=checkpoint.keep_every,
+            pinned=checkpoint.pinned,
+        )
+    )

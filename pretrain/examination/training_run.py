@@ -1,6 +1,7 @@
 """What only a recipe or a run folder tells: its settings, its rows, how it would be executed."""
 
 from data_prep.manifest import ShardError
+from pretrain.checkpoints import Checkpoint, CheckpointError, checkpoints_of
 from pretrain.config import ConfigError
 from pretrain.data import open_data, shards_folder
 from pretrain.ds_config import micro_batches_per_step
@@ -45,6 +46,26 @@ def rows_are_there(surroundings: Surroundings) -> Finding:
         f"{' and '.join(rows.values())} in {folder}, every file of its size (python -m data_prep "
         f"verify {folder} compares checksums)",
     )
+
+
+def newest_checkpoint_is_sound(surroundings: Surroundings) -> Finding:
+    """Compare the newest checkpoint of the run folder with its sha256."""
+    run = surroundings.run_folder
+    found = checkpoints_of(run)
+    if not found:
+        return Finding("ok", f"none in {run} yet")
+    try:
+        Checkpoint(found[-1]).verify()
+    except CheckpointError as error:
+        sound = len(found) > 1
+        return Finding(
+            "warning" if sound else "problem",
+            str(error),
+            f"--resume goes on from {found[-2].name} if that one is sound"
+            if sound
+            else "there is no older one: bring it back, or start a new run",
+        )
+    return Finding("ok", f"{found[-1]} is what was written")
 
 
 def execution_is_planned(surroundings: Surroundings) -> Finding:

@@ -51,9 +51,7 @@ def test_other_code_is_said_with_the_place_of_its_diff():
 
 def test_two_changes_that_were_too_large_to_keep_are_told_apart():
     one, other = (changed(commit="abc123-dirty", diff_sha256=digit * 64) for digit in ("1", "2"))
-    assert code_of(one) == (
-        "abc123 with uncommitted changes (too large to be kept, sha256 111111111111)"
-    )
+    assert code_of(one) == ("abc123 with uncommitted changes (not kept, sha256 111111111111)")
     assert len(launch_differences({"a": [one], "b": [other]})) == 1
 
 
@@ -95,7 +93,11 @@ def test_resuming_on_other_ranks_and_settings_is_history():
         resumed_from=1500,
         world_size=4,
         zero_stage=2,
-        changed_settings={"checkpoint.keep_last": [None, 2]},
+        changed_settings={
+            "checkpoint.keep_last": [None, 2],
+            "world_size": [1, 4],
+            "ds_config.zero_optimization.stage": [0, 2],
+        },
     )
     assert history_notes("runs/a", [LAUNCH, first, moved]) == [
         "runs/a was resumed after step 20, 1,500",

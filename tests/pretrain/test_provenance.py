@@ -1,10 +1,12 @@
 """What a launch records about its code and surroundings, against git itself."""
 
+import errno
 import hashlib
 import json
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +107,18 @@ def test_changes_beyond_the_limit_leave_their_hash_only(checkout, run):
     found = keep_uncommitted_code(run, checkout)
     assert found["diff"] is None and len(found["diff_sha256"]) == 64
     assert list(run.iterdir()) == []
+
+
+def test_a_disk_that_refuses_the_diff_does_not_stop_the_run(checkout, run, monkeypatch):
+    def refuse(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (checkout / "pretrain" / "provenance.py").write_text("first = 2\n")
+    kept = keep_uncommitted_code(run, checkout)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    refused = keep_uncommitted_code(run, checkout)
+    assert refused == {**kept, "diff": None}
+    assert (run / kept["diff"]).is_file() and len(list((run / "code").iterdir())) == 1
 
 
 def test_code_that_lies_in_the_checkout_of_something_else_has_no_commit(checkout):

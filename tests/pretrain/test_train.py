@@ -11,6 +11,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from data_prep.manifest import sha256_of
 from data_prep.shards import open_shards
 from pretrain.checkpoints import load_weights, newest_checkpoint
 from pretrain.data import HELD_OUT_SEED, MaskedSplit
@@ -147,6 +148,12 @@ def test_the_run_folder_tells_what_the_run_was(whole, shards):
     }
     (launch,) = lines(whole, "launches.jsonl")
     assert {"command", "commit", "versions", "device", "held_out", "training_data"} <= set(launch)
+    assert launch["manifest"] == sha256_of(shards / "manifest.json")
+    assert launch["tokenizer"] == sha256_of(shards / "tokenizer.json")
+    assert (launch["hosts"], launch["precision"], launch["zero_stage"]) == (1, "float32", 1)
+    assert launch["variables"]["OMP_NUM_THREADS"] == "1" and launch["threads"] == 1
+    assert launch["changed_settings"] == {}
+    assert launch["diff"] is None or (whole / launch["diff"]).is_file()
     result = json.loads((whole / "result.json").read_text())
     assert result["held_out_loss"] == lines(whole, "evals.jsonl")[-1]["loss"]
     assert (whole / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()

@@ -58,13 +58,6 @@ def test_a_master_that_is_no_machine_is_a_problem(machine):
 
 
 @pytest.mark.ranks
-def test_two_processes_of_this_machine_agree_on_a_sum(machine):
-    surroundings = machine.surroundings(environment=os.environ)
-    found = communication(surroundings)
-    assert found.mark == "ok" and found.found.startswith("2 processes agree on a sum")
-
-
-@pytest.mark.ranks
 def test_an_interface_that_is_none_is_named(machine):
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "nosuch0"}
     found = communication(machine.surroundings(environment=environment))
@@ -74,8 +67,8 @@ def test_an_interface_that_is_none_is_named(machine):
 
 @pytest.mark.ranks
 def test_processes_that_do_not_answer_are_ended_when_the_time_is_up():
-    trial = try_ranks("gloo", 2, os.environ, limit_seconds=0.2)
-    assert trial.complaint == "no answer within 0.2 s"
+    trial = try_ranks("gloo", 2, os.environ, start_seconds=0.0)
+    assert trial.complaint == "no answer within 0 s"
 
 
 @pytest.mark.parametrize(

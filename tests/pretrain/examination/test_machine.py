@@ -62,19 +62,20 @@ def test_the_tightest_limit_around_the_process_counts(machine, files, free):
     assert free_memory_bytes(machine.root) == free
 
 
-def test_memory_is_what_sixteen_bytes_a_parameter_and_a_gib_a_rank_leave(machine):
+def test_memory_is_what_28_bytes_a_parameter_and_a_gib_a_rank_leave(machine):
     settings = load_settings(
         "tiny_cpu", ("--model.width", "1024", "--model.num_heads", "16", "--model.num_layers", "24")
     )
-    # 4 of weights, 4 of gradients, 8 of Adam; a block has 12 H^2 + 13 H, and there is no GPU.
-    at_least = 16 * 24 * 12 * 1024**2
+    # 4 of weights, 4 of gradients, 8 of Adam, 12 of the copy that a checkpoint is written from;
+    # a block has 12 H^2 + 13 H, and there is no GPU.
+    at_least = 28 * 24 * 12 * 1024**2
     machine.write("proc/meminfo", f"MemAvailable: {2 * (at_least + GIB) // 1024} kB\n")
     assert memory(machine.surroundings(settings=settings, ds_config=FP32)).mark == "ok"
     machine.write("proc/meminfo", f"MemAvailable: {(at_least + GIB) // 1024} kB\n")
     found = memory(machine.surroundings(settings=settings, ds_config=FP32))
     assert found.mark == "problem"
     found = memory(machine.surroundings(accelerators=WITH_GPUS, settings=settings, ds_config=FP32))
-    assert found.mark == "ok"  # the model is on the GPU
+    assert found.mark != "problem"  # the model is on the GPU, the copy is not
 
 
 def test_zero_3_divides_what_has_to_fit_into_a_gpu(machine):

@@ -37,11 +37,18 @@ def test_a_checkpoint_is_a_weight_and_two_moments_for_every_parameter():
 def test_room_is_compared_with_the_checkpoints_that_are_kept_and_a_new_one(machine):
     keeping_two = settings_of("--steps", "100", "--checkpoint.keep_last", "2")
     keeping_ten = settings_of("--steps", "100")
+    # 33, 50, 77, 90 and 100
+    keeping_five = settings_of(
+        *("--steps", "100", "--checkpoint.keep_last", "2", "--checkpoint.keep_every", "50"),
+        *("--checkpoint.pinned", "33", "--checkpoint.pinned", "77"),
+    )
     one = checkpoint_bytes(keeping_two)
     for settings, room, mark in (
         (keeping_two, 3.1, "ok"),
         (keeping_two, 2.9, "warning"),
         (keeping_two, 1.9, "problem"),
+        (keeping_five, 5.9, "warning"),
+        (keeping_five, 6.1, "ok"),
         (keeping_ten, 10.9, "warning"),
         (keeping_ten, 11.1, "ok"),
     ):

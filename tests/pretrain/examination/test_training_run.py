@@ -5,10 +5,12 @@ import pytest
 from pretrain.ds_config import fill_ds_config, read_ds_config
 from pretrain.examination.training_run import (
     execution_is_planned,
+    newest_checkpoint_is_sound,
     rows_are_there,
     settings_are_valid,
 )
 from pretrain.recipe import load_settings
+from tests.pretrain.test_checkpoints import write
 
 
 @pytest.fixture
@@ -55,3 +57,21 @@ def test_a_shard_that_was_cut_short_is_a_problem(run, shards, tmp_path):
 def test_shards_that_do_not_fit_the_model_are_a_problem(run):
     found = rows_are_there(run("--data.sequence_length", "16"))
     assert found.mark == "problem" and found.mend == "make them equal"
+
+
+def test_a_damaged_newest_checkpoint_is_a_warning_and_the_only_one_a_problem(machine):
+    surroundings = machine.surroundings()
+    assert newest_checkpoint_is_sound(surroundings).found.startswith("none in")
+    for older, mark in ((None, "problem"), (5, "warning")):
+        if older is not None:
+            write(surroundings.run_folder, older)
+        newest = write(surroundings.run_folder, 10 + (older or 0))
+        assert newest_checkpoint_is_sound(surroundings).mark == "ok"
+        part = newest / "part_00001.safetensors"
+        part.write_bytes(part.read_bytes()[:-1] + b"?")
+        found = newest_checkpoint_is_sound(surroundings)
+        assert found.mark == mark and part.name in found.found
+        if older is None:
+            shutil.rmtree(newest)
+    assert "step_00000005" in found.mend
+    assert newest.is_dir()  # looked at, and left as it is
