@@ -27,8 +27,12 @@ from data_prep.manifest import (
     read_manifest,
     sha256_of,
 )
+from data_prep.shown import bare
 
 DATASET = "ids"
+TOKENIZER_ATTRIBUTE = "tokenizer_sha256"
+# What h5py raises over damage: each part of a header is decoded by other code.
+HDF5_DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
 
 Rows = NDArray[np.unsignedinteger]
 
@@ -57,6 +61,7 @@ class Split:
 
         Raises:
             IndexError: A number is negative or not below `num_rows`.
+            ShardError: A row holds an id that the tokenizer does not have.
         """
         if indices.size and (indices.min() < 0 or indices.max() >= self.num_rows):
             raise IndexError(f"row numbers must lie in 0..{self.num_rows - 1}")
@@ -64,15 +69,19 @@ class Split:
         found = np.empty((len(indices), self._manifest.sequence_length), self._manifest.dtype)
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            found[here] = self._map(shard)[rows[here]]
+            found[here] = self._checked(self._map(shard)[rows[here]], shard)
         return found
 
     def read_in_order(self, shards: Iterable[int], *, max_rows: int) -> Iterator[Rows]:
-        """Yield the rows of these files one after the other, at most `max_rows` at once."""
+        """Yield the rows of these files one after the other, at most `max_rows` at once.
+
+        Raises:
+            ShardError: A row holds an id that the tokenizer does not have.
+        """
         for shard in shards:
             rows = self._map(shard)
             for first in range(0, len(rows), max_rows):
-                yield rows[first : first + max_rows]
+                yield self._checked(rows[first : first + max_rows], shard)
 
     def fingerprint(self) -> str:
         """Return a sha256 that identifies the rows and the tokenizer that made them."""
@@ -82,6 +91,17 @@ class Split:
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_maps": {}}  # pickled, a memory map becomes a copy of the file
+
+    def _checked(self, rows: Rows, shard: int) -> Rows:
+        """Return rows whose ids all have a meaning: others would index past the end of a table."""
+        size = self._manifest.tokenizer.vocabulary_size
+        if rows.size and (largest := rows.max()) >= size:
+            name = self._manifest.splits[self._name].shards[shard].file
+            raise ShardError(
+                f"{self._folder / name}: holds the id {largest}, beyond the vocabulary of {size}; "
+                f"{REPAIR}"
+            )
+        return rows
 
     def _map(self, shard: int) -> Rows:
         if shard not in self._maps:
@@ -149,7 +169,7 @@ def write_shard(
     partial = partial_name(file)
     with h5py.File(partial, "w") as shard:
         dataset = shard.create_dataset(DATASET, shape, dtype, track_times=False)
-        shard.attrs["tokenizer_sha256"] = tokenizer_sha256
+        shard.attrs[TOKENIZER_ATTRIBUTE] = tokenizer_sha256
         shard.attrs["sequence_length"] = shape[1]
         first = 0
         for chunk in chunks:
@@ -166,10 +186,10 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHea
     """Check one file against the manifest, without reading its rows, and return its header.
 
     Raises:
-        ShardError: The file is missing, cut short, damaged, or holds other rows.
+        ShardError: The file is missing, cut short, damaged, a link to elsewhere, or holds other
+            rows.
     """
-    if not file.is_file():
-        raise ShardError(f"{file}: no such file; {REPAIR}")
+    _refuse_elsewhere(file)
     if (size := file.stat().st_size) != record.bytes:
         raise ShardError(f"{file}: {size} bytes instead of {record.bytes}; {REPAIR}")
     header = read_header(file)
@@ -181,24 +201,54 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHea
             f"{file}: holds {header.dtype} {header.shape} instead of contiguous "
             f"{manifest.dtype} {expected}; {REPAIR}"
         )
+    needed = (
+        header.offset + record.rows * manifest.sequence_length * np.dtype(header.dtype).itemsize
+    )
+    if needed > size:
+        raise ShardError(f"{file}: {size} bytes, but its rows end at {needed}; {REPAIR}")
     return header
 
 
 def read_header(file: Path) -> ShardHeader:
-    """Return what an HDF5 file says about its rows.
+    """Return what an HDF5 file says about its rows; no other file is opened, whatever it says.
 
     Raises:
         ShardError: It is not a shard.
     """
+    _refuse_elsewhere(file)
     try:
         with h5py.File(file) as shard:
-            dataset = shard[DATASET]
-            return ShardHeader(
-                dataset.id.get_offset(),
-                dataset.shape,
-                str(dataset.dtype),
-                str(shard.attrs["tokenizer_sha256"]),
-            )
-    # An "ids" that is no dataset has no shape; HDF5 reports some damage as RuntimeError.
-    except (OSError, KeyError, AttributeError, RuntimeError) as error:
-        raise ShardError(f"{file}: not a readable shard ({error}); {REPAIR}") from error
+            return _header_in(shard)
+    except HDF5_DAMAGE as error:
+        raise ShardError(f"{file}: not a readable shard ({_reason(error)}); {REPAIR}") from error
+
+
+def _refuse_elsewhere(file: Path) -> None:
+    """Refuse what is no file, such as a pipe without an end, and links to other folders."""
+    if not file.is_file():
+        raise ShardError(f"{file}: no such file; {REPAIR}")
+    if not file.resolve().is_relative_to(file.parent.resolve()):
+        raise ShardError(f"{file}: a link that leads out of the folder; put the file itself here")
+
+
+def _header_in(shard: "h5py.File") -> ShardHeader:
+    if not isinstance(shard.get(DATASET, getlink=True), h5py.HardLink):
+        raise KeyError(f"no {DATASET} of its own")
+    dataset = shard[DATASET]
+    if not isinstance(dataset, h5py.Dataset):
+        raise KeyError(f"{DATASET} is no data set")
+    if dataset.external or dataset.is_virtual:
+        raise KeyError(f"the rows of {DATASET} are said to be in other files")
+    sha256 = shard.attrs.get_id(TOKENIZER_ATTRIBUTE)
+    if sha256.shape != () or h5py.check_string_dtype(sha256.dtype) is None:
+        raise KeyError(f"{TOKENIZER_ATTRIBUTE} is no text")
+    return ShardHeader(
+        dataset.id.get_offset(),
+        dataset.shape or (),
+        str(dataset.dtype),
+        str(shard.attrs[TOKENIZER_ATTRIBUTE]),
+    )
+
+
+def _reason(error: Exception) -> str:
+    return bare(str(error.args[0]) if error.args else type(error).__name__)

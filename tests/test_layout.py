@@ -17,6 +17,8 @@ PACKAGES = {
 # Inside pretrain: a file may import only files of a lower level.
 LEVELS = [
     {"config"},
+    {"json_objects"},
+    {"run_lines"},
     {"recipe"},
     {
         "model",
