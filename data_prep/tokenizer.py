@@ -91,6 +91,16 @@ def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
         TokenizerError: It is no tokenizer, or has other entries.
     """
     tokenizer = read_tokenizer(file)
+    check_described(tokenizer, record, file)
+    return tokenizer
+
+
+def check_described(tokenizer: Tokenizer, record: TokenizerRecord, file: Path) -> None:
+    """Check that a tokenizer is what is said of it.
+
+    Raises:
+        TokenizerError: It has other entries.
+    """
     size = vocabulary_size(tokenizer)
     if size != record.vocabulary_size:
         raise TokenizerError(
@@ -103,7 +113,6 @@ def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
                 f"{file}: has no entry {number}, which is said to be its {role} token; bring the "
                 "tokenizer back that belongs here"
             )
-    return tokenizer
 
 
 def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:

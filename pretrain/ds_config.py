@@ -243,8 +243,8 @@ def _ds_config_path(name: str) -> Path:
             return path
     known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
     raise ConfigError(
-        f"engine.ds_config={shown(name)} is neither a file nor in ds_configs/{nearest(name, known)}; "
-        f"there are {', '.join(known)}"
+        f"engine.ds_config={shown(name)} is neither a file nor in ds_configs/"
+        f"{nearest(name, known)}; there are {', '.join(known)}"
     )
 
 
@@ -302,8 +302,8 @@ def _autocasts_to_fp16(config: dict[str, Any]) -> bool:
 def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
     if block.get("type", "AdamW") not in ("Adam", "AdamW"):
         raise ConfigError(
-            f"the DeepSpeed JSON asks for the optimizer {shown(block['type'])}; there is AdamW, see the "
-            "settings under optimizer: remove the block"
+            f"the DeepSpeed JSON asks for the optimizer {shown(block['type'])}; there is "
+            "AdamW, see the settings under optimizer: remove the block"
         )
     from_recipe: dict[str, Any] = {
         "lr": settings.learning_rate.peak,
@@ -314,8 +314,8 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
     for key, stated in block.get("params", {}).items():
         if key not in from_recipe:
             raise ConfigError(
-                f"the DeepSpeed JSON sets optimizer {bare(key)}={shown(stated)}, which has no counterpart here: "
-                "AdamW with bias correction is used; remove it"
+                f"the DeepSpeed JSON sets optimizer {bare(key)}={shown(stated)}, which has no "
+                "counterpart here: AdamW with bias correction is used; remove it"
             )
         if stated not in (AUTO, from_recipe[key]):
             raise ConfigError(

@@ -37,6 +37,7 @@ LEVELS = [
         "finetuned_scores",
         "hugging_face",
     },
+    {"stored_tensors"},
     {"collectives", "execution", "exported", "export_tokenizer", "foreign_model"},
     {"engine", "run_record", "convergence", "hugging_face_bert", "tupe_checkpoint"},
     {

@@ -111,7 +111,27 @@ def test_any_deepspeed_json_runs_or_is_refused(tmp_path, content):
 
 # A message names the file, or the setting.
 SETTINGS = tuple(
-    ["steps", "seed", "name", "hours", "data.", "model.", "batch.", "optimizer.", "learning_rate", "layer_drop", "evaluation.", "checkpoint.", "engine.", "setting", "initial_weights", "log_every_steps", "data", "model", "batch"]
+    [
+        "steps",
+        "seed",
+        "name",
+        "hours",
+        "data.",
+        "model.",
+        "batch.",
+        "optimizer.",
+        "learning_rate",
+        "layer_drop",
+        "evaluation.",
+        "checkpoint.",
+        "engine.",
+        "setting",
+        "initial_weights",
+        "log_every_steps",
+        "data",
+        "model",
+        "batch",
+    ]
 )
 
 

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 from pretrain.config import ConfigError
 from pretrain.engine import load_weights
 from pretrain.fill_mask import fill_mask
-from pretrain.pretrained import build_model, check_weights, checkpoints_of, load_pretrained
+from pretrain.pretrained import build_model, checkpoints_of, load_pretrained
+from pretrain.stored_tensors import check_weights
 from pretrain.words import Words
 
 
