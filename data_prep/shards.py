@@ -6,6 +6,8 @@ no handle that must not cross a fork. Only this file and foreign_shards.py impor
 """
 
 import hashlib
+import math
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +32,8 @@ from data_prep.manifest import (
 from data_prep.shown import bare
 
 DATASET = "ids"
+MOST_HEADER_BYTES = 1 << 20  # ours have a few thousand
+DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 TOKENIZER_ATTRIBUTE = "tokenizer_sha256"
 # What h5py raises over damage: each part of a header is decoded by other code.
 HDF5_DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
@@ -218,7 +222,8 @@ def read_header(file: Path) -> ShardHeader:
     _refuse_elsewhere(file)
     try:
         with h5py.File(file) as shard:
-            return _header_in(shard)
+            offset, shape, dtype = _rows_in(shard)
+        return ShardHeader(offset, shape, dtype, _digest_beside(file, offset, shape, dtype))
     except HDF5_DAMAGE as error:
         raise ShardError(f"{file}: not a readable shard ({_reason(error)}); {REPAIR}") from error
 
@@ -231,7 +236,8 @@ def _refuse_elsewhere(file: Path) -> None:
         raise ShardError(f"{file}: a link that leads out of the folder; put the file itself here")
 
 
-def _header_in(shard: "h5py.File") -> ShardHeader:
+def _rows_in(shard: "h5py.File") -> tuple[int | None, tuple[int, ...], str]:
+    """Return where the rows begin, their shape and their type."""
     if not isinstance(shard.get(DATASET, getlink=True), h5py.HardLink):
         raise KeyError(f"no {DATASET} of its own")
     dataset = shard[DATASET]
@@ -239,15 +245,25 @@ def _header_in(shard: "h5py.File") -> ShardHeader:
         raise KeyError(f"{DATASET} is no data set")
     if dataset.external or dataset.is_virtual:
         raise KeyError(f"the rows of {DATASET} are said to be in other files")
-    sha256 = shard.attrs.get_id(TOKENIZER_ATTRIBUTE)
-    if sha256.shape != () or h5py.check_string_dtype(sha256.dtype) is None:
-        raise KeyError(f"{TOKENIZER_ATTRIBUTE} is no text")
-    return ShardHeader(
-        dataset.id.get_offset(),
-        dataset.shape or (),
-        str(dataset.dtype),
-        str(shard.attrs[TOKENIZER_ATTRIBUTE]),
-    )
+    return dataset.id.get_offset(), dataset.shape or (), str(dataset.dtype)
+
+
+def _digest_beside(file: Path, offset: int | None, shape: tuple[int, ...], dtype: str) -> str:
+    """Return the one sha256 that stands before or behind the rows: that of the tokenizer.
+
+    It is an attribute; but over a damaged heap of texts the HDF5 library reads on without end.
+    """
+    begin = offset or 0
+    end = begin + math.prod(shape) * np.dtype(dtype).itemsize
+    with file.open("rb") as stream:
+        around = stream.read(min(begin, MOST_HEADER_BYTES))
+        if 0 <= end < file.stat().st_size:
+            stream.seek(end)
+            around += b"|" + stream.read(MOST_HEADER_BYTES)
+    digests = set(DIGEST.findall(around))
+    if len(digests) != 1:
+        raise KeyError(f"{len(digests)} digests instead of that of its tokenizer")
+    return digests.pop().decode()
 
 
 def _reason(error: Exception) -> str:

@@ -123,7 +123,12 @@ def test_weights_whose_shapes_or_numbers_are_wrong_are_refused(bert, exports):
         ):
             changed = {**weights, name: change(weights[name]).contiguous()}
             save_file(changed, file, metadata={"format": "pt"})
-            assert result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)]) is None
+            assert (
+                result_or_clear_error(
+                    lambda folder=folder: use(folder), ERRORS, naming=[str(folder)]
+                )
+                is None
+            )
         file.write_bytes(content)
         use(folder)
 
@@ -134,7 +139,10 @@ def test_an_index_of_weights_names_files_beside_it_only(tmp_path, bert, name):
     (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
     index = {"weight_map": {"bert.embeddings.position_embeddings.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)]) is None
+    assert (
+        result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+        is None
+    )
 
 
 class Malicious:
@@ -181,7 +189,10 @@ def test_pickles_that_hold_no_plain_tensors_are_refused(tmp_path, bert, stored):
     folder = shutil.copytree(bert, tmp_path / "bert")
     (folder / "model.safetensors").unlink()
     torch.save(stored, folder / "pytorch_model.bin")
-    assert result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)]) is None
+    assert (
+        result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+        is None
+    )
     state = checkpoint(ROWS)
     torch.save({**state, "model": stored}, tmp_path / "tupe_r.pt")
     assert (

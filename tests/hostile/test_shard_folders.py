@@ -230,7 +230,7 @@ def other_endian(content, rows, secret):
 
 def strange_attribute(content, rows, secret):
     content["ids"] = rows
-    content.attrs["tokenizer_sha256"] = np.zeros((8, 8))
+    content.attrs.modify("tokenizer_sha256", "z" * 64)
 
 
 def scalar(content, rows, secret):
