@@ -88,14 +88,13 @@ def _show(folder: Path, split: SplitName, rows: int, seed: int, masking: Masking
 
 
 def _stats(folder: Path, json: Path | None, picture: Path | None) -> int:
-    from tokenizers import Tokenizer
-
     from data_prep.row_statistics import count_rows, statistics_of
     from data_prep.statistics_report import draw, tables, write_json
+    from data_prep.tokenizer import described_tokenizer
 
     shards = open_shards(folder)
     counts = count_rows(shards, progress=True)
-    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
+    tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
     statistics = {
         name: statistics_of(split, shards, name, tokenizer) for name, split in counts.items()
     }

@@ -109,7 +109,7 @@ def import_shards(
             dtype=row_format.dtype,
             tokenizer=record,
             splits=splits,
-            settings={"command": "import"} | settings._asdict(),
+            settings={"command": "import", **settings._asdict()},
             source=_source(places, files),
             licence="that of the text in the imported files",
             cleaning=dict(+reader.counts),

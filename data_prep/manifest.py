@@ -1,13 +1,15 @@
 """The manifest of a shard folder: what it holds, and the checks that need no HDF5."""
 
 import hashlib
-import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from data_prep.durable import save_text
+from data_prep.json_files import JsonError, json_in
+from data_prep.shown import bare, shown
 
 MANIFEST_FILE = "manifest.json"
 
@@ -25,13 +27,18 @@ SpecialToken = Literal["pad", "unk", "cls", "sep", "mask"]
 
 NEEDED_TOKENS: tuple[SpecialToken, ...] = ("cls", "sep", "mask")
 
+LONGEST_FILE_NAME = 255  # bytes, of every file system in use
+
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")  # a part of the names of files in the libraries
+
 
 class ShardError(ValueError):
     """Something is wrong with a shard folder: one line that names the file and what to do."""
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict: "12", 12.0 and true are no whole numbers.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class TokenizerRecord(_Record):
@@ -50,10 +57,17 @@ class TokenizerRecord(_Record):
         cls, tokens: dict[SpecialToken, int], info: ValidationInfo
     ) -> dict[SpecialToken, int]:
         size = info.data.get("vocabulary_size", 0)
-        for name in NEEDED_TOKENS:
+        for name in (*NEEDED_TOKENS, *tokens):
             if not 0 <= tokens.get(name, -1) < size:
                 raise ValueError(f"no id for {name!r} among the {size} of the vocabulary")
         return tokens
+
+    @field_validator("moses")
+    @classmethod
+    def _is_a_language(cls, moses: str | None) -> str | None:
+        if moses is not None and not LANGUAGE.fullmatch(moses):
+            raise ValueError(f"{shown(moses)} is not the code of a language, such as en")
+        return moses
 
 
 class ShardRecord(_Record):
@@ -61,14 +75,15 @@ class ShardRecord(_Record):
 
     file: str
     rows: int = Field(ge=1)
-    bytes: int
+    bytes: int = Field(ge=1)
     sha256: str
 
     @field_validator("file")
     @classmethod
     def _stays_in_the_folder(cls, file: str) -> str:
-        if Path(file).name != file or file in ("", "..") or "\0" in file:
-            raise ValueError(f"{file!r} is not the name of a file in this folder")
+        leads_away = file in ("", ".", "..") or "/" in file or "\\" in file
+        if leads_away or not file.isprintable() or len(file.encode()) > LONGEST_FILE_NAME:
+            raise ValueError(f"{shown(file)} is not the name of a file in this folder")
         return file
 
 
@@ -78,13 +93,13 @@ class SplitRecord(_Record):
     Words and sentences are unknown (None) where only tokens were at hand.
     """
 
-    documents: int
-    words: int | None
-    sentences: int | None
-    tokens: int
-    rows: int
+    documents: int = Field(ge=0)
+    words: int | None = Field(ge=0)
+    sentences: int | None = Field(ge=0)
+    tokens: int = Field(ge=0)
+    rows: int = Field(ge=1)
     rows_per_shard: int = Field(ge=1)
-    rows_dropped: int
+    rows_dropped: int = Field(ge=0)
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
 
 
@@ -123,20 +138,20 @@ def read_manifest(folder: Path) -> Manifest:
     """
     file = folder / MANIFEST_FILE
     try:
-        content = json.loads(file.read_bytes())
+        content = _bytes_of(file)
     except OSError as error:
         raise ShardError(
             f"{file}: {(error.strerror or str(error)).lower()}; build the shards with "
             "python -m data_prep build, or name a folder that holds them"
         ) from error
-    except ValueError as error:  # JSON or UTF-8
-        raise ShardError(f"{file}: not JSON ({error}); {REBUILD}") from error
-    _check_version(file, content)
     try:
-        return Manifest.model_validate(content)
+        _check_version(file, json_in(content))
+        return Manifest.model_validate_json(content)
+    except JsonError as error:
+        raise ShardError(f"{file}: not JSON ({error}); {REBUILD}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        place = bare(".".join(map(str, first["loc"])))
         message = first["msg"].removeprefix("Value error, ")
         raise ShardError(f"{file}: {place}: {message}; {REBUILD}") from error
 
@@ -172,6 +187,13 @@ def check_counts(folder: Path, manifest: Manifest) -> None:
             raise ShardError(f"{file}: the row counts of {name} contradict each other; {REPAIR}")
 
 
+def _bytes_of(file: Path) -> bytes:
+    """Return the content of a file; of a pipe there might be no end."""
+    if file.exists() and not file.is_file():
+        raise OSError(f"{file.name} is no file")
+    return file.read_bytes()
+
+
 def _check_version(file: Path, content: Any) -> None:
     found = content if isinstance(content, dict) else {}
     if found.get("format") != FORMAT:
@@ -181,6 +203,6 @@ def _check_version(file: Path, content: Any) -> None:
         raise ShardError(f"{file}: written by an older version of this program; {REBUILD}")
     if version != VERSION:
         raise ShardError(
-            f"{file}: version {version!r}, but this program reads version {VERSION}; "
+            f"{file}: version {shown(version)}, but this program reads version {VERSION}; "
             f"update the program, or {REBUILD}"
         )

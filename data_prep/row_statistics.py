@@ -16,7 +16,7 @@ from data_prep.packing import Tokens
 from data_prep.progress_bar import progress_bar
 from data_prep.shards import ShardSet
 from data_prep.stored_documents import stored_bytes, stored_runs
-from data_prep.tokenizer import TokenizerError, word_starts
+from data_prep.tokenizer import TokenizerError, described_tokenizer, word_starts
 
 if TYPE_CHECKING:
     from data_prep.progress_bar import Bar
@@ -98,7 +98,10 @@ def statistics_of(
         single_piece_share=counts.single_piece_words / counts.words if counts.words else None,
         tokens_per_word=split.tokens / split.words if split.words else None,
         most_frequent=[
-            (tokenizer.decode([token]) or tokenizer.id_to_token(token), int(counts.tokens[token]))
+            (
+                tokenizer.decode([token]) or tokenizer.id_to_token(token) or "?",
+                int(counts.tokens[token]),
+            )
             for token in frequent.tolist()
             if counts.tokens[token]
         ],
@@ -114,8 +117,9 @@ def ordinary_counts(counts: Counts, tokenizer: TokenizerRecord) -> Counts:
 
 def word_start_flags(shards: ShardSet) -> Flags | None:
     """Say which entries begin a word [V]; None where the tokenizer's tokens do not tell."""
+    tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
     try:
-        starts = word_starts(Tokenizer.from_file(str(shards.tokenizer_path)))
+        starts = word_starts(tokenizer)
     except TokenizerError:
         return None
     flags = np.ones(shards.manifest.tokenizer.vocabulary_size, bool)

@@ -9,12 +9,12 @@ what it makes of "DE" and "german", so codes are checked here for their form.
 """
 
 import functools
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import sentencex
 
+from data_prep.manifest import LANGUAGE
 from data_prep.settings import SentenceSplitter
 from data_prep.tokenizer import TokenizerError
 
@@ -27,8 +27,6 @@ LONGEST_PARAGRAPH = 100_000
 # spaCy keeps every word it has seen, 0.35 KB each: this is about 70 MB, reached after some 20 MB of
 # English. A new pipeline takes 0.06 s; spaCy's memory zones would more than halve the speed.
 MOST_WORDS_KEPT = 200_000
-
-_CODE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
 
 
 def split_sentences(
@@ -46,7 +44,7 @@ def split_sentences(
     Raises:
         TokenizerError: That is no code, or spaCy does not know it.
     """
-    if not _CODE.fullmatch(language):
+    if not LANGUAGE.fullmatch(language):
         raise TokenizerError(
             f"language={language!r} is not a code of a language; give one in small letters, such "
             "as en, de or zh-hant"

@@ -28,7 +28,9 @@ PRESETS: dict[str, dict[str, object]] = {
 class TextSettings(BaseModel):
     """From where the text comes, what is left of it, and how it becomes rows of token ids."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
     preset: Literal["tupe"] | None = Field(
         None, description="a published route; gives values to settings that are not given too"
@@ -83,7 +85,8 @@ class TextSettings(BaseModel):
     def _fill_from_preset(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values  # refused with its name by pydantic
-        chosen = PRESETS.get(values.get("preset") or "", {})
+        preset = values.get("preset")
+        chosen = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
         return {name: chosen[name] for name in chosen if name in cls.model_fields} | values
 
 

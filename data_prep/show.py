@@ -11,7 +11,7 @@ from data_prep.manifest import SpecialToken, SplitName
 from data_prep.masking import IGNORED, Masking, MaskingKind, mask_rows
 from data_prep.shards import ShardSet
 from data_prep.summary import summary
-from data_prep.tokenizer import word_starts
+from data_prep.tokenizer import described_tokenizer, word_starts
 
 WIDTH = 96
 
@@ -22,10 +22,11 @@ def shown_rows(
     """Yield lines that show rows spread over a split, before and after masking.
 
     Raises:
-        TokenizerError: The tokens do not tell where a word starts, and words are to be masked.
+        TokenizerError: The tokens do not tell where a word starts, and words are to be masked; or
+            the tokenizer is damaged.
     """
     manifest, rows = shards.manifest, shards.split(name)
-    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
+    tokenizer = described_tokenizer(shards.tokenizer_path, manifest.tokenizer)
     pieces = _Pieces(tokenizer, manifest.tokenizer.special_tokens)
     numbers = np.unique(np.linspace(0, rows.num_rows - 1, count).astype(int))
     original = rows.rows(numbers)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from data_prep.manifest import SpecialToken, TokenizerRecord, sha256_of
+from data_prep.shown import bare
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
@@ -69,6 +70,49 @@ def record_of(
         joint=joint_of(tokenizer),
         moses=moses,
     )
+
+
+def read_tokenizer(file: Path) -> Tokenizer:
+    """Read a tokenizer.json.
+
+    Raises:
+        TokenizerError: It is none.
+    """
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing more special
+        raise TokenizerError(f"{file}: not a tokenizer.json ({bare(str(error))})") from error
+
+
+def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
+    """Read the tokenizer.json beside a manifest and check that it is what the manifest says.
+
+    Raises:
+        TokenizerError: It is no tokenizer, or has other entries.
+    """
+    tokenizer = read_tokenizer(file)
+    check_described(tokenizer, record, file)
+    return tokenizer
+
+
+def check_described(tokenizer: Tokenizer, record: TokenizerRecord, file: Path) -> None:
+    """Check that a tokenizer is what is said of it.
+
+    Raises:
+        TokenizerError: It has other entries.
+    """
+    size = vocabulary_size(tokenizer)
+    if size != record.vocabulary_size:
+        raise TokenizerError(
+            f"{file}: has {size:,} entries, but is described as one of {record.vocabulary_size:,}; "
+            "bring the tokenizer back that belongs here"
+        )
+    for role, number in record.special_tokens.items():
+        if tokenizer.id_to_token(number) is None:
+            raise TokenizerError(
+                f"{file}: has no entry {number}, which is said to be its {role} token; bring the "
+                "tokenizer back that belongs here"
+            )
 
 
 def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:

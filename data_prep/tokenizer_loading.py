@@ -1,14 +1,14 @@
 """Load a tokenizer that others have trained: from a file, a folder or the Hugging Face Hub."""
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
 from tokenizers import Tokenizer, models
 
 from data_prep.hub_access import connect_to_hub
+from data_prep.json_files import JsonError, json_in
 from data_prep.manifest import TOKENIZER_FILE, SpecialToken
-from data_prep.tokenizer import CLS, UNK, SpecialNames, TokenizerError
+from data_prep.tokenizer import CLS, UNK, SpecialNames, TokenizerError, read_tokenizer
 from data_prep.tokenizer_training import bert_tokenizer
 
 VOCABULARY_FILE = "vocab.txt"
@@ -68,9 +68,9 @@ def _file_in(folder: Path) -> Path:
 
 def _from_file(file: Path) -> Tokenizer:
     try:
-        return Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises nothing more special
-        raise TokenizerError(f"{file}: not a tokenizer.json ({error}); {CHOICES}") from error
+        return read_tokenizer(file)
+    except TokenizerError as error:
+        raise TokenizerError(f"{error}; {CHOICES}") from error
 
 
 def _from_vocabulary(file: Path) -> Tokenizer:
@@ -127,8 +127,8 @@ def _from_hub(name: str) -> Tokenizer:
 
 def _json_in(file: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content: dict[str, Any] = json_in(file.read_bytes())
+    except JsonError as error:
         raise TokenizerError(f"{file}: not valid JSON ({error}); repair or remove it") from error
     if not isinstance(content, dict):
         raise TokenizerError(f"{file}: not a JSON object; repair or remove it")

@@ -51,7 +51,7 @@ def label_word(row: Row, column: str, file: Path) -> str:
     value = row.values[column]
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not is_unicode(value):
         raise TaskError(
             f"{file}, row {row.line}: no label in column {column!r} but {_kind(value)}; "
             "mend or remove the row"

@@ -2,10 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from data_prep.json_files import JsonError, json_in
+from data_prep.shown import bare
 from finetune.results import GRID_FILE, MAJORITY_FILE, Scores
 from pretrain.config import ConfigError, flat
 
@@ -16,11 +18,11 @@ Content = TypeVar("Content")
 class ModelRecord(BaseModel):
     """A model that was asked for."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str  # what tables call it
     source: str
-    step: int | None
+    step: int | None = Field(ge=0)
     pretrained: bool
     digest: str  # of the weights, or the shape
 
@@ -33,7 +35,7 @@ class ModelRecord(BaseModel):
 class GridRecord(BaseModel):
     """What grid.json holds: every model on every task, at every rate, with every seed."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     protocol: dict[str, Any]  # without what may grow
     tasks: list[str]
@@ -69,7 +71,8 @@ def read_majority(folder: Path) -> dict[str, Scores]:
         ConfigError: majority.json is damaged.
     """
     file = folder / MAJORITY_FILE
-    return _read(file, TypeAdapter(dict[str, Scores])) if file.is_file() else {}
+    kind = TypeAdapter(dict[str, Annotated[Scores, Field(min_length=1)]])
+    return _read(file, kind) if file.is_file() else {}
 
 
 def changed_settings(old: GridRecord, new: GridRecord) -> dict[str, tuple[Any, Any]]:
@@ -84,11 +87,15 @@ def changed_settings(old: GridRecord, new: GridRecord) -> dict[str, tuple[Any, A
 
 def _read(file: Path, kind: TypeAdapter[Content]) -> Content:
     try:
-        return kind.validate_json(file.read_bytes())
+        content = file.read_bytes()
+        json_in(content)
+        return kind.validate_json(content, strict=True)
+    except JsonError as error:
+        reason = f"its text: {error}"
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{file} is damaged: {where or 'its text'}: {first['msg']}; remove it, and give the "
-            "command of this grid again, which writes it anew"
-        ) from None
+        reason = f"{bare('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
+    raise ConfigError(
+        f"{file} is damaged: {reason}; remove it, and give the command of this grid again, which "
+        "writes it anew"
+    )

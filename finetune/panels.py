@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from finetune.scores import DIVERGED, Cell
-from pretrain.pages import COLOURS, Picture, empty_axes
+from pretrain.pages import COLOURS, Picture, as_written, empty_axes
 
 WIDTH, HEIGHT, DPI = 3.6, 2.6, 200
 LEGEND_LINE = 0.19  # inches
@@ -33,10 +33,10 @@ def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> t
     columns = 2 if max(len(label) for label in labels) <= HALF_A_LINE else 1
     height = HEIGHT + LEGEND_LINE * math.ceil(len(labels) / columns)
     figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI)
-    axes.set_title(title, loc="left", fontweight="bold")
+    axes.set_title(as_written(title), loc="left", fontweight="bold")
     axes.set(xlabel=xlabel, ylabel=ylabel)
     for number, label in enumerate(labels):
-        axes.plot([], [], label=label, marker=_marker(number), color=_colour(number))
+        axes.plot([], [], label=as_written(label), marker=_marker(number), color=_colour(number))
     figure.legend(
         loc="outside lower center", ncols=columns, fontsize=9, frameon=False, labelspacing=0.25
     )
@@ -47,9 +47,9 @@ def strip_panel(title: str, xlabel: str, labels: Sequence[str]) -> tuple[Figure,
     """Return empty axes with one row for each label."""
     height = 0.9 + 0.36 * len(labels)
     figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI, grid="x")
-    axes.set_title(title, loc="left", fontweight="bold")
+    axes.set_title(as_written(title), loc="left", fontweight="bold")
     axes.set(xlabel=xlabel, ylim=(len(labels) - 0.5, -0.5))
-    axes.set_yticks(range(len(labels)), labels, fontsize=9)
+    axes.set_yticks(range(len(labels)), list(map(as_written, labels)), fontsize=9)
     return figure, axes
 
 

@@ -7,11 +7,12 @@ FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of test sets, where a
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from data_prep.durable import save_text
+from data_prep.json_files import JsonError, json_in
 from pretrain.config import ConfigError
 
 RESULT_FILE = "result.json"
@@ -19,27 +20,34 @@ GRID_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
 
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
-Scores = dict[str, dict[str, float]]
+Metrics = Annotated[dict[str, FiniteFloat], Field(min_length=1)]
+Scores = dict[str, Metrics]
 
 
 class Result(BaseModel):
     """The end of one fine-tuning run: one model, task, learning rate and seed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str  # what tables call it
     source: str  # where the weights came from
-    step: int | None  # of pre-training; None: not known
+    step: int | None = Field(ge=0)  # of pre-training; None: not known
     pretrained: bool  # False: the same encoder with new weights
     task: str
     protocol: str
-    learning_rate: float
-    seed: int
-    epochs: int
+    learning_rate: float = Field(gt=0)
+    seed: int = Field(ge=0)
+    epochs: int = Field(ge=1)
     status: Literal["finished", "diverged", "failed"]
     reason: str = ""  # why it is not finished, or what is strange about it
     scores: Scores = {}  # after the last epoch, not after the best one
-    seconds: float = 0.0
+    seconds: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_scores(self) -> "Result":
+        if self.status == "finished" and not self.scores:
+            raise ValueError("a run that is finished has scores")
+        return self
 
 
 def save_result(folder: Path, result: Result) -> None:
@@ -57,8 +65,10 @@ def read_result(folder: Path) -> Result | None:
     if not file.is_file():
         return None
     try:
-        return Result.model_validate_json(file.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError):
+        content = file.read_bytes()
+        json_in(content)
+        return Result.model_validate_json(content, strict=True)
+    except (ValidationError, JsonError):
         raise ConfigError(f"{file} is damaged; remove it, and that run is repeated") from None
 
 

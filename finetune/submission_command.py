@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, FiniteFloat, TypeAdapter, ValidationError
 from tabulate import tabulate
 
 from finetune.records import Records, Row, Run, read_records
 from finetune.score_table import ScoreTable, score_table
 from finetune.scores import cell_at
 from finetune.submission import submission_files, write_predictions, zip_submission
-from finetune.tasks import GLUE, Example
+from finetune.tasks import GLUE, Example, Task
 from pretrain.config import ConfigError, nearest
 
 
@@ -26,7 +26,7 @@ class Prediction(BaseModel):
     """What a run predicted for one example of a test set."""
 
     identity: str
-    prediction: int | float  # index of a label, or a value
+    prediction: int | FiniteFloat  # index of a label, or a value
 
 
 class Chosen(NamedTuple):
@@ -134,7 +134,7 @@ def _write(found: Mapping[str, Run], folder: Path) -> list[str]:
 
 def _write_task(task: str, run: Run, folder: Path) -> None:
     for split in _files(run):
-        predictions = _read(run.folder / f"predictions_{split}.json")
+        predictions = _read(run.folder / f"predictions_{split}.json", GLUE[task])
         write_predictions(
             GLUE[task],
             split,
@@ -150,13 +150,16 @@ def _files(run: Run) -> list[str]:
     return [split for split in splits if (run.folder / f"predictions_{split}.json").is_file()]
 
 
-def _read(file: Path) -> list[Prediction]:
+def _read(file: Path, task: Task) -> list[Prediction]:
     try:
-        return TypeAdapter(list[Prediction]).validate_json(file.read_bytes())
+        found = TypeAdapter(list[Prediction]).validate_json(file.read_bytes(), strict=True)
     except ValidationError:
-        raise ConfigError(
-            f"{file} is damaged; remove {file.parent}, and that run is repeated"
-        ) from None
+        found = []
+    values = [prediction.prediction for prediction in found]
+    are_known = all(value in range(len(task.labels)) for value in values)
+    if not found or not (are_known or task.kind == "regression"):
+        raise ConfigError(f"{file} is damaged; remove {file.parent}, and that run is repeated")
+    return found
 
 
 def _table(table: ScoreTable, row: Row, found: dict[str, Run]) -> str:

@@ -11,7 +11,7 @@ from pydantic_settings import CliSettingsSource
 
 from pretrain.config import RunSettings
 from pretrain.ds_config import fill_ds_config, lift_layer_drop, read_ds_config
-from pretrain.engine import Ranks
+from pretrain.engine import Ranks, check_ds_config
 from pretrain.execution import plan_execution, this_machine
 from pretrain.layer_drop import check_layer_drop
 from pretrain.model.cost import parameters_by_group
@@ -45,6 +45,7 @@ def checked_settings(
     check_learning_rate(settings.learning_rate)
     parameters_by_group(settings.model)  # builds the model without memory: refuses unknown parts
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=device)
+    check_ds_config(filled)
     if device == ranks.device:
         plan_execution(settings, this_machine(filled, device))
     return settings, filled

@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.durable import write_through
+from data_prep.json_files import JsonError, json_in
 from pretrain.config import ConfigError, explain
 
 CHECKPOINTS = "checkpoints"
@@ -305,10 +306,10 @@ def sha256_of(file: Path) -> str:
 def _read_content(folder: Path) -> Content:
     file = folder / CONTENT
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        stored = json_in(file.read_bytes())
     except FileNotFoundError:
         raise _damaged(folder, f"it has no {CONTENT}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, JsonError) as error:
         raise _damaged(folder, f"{CONTENT} cannot be read: {error}") from None
     if not isinstance(stored, dict) or stored.keys() != {"sha256", "content"}:
         raise _damaged(folder, f"{CONTENT} is not what was written")

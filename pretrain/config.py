@@ -8,9 +8,16 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -18,18 +25,27 @@ from pydantic_settings import (
 )
 
 from data_prep.settings import TextSettings
+from data_prep.shown import bare, shown
 
 Entry = TypeVar("Entry")
+
+LONGEST_NAME = 200  # of a run: it becomes the name of a folder
 
 
 class ConfigError(ValueError):
     """The user's settings ask for something that does not exist or cannot be combined."""
 
 
+def _is_section(kind: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
 class Section(BaseModel):
     """A group of settings: immutable, unknown names refused, defaults checked too."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
 
 class DataSettings(TextSettings):
@@ -43,7 +59,7 @@ class DataSettings(TextSettings):
         "tokens", description="what is hidden together: a token, a word, or a run of words"
     )
     mean_span_words: float = Field(
-        3.8, ge=1, allow_inf_nan=False, description="mean length of a run; with masking=spans only"
+        3.8, ge=1, description="mean length of a run; with masking=spans only"
     )
     loader_workers: int = Field(0, ge=0, description="processes that prepare batches; 0: in line")
 
@@ -57,6 +73,10 @@ class DataSettings(TextSettings):
             )
         return self
 
+
+# Far beyond what is trained anywhere: a typing error, or a file made to fill the memory, is told
+# from a model before anything is made of it.
+MOST_LAYERS, WIDEST, LONGEST_ROW, LARGEST_VOCABULARY = 4096, 1 << 18, 1 << 18, 1 << 26
 
 PRESETS: dict[str, dict[str, int]] = {
     # Turc et al. 2019 (mini, small) and Devlin et al. 2018 (base, large)
@@ -73,12 +93,18 @@ class ModelSettings(Section):
     preset: Literal["mini", "small", "base", "large"] | None = Field(
         None, description="gives the four numbers below, unless they are given too"
     )
-    num_layers: int = Field(12, ge=1, description="Transformer blocks")
-    width: int = Field(768, ge=1, description="width of the hidden states")
-    num_heads: int = Field(12, ge=1, description="attention heads")
-    feedforward_width: int = Field(3072, ge=1, description="inner width; default 4 x width")
-    vocabulary_size: int = Field(30_528, ge=16, description="rows of the token embedding")
-    max_sequence_length: int = Field(512, ge=8, description="rows of the position table")
+    num_layers: int = Field(12, ge=1, le=MOST_LAYERS, description="Transformer blocks")
+    width: int = Field(768, ge=1, le=WIDEST, description="width of the hidden states")
+    num_heads: int = Field(12, ge=1, le=WIDEST, description="attention heads")
+    feedforward_width: int = Field(
+        3072, ge=1, le=4 * WIDEST, description="inner width; default 4 x width"
+    )
+    vocabulary_size: int = Field(
+        30_528, ge=16, le=LARGEST_VOCABULARY, description="rows of the token embedding"
+    )
+    max_sequence_length: int = Field(
+        512, ge=8, le=LONGEST_ROW, description="rows of the position table"
+    )
     positions: str = Field("tupe-r", description="position encoding, see model/positions.py")
     cls_reset: Literal["paper", "reference"] = Field(
         "paper",
@@ -90,8 +116,12 @@ class ModelSettings(Section):
         description="a bias in U^Q and U^K: the TUPE authors' code has one, the paper has none",
     )
     norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before or after a branch")
-    relative_buckets: int = Field(32, ge=4, multiple_of=2, description="T5 distance buckets")
-    relative_max_distance: int = Field(128, ge=2, description="distance where T5 buckets end")
+    relative_buckets: int = Field(
+        32, ge=4, le=LONGEST_ROW, multiple_of=2, description="T5 distance buckets"
+    )
+    relative_max_distance: int = Field(
+        128, ge=2, le=LONGEST_ROW, description="distance where T5 buckets end"
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
@@ -102,10 +132,12 @@ class ModelSettings(Section):
     def _fill_from_preset(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values  # refused with its name by pydantic
-        shape = PRESETS.get(values.get("preset") or "", {})
+        preset = values.get("preset")
+        shape = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
         filled: dict[str, Any] = {**shape, **values}
-        if "feedforward_width" not in filled and str(filled.get("width", "")).isdigit():
-            filled["feedforward_width"] = 4 * int(filled["width"])
+        width = shown(filled.get("width")).strip("'")  # on the command line it is text
+        if "feedforward_width" not in filled and width.isascii() and width.isdigit():
+            filled["feedforward_width"] = 4 * int(width)
         return filled
 
     @model_validator(mode="after")
@@ -132,13 +164,17 @@ class BatchSettings(Section):
     )
 
 
+# Of a moment of Adam.
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
 class OptimizerSettings(Section):
     """Adam and what surrounds it."""
 
     kind: Literal["auto", "torch", "deepspeed", "apex"] = Field(
         "auto", description="AdamW: auto is DeepSpeed's FusedAdam on CUDA, torch's fused one on CPU"
     )
-    betas: tuple[float, float] = Field((0.9, 0.999), description="decay of the two moments")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of the two moments")
     epsilon: float = Field(1e-6, gt=0, description="added to the denominator")
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(
@@ -318,7 +354,9 @@ class EngineSettings(Section):
 class RunSettings(BaseSettings):
     """One pre-training run. Each section is read by the part of the program it is named for."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
     name: str = Field("run", description="what tables and pictures call this run")
     seed: int = Field(
@@ -333,7 +371,6 @@ class RunSettings(BaseSettings):
     hours: float | None = Field(
         None,
         gt=0,
-        allow_inf_nan=False,
         description="train for so long instead, evaluation and checkpoints not counted; steps is "
         "then the unit of learning_rate.decay_steps and layer_drop.gamma only",
     )
@@ -354,12 +391,29 @@ class RunSettings(BaseSettings):
     @classmethod
     def _read_none_as_a_word(cls, values: Any) -> Any:
         """Undo what the command line makes of `none`, where a setting has a choice of that name."""
+        sections = {
+            name: field.annotation
+            for name, field in cls.model_fields.items()
+            if _is_section(field.annotation)
+        }
         return {
-            name: _with_words(cls.model_fields[name].annotation, value)
-            if name in cls.model_fields and isinstance(value, dict)
+            name: _with_words(sections[name], value)
+            if name in sections and isinstance(value, dict)
             else value
             for name, value in values.items()
         }
+
+    @field_validator("name")
+    @classmethod
+    def _is_one_line(cls, name: str) -> str:
+        parts = name.split("/")
+        leads_away = name.startswith("/") or ".." in parts  # out of runs/, where its folder is made
+        if leads_away or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+            raise ValueError(
+                f"name={shown(name)}: give a name of one line, up to {LONGEST_NAME} letters, that "
+                "does not lead to another folder"
+            )
+        return name
 
     @model_validator(mode="after")
     def _check_lengths(self) -> "RunSettings":
@@ -391,7 +445,7 @@ def choose(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
     """
     if name not in table:
         raise ConfigError(
-            f"{setting}={name!r} does not exist{nearest(name, list(table))}; "
+            f"{setting}={shown(name)} does not exist{nearest(name, list(table))}; "
             f"one of {', '.join(table)}"
         )
     return table[name]
@@ -399,20 +453,21 @@ def choose(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return "; did you mean X?" for the most similar known name, or nothing."""
-    found = difflib.get_close_matches(name, known, n=1)
+    # It compares letters by letters: a long text takes minutes, and is like nothing.
+    found = difflib.get_close_matches(name[:LONGEST_NAME], known, n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
     """Return the first complaint of pydantic as one line that names setting and value."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = bare(".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"there is no setting {where}{nearest(where, _names(settings))}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return message
-    return f"{where}={first['input']!r}: {message[0].lower()}{message[1:]}"
+    return f"{where}={shown(first['input'])}: {message[0].lower()}{message[1:]}"
 
 
 def as_json(settings: RunSettings) -> str:
@@ -445,7 +500,7 @@ def _names(section: type[BaseModel], prefix: str = "") -> list[str]:
     names = []
     for name, field in section.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        if _is_section(kind):
             names += _names(kind, f"{name}.")
         else:
             names.append(prefix + name)

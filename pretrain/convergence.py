@@ -5,6 +5,7 @@ and the spread are shown. Nothing is smoothed. Where a run passes the target bet
 evaluations, the place is interpolated linearly between them.
 """
 
+import itertools
 import json
 import math
 import statistics
@@ -15,6 +16,15 @@ from typing import Any
 
 from pretrain.config import ConfigError, flat
 from pretrain.launch_differences import history_notes, launch_differences
+from pretrain.run_lines import (
+    Evaluation,
+    Launch,
+    Metrics,
+    Result,
+    Settings,
+    read_checked,
+    read_checked_lines,
+)
 
 # Key in evals.jsonl -> what it is called.
 AXES = {
@@ -119,12 +129,18 @@ def read_run(folder: Path) -> Run:
     result = folder / "result.json"
     run = Run(
         folder=folder,
-        settings=flat(_parse((folder / "run.json").read_text(), folder / "run.json")),
-        launches=read_lines(folder / "launches.jsonl"),
-        metrics=read_lines(folder / "metrics.jsonl"),
-        evaluations=read_lines(folder / "evals.jsonl"),
-        result=_parse(result.read_text(), result) if result.is_file() else None,
+        settings=flat(read_checked(folder / "run.json", Settings)),
+        launches=read_checked_lines(folder / "launches.jsonl", Launch),
+        metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
+        evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),
+        result=read_checked(result, Result) if result.is_file() else None,
     )
+    for name, lines in (("metrics.jsonl", run.metrics), ("evals.jsonl", run.evaluations)):
+        steps = [line["step"] for line in lines]
+        if any(later <= step for step, later in itertools.pairwise(steps)):
+            raise ConfigError(
+                f"{folder / name} is damaged: its steps do not ascend; leave this run out"
+            )
     if not run.evaluations or not run.launches:
         raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
     if not any(math.isfinite(row["loss"]) for row in run.evaluations):
@@ -186,25 +202,6 @@ def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
     names = [name for name in every if name not in NOT_COMPARED]
     values = {name: [arm.runs[0].settings.get(name) for arm in arms] for name in names}
     return {name: found for name, found in values.items() if any(v != found[0] for v in found)}
-
-
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a file of JSON Lines; none where there is no file.
-
-    Raises:
-        ConfigError: one is damaged.
-    """
-    if not file.is_file():
-        return []
-    lines = file.read_text().splitlines(keepends=True)
-    return [_parse(line, file) for line in lines if "\n" in line]
-
-
-def _parse(text: str, file: Path) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{file} is damaged: {error}; leave this run out") from None
 
 
 def _refuse_incomparable(runs: Sequence[Run]) -> None:

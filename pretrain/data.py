@@ -18,14 +18,13 @@ import numpy
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from data_prep.masking import IGNORED, Masking, mask_rows, predictions_per_row
 from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards import ShardSet, Split, open_shards
-from data_prep.tokenizer import TokenizerError, word_starts
+from data_prep.tokenizer import TokenizerError, described_tokenizer, word_starts
 from pretrain.config import ConfigError, RunSettings, explain
 from pretrain.interruption import heed_only_the_parent, signals_held_back
 
@@ -118,8 +117,9 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
     """
     data, starts = settings.data, None
     if data.masking != "tokens":
+        tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
         try:
-            starts = word_starts(Tokenizer.from_file(str(shards.tokenizer_path)))
+            starts = word_starts(tokenizer)
         except TokenizerError as error:
             raise ConfigError(f"data.masking={data.masking!r}: {error}") from None
     return Masking(data.masking, data.masked_probability, data.mean_span_words, starts)

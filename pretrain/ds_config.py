@@ -5,14 +5,16 @@ and clipping are "auto" in the JSON and come from the recipe; a JSON that states
 refused rather than one of the two winning silently.
 """
 
-import json
+import os
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from pydantic import ValidationError
 
+from data_prep.shown import bare, shown
 from pretrain.config import ConfigError, LayerDropSettings, RunSettings, choose, explain, nearest
+from pretrain.json_objects import read_json_object
 
 DS_CONFIGS = Path(__file__).parents[1] / "ds_configs"
 AUTO = "auto"
@@ -42,9 +44,15 @@ OBJECTS = (
     "bf16",
     "torch_autocast",
     "zero_optimization",
+    "zero_optimization.offload_optimizer",
+    "zero_optimization.offload_param",
     "optimizer",
+    "optimizer.params",
     "progressive_layer_drop",
 )
+
+# What is on or off.
+SWITCHED = ("fp16", "bf16", "torch_autocast", "progressive_layer_drop")
 
 
 def read_ds_config(
@@ -61,18 +69,20 @@ def read_ds_config(
         ConfigError: no such file, or not a JSON object.
     """
     path = _ds_config_path(default_ds_config(device, world_size) if name == AUTO else name)
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} must hold a JSON object, not {type(config).__name__}")
+    config = read_json_object(path)
     for block in OBJECTS:
-        if not isinstance(config.get(block, {}), dict):
-            raise ConfigError(f"{path}: {block} must be an object, not {config[block]!r}")
-    if zero_stage(config) not in (0, 1, 2, 3):
+        outer, _, inner = block.rpartition(".")
+        holder = config.get(outer, {}) if outer else config
+        if not isinstance(holder.get(inner, {}), dict):
+            raise ConfigError(f"{path}: {block} must be an object, not {shown(holder[inner])}")
+    for block in SWITCHED:
+        if not isinstance(config.get(block, {}).get("enabled", False), bool):
+            found = shown(config[block]["enabled"])
+            raise ConfigError(f"{path}: {block}.enabled must be true or false, not {found}")
+    stage = zero_stage(config)
+    if type(stage) is not int or stage not in (0, 1, 2, 3):
         raise ConfigError(
-            f"{path}: zero_optimization.stage must be 0, 1, 2 or 3, not {zero_stage(config)!r}"
+            f"{path}: zero_optimization.stage must be 0, 1, 2 or 3, not {shown(stage)}"
         )
     return config
 
@@ -123,7 +133,8 @@ def lift_layer_drop(
     stated = settings.model_dump(include=set(lifted))
     if settings.schedule != "none" and stated != lifted:
         raise ConfigError(
-            f"the DeepSpeed JSON asks for layer drop with {lifted}, the recipe with {stated}; "
+            f"the DeepSpeed JSON asks for layer drop with {shown(lifted)}, the recipe with "
+            f"{stated}; "
             "remove progressive_layer_drop from the JSON"
         )
     try:
@@ -164,7 +175,8 @@ def fill_ds_config(
         stated = filled.get(key, AUTO)
         if stated not in (AUTO, value):
             raise ConfigError(
-                f'the DeepSpeed JSON says {key}={stated}, the recipe {value}; write "auto" there'
+                f"the DeepSpeed JSON says {key}={shown(stated)}, the recipe {value}; "
+                'write "auto" there'
             )
         filled[key] = value
     filled.setdefault("steps_per_print", 10**9)  # the progress bar is ours
@@ -227,12 +239,12 @@ def compute_type(config: dict[str, Any]) -> torch.dtype:
 
 def _ds_config_path(name: str) -> Path:
     for path in (Path(name), DS_CONFIGS / name, DS_CONFIGS / f"{name}.json"):
-        if path.is_file():
+        if os.path.isfile(path):  # unlike pathlib, it knows that a name too long is no file
             return path
     known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
     raise ConfigError(
-        f"engine.ds_config={name!r} is neither a file nor in ds_configs/{nearest(name, known)}; "
-        f"there are {', '.join(known)}"
+        f"engine.ds_config={shown(name)} is neither a file nor in ds_configs/"
+        f"{nearest(name, known)}; there are {', '.join(known)}"
     )
 
 
@@ -247,6 +259,14 @@ def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) 
         raise ConfigError(
             "the DeepSpeed JSON has a scheduler; the learning rate is the recipe's, see "
             "learning_rate.schedule: remove the block"
+        )
+    # DeepSpeed imports whatever they are called, which executes it.
+    modules = config.get("torch_autocast", {}).get("lower_precision_safe_modules") or []
+    listed = modules if isinstance(modules, list) else [modules]
+    if strange := [name for name in listed if not str(name).startswith("torch.nn.")]:
+        raise ConfigError(
+            "torch_autocast.lower_precision_safe_modules in the DeepSpeed JSON names "
+            f"{shown(strange[0])}; name modules of torch.nn, or remove it"
         )
     fp16, bf16 = (config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
     if fp16 and device == "cpu":
@@ -282,8 +302,8 @@ def _autocasts_to_fp16(config: dict[str, Any]) -> bool:
 def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
     if block.get("type", "AdamW") not in ("Adam", "AdamW"):
         raise ConfigError(
-            f"the DeepSpeed JSON asks for the optimizer {block['type']!r}; there is AdamW, see the "
-            "settings under optimizer: remove the block"
+            f"the DeepSpeed JSON asks for the optimizer {shown(block['type'])}; there is "
+            "AdamW, see the settings under optimizer: remove the block"
         )
     from_recipe: dict[str, Any] = {
         "lr": settings.learning_rate.peak,
@@ -294,12 +314,13 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
     for key, stated in block.get("params", {}).items():
         if key not in from_recipe:
             raise ConfigError(
-                f"the DeepSpeed JSON sets optimizer {key}={stated}, which has no counterpart here: "
-                "AdamW with bias correction is used; remove it"
+                f"the DeepSpeed JSON sets optimizer {bare(key)}={shown(stated)}, which has no "
+                "counterpart here: AdamW with bias correction is used; remove it"
             )
         if stated not in (AUTO, from_recipe[key]):
             raise ConfigError(
-                f"the DeepSpeed JSON says optimizer {key}={stated}, the recipe {from_recipe[key]}; "
+                f"the DeepSpeed JSON says optimizer {key}={shown(stated)}, the recipe "
+                f"{from_recipe[key]}; "
                 'write "auto" there'
             )
 

@@ -15,11 +15,13 @@ from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as distributed
+from pydantic import ValidationError
 from torch import Tensor, nn
 
+from data_prep.shown import bare
 from pretrain.checkpoints import Checkpoint, Counters, Piece
 from pretrain.collectives import CountedCollectives
-from pretrain.config import ConfigError, OptimizerSettings, RunSettings
+from pretrain.config import ConfigError, OptimizerSettings, RunSettings, explain
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import zero_stage
 from pretrain.engine_state import (
@@ -128,6 +130,27 @@ def stop_ranks() -> None:
     """Leave the process group."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
+
+
+def check_ds_config(ds_config: dict[str, Any]) -> None:
+    """Check that DeepSpeed understands a configuration, before anything is built.
+
+    Raises:
+        ConfigError: it does not; names what it complains of.
+    """
+    _import_deepspeed()
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    try:
+        DeepSpeedConfig(ds_config)
+    except ValidationError as error:
+        raise ConfigError(f"the DeepSpeed JSON: {explain(error)}") from None
+    # What its own code raises, half-way, over a value of another type than it expects.
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
+            f"{bare(str(error))}"
+        ) from None
 
 
 class Engine:

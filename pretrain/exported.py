@@ -7,20 +7,25 @@ model.safetensors    `BertForMaskedLM`, or `TupeloForMaskedLM` with the names th
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from data_prep.durable import save_text
 from data_prep.manifest import TOKENIZER_FILE, TokenizerRecord
+from data_prep.shown import bare
+from data_prep.tokenizer import check_described
 from data_prep.tokenizer_loading import load_tokenizer
-from pretrain.bert_names import TOKEN_TYPES, from_bert, to_bert
+from pretrain.bert_names import TOKEN_TYPES, bert_names, from_bert, to_bert
 from pretrain.config import ConfigError, ModelSettings, explain
+from pretrain.json_objects import read_json_object
+from pretrain.stored_tensors import check_shapes, check_weights, shapes_of
 from pretrain.words import Words
 
 CONFIG_FILE = "config.json"
@@ -58,11 +63,11 @@ TUPELO_FIELDS = BERT_FIELDS | {
 class ExportRecord(BaseModel):
     """What we want to know of an exported model and transformers does not."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: str
-    step: int | None
-    sequence_length: int
+    step: int | None = Field(ge=0)
+    sequence_length: int = Field(ge=3)
     tokenizer: TokenizerRecord
     vocabulary: str  # `Words.fingerprint`
 
@@ -131,7 +136,7 @@ def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
 def is_export(folder: Path) -> bool:
     """Return whether the folder holds a model that was exported here."""
     file = folder / CONFIG_FILE
-    return file.is_file() and RECORD in _json_in(file)
+    return file.is_file() and RECORD in read_json_object(file)
 
 
 def read_export(folder: Path) -> Exported:
@@ -142,10 +147,10 @@ def read_export(folder: Path) -> Exported:
             that of another model.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    content = _json_in(folder / CONFIG_FILE)
+    content = read_json_object(folder / CONFIG_FILE)
     stock = content.get("model_type") == "bert"
     fields = BERT_FIELDS if stock else TUPELO_FIELDS
-    missing = [theirs for theirs in fields.values() if theirs not in content]
+    missing = [theirs for theirs in (*fields.values(), RECORD) if theirs not in content]
     if missing:
         raise ConfigError(f"{folder / CONFIG_FILE} lacks {', '.join(missing)}; export again")
     values = {ours: content[theirs] for ours, theirs in fields.items()}
@@ -153,21 +158,27 @@ def read_export(folder: Path) -> Exported:
         values |= {"positions": "bert-a", "norm": "post"}
     try:
         model = ModelSettings(**values)
-        record = ExportRecord.model_validate(content[RECORD])
+        record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
         stored = load_file(folder / WEIGHTS_FILE)
+        if stock:
+            check_bert_shapes(stored, model, place=str(folder / WEIGHTS_FILE))
+        else:
+            check_weights(stored, model, place=str(folder))
         weights = from_bert(stored, model.num_layers) if stock else stored
     except ValidationError as error:
         raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}; export again") from None
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {error}") from None
+        raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {bare(str(error))}") from None
     except KeyError as error:
         raise ConfigError(f"{folder / WEIGHTS_FILE} lacks {error}: it has another head") from None
-    words = Words(load_tokenizer(str(folder / TOKENIZER_FILE)), record.tokenizer)
+    tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE))
+    words = Words(tokenizer, record.tokenizer)
     if words.fingerprint() != record.vocabulary:
         raise ConfigError(
             f"{folder / TOKENIZER_FILE} is not the tokenizer that this model was trained with: its "
             "entries have other ids; export again"
         )
+    check_described(tokenizer, record.tokenizer, folder / TOKENIZER_FILE)
     return Exported(
         model=model,
         weights={name: tensor.float() for name, tensor in weights.items()},
@@ -176,11 +187,23 @@ def read_export(folder: Path) -> Exported:
     )
 
 
-def _json_in(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:  # JSON or UTF-8
-        raise ConfigError(f"{file} is damaged: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file} is damaged: not a JSON object")
-    return content
+def check_bert_shapes(stored: Mapping[str, Tensor], model: ModelSettings, *, place: str) -> None:
+    """Check the shape of BERT's weights under their own names, before they become ours.
+
+    Raises:
+        ConfigError: one is another; names it.
+        KeyError: one is missing.
+    """
+    missing = [
+        n for names in bert_names(model.num_layers).values() for n in names if n not in stored
+    ]
+    if missing:
+        raise KeyError(missing[0])
+    expected = to_bert(shapes_of(model), model.num_layers)
+    check_shapes(stored, expected, expected, place=place)
+    if TOKEN_TYPES in stored:
+        rows = stored[TOKEN_TYPES].shape[:1]
+        table = {TOKEN_TYPES: torch.empty(*rows, model.width, device="meta")}
+        if not any(rows):
+            raise ConfigError(f"{place}: {TOKEN_TYPES} has no row")
+        check_shapes(stored, table, table, place=place)

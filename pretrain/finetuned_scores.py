@@ -8,8 +8,16 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    model_validator,
+)
 
 from pretrain.config import ConfigError
 
@@ -20,13 +28,21 @@ HEADERS = ["protocol", "task", "split", "metric", "score", "seeds", "learning ra
 class _Result(BaseModel):
     """The part of a result.json of fine-tuning that a model card shows."""
 
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
     step: int | None
     pretrained: bool
     task: str
     protocol: str
     learning_rate: float
     status: str
-    scores: dict[str, dict[str, float]]
+    scores: dict[str, Annotated[dict[str, FiniteFloat], Field(min_length=1)]]
+
+    @model_validator(mode="after")
+    def _check_scores(self) -> "_Result":
+        if self.status == "finished" and not self.scores:
+            raise ValueError("a run that is finished has scores")
+        return self
 
     @property
     def rank(self) -> float:
@@ -63,7 +79,11 @@ def _medians(results: Sequence[_Result]) -> Iterator[list[str]]:
     diverged = [-math.inf] * (len(results) - len(finished))
     for split, metrics in finished[0].scores.items() if finished else ():
         for metric in metrics:
-            scores = [result.scores[split][metric] for result in finished]
+            scores = [
+                result.scores[split][metric]
+                for result in finished
+                if metric in result.scores.get(split, {})
+            ]
             median = statistics.median(scores + diverged)
             shown = "diverged" if median == -math.inf else f"{100 * median:.1f}"
             yield [split, metric, shown, str(len(finished))]
@@ -71,6 +91,6 @@ def _medians(results: Sequence[_Result]) -> Iterator[list[str]]:
 
 def _read(file: Path) -> _Result:
     try:
-        return _Result.model_validate_json(file.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError):
+        return _Result.model_validate_json(file.read_bytes())
+    except ValidationError:
         raise ConfigError(f"{file} is damaged; remove it, and repeat that run") from None

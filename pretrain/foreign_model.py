@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from data_prep.manifest import TOKENIZER_FILE
+from data_prep.shown import bare
 from data_prep.tokenizer import SpecialNames, record_of
 from pretrain.config import ModelSettings
 from pretrain.words import Words
@@ -53,4 +54,4 @@ def words_of(tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = N
 def describe_names(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
+    return ", ".join(map(bare, names[:NAMES_SHOWN])) + more

@@ -5,7 +5,6 @@ here are one segment, for which BERT adds row 0 of its token types at every posi
 added to the position table, which is exact. The second segment of a pair has no counterpart.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,14 @@ from torch import Tensor
 
 from data_prep.hub_access import connect_to_hub
 from data_prep.manifest import TOKENIZER_FILE
+from data_prep.shown import bare, shown
 from data_prep.tokenizer_loading import VOCABULARY_FILE, load_tokenizer, special_names_beside
 from pretrain.bert_names import TOKEN_TYPES, bert_names, from_bert
 from pretrain.config import ConfigError, ModelSettings, explain
-from pretrain.exported import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE
+from pretrain.exported import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE, check_bert_shapes
 from pretrain.foreign_model import UNREADABLE, Foreign, describe_names, words_of
+from pretrain.json_objects import read_json_object
+from pretrain.stored_tensors import named_tensors
 
 STORED_WEIGHTS = (WEIGHTS_FILE, "pytorch_model.bin")  # in the order of preference
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -100,14 +102,11 @@ def bert_folder(place: str) -> Path:
 
 
 def _model_settings(folder: Path) -> ModelSettings:
-    try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / CONFIG_FILE} cannot be read: {error}") from None
+    config = read_json_object(folder / CONFIG_FILE)
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(
-                f"{folder / CONFIG_FILE} says {name}={config.get(name)!r}; what can be read "
+                f"{folder / CONFIG_FILE} says {name}={shown(config.get(name))}; what can be read "
                 f"is a BERT with {name}={values[0]!r}"
             )
     given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
@@ -146,6 +145,7 @@ def _our_weights(
         raise ConfigError(
             f"{folder}: {TIED} differs from the word embeddings; here they are one matrix"
         )
+    check_bert_shapes(stored, model, place=str(folder))
     used = expected | {TOKEN_TYPES}
     return from_bert({name: stored[name].float() for name in used}, model.num_layers)
 
@@ -179,14 +179,26 @@ def _weight_files(folder: Path) -> list[Path]:
             return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():
-            try:
-                parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            except (ValueError, LookupError, TypeError, AttributeError):
-                raise ConfigError(
-                    f"{index} is damaged: not JSON with a weight_map; download it again"
-                ) from None
-            return [folder / Path(part).name for part in sorted(parts)]
+            return _parts_in(index)
     return []
+
+
+def _parts_in(index: Path) -> list[Path]:
+    """Return the files that an index names, all of them beside it."""
+    try:
+        weight_map = read_json_object(index).get("weight_map")
+    except ConfigError:
+        weight_map = None
+    parts = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
+    if not parts:
+        raise ConfigError(f"{index} is damaged: not JSON with a weight_map; download it again")
+    for part in parts:
+        if "/" in part or part in (".", "..") or not part.isprintable():
+            raise ConfigError(
+                f"{index} is damaged: {shown(part)} is not the name of a file beside it; download "
+                "it again"
+            )
+    return [index.with_name(part) for part in sorted(parts)]
 
 
 def _stored_weights(folder: Path) -> dict[str, Tensor]:
@@ -194,14 +206,15 @@ def _stored_weights(folder: Path) -> dict[str, Tensor]:
     for file in _weight_files(folder):
         try:
             if file.suffix == ".safetensors":
-                stored |= load_file(file)
+                content: Any = load_file(file)
             else:
-                stored |= torch.load(file, map_location="cpu", weights_only=True)
+                content = torch.load(file, map_location="cpu", weights_only=True)
         except (SafetensorError, *UNREADABLE) as error:
-            reason = str(error).partition("\n")[0]
+            reason = bare(str(error).partition("\n")[0])
             raise ConfigError(
                 f"{file} is damaged, or no file of weights ({reason}); download it again"
             ) from None
+        stored |= named_tensors(content, place=str(file))
     return stored
 
 

@@ -7,10 +7,9 @@ import shlex
 from pathlib import Path
 from typing import Any, get_args
 
-from tokenizers import Tokenizer
-
 from data_prep.manifest import NEEDED_TOKENS, TOKENIZER_FILE
 from data_prep.shards import ShardSet
+from data_prep.tokenizer import described_tokenizer
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
 from data_prep.tokenizer_training import TokenizerKind
 from pretrain.checkpoints import CHECKPOINTS
@@ -106,7 +105,7 @@ def check_words(pretrained: Pretrained, settings: RunSettings, shards: ShardSet)
     Raises:
         ConfigError: it does not; says how to build rows for which it does.
     """
-    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
+    tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
     problem = _other_words(pretrained.words, Words(tokenizer, shards.manifest.tokenizer))
     if problem is not None:
         raise ConfigError(

@@ -8,17 +8,17 @@ import jinja2
 from tabulate import tabulate
 
 from data_prep.durable import save_text
-from data_prep.manifest import Manifest, read_manifest
+from data_prep.manifest import LANGUAGE, Manifest, read_manifest
 from pretrain.comparison_table import amount
 from pretrain.config import RunSettings, as_json
-from pretrain.convergence import read_lines
 from pretrain.export_check import ExportCheck
 from pretrain.exported import is_stock_bert
 from pretrain.finetuned_scores import HEADERS, score_rows
 from pretrain.model.cost import parameters_by_group
-from pretrain.pages import COLOURS, empty_axes
+from pretrain.pages import COLOURS, as_written, empty_axes
 from pretrain.pretrained import Pretrained
 from pretrain.recipe import load_settings
+from pretrain.run_lines import Evaluation, Launch, Metrics, read_checked_lines
 
 CARD_FILE = "README.md"
 PICTURE_FILE = "loss.png"
@@ -49,8 +49,8 @@ def write_card(
         place: how the examples name the folder.
     """
     settings, manifest = load_settings(run), read_manifest(run)
-    evaluations = _until(pretrained.step, read_lines(run / "evals.jsonl"))
-    metrics = _until(pretrained.step, read_lines(run / "metrics.jsonl"))
+    evaluations = _until(pretrained.step, read_checked_lines(run / "evals.jsonl", Evaluation))
+    metrics = _until(pretrained.step, read_checked_lines(run / "metrics.jsonl", Metrics))
     if evaluations:
         _draw(evaluations, metrics, settings.name, folder / PICTURE_FILE)
     environment = jinja2.Environment(
@@ -67,7 +67,7 @@ def write_card(
         trust="" if is_stock_bert(settings.model) else ", trust_remote_code=True",
         summary=_summary(settings, pretrained),
         sequence_length=pretrained.sequence_length,
-        language=manifest.settings.get("language"),
+        language=_language(manifest),
         moses=manifest.tokenizer.moses,
         data=_table(_data_rows(manifest), ["", ""]),
         training=_table(_training_rows(settings, pretrained, metrics), ["", ""]),
@@ -91,6 +91,12 @@ def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
         f"Tupelo as a masked language model for {pretrained.step:,} steps. "
         f"For transformers it is {loads_as}."
     )
+
+
+def _language(manifest: Manifest) -> str | None:
+    """Return the code of the language; anything else would be YAML of its own in the card."""
+    language = manifest.settings.get("language")
+    return language if isinstance(language, str) and LANGUAGE.fullmatch(language) else None
 
 
 def _data_rows(manifest: Manifest) -> Rows:
@@ -139,7 +145,7 @@ def _provenance_rows(run: Path, check: ExportCheck) -> Rows:
             f"{check.source}, fp32",
         ]
     ]
-    for launch in read_lines(run / "launches.jsonl")[-1:]:
+    for launch in read_checked_lines(run / "launches.jsonl", Launch)[-1:]:
         versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
         rows.append(["device", f"{launch['device']}, {launch['world_size']} rank(s)"])
         rows += [["commit of Tupelo", launch["commit"]], ["versions", versions]]
@@ -171,7 +177,7 @@ def _draw(
     ):
         steps, losses = ([row[key] for row in rows] for key in ("step", "loss"))
         axes.plot(steps, losses, label=label, color=colour, linewidth=width)
-    axes.set(xlabel="optimizer steps", ylabel="loss in nats", title=name)
+    axes.set(xlabel="optimizer steps", ylabel="loss in nats", title=as_written(name))
     axes.legend(frameon=False)
     figure.savefig(file)
 

@@ -31,6 +31,11 @@ def empty_axes(
     return figure, axes
 
 
+def as_written(text: str) -> str:
+    """Return a name for Matplotlib, which would read $ as a formula and hide what begins with _."""
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+
+
 def render_page(template: Path, pictures: Sequence[Picture], **values: Any) -> str:
     """Fill a template that extends page.html.j2; the pictures become a part of the page."""
     environment = jinja2.Environment(

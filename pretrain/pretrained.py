@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from data_prep.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
+from data_prep.tokenizer import described_tokenizer
 from pretrain.checkpoints import (
     CHECKPOINTS,
     CheckpointError,
@@ -23,6 +22,7 @@ from pretrain.foreign import read_foreign
 from pretrain.foreign_model import Foreign
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
+from pretrain.stored_tensors import check_weights
 from pretrain.words import Words
 
 
@@ -82,12 +82,7 @@ def from_foreign(foreign: Foreign, place: str) -> Pretrained:
         ConfigError: its parts do not belong together.
     """
     check_weights(foreign.weights, foreign.model, place=place)
-    last, size = foreign.words.record.vocabulary_size - 1, foreign.model.vocabulary_size
-    if last >= size:
-        raise ConfigError(
-            f"the tokenizer of {place} has ids up to {last:,}, but the model has {size:,} words; "
-            "give the tokenizer that it was trained with"
-        )
+    check_words(foreign.words, foreign.model, place=place)
     return Pretrained(
         model=foreign.model,
         weights=foreign.weights,
@@ -106,32 +101,17 @@ def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
     return model.eval()
 
 
-def check_weights(weights: dict[str, Tensor], model: ModelSettings, *, place: str) -> None:
-    """Check that these are the weights of a MaskedLanguageModel of this shape.
+def check_words(words: Words, model: ModelSettings, *, place: str) -> None:
+    """Check that the model has a row for every token of the words.
 
     Raises:
-        ConfigError: one is missing, unknown or of another shape; names it.
+        ConfigError: it does not.
     """
-    with torch.device("meta"):
-        expected = MaskedLanguageModel(model).state_dict()
-    complaints = []
-    for title, names in (
-        ("lacks", sorted(expected.keys() - weights.keys())),
-        ("has no use for", sorted(weights.keys() - expected.keys())),
-    ):
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            complaints.append(f"{title} {', '.join(names[:3])}{more}")
-    for name in expected.keys() & weights.keys():
-        if expected[name].shape != weights[name].shape:
-            complaints.append(
-                f"{name} is {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
-            )
-    if complaints:
+    last, size = words.record.vocabulary_size - 1, model.vocabulary_size
+    if last >= size:
         raise ConfigError(
-            f"the weights in {place} do not fit model.positions={model.positions!r}, "
-            f"model.norm={model.norm!r}: {'; '.join(sorted(complaints))}; name the folder that "
-            "they were trained in"
+            f"the tokenizer of {place} has ids up to {last:,}, but the model has {size:,} words; "
+            "give the tokenizer that it was trained with"
         )
 
 
@@ -157,10 +137,13 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
     except CheckpointError as error:
         raise ConfigError(f"{error}; name another checkpoint of the run") from None
     check_weights(weights, settings.model, place=str(checkpoint))
+    tokenizer = described_tokenizer(run / TOKENIZER_FILE, manifest.tokenizer)
+    words = Words(tokenizer, manifest.tokenizer)
+    check_words(words, settings.model, place=str(run))
     return Pretrained(
         model=settings.model,
         weights=weights,
-        words=Words(Tokenizer.from_file(str(run / TOKENIZER_FILE)), manifest.tokenizer),
+        words=words,
         name=settings.name,
         place=str(checkpoint),
         step=step_of(checkpoint),
@@ -170,7 +153,7 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
 
 def _from_export(folder: Path) -> Pretrained:
     model, weights, words, record = read_export(folder)
-    check_weights(weights, model, place=str(folder))
+    check_words(words, model, place=str(folder))
     return Pretrained(
         model=model,
         weights=weights,

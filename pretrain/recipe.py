@@ -5,7 +5,8 @@ over it. Every option of the command line and its help come from the fields in c
 """
 
 import argparse
-import json
+import os
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +15,14 @@ from typing import Any, Literal, NoReturn
 from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
 
+from data_prep.shown import bare, shown
 from pretrain.config import ConfigError, RunSettings, explain, nearest
+from pretrain.json_objects import read_json_object
 
 RECIPES = Path(__file__).parent / "recipes"
+
+PARENT = re.compile(r"[\w-][\w. -]{0,99}")
+MOST_PARENTS = 20
 
 # What a preset decides, unless it is given beside it or after it.
 SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
@@ -96,20 +102,16 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         ConfigError: there is no such recipe, or it is not valid TOML.
     """
     path = Path(recipe)
-    if (path / "run.json").is_file():
-        try:
-            settings: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path / 'run.json'} is damaged: {error}") from None
-        return settings
-    if path.suffix == ".toml" and path.is_file():
+    if os.path.isfile(path / "run.json"):  # unlike pathlib, it knows that a name too long is none
+        return read_json_object(path / "run.json")
+    if path.suffix == ".toml" and os.path.isfile(path):
         return read_toml(path)
     named = RECIPES / f"{recipe}.toml"
-    if named.is_file():
+    if os.path.isfile(named):
         return read_toml(named)
     known = sorted(file.stem for file in RECIPES.glob("*.toml"))
     raise ConfigError(
-        f"there is no recipe {recipe!r}{nearest(recipe, known)}; recipes: {', '.join(known)}"
+        f"there is no recipe {shown(recipe)}{nearest(recipe, known)}; recipes: {', '.join(known)}"
     )
 
 
@@ -123,20 +125,35 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: it is not valid TOML, or extends a missing file or itself.
     """
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    tree = _toml_in(path)
     tree.setdefault("name", path.stem)
     parent = tree.pop("extends", None)
     if parent is None:
         return tree
+    if not isinstance(parent, str) or not PARENT.fullmatch(parent):
+        raise ConfigError(
+            f"{path} extends {shown(parent)}, which is not the name of a recipe; give that of one "
+            "in the same folder, without .toml"
+        )
     parent_path = path.parent / f"{parent}.toml"
     if not parent_path.is_file():
         raise ConfigError(f"{path} extends {parent!r}, but there is no {parent_path}")
     if parent_path in (*children, path):
         raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
+    if len(children) == MOST_PARENTS:
+        raise ConfigError(f"{path} is extended {MOST_PARENTS} times over; put some into one file")
     return _merge(read_toml(parent_path, (*children, path)), tree)
+
+
+def _toml_in(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
+    except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
+        raise ConfigError(f"{path} is not valid TOML: {bare(str(error))}") from None
 
 
 def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter
 from pretrain.comparison_table import amount, run_headers, run_rows, table_headers, table_rows
 from pretrain.config import ConfigError
 from pretrain.convergence import AXES, Arm, Comparison, Run, crossing, differing_settings
-from pretrain.pages import COLOURS, Picture, empty_axes, render_page
+from pretrain.pages import COLOURS, Picture, as_written, empty_axes, render_page
 from pretrain.provenance_table import provenance_headers, provenance_rows
 from pretrain.speed_table import run_speed, speed_headers, speed_rows
 
@@ -123,7 +123,7 @@ def _draw_keep_rates(arm: Arm, file: Path) -> Picture:
     axes.set(
         xlabel="optimizer steps",
         ylabel="share of micro-batches",
-        title=title,
+        title=as_written(title),
         ylim=(0, 1.03),
     )
     axes.legend(frameon=False, ncols=2 if num_layers < 8 else 4, fontsize=8)
@@ -140,7 +140,7 @@ def _draw_arms(axes: Axes, arms: Sequence[Arm], series: Series) -> None:
         shortest = min(len(x) for x, _ in lines)
         x = [statistics.median(line[0][place] for line in lines) for place in range(shortest)]
         y = [statistics.median(line[1][place] for line in lines) for place in range(shortest)]
-        axes.plot(x, y, color=colour, linewidth=1.8, label=arm.name)
+        axes.plot(x, y, color=colour, linewidth=1.8, label=as_written(arm.name))
 
 
 def _colours(arms: Sequence[Arm]) -> list[str]:

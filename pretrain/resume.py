@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 from pretrain.checkpoints import newest_sound_checkpoint
 from pretrain.config import ConfigError, RunSettings, as_json, flat
 from pretrain.ds_config import micro_batches_per_step
+from pretrain.json_objects import read_json_lines, read_json_object
 
 # What changes no number of the run. Whether shards are those of the start is told by their content.
 FREE = ("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards")
 # How a run is executed; any difference in the DeepSpeed JSON and in the number of ranks too.
 ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
+
+MEND = "bring it back from a copy"
 
 Changes = dict[str, tuple[Any, Any]]  # by setting: what it was, and what it is
 
@@ -77,11 +80,10 @@ def plan_resumption(
             "bring them back, or start a new run"
         )
     # A run that is older than a setting was started with what is its default today.
-    defaults = flat(json.loads(as_json(RunSettings())))
-    changes = _changes(
-        defaults | flat(_read(folder / "run.json")), flat(json.loads(as_json(settings)))
-    )
-    filled = _read(folder / "ds_config.json")
+    defaults, now = (flat(json.loads(as_json(each))) for each in (RunSettings(), settings))
+    stored = flat(read_json_object(folder / "run.json", mend=MEND))
+    changes = _changes(defaults | stored, now)
+    filled = read_json_object(folder / "ds_config.json", mend=MEND)
     changes |= _changes(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
     if "world_size" in before:
         ranks = ({"world_size": found["world_size"]} for found in (before, launch))
@@ -126,12 +128,8 @@ def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: in
 
 
 def _last_launch(folder: Path) -> dict[str, Any]:
-    file = folder / "launches.jsonl"
-    if not file.exists():
-        return {}
-    # The last line can be cut short: the process died while writing it.
-    whole = [line for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    return _parsed(whole[-1], file) if whole else {}
+    launches = read_json_lines(folder / "launches.jsonl", mend=MEND)
+    return launches[-1] if launches else {}
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> Changes:
@@ -140,20 +138,3 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Changes:
         for name in before | now
         if before.get(name) != now.get(name)
     }
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return _parsed(file.read_bytes(), file)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}; bring it back") from None
-
-
-def _parsed(text: bytes, file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file} is damaged: it does not hold a JSON object; bring it back")
-    return found

@@ -6,6 +6,7 @@ projections of positions have a bias, and LayerNorm adds 1e-5. The logits are th
 """
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from data_prep.shown import bare, shown
 from pretrain.config import ConfigError, ModelSettings, explain
 from pretrain.foreign_model import UNREADABLE, describe_names
+from pretrain.stored_tensors import check_weights, named_tensors
 
 ENCODER = "decoder.sentence_encoder."
 HEAD = "decoder.lm_head."
@@ -22,6 +25,7 @@ TOKENS = f"{ENCODER}embed_tokens.weight"
 POSITIONS = f"{ENCODER}pos.weight"
 RELATIVE = f"{ENCODER}relative_attention_bias.weight"
 TIED = f"{HEAD}weight"
+LAYER = re.compile(rf"{re.escape(ENCODER)}layers\.([0-9]{{1,9}})\.")
 UNUSED = "classification_heads."  # of fine-tuning
 OUR_POSITIONS = "encoder.positions.projected.position_embeddings.weight"
 OUR_RELATIVE = "encoder.positions.relative.bucket_embeddings.weight"
@@ -76,6 +80,7 @@ def read_tupe(file: Path) -> tuple[ModelSettings, dict[str, Tensor]]:
         raise ConfigError(f"{file}: {TIED} differs from {TOKENS}; here they are one matrix")
     weights = {ours: stored[theirs].float() for theirs, ours in names.items()}
     weights[OUR_POSITIONS] = our_position_table(stored[POSITIONS].float())
+    check_weights(weights, model, place=str(file))
     return model, weights
 
 
@@ -121,7 +126,7 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with torch.serialization.safe_globals(harmless):
             state = torch.load(file, map_location="cpu", weights_only=True)
     except UNREADABLE as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = bare(str(error).strip().partition("\n")[0])
         raise ConfigError(
             f"{file} is damaged, or holds more than can be read without executing what is in it "
             f"({reason}); where you trust it, save its entries 'args' and 'model' alone with "
@@ -134,7 +139,7 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{file} is no checkpoint of the TUPE authors' code, which has the entries 'args' and "
             "'model'"
         )
-    return vars(arguments), weights
+    return vars(arguments), named_tensors(weights, place=str(file))
 
 
 def _model_settings(
@@ -142,18 +147,17 @@ def _model_settings(
 ) -> ModelSettings:
     """Return shape and variant; what the weights tell is taken from them."""
     _refuse_other_models(arguments, stored, file)
+    for name in (TOKENS, POSITIONS, RELATIVE):
+        if name in stored and stored[name].ndim != 2:
+            raise ConfigError(f"{file}: {name} is no table but {tuple(stored[name].shape)}")
     width, feedforward = stored[TOKENS].shape[1], stored.get(f"{ENCODER}layers.0.fc1.weight")
-    numbers = [
-        int(name.removeprefix(f"{ENCODER}layers.").partition(".")[0])
-        for name in stored
-        if name.startswith(f"{ENCODER}layers.")
-    ]
+    numbers = [int(found[1]) for found in map(LAYER.match, stored) if found]
     try:
         return ModelSettings(
             num_layers=max(numbers, default=-1) + 1,
             width=width,
             num_heads=arguments.get("encoder_attention_heads", "not in args"),
-            feedforward_width=4 * width if feedforward is None else len(feedforward),
+            feedforward_width=4 * width if feedforward is None else feedforward.shape[:1].numel(),
             vocabulary_size=len(stored[TOKENS]),
             max_sequence_length=len(stored[POSITIONS]) - 1,
             positions="tupe-r" if RELATIVE in stored else "tupe-a",
@@ -183,5 +187,5 @@ def _refuse_other_models(arguments: dict[str, Any], stored: dict[str, Tensor], f
     activation = arguments.get("activation_fn", "gelu")
     if activation != "gelu":
         raise ConfigError(
-            f"{file} was trained with activation_fn={activation!r}; the encoder here has gelu"
+            f"{file} was trained with activation_fn={shown(activation)}; the encoder here has gelu"
         )

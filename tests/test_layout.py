@@ -17,7 +17,8 @@ PACKAGES = {
 # Inside pretrain: a file may import only files of a lower level.
 LEVELS = [
     {"config", "launcher"},
-    {"checkpoints"},
+    {"json_objects"},
+    {"checkpoints", "run_lines"},
     {"recipe", "interruption"},
     {
         "model",
@@ -38,7 +39,7 @@ LEVELS = [
         "finetuned_scores",
         "hugging_face",
     },
-    {"provenance", "launch_differences"},
+    {"provenance", "launch_differences", "stored_tensors"},
     {
         "collectives",
         "execution",

@@ -160,7 +160,7 @@ def test_a_pickle_that_would_execute_code_is_refused(tmp_path):
         ({"num_attention_heads": 5}, "width=24 cannot be split over model.num_heads=5"),
         ({"num_hidden_layers": 4}, "no whole BERT of 4 layers: it lacks bert.encoder.layer.3"),
         ({"num_hidden_layers": 2}, "does not: bert.encoder.layer.2.*what they do would be lost"),
-        ({"vocab_size": 41}, r"token_embeddings.weight is \(40, 24\) instead of \(41, 24\)"),
+        ({"vocab_size": 41}, r"word_embeddings.weight is \(40, 24\) instead of \(41, 24\)"),
     ],
 )
 def test_a_model_that_computes_something_else_is_refused_by_name(tmp_path, changes, complaint):

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from pretrain.checkpoints import load_weights
 from pretrain.config import ConfigError
 from pretrain.fill_mask import fill_mask
-from pretrain.pretrained import build_model, check_weights, checkpoints_of, load_pretrained
+from pretrain.pretrained import build_model, checkpoints_of, load_pretrained
+from pretrain.stored_tensors import check_weights
 from pretrain.words import Words
 
 

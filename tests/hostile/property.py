@@ -1,0 +1,69 @@
+"""What is promised of every reader: a good result or one clear line, soon."""
+
+import faulthandler
+import signal
+from contextlib import contextmanager
+
+from hypothesis import HealthCheck, settings
+
+SECONDS = 60  # of one example; all take a fraction of one, but machines are shared
+LONGEST_MESSAGE = 600
+LONG = 1000  # from so many examples on, the profile of the command line counts
+
+
+class Hang(BaseException):
+    """An example took far too long; no reader catches it."""
+
+
+def few(num_examples=60):
+    """Return the settings of a test: few examples, always the same; more with the profile long."""
+    if settings.default.max_examples >= LONG:
+        return settings.default
+    return settings(
+        max_examples=num_examples,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@contextmanager
+def time_limit(seconds=SECONDS):
+    """End an example that hangs: in Python by an exception, in a library by ending the process."""
+
+    def stop(*_):
+        raise Hang(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(2 * seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def result_or_clear_error(read, errors, *, naming):
+    """Return what `read` returns, or None where it raised one of the errors, and said it well.
+
+    Args:
+        read: is called without arguments.
+        errors: that it may raise; any other ends the test.
+        naming: words of which the message must hold one, such as the name of the file.
+    """
+    with time_limit():
+        try:
+            return read()
+        except errors as error:
+            check_message(str(error), naming)
+            return None
+
+
+def check_message(message, naming):
+    """Check that a message is one short line that can be printed and says what is wrong where."""
+    assert message.isprintable(), repr(message)
+    assert 0 < len(message) < LONGEST_MESSAGE, message
+    assert any(word in message for word in naming), f"{message!r} names none of {naming}"

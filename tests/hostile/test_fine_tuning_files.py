@@ -1,0 +1,171 @@
+"""Task files and the results of a grid, damaged or of another hand."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from finetune.glue_files import read_files
+from finetune.own_task import OwnTask, read_own
+from finetune.records import read_records
+from finetune.score_table import score_table
+from finetune.submission_command import main as submit
+from finetune.table_notes import notes
+from finetune.table_text import as_latex, as_markdown, as_text, caption
+from finetune.tasks import GLUE, TaskError
+from pretrain.config import ConfigError
+from pretrain.finetuned_scores import score_rows
+from tests.finetune.score_case import write_grid, write_result
+from tests.finetune.small_glue import write_small_glue
+from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines
+from tests.hostile.property import few, result_or_clear_error
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory):
+    return write_small_glue(tmp_path_factory.mktemp("glue"))
+
+
+def check_examples(data):
+    """Check that every example is what training takes it for."""
+    for examples in (data.train, *data.development.values(), *data.test.values()):
+        for example in examples:
+            assert all(
+                isinstance(text, str) and text.encode() is not None for text in example.texts
+            )
+            if data.task.kind == "classification" and example.label is not None:
+                assert 0 <= example.label < len(data.task.labels)
+
+
+@pytest.mark.parametrize("task", ["CoLA", "STS-B", "QQP", "MNLI", "RTE"])
+def test_any_file_of_glue_is_read_or_refused(glue, task):
+    file = glue / task / "train.tsv"
+    content = file.read_bytes()
+
+    @few(50)
+    @given(mutated_bytes(content))
+    def check(mutated):
+        file.write_bytes(mutated)
+        data = result_or_clear_error(
+            lambda: read_files(GLUE[task], glue), (TaskError, ConfigError), naming=[str(file)]
+        )
+        if data is not None:
+            check_examples(data)
+
+    check()
+    file.write_bytes(content)
+
+
+ROWS = [{"text": f"words of {n}", "class": "ab"[n % 2], "extra": [n, None]} for n in range(8)]
+FORMATS = {
+    "tsv": "text\tclass\n" + "".join(f"{row['text']}\t{row['class']}\n" for row in ROWS),
+    "csv": "text,class\n" + "".join(f'"{row["text"]}",{row["class"]}\n' for row in ROWS),
+    "jsonl": "".join(json.dumps(row) + "\n" for row in ROWS),
+}
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("regression", [False, True])
+def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression):
+    text = FORMATS[suffix]
+    if regression:
+        text = text.replace('"a"', "0.5").replace('"b"', "2").replace("\ta\n", "\t0.5\n")
+        text = text.replace("\tb\n", "\t2\n").replace(",a\n", ",0.5\n").replace(",b\n", ",2\n")
+    file, content = tmp_path / f"train.{suffix}", text.encode()
+    (tmp_path / f"dev.{suffix}").write_bytes(content)
+    own = OwnTask(train=file, dev=tmp_path / f"dev.{suffix}", label="class", regression=regression)
+
+    @few(60)
+    @given(mutated_lines(content) if suffix == "jsonl" else mutated_bytes(content))
+    def check(mutated):
+        file.write_bytes(mutated)
+        data = result_or_clear_error(lambda: read_own(own), TaskError, naming=[str(tmp_path)])
+        if data is not None:
+            check_examples(data)
+
+    check()
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    """A grid with two tasks, two seeds, predictions and the scores of the majority class."""
+    folder = tmp_path_factory.mktemp("run") / "finetune" / "tupe"
+    for seed in (0, 1):
+        for task, score in (("RTE", 0.6 + 0.01 * seed), ("STS-B", 0.8)):
+            place = write_result(folder, task, score, seed=seed)
+            prediction = 1 if task == "RTE" else 2.5
+            rows = [{"identity": str(n), "prediction": prediction} for n in range(3)]
+            (place / "predictions_test.json").write_text(json.dumps(rows))
+    write_grid(folder, ["RTE", "STS-B"], [1e-3], [0, 1])
+    (folder / "majority.json").write_text(json.dumps({"RTE": {"dev": {"accuracy": 0.5}}}))
+    return folder
+
+
+def tables_of(folder):
+    records = read_records([folder])
+    for counting in ("glue", "tupe"):
+        table = score_table(records, counting, "newest")
+        remarks = notes(table, records)
+        texts = [as_text(table), caption(table), as_markdown(table, remarks)]
+        texts.append(as_latex(table, remarks))
+        assert all(text.encode() is not None for text in texts)
+    return score_rows(folder.parents[1], None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["grid.json", "majority.json", "RTE/m-None/lr_0.001/seed_0/result.json"],
+)
+def test_any_record_of_a_grid_is_in_the_table_or_refused(grid, name):
+    content = (grid / name).read_bytes()
+
+    @few(80)
+    @given(mutated_json(content))
+    def check(mutated):
+        (grid / name).write_bytes(mutated)
+        try:
+            result_or_clear_error(lambda: tables_of(grid), ConfigError, naming=[str(grid)])
+        finally:
+            (grid / name).write_bytes(content)
+
+    check()
+
+
+@pytest.mark.parametrize("task", ["RTE", "STS-B"])
+def test_any_predictions_are_submitted_or_refused(grid, tmp_path, task):
+    class Arguments:
+        folders, to, model, step = [grid], tmp_path / "submission", None, "newest"
+
+    files = [
+        grid / task / "m-None" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
+    ]
+    content = files[0].read_bytes()
+
+    @few(40)
+    @given(mutated_json(content))
+    def check(mutated):
+        for file in files:
+            file.write_bytes(mutated)
+        try:
+            result_or_clear_error(
+                lambda: submit(Arguments), (ConfigError, TaskError), naming=[str(grid), task]
+            )
+        finally:
+            for file in files:
+                file.write_bytes(content)
+
+    check()
+
+
+@few(20)
+@given(st.sampled_from(["Infinity", "NaN", "1e999", '"0.5"', "true", "null"]))
+def test_a_score_is_a_finite_number(grid, value):
+    file = grid / "RTE/m-None/lr_0.001/seed_0/result.json"
+    content = file.read_text()
+    file.write_text(content.replace("0.6", value))
+    try:
+        with pytest.raises(ConfigError, match=r"result\.json is damaged"):
+            read_records([grid])
+    finally:
+        file.write_text(content)

@@ -1,0 +1,71 @@
+"""The one reader of JSON, and how values stand in messages."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.json_files import JsonError, json_in
+from data_prep.shown import shown
+from tests.hostile.property import few
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=20,
+)
+
+
+@few()
+@given(TREES)
+def test_what_python_writes_is_read_back(tree):
+    assert json_in(json.dumps(tree).encode()) == tree
+
+
+def test_what_diverged_is_read():
+    found = json_in(b"[NaN, Infinity, 1e400]")
+    assert math.isnan(found[0]) and found[1:] == [math.inf, math.inf]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"a": 1, "a": 2}', "'a' is there twice"),
+        (b'{"b": {"a": 1, "c": 0, "a": 1}}', "'a' is there twice"),
+        (b"[" * 65 + b"]" * 65, "nested more than 64 levels deep"),
+        (b'{"a":' * 900 + b"1" + b"}" * 900, "nested more than 64 levels deep"),
+        (b"[" * 1_000_000, "nested more than 64 levels deep"),
+        (b"9" * 5000, "a number of 5,000 digits"),
+        (b'["\\ud800"]', "holds half a character"),
+        (b'{"\\udfff": 1}', "holds half a character"),
+        (b'"\xff"', "byte 1 is not valid UTF-8"),
+        (b"\xff\xfe1\x00", "not valid UTF-8"),
+        (b"", "Expecting value"),
+        (b"{} {}", "Extra data"),
+        (b"undefined", "Expecting value"),
+    ],
+)
+def test_what_the_format_leaves_open_is_refused(content, reason):
+    with pytest.raises(JsonError, match=reason):
+        json_in(content)
+
+
+def test_sixty_four_levels_are_not_too_many():
+    json_in(b"[" * 64 + b"]" * 64)
+
+
+@few(200)
+@given(TREES | st.binary() | st.text() | st.floats() | st.integers(-(1 << 20000), 1 << 20000))
+def test_any_value_is_shown_in_one_short_line(value):
+    text = shown(value)
+    assert text.isprintable() and 0 < len(text) <= 400 or not text
+
+
+def test_short_values_are_shown_as_they_are():
+    for value in (1, -5, "a", "it's", None, True, [1, "b"], {"a": 1}, 0.5):
+        assert shown(value) == repr(value)
+    assert shown("x" * 200) == f"'{'x' * 38}...{'x' * 38}'"
+    assert shown(1 << 300) == "a number of 301 bits"
+    assert shown([0] * 100) == "list of 100 entries"

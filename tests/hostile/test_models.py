@@ -1,0 +1,246 @@
+"""Exports, BERTs of Hugging Face and checkpoints of the TUPE authors, damaged or made to harm."""
+
+import json
+import pickle
+import shutil
+
+import pytest
+import torch
+from hypothesis import given
+from safetensors.torch import load_file, save_file
+
+from data_prep.manifest import TOKENIZER_FILE
+from data_prep.tokenizer import TokenizerError, record_of
+from pretrain.config import ConfigError, ModelSettings
+from pretrain.foreign import read_foreign
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.pretrained import Pretrained, build_model, load_pretrained
+from pretrain.pretrained_folder import write_pretrained
+from pretrain.words import Words
+from tests.hostile.mutations import mutated_bytes, mutated_json
+from tests.hostile.property import few, result_or_clear_error
+from tests.pretrain.authors_model import checkpoint
+from tests.pretrain.small_tokenizers import trained
+from tests.pretrain.test_import_bert import ENTRIES, save
+from tests.pretrain.test_import_tupe import ROWS, write
+
+ERRORS = (ConfigError, TokenizerError)
+SHAPE = {"num_layers": 2, "width": 16, "num_heads": 2, "max_sequence_length": 16}
+
+
+def exported(folder, **variant):
+    """Write a small model as `pretrain export` does."""
+    folder.mkdir(parents=True)
+    tokenizer = trained("wordpiece")
+    tokenizer.save(str(folder / TOKENIZER_FILE))
+    words = Words(tokenizer, record_of(tokenizer, folder / TOKENIZER_FILE, kind="wordpiece"))
+    model = ModelSettings(vocabulary_size=words.record.vocabulary_size, **SHAPE, **variant)
+    weights = MaskedLanguageModel(model).state_dict()
+    write_pretrained(folder, Pretrained(model, weights, words, "some", "/some", 7, 16))
+    return folder
+
+
+def use(place):
+    """Load a model and compute with it, as every command that takes one does."""
+    pretrained = load_pretrained(place)
+    ids = pretrained.words.ids("The parser [MASK] a file.")[: pretrained.sequence_length]
+    with torch.no_grad():
+        logits = build_model(pretrained).logits(torch.tensor([ids]), torch.arange(len(ids)))
+    assert logits.isfinite().all()
+    return pretrained
+
+
+def check_file(folder, name, mutate, num_examples):
+    """Check that with any mutation of one file the model is used or refused."""
+    content = (folder / name).read_bytes()
+
+    @few(num_examples)
+    @given(mutate(content))
+    def check(mutated):
+        (folder / name).write_bytes(mutated)
+        try:
+            result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+        finally:
+            (folder / name).write_bytes(content)
+
+    check()
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports")
+    return {
+        "stock": exported(folder / "stock", positions="bert-a", norm="post"),
+        "own": exported(folder / "own", positions="tupe-r"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["stock", "own"])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_any_file_of_an_export_is_used_or_refused(exports, kind, name):
+    check_file(exports[kind], name, mutated_bytes if "safe" in name else mutated_json, 60)
+
+
+def test_any_header_of_safetensors_is_used_or_refused(exports):
+    content = (exports["own"] / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+
+    def headers(_):
+        return mutated_json(content[8 : 8 + size]).map(
+            lambda header: len(header).to_bytes(8, "little") + header + content[8 + size :]
+        )
+
+    check_file(exports["own"], "model.safetensors", headers, 100)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt"])
+def test_any_file_of_a_bert_is_used_or_refused(bert, name):
+    check_file(bert, name, mutated_json if name.endswith("json") else mutated_bytes, 60)
+
+
+def test_weights_whose_shapes_or_numbers_are_wrong_are_refused(bert, exports):
+    for folder, name in (
+        (bert, "bert.embeddings.token_type_embeddings.weight"),
+        (bert, "bert.encoder.layer.1.attention.self.key.weight"),
+        (exports["stock"], "cls.predictions.bias"),
+        (exports["own"], "head.output_bias"),
+    ):
+        file = folder / "model.safetensors"
+        content, weights = file.read_bytes(), load_file(file)
+        for change in (
+            lambda tensor: tensor[:0],
+            lambda tensor: tensor[..., :1],
+            lambda tensor: tensor[None],
+            lambda tensor: torch.full_like(tensor, float("nan")),
+            lambda tensor: tensor.to(torch.int32),
+        ):
+            changed = {**weights, name: change(weights[name]).contiguous()}
+            save_file(changed, file, metadata={"format": "pt"})
+            assert (
+                result_or_clear_error(
+                    lambda folder=folder: use(folder), ERRORS, naming=[str(folder)]
+                )
+                is None
+            )
+        file.write_bytes(content)
+        use(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", 7, None, ["a"]])
+def test_an_index_of_weights_names_files_beside_it_only(tmp_path, bert, name):
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
+    index = {"weight_map": {"bert.embeddings.position_embeddings.weight": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert (
+        result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+        is None
+    )
+
+
+class Malicious:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return (open, (str(self.file), "w"))
+
+
+@pytest.mark.parametrize("protocol", [None, 2])
+def test_no_weights_of_others_execute_anything(tmp_path, bert, protocol):
+    harm = tmp_path / "harm"
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    (folder / "model.safetensors").unlink()
+    for file, content in (
+        (folder / "pytorch_model.bin", {"weight": Malicious(harm)}),
+        (tmp_path / "tupe_r.pt", {"args": Malicious(harm), "model": {}}),
+    ):
+        if protocol is None:
+            torch.save(content, file)
+        else:
+            file.write_bytes(pickle.dumps(content, protocol))
+        place = folder if file.parent == folder else file
+        with pytest.raises(ConfigError, match="damaged|executing"):
+            load_pretrained(place)
+    assert not harm.exists()
+
+
+NOT_WEIGHTS = (
+    [1, 2],
+    {1: torch.zeros(3)},
+    {"bert.embeddings.word_embeddings.weight": "text"},
+    {"bert.embeddings.word_embeddings.weight": torch.zeros(1).expand(1 << 40)},
+    {"bert.embeddings.word_embeddings.weight": torch.eye(3).to_sparse()},
+    {"\ud800": torch.zeros(1)},
+)
+
+
+@pytest.mark.parametrize("stored", NOT_WEIGHTS, ids=range(len(NOT_WEIGHTS)))
+def test_pickles_that_hold_no_plain_tensors_are_refused(tmp_path, bert, stored):
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    (folder / "model.safetensors").unlink()
+    torch.save(stored, folder / "pytorch_model.bin")
+    assert (
+        result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+        is None
+    )
+    state = checkpoint(ROWS)
+    torch.save({**state, "model": stored}, tmp_path / "tupe_r.pt")
+    assert (
+        result_or_clear_error(
+            lambda: read_foreign(str(tmp_path / "tupe_r.pt")), ERRORS, naming=[str(tmp_path)]
+        )
+        is None
+    )
+
+
+ARGUMENTS = ("encoder_attention_heads", "dropout", "attention_dropout", "activation_fn")
+
+
+@pytest.mark.parametrize("value", [None, -1, 10**30, "x" * 5000, [], float("nan"), True])
+def test_arguments_of_a_checkpoint_that_make_no_sense_are_refused(tmp_path, value):
+    for name in ARGUMENTS:
+        state = checkpoint(ROWS)
+        setattr(state["args"], name, value)
+        file = write(tmp_path, state)
+        result_or_clear_error(lambda file=file: use(file), ERRORS, naming=[str(file)])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 0), (2, 2), (1, 1, 1)])
+def test_every_weight_of_a_checkpoint_has_its_shape_or_is_refused(tmp_path, shape):
+    for name in checkpoint(ROWS)["model"]:
+        state = checkpoint(ROWS)
+        state["model"][name] = torch.zeros(shape)
+        file = write(tmp_path, state)
+        assert (
+            result_or_clear_error(lambda file=file: use(file), ERRORS, naming=[str(file)]) is None
+        ), name
+
+
+@pytest.mark.parametrize("name", ["dict.txt", "bpe-code"])
+def test_any_words_of_a_checkpoint_are_used_or_refused(tmp_path, name):
+    write(tmp_path, checkpoint(ROWS))
+    content = (tmp_path / name).read_bytes()
+
+    @few(40)
+    @given(mutated_bytes(content))
+    def check(mutated):
+        (tmp_path / name).write_bytes(mutated)
+        result_or_clear_error(
+            lambda: use(tmp_path / "tupe_r.pt"), ERRORS, naming=[str(tmp_path), "tokenizer"]
+        )
+
+    check()
+
+
+def test_the_vocabulary_of_the_bert_is_read(bert):
+    assert use(bert).words.record.vocabulary_size == len(ENTRIES)

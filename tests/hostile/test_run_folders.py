@@ -1,0 +1,104 @@
+"""Run folders of others, or of a disk that fails, as `compare` and its report read them."""
+
+import html
+import json
+import math
+
+import pytest
+from hypothesis import given
+
+from pretrain.comparison_table import run_rows, table
+from pretrain.config import ConfigError
+from pretrain.convergence import compare, differing_settings, read_run
+from pretrain.report import write_report
+from pretrain.speed_table import speed_rows
+from tests.hostile.mutations import mutated_json, mutated_lines
+from tests.hostile.property import few, result_or_clear_error
+from tests.pretrain.test_compare import write_run
+
+FILES = ("run.json", "result.json", "evals.jsonl", "metrics.jsonl", "launches.jsonl")
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "baseline", "--name", "baseline")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "other"
+    extra = {"matrix_rate": {"flops_per_second": 1e9}}
+    dropping = ("--layer_drop.schedule", "progressive")
+    return write_run(folder, "--name", "other", *dropping, speeds=(90.0, 110.0), **extra)
+
+
+def compared(*folders):
+    """Return all that the command computes and prints, but for the pictures."""
+    comparison = compare([read_run(folder) for folder in folders])
+    table(comparison)
+    run_rows(comparison)
+    speed_rows(comparison)
+    differing_settings(comparison.arms)
+    return comparison
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_any_file_of_a_run_is_compared_or_refused(baseline, other, name):
+    content = (other / name).read_bytes()
+    mutate = mutated_lines if name.endswith("jsonl") else mutated_json
+
+    @few()
+    @given(mutate(content))
+    def check(mutated):
+        (other / name).write_bytes(mutated)
+        try:
+            comparison = result_or_clear_error(
+                lambda: compared(baseline, other), ConfigError, naming=[str(other), str(baseline)]
+            )
+        finally:
+            (other / name).write_bytes(content)
+        if comparison is not None:
+            assert math.isfinite(comparison.target)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "name", [r"$\frac$", "_hidden", "<script>alert(1)</script>", "{{ 7 * 7 }}", "100 % $", "日本"]
+)
+def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tmp_path, name):
+    settings = json.loads((other / "run.json").read_text())
+    twin = write_run(tmp_path / "twin", "--layer_drop.schedule", "constant")
+    (twin / "run.json").write_text(json.dumps(settings | {"name": name, "seed": 3}))
+    write_report(compared(baseline, twin), tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "<script" not in page
+    assert html.escape(name, quote=False) in page
+
+
+def test_times_and_losses_that_are_no_numbers_are_refused_by_line(baseline, tmp_path):
+    for name, field, value in (
+        ("evals.jsonl", "training_seconds", 0.0),
+        ("evals.jsonl", "tokens", True),
+        ("evals.jsonl", "loss", "4.0"),
+        ("metrics.jsonl", "tokens_per_second", math.nan),
+        ("metrics.jsonl", "keep_rates", [None]),
+        ("launches.jsonl", "versions", []),
+    ):
+        run = write_run(tmp_path / f"{name}-{field}")
+        lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+        lines[-1][field] = value
+        (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(
+            ConfigError, match=rf"line {len(lines)} of .*{name} is damaged: {field}"
+        ):
+            read_run(run)
+
+
+def test_lines_out_of_order_are_refused(tmp_path):
+    run = write_run(tmp_path / "run")
+    lines = (run / "evals.jsonl").read_text().splitlines(keepends=True)
+    for damaged in ([*lines[1:], lines[0]], [lines[0], *lines]):
+        (run / "evals.jsonl").write_text("".join(damaged))
+        with pytest.raises(ConfigError, match=r"evals\.jsonl is damaged: its steps do not ascend"):
+            read_run(run)

@@ -1,0 +1,168 @@
+"""Recipes, protocols, run.json as a recipe, and DeepSpeed's JSON."""
+
+import shutil
+
+import pytest
+from hypothesis import given
+
+from finetune.settings import load_protocol
+from pretrain.config import ConfigError, as_json
+from pretrain.ds_config import (
+    DS_CONFIGS,
+    compute_type,
+    fill_ds_config,
+    lift_layer_drop,
+    read_ds_config,
+)
+from pretrain.engine import check_ds_config
+from pretrain.recipe import RECIPES, load_settings
+from pretrain.summary import describe_run
+from tests.hostile.mutations import mutated_json, mutated_toml
+from tests.hostile.property import few, result_or_clear_error
+
+DS_JSON = (
+    b'{"train_batch_size": "auto", "fp16": {"enabled": false, "loss_scale": 0}, '
+    b'"bf16": {"enabled": true}, "torch_autocast": {"enabled": false, "dtype": "bfloat16"}, '
+    b'"zero_optimization": {"stage": 1, "overlap_comm": true, "reduce_bucket_size": 1000, '
+    b'"offload_optimizer": {"device": "none"}}, "optimizer": {"type": "AdamW", "params": '
+    b'{"lr": "auto", "betas": "auto"}}, "gradient_clipping": "auto", "wall_clock_breakdown": false,'
+    b'"progressive_layer_drop": {"enabled": true, "theta": 0.5, "gamma": 0.001}}'
+)
+
+
+def test_any_recipe_is_a_run_or_refused(tmp_path):
+    content = (RECIPES / "tupe_r_pld.toml").read_text()
+    parents = {file.stem: file.read_text() for file in RECIPES.glob("*.toml")}
+    for name, text in parents.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    file = tmp_path / "mine.toml"
+
+    @few(150)
+    @given(mutated_toml(content) | mutated_toml(parents["cpu"]))
+    def check(mutated):
+        file.write_bytes(mutated)
+        result_or_clear_error(
+            lambda: as_json(load_settings(file)), ConfigError, naming=[str(tmp_path), *SETTINGS]
+        )
+
+    check()
+
+
+def test_any_run_json_is_a_recipe_or_refused(tmp_path):
+    content = as_json(load_settings("tiny_cpu")).encode()
+
+    @few(150)
+    @given(mutated_json(content))
+    def check(mutated):
+        (tmp_path / "run.json").write_bytes(mutated)
+        settings = result_or_clear_error(
+            lambda: load_settings(tmp_path), ConfigError, naming=[str(tmp_path), *SETTINGS]
+        )
+        if settings is not None:
+            (tmp_path / "run.json").write_text(as_json(settings))
+            assert load_settings(tmp_path) == settings
+
+    check()
+
+
+def test_any_protocol_of_fine_tuning_is_one_or_refused(tmp_path):
+    from finetune.settings import PROTOCOLS
+
+    file = tmp_path / "mine.toml"
+    for other in PROTOCOLS.glob("*.toml"):
+        shutil.copyfile(other, tmp_path / other.name)
+    content = (PROTOCOLS / "tupe.toml").read_text()
+
+    @few(100)
+    @given(mutated_toml(content))
+    def check(mutated):
+        file.write_bytes(mutated)
+        result_or_clear_error(lambda: load_protocol(str(file)), ConfigError, naming=[str(tmp_path)])
+
+    check()
+
+
+@pytest.mark.parametrize("content", [DS_JSON, (DS_CONFIGS / "zero2_bf16.json").read_bytes()])
+def test_any_deepspeed_json_runs_or_is_refused(tmp_path, content):
+    settings = load_settings("tiny_cpu")
+    file = tmp_path / "ds.json"
+
+    def read():
+        config = read_ds_config(str(file), "cpu")
+        lifted, _ = lift_layer_drop(config, settings.layer_drop)
+        run = settings.model_copy(update={"layer_drop": lifted})
+        filled = fill_ds_config(config, run, world_size=1, device="cuda")
+        compute_type(filled)
+        check_ds_config(filled)
+        return describe_run(run, filled, 1)
+
+    @few(150)
+    @given(mutated_json(content))
+    def check(mutated):
+        file.write_bytes(mutated)
+        result_or_clear_error(
+            read,
+            ConfigError,
+            naming=[str(file), "JSON", "torch_autocast", "zero_optimization", "half precision"],
+        )
+
+    check()
+
+
+# A message names the file, or the setting.
+SETTINGS = tuple(
+    [
+        "steps",
+        "seed",
+        "name",
+        "hours",
+        "data.",
+        "model.",
+        "batch.",
+        "optimizer.",
+        "learning_rate",
+        "layer_drop",
+        "evaluation.",
+        "checkpoint.",
+        "engine.",
+        "setting",
+        "initial_weights",
+        "log_every_steps",
+        "data",
+        "model",
+        "batch",
+    ]
+)
+
+
+def test_a_module_that_deepspeed_would_import_is_refused(tmp_path):
+    file = tmp_path / "ds.json"
+    for modules in ('["this.Zen"]', '"os.system"', '[{"torch.nn.": 1}]'):
+        file.write_text(
+            '{"torch_autocast": {"enabled": true, "dtype": "bfloat16", '
+            f'"lower_precision_safe_modules": {modules}}}}}'
+        )
+        with pytest.raises(ConfigError, match="lower_precision_safe_modules"):
+            fill_ds_config(
+                read_ds_config(str(file), "cpu"),
+                load_settings("tiny_cpu"),
+                world_size=1,
+                device="cpu",
+            )
+
+
+@pytest.mark.parametrize("parent", ['"../secret"', '"/etc/hosts"', "7", '["a"]', '"a\\\\b"'])
+def test_a_recipe_extends_those_of_its_folder_only(tmp_path, parent):
+    (tmp_path / "secret.toml").write_text("steps = 3\n")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "mine.toml").write_text(f"extends = {parent}\n")
+    with pytest.raises(ConfigError, match="not the name of a recipe"):
+        load_settings(tmp_path / "in" / "mine.toml")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../home", "/tmp/x", "a/../../b", "two\\nlines", "", "x" * 300]
+)
+def test_a_run_cannot_be_called_after_another_folder(tmp_path, name):
+    with pytest.raises(ConfigError, match="name=.*does not lead to another folder"):
+        load_settings("tiny_cpu", ["--name", name.replace("\\n", "\n")])
