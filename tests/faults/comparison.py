@@ -1,0 +1,70 @@
+"""Whether two runs are the same, but for the clock."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pretrain.engine import load_weights
+from pretrain.run_record import newest_checkpoint
+
+# Everything else must be equal to the last bit.
+CLOCK = frozenset(
+    (
+        "training_seconds",
+        "tokens_per_second",
+        "samples_per_second",
+        "model_flops_utilisation",
+        "time_shares",
+        "peak_memory_bytes",
+    )
+)
+LINES = ("metrics.jsonl", "evals.jsonl")
+
+
+def differences(folder: Path, reference: Path) -> list[str]:
+    """Say where two finished runs differ: lines of metrics, result, final weights."""
+    if not (folder / "result.json").is_file():
+        return ["there is no result.json"]
+    found = [text for name in LINES for text in _line_differences(folder, reference, name)]
+    results = [_without_clock((run / "result.json").read_text()) for run in (folder, reference)]
+    if results[0] != results[1]:
+        found.append(f"result.json: {_fields(*results)}")
+    return found + weight_differences(folder, reference)
+
+
+def weight_differences(folder: Path, reference: Path) -> list[str]:
+    """Name the final weights that are not equal bit for bit."""
+    ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, reference))
+    if ours.keys() != theirs.keys():
+        return [f"weights: {sorted(ours.keys() ^ theirs.keys())} are in one of the runs only"]
+    wrong = [name for name in theirs if not torch.equal(ours[name], theirs[name])]
+    return [f"weights differ: {', '.join(wrong)}"] if wrong else []
+
+
+def read_lines(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Return a file of lines without what depends on the clock."""
+    return [_without_clock(line) for line in (folder / name).read_text().splitlines()]
+
+
+def _line_differences(folder: Path, reference: Path, name: str) -> list[str]:
+    ours, theirs = read_lines(folder, name), read_lines(reference, name)
+    steps = [[line["step"] for line in lines] for lines in (ours, theirs)]
+    if steps[0] != steps[1]:
+        return [f"{name}: steps {steps[0]} instead of {steps[1]}"]
+    pairs = zip(ours, theirs, strict=True)
+    return [f"{name}, step {b['step']}: {_fields(a, b)}" for a, b in pairs if a != b]
+
+
+def _fields(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    names = sorted(set(ours) | set(theirs))
+    return ", ".join(
+        f"{name} {ours.get(name)!r} instead of {theirs.get(name)!r}"
+        for name in names
+        if ours.get(name) != theirs.get(name)
+    )
+
+
+def _without_clock(text: str) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(text).items() if name not in CLOCK}
