@@ -74,21 +74,22 @@ def read_arguments() -> argparse.Namespace:
 def run_suite(arguments: argparse.Namespace, material: Material) -> int:
     """Prepare, do all faults, report; return 0 if all were survived."""
     make_ready_to_fork()
-    start, outcomes = time.monotonic(), []
+    start, outcomes = time.monotonic(), dict[int, Outcome]()
     cases = cases_of(arguments.only, count=arguments.count, short=arguments.short)
     try:
-        outcomes = list(all_outcomes(cases, material, arguments))
+        prepare(cases, material, arguments)
+        in_parallel(cases, material, material.folder / "cases", arguments, outcomes)
     except KeyboardInterrupt:
         print("\nstopped; what follows is not all", file=sys.stderr)
     finally:
         kill_descendants()
-    seconds = time.monotonic() - start
-    print(f"\n{as_table(outcomes)}\n\n{remarks(outcomes)}\n{seconds:.0f} s in all")
+    seconds, known = time.monotonic() - start, [outcomes[index] for index in sorted(outcomes)]
+    print(f"\n{as_table(known)}\n\n{remarks(known)}\n{seconds:.0f} s in all")
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    record = {"seconds": seconds, "seed": arguments.seed, "outcomes": as_record(outcomes)}
+    record = {"seconds": seconds, "seed": arguments.seed, "outcomes": as_record(known)}
     arguments.json.write_text(json.dumps(record, indent=1) + "\n")
-    is_whole = len(outcomes) == len(cases)
-    return 0 if is_whole and all(outcome.is_good for outcome in outcomes) else 1
+    is_whole = len(known) == len(cases)
+    return 0 if is_whole and all(outcome.is_good for outcome in known) else 1
 
 
 def make_ready_to_fork() -> None:
@@ -104,29 +105,31 @@ def make_ready_to_fork() -> None:
     assert len(os.listdir("/proc/self/task")) == 1, "a child of several threads may hang"
 
 
-def all_outcomes(
-    cases: list[Case], material: Material, arguments: argparse.Namespace
-) -> list[Outcome]:
-    """Build what the cases need, then let them run, some at a time."""
-    places = material.folder / "cases"
+def prepare(cases: list[Case], material: Material, arguments: argparse.Namespace) -> None:
+    """Build the shards and train the undisturbed runs that the cases need."""
     variants = sorted({variant for case in cases for variant in case.variants}, key=str)
     shards = Case("shards are built", "", 1, (), lambda bench: material.prepare())
     references = [
         Case("undisturbed", variant.name, 1, (), lambda bench, v=variant: _train(bench, v))
         for variant in variants
     ]
-    prepared = in_parallel([shards], material, places / "a", arguments)
-    prepared += in_parallel(references, material, places / "b", arguments)
-    if problems := [outcome for outcome in prepared if outcome.problems]:
-        raise SystemExit(f"error: nothing to compare with\n{remarks(problems)}")
-    return in_parallel(cases, material, places, arguments)
+    outcomes: dict[int, Outcome] = {}
+    for group in ([shards], references):
+        place = material.folder / "preparation" / group[0].kind
+        in_parallel(group, material, place, arguments, outcomes)
+        if any(outcome.problems for outcome in outcomes.values()):
+            raise SystemExit(f"error: nothing to compare with\n{remarks(outcomes.values())}")
 
 
 def in_parallel(
-    cases: list[Case], material: Material, places: Path, arguments: argparse.Namespace
-) -> list[Outcome]:
-    """Run cases, `arguments.jobs` at a time, and return their outcomes in order."""
-    waiting, running, outcomes = list(enumerate(cases)), {}, {}
+    cases: list[Case],
+    material: Material,
+    places: Path,
+    arguments: argparse.Namespace,
+    outcomes: dict[int, Outcome],
+) -> None:
+    """Run cases, `arguments.jobs` at a time, and note their outcomes by their numbers."""
+    waiting, running = list(enumerate(cases)), {}
     total = sum(case.faults for case in cases)
     with tqdm(total=total, desc=cases[0].kind if len(cases) == 1 else "faults") as bar:
         while waiting or running:
@@ -143,7 +146,6 @@ def in_parallel(
                     bar.update(cases[index].faults)
                     del running[index]
             time.sleep(0.02)
-    return [outcomes[index] for index in range(len(cases))]
 
 
 def _train(bench: Any, variant: Variant) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from pretrain.engine import load_weights
-from pretrain.run_record import newest_checkpoint
+from pretrain.checkpoints import load_weights, newest_checkpoint
 
 # Everything else must be equal to the last bit.
 CLOCK = frozenset(
@@ -35,12 +34,17 @@ def differences(folder: Path, reference: Path) -> list[str]:
 
 
 def weight_differences(folder: Path, reference: Path) -> list[str]:
-    """Name the final weights that are not equal bit for bit."""
-    ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, reference))
+    """Name the final weights that are not equal bit for bit, and files with other moments."""
+    newest = [newest_checkpoint(run) for run in (folder, reference)]
+    ours, theirs = map(load_weights, newest)
     if ours.keys() != theirs.keys():
         return [f"weights: {sorted(ours.keys() ^ theirs.keys())} are in one of the runs only"]
     wrong = [name for name in theirs if not torch.equal(ours[name], theirs[name])]
-    return [f"weights differ: {', '.join(wrong)}"] if wrong else []
+    found = [f"weights differ: {', '.join(wrong)}"] if wrong else []
+    parts = [{file.name: file.read_bytes() for file in run.glob("*.safetensors")} for run in newest]
+    if not found and parts[0] != parts[1]:
+        found.append("Adam's moments differ")
+    return found
 
 
 def read_lines(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from tqdm import tqdm
 
 from .outcome import NotSurvivedError
 
@@ -213,6 +214,7 @@ def _become_trainer(
             **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)},
             **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
         }
+    tqdm._instances.clear()  # the bar of this suite
     prepare(rank)
     os.chdir(ROOT)
     sys.argv[1:] = words
