@@ -1,6 +1,6 @@
 """Do harm to training runs, resume them, and compare them with runs that nobody disturbed.
 
-    python -m tests.faults                        everything, in about a quarter of an hour
+    python -m tests.faults                        everything; half an hour on two cores
     python -m tests.faults --only kills,disk      some kinds of fault
     python -m tests.faults --short                a few of each kind
 

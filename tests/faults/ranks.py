@@ -14,7 +14,8 @@ from .run import Run
 
 # Importing torch takes longer than that here; a time-out of a collective takes half an hour.
 MOST_SECONDS = 30.0
-STOPPED_SECONDS, STUCK_AFTER_SECONDS = 12.0, 2
+# The watchdog names a rank five seconds after its first report.
+STOPPED_SECONDS, STUCK_AFTER_SECONDS = 15.0, 2
 # Past the first steps, which a watchdog gives more time.
 SLOW_STEPS = range(2 * SAVE_EVERY, 3 * SAVE_EVERY)
 

@@ -127,14 +127,13 @@ class Run:
 
     def problems(self) -> list[str]:
         """Say in what the finished run is not the undisturbed one."""
-        found = differences(self.folder, self.material.reference(self.variant))
-        count = self.count()
+        count, found = self.count(), []
         if not count.is_exact:
             found.append(
                 f"{count.lost} samples lost, {count.repeated} repeated, {count.misplaced} steps "
                 "with others than theirs"
             )
-        return found
+        return found + differences(self.folder, self.material.reference(self.variant))
 
     def _command(self) -> list[str]:
         # A launch that died before there was a run has to be made again.
