@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pretrain import matrix_rate
 
-from .comparison import differences
+from .comparison import CLOCK, FETCHED_AHEAD, differences
 from .launch import Launch, fork_trainer, launcher, start_command
 from .material import Material, Variant
 from .outcome import NotSurvivedError
@@ -133,7 +133,9 @@ class Run:
                 f"{count.lost} samples lost, {count.repeated} repeated, {count.misplaced} steps "
                 "with others than theirs"
             )
-        return found + differences(self.folder, self.material.reference(self.variant))
+        ignored = CLOCK | FETCHED_AHEAD if self.variant.fetches_ahead else CLOCK
+        reference = self.material.reference(self.variant)
+        return found + differences(self.folder, reference, ignored)
 
     def _command(self) -> list[str]:
         # A launch that died before there was a run has to be made again.
