@@ -12,10 +12,10 @@ KILLS_PER_CASE = 5
 WORKERS = (0, 2)
 
 
-def cases(count: int) -> list[Case]:
+def cases(count: int, stages: tuple[int, ...] = (0, 1, 2, 3)) -> list[Case]:
     """Return at least `count` kills, spread over ZeRO stages and numbers of loader workers."""
     number = -(-count // KILLS_PER_CASE)
-    places = [(stage, workers) for workers in WORKERS for stage in range(4)]
+    places = [(stage, workers) for workers in WORKERS for stage in stages]
     return [
         _case(index, *places[index % len(places)], min(KILLS_PER_CASE, count))
         for index in range(number)

@@ -31,11 +31,11 @@ SAVED_STEP = 3 * SAVE_EVERY
 Event = Callable[[str, str], None]
 
 
-def cases(calls: int | None, kills: int) -> list[Case]:
+def cases(calls: int | None, kills: int, stages: tuple[int, ...] = (0, 2)) -> list[Case]:
     """Return kills at `calls` of the calls of a save (all: None), and `kills` from outside."""
     variants = [Variant(1), Variant(3), Variant(2, 2)]
     injected = [_injected(variant, part, calls) for variant in variants for part in PARTS]
-    outside = [_watched(Variant(stage), -(-kills // 2)) for stage in (0, 2)]
+    outside = [_watched(Variant(stage), -(-kills // 2)) for stage in stages]
     return injected[:1] + outside[:1] if calls is not None else injected + outside
 
 
