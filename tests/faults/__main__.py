@@ -1,0 +1,156 @@
+"""Do harm to training runs, resume them, and compare them with runs that nobody disturbed.
+
+    python -m tests.faults                        everything; half an hour on two cores
+    python -m tests.faults --only kills,disk      some kinds of fault
+    python -m tests.faults --short                a few of each kind
+
+Prints faults tried and survived, samples lost and repeated; the status is 0 if all were survived.
+docs/FAULTS.md tells what is done.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from pretrain.engine import _import_deepspeed
+
+from .case import Case, outcome_of, run_case
+from .kinds import KINDS, cases_of
+from .launch import adopt_orphans, kill_descendants
+from .material import Material, Variant
+from .outcome import Outcome, as_record, as_table, remarks
+from .run import train_reference
+
+CASE_LIMIT_SECONDS = 1800.0
+# What a trainer imports on its way, seconds of it: a forked one finds it there.
+IMPORTED_LATE = (
+    *("pretrain.train", "torch._inductor.compile_fx", "torch.utils.data"),
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+)
+
+
+def main() -> int:
+    """Run the suite and return its exit status."""
+    arguments = read_arguments()
+    with tempfile.TemporaryDirectory(prefix="tupelo-faults-") as temporary:
+        folder = (arguments.keep or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            sys.exit(f"error: {folder} is not empty; give --keep a new folder")
+        return run_suite(arguments, Material(folder))
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", default=",".join(KINDS), help=f"of: {', '.join(KINDS)}")
+    parser.add_argument("--count", type=int, default=50, help="random kills (default: 50)")
+    parser.add_argument("--seed", type=int, default=0, help="of all random moments")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="cases at a time")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep all runs there")
+    parser.add_argument("--json", type=Path, default=Path("runs/faults.json"), metavar="FILE")
+    parser.add_argument("--short", action="store_true", help="a few faults of each kind")
+    arguments = parser.parse_args()
+    arguments.only = arguments.only.split(",")
+    if unknown := [kind for kind in arguments.only if kind not in KINDS]:
+        parser.error(f"--only: there is no {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    return arguments
+
+
+def run_suite(arguments: argparse.Namespace, material: Material) -> int:
+    """Prepare, do all faults, report; return 0 if all were survived."""
+    make_ready_to_fork()
+    start, outcomes = time.monotonic(), dict[int, Outcome]()
+    cases = cases_of(arguments.only, count=arguments.count, short=arguments.short)
+    try:
+        prepare(cases, material, arguments)
+        in_parallel(cases, material, material.folder / "cases", arguments, outcomes)
+    except KeyboardInterrupt:
+        print("\nstopped; what follows is not all", file=sys.stderr)
+    finally:
+        kill_descendants()
+    seconds, known = time.monotonic() - start, [outcomes[index] for index in sorted(outcomes)]
+    print(f"\n{as_table(known)}\n\n{remarks(known)}\n{seconds:.0f} s in all")
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    record = {"seconds": seconds, "seed": arguments.seed, "outcomes": as_record(known)}
+    arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    is_whole = len(known) == len(cases)
+    return 0 if is_whole and all(outcome.is_good for outcome in known) else 1
+
+
+def make_ready_to_fork() -> None:
+    """Make sure that a forked trainer finds everything imported, and no thread of ours."""
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    tqdm.monitor_interval = 0  # tqdm's thread
+    _import_deepspeed()
+    for module in IMPORTED_LATE:
+        importlib.import_module(module)
+    assert len(os.listdir("/proc/self/task")) == 1, "a child of several threads may hang"
+
+
+def prepare(cases: list[Case], material: Material, arguments: argparse.Namespace) -> None:
+    """Build the shards and train the undisturbed runs that the cases need."""
+    variants = sorted({variant for case in cases for variant in case.variants}, key=str)
+    shards = Case("shards are built", "", 1, (), lambda bench: material.prepare())
+    references = [
+        Case("undisturbed", variant.name, 1, (), lambda bench, v=variant: _train(bench, v))
+        for variant in variants
+    ]
+    outcomes: dict[int, Outcome] = {}
+    for group in ([shards], references):
+        place = material.folder / "preparation" / group[0].kind
+        in_parallel(group, material, place, arguments, outcomes)
+        if any(outcome.problems for outcome in outcomes.values()):
+            raise SystemExit(f"error: nothing to compare with\n{remarks(outcomes.values())}")
+
+
+def in_parallel(
+    cases: list[Case],
+    material: Material,
+    places: Path,
+    arguments: argparse.Namespace,
+    outcomes: dict[int, Outcome],
+) -> None:
+    """Run cases, `arguments.jobs` at a time, and note their outcomes by their numbers."""
+    waiting, running = list(enumerate(cases)), {}
+    total = sum(case.faults for case in cases)
+    with tqdm(total=total, desc=cases[0].kind if len(cases) == 1 else "faults") as bar:
+        while waiting or running:
+            while waiting and len(running) < arguments.jobs:
+                index, case = waiting.pop(0)
+                place = places / f"{index:03d}-{case.kind}".replace(" ", "-")
+                process = run_case(case, material, place, arguments.seed)
+                running[index] = (process, place, time.monotonic() + CASE_LIMIT_SECONDS)
+            for index, (process, place, deadline) in list(running.items()):
+                if process.exitcode is None and time.monotonic() > deadline:
+                    process.kill()
+                if process.exitcode is not None:
+                    outcomes[index] = outcome_of(cases[index], place)
+                    bar.update(cases[index].faults)
+                    del running[index]
+            time.sleep(0.02)
+
+
+def _train(bench: Any, variant: Variant) -> None:
+    train_reference(bench.material, variant)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What all faults share: tiny shards, the runs that nobody disturbs, and the samples they read."""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.build import build
+from data_prep.settings import BuildSettings
+from data_prep.shards import open_shards
+from pretrain.data import Place, TrainingBatches
+from pretrain.recipe import load_settings
+
+from .sample_log import digests
+
+STEPS, SAVE_EVERY = 24, 4
+GLOBAL_SEQUENCES, ACCUMULATION = 12, 2
+# At a rate that none of the other settings hides: every step moves the weights.
+RUN = (
+    *("--steps", STEPS, "--log_every_steps", 1, "--seed", 7),
+    *("--evaluation.every_steps", 6, "--evaluation.rows", 24),
+    *("--checkpoint.every_steps", SAVE_EVERY, "--checkpoint.keep_last", 2),
+    *("--batch.global_sequences", GLOBAL_SEQUENCES, "--model.vocabulary_size", 256),
+    *("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", 0.5),
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A run that has a reference of its own: its numbers depend on each of these."""
+
+    zero_stage: int = 1
+    world_size: int = 1
+    is_elastic: bool = False  # nothing in it depends on the number of ranks but rounding
+
+    @property
+    def name(self) -> str:
+        kind = "elastic" if self.is_elastic else "exact"
+        return f"{kind}-zero{self.zero_stage}-ranks{self.world_size}"
+
+    @property
+    def fetches_ahead(self) -> bool:
+        """Whether what the ranks exchange depends on when their processes began."""
+        return self.zero_stage == 3 and self.world_size > 1
+
+    def words(self) -> list[str]:
+        micro_sequences = GLOBAL_SEQUENCES // ACCUMULATION // self.world_size
+        dropout, draw_per = 0.1, "micro_batch"
+        if self.is_elastic:
+            micro_sequences, dropout, draw_per = 2, 0.0, "step"
+        words = (
+            *("--engine.ds_config", f"zero{self.zero_stage}_fp32"),
+            *("--batch.micro_sequences", micro_sequences),
+            *("--model.dropout", dropout, "--layer_drop.draw_per", draw_per),
+        )
+        return [str(word) for word in words]
+
+
+@dataclass(frozen=True)
+class Material:
+    """The folder that the whole suite works in."""
+
+    folder: Path
+
+    @property
+    def shards(self) -> Path:
+        return self.folder / "shards"
+
+    def reference(self, variant: Variant) -> Path:
+        return self.folder / "references" / variant.name
+
+    def words(self, variant: Variant, *, shards: Path | None = None) -> list[str]:
+        """Return the command line of a run, but for its folder."""
+        data = ("--data.shards", str(shards or self.shards))
+        return ["train", "tiny_cpu", *data, *map(str, RUN), *variant.words()]
+
+    def expected_samples(self) -> list[list[str]]:
+        """Return what each step of a run must read, in order."""
+        return json.loads((self.folder / "expected_samples.json").read_text())
+
+    def prepare(self) -> None:
+        """Build the shards, and note what a run must read: more than one epoch of them."""
+        text = self.folder / "text.txt"
+        text.write_text(synthetic_text(random.Random(0)))
+        settings = BuildSettings(
+            corpus=(str(text),),
+            sequence_length=32,
+            vocabulary_size=256,
+            valid_fraction=0.1,
+            deduplicate="none",
+            rows_per_shard=64,
+        )
+        build(settings, self.shards, progress=False)
+        samples = samples_of_steps(self.shards, self.words(Variant()))
+        (self.folder / "expected_samples.json").write_text(json.dumps(samples))
+
+
+def synthetic_text(generator: random.Random) -> str:
+    """Return documents of random words: no row equals another one."""
+    words = ["".join(generator.choices("abcdefghijklmnop", k=4)) for _ in range(60)]
+    documents = [
+        " ".join(" ".join(generator.choices(words, k=8)) + "." for _ in range(10))
+        for _ in range(70)
+    ]
+    return "\n\n".join(documents) + "\n"
+
+
+def samples_of_steps(shards: Path, words: list[str]) -> list[list[str]]:
+    """Return the samples of each step by their addresses: (seed, epoch, global number)."""
+    settings = load_settings("tiny_cpu", words[2:])
+    batches = TrainingBatches(open_shards(shards), settings, Place(GLOBAL_SEQUENCES, 0, 1))
+    return [digests(batches[step]) for step in range(settings.steps)]

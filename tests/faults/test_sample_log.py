@@ -1,0 +1,78 @@
+"""The count of samples finds what is wrong: planted defects are seen."""
+
+import json
+
+import pytest
+import torch
+
+from pretrain.data import MaskedBatch
+
+from .sample_log import Consumed, behind_the_weights, count_samples, digests, read_launch
+
+EXPECTED = [[f"{step}-{place}" for place in range(4)] for step in range(6)]
+
+
+def launch(first_step, end, samples=EXPECTED):
+    return Consumed(first_step, {step: samples[step] for step in range(first_step, end)})
+
+
+def count(*launches):
+    found = count_samples(EXPECTED, behind_the_weights(launches))
+    return found.lost, found.repeated, found.misplaced
+
+
+def test_launches_that_begin_where_a_checkpoint_was_lose_and_repeat_nothing():
+    died_early = Consumed(None, {})
+    assert count(launch(0, 5), launch(2, 4), died_early, launch(2, 6)) == (0, 0, 0)
+
+
+def test_a_step_that_nobody_took_is_lost():
+    assert count(launch(0, 3), launch(4, 6)) == (4, 0, 1)
+
+
+def test_a_step_that_was_taken_again_under_another_number_is_repeated():
+    shifted = [EXPECTED[0], *EXPECTED[:5]]
+    assert count(launch(0, 3), launch(3, 6, shifted)) == (4, 4, 3)
+
+
+def test_steps_after_the_end_are_repeated_samples():
+    assert count(launch(0, 6), Consumed(6, {6: EXPECTED[0]})) == (0, 4, 1)
+
+
+def test_samples_in_another_order_are_misplaced():
+    swapped = [EXPECTED[0], EXPECTED[1][::-1], *EXPECTED[2:]]
+    assert count(launch(0, 6, swapped)) == (0, 0, 1)
+
+
+def test_ranks_take_turns_and_a_line_that_was_cut_short_does_not_count(tmp_path):
+    files = []
+    for rank in range(2):
+        micro_batches = [[f"{micro}{rank}{place}" for place in range(2)] for micro in range(2)]
+        records = [{"first_step": 3}, {"step": 3, "micro_batches": micro_batches}]
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        files.append(tmp_path / f"rank-{rank}.jsonl")
+        files[-1].write_text(text + '{"step": 4, "micro_b')
+    found = read_launch(files)
+    assert found == Consumed(3, {3: ["000", "001", "010", "011", "100", "101", "110", "111"]})
+
+
+def batch(rows):
+    """Rows of 4 tokens with 2 predictions each, at places that depend on the row."""
+    ids = torch.tensor([[row, 11, 12, 13] for row in rows])
+    positions = [
+        4 * place + offset + row % 2 for place, row in enumerate(rows) for offset in (0, 2)
+    ]
+    labels = [label for row in rows for label in (row, row + 100)]
+    return MaskedBatch(ids, torch.tensor(positions), torch.tensor(labels))
+
+
+def test_a_row_has_one_digest_wherever_it_lies():
+    assert digests(batch([5, 6, 7])) == [digests(batch([row]))[0] for row in (5, 6, 7)]
+    assert digests(batch([7, 5])) == digests(batch([5, 7]))[::-1]
+
+
+@pytest.mark.parametrize("name", MaskedBatch._fields)
+def test_a_row_that_is_masked_otherwise_has_another_digest(name):
+    one = batch([5])
+    changed = one._replace(**{name: getattr(one, name) + 1})
+    assert digests(changed) != digests(one)
