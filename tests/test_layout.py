@@ -18,7 +18,7 @@ PACKAGES = {
 LEVELS = [
     {"config"},
     {"checkpoints"},
-    {"recipe"},
+    {"recipe", "ds_names"},
     {
         "model",
         "layer_drop",
