@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from data_prep.shown import bare, shown
 from pretrain.config import ConfigError, LayerDropSettings, RunSettings, choose, explain, nearest
+from pretrain.ds_names import check_names
 from pretrain.json_objects import read_json_object
 
 DS_CONFIGS = Path(__file__).parents[1] / "ds_configs"
@@ -162,6 +163,7 @@ def fill_ds_config(
             known not to work.
     """
     _refuse_unsupported(config, device)
+    check_names(config)
     from_recipe = {
         "train_batch_size": settings.batch.global_sequences,
         "train_micro_batch_size_per_gpu": micro_sequences(settings, world_size),
@@ -280,11 +282,11 @@ def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) 
             "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
             "scaled, bf16 makes a step too many); use stage 1"
         )
-    if zero_stage(config) and _autocasts_to_fp16(config):
+    if _autocasts_to_fp16(config):
         raise ConfigError(
-            "torch_autocast.dtype=float16 at ZeRO stage 1 to 3 is wrong in DeepSpeed 0.19: "
-            "gradients are clipped before they are unscaled; use a fp16 block instead, as "
-            "zero1_fp16 does"
+            "torch_autocast.dtype=float16 is wrong in DeepSpeed 0.19 (at ZeRO stage 1 to 3 "
+            "gradients are clipped before they are unscaled, at stage 0 nobody learns of an "
+            "overflow); use a fp16 block instead, as zero1_fp16 does"
         )
     for name in ("offload_optimizer", "offload_param"):
         if zero.get(name, {}).get("device", "none") != "none":

@@ -12,6 +12,7 @@ from pretrain.ds_config import (
     micro_sequences,
     read_ds_config,
 )
+from pretrain.ds_names import NOT_HERE, SWITCHES_NOT_HERE
 from pretrain.recipe import load_settings
 
 ALL = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
@@ -101,16 +102,47 @@ def test_half_precision_at_stage_0_is_refused(block):
         filled({block: {"enabled": True}}, device="cuda")
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_autocast_to_fp16_is_refused_where_deepspeed_clips_scaled_gradients(stage):
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_autocast_to_fp16_is_refused_at_every_stage(stage):
     config = {
         "zero_optimization": {"stage": stage},
         "torch_autocast": {"enabled": True, "dtype": "torch.float16"},
     }
-    with pytest.raises(ConfigError, match="float16 at ZeRO stage 1 to 3 is wrong.*zero1_fp16"):
+    with pytest.raises(ConfigError, match="dtype=float16 is wrong in DeepSpeed.*zero1_fp16"):
         filled(config)
-    config["zero_optimization"]["stage"] = 0
-    filled(config)
+
+
+def test_a_misspelt_name_is_refused_because_deepspeed_would_ignore_it():
+    with pytest.raises(ConfigError, match="'zero_optimisation'.*did you mean zero_optimization"):
+        filled({"zero_optimisation": {"stage": 2}})
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_would_train_or_save_something_else_is_refused_with_the_reason(name):
+    with pytest.raises(ConfigError, match=f"^{name} in the DeepSpeed JSON .*: .*; remove it$"):
+        filled({name: {}})
+
+
+@pytest.mark.parametrize(("block", "name"), SWITCHES_NOT_HERE)
+def test_a_switch_inside_a_block_is_refused_if_it_is_on(block, name):
+    config = {"zero_optimization": {"stage": 1}}
+    filled({**config, block: {**config.get(block, {}), name: False}})
+    with pytest.raises(ConfigError, match=f"^{block}.{name} in the DeepSpeed JSON is not"):
+        filled({**config, block: {**config.get(block, {}), name: True}})
+
+
+def test_weights_that_are_not_divided_among_all_ranks_are_refused():
+    filled({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 1}})
+    for name in ("zero_hpz_partition_size", "mics_shard_size"):
+        with pytest.raises(ConfigError, match=f"zero_optimization.{name}=2"):
+            filled({"zero_optimization": {"stage": 3, name: 2}})
+
+
+def test_two_precisions_at_once_are_refused():
+    autocast = {"enabled": True, "dtype": "torch.bfloat16"}
+    config = {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}}
+    with pytest.raises(ConfigError, match="enables bf16 and torch_autocast"):
+        filled({**config, "torch_autocast": autocast})
 
 
 def test_blocks_that_deepspeed_removed_are_refused_with_what_to_do():
