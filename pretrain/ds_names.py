@@ -1,8 +1,8 @@
 """Which names of the DeepSpeed JSON a run may use.
 
-DeepSpeed ignores a name that it does not know, so that a misspelt `zero_optimization` would train at
-stage 0 without a word. Of those that it knows, some change what is computed, and some change where
-it keeps the state that a checkpoint has to find.
+DeepSpeed ignores a name that it does not know, so that a misspelt `zero_optimization` would train
+at stage 0 without a word. Of those that it knows, some change what is computed, and some change
+where it keeps the state that a checkpoint has to find.
 """
 
 from typing import Any
