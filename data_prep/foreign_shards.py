@@ -22,6 +22,7 @@ Ids = NDArray[np.int64]
 SAMPLES_PER_READ = 2048
 SUFFIXES = {".hdf5", ".h5", ".hdf"}
 NEEDED = ("input_ids", "masked_lm_positions", "masked_lm_ids")
+FIELDS = (*NEEDED, "input_mask", "next_sentence_labels")
 
 
 class Samples(NamedTuple):
@@ -94,7 +95,11 @@ def _groups(file: Path, content: Any) -> Iterator[Any]:
         return
     # "10" comes after "9"
     names = sorted(content, key=lambda name: (len(name), name))
-    groups = [content[name] for name in names]
+    groups = [
+        content[name]
+        for name in names
+        if isinstance(content.get(name, getlink=True), h5py.HardLink)
+    ]
     if groups and all(isinstance(group, h5py.Group) and "input_ids" in group for group in groups):
         yield from groups
         return
@@ -106,6 +111,8 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
     """Yield the samples of a file or group."""
     if missing := [name for name in NEEDED if name not in group]:
         raise KeyError(f"{missing[0]} is missing beside input_ids")
+    for name in set(FIELDS).intersection(group):
+        _refuse_elsewhere(group, name)
     is_single = group["input_ids"].ndim == 1 and not _is_ragged(group["input_ids"])
     num_samples = 1 if is_single else len(group["input_ids"])
     for first in range(0, num_samples, SAMPLES_PER_READ):
@@ -126,6 +133,15 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
         elif not _is_ragged(group["input_ids"]):
             lengths = _last(ids, sep_id) + 1
         yield Samples(ids, lengths, labels, shown, len(ids) / num_samples)
+
+
+def _refuse_elsewhere(group: Any, name: str) -> None:
+    """Refuse a field whose values are said to be in another file."""
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise KeyError(f"{name} is a link")
+    data = group[name]
+    if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
+        raise KeyError(f"{name} is no data set of this file")
 
 
 def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> Ids:

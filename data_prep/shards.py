@@ -263,7 +263,7 @@ def _digest_beside(file: Path, offset: int | None, shape: tuple[int, ...], dtype
     digests: set[bytes] = set(DIGEST.findall(around))
     if len(digests) != 1:
         raise KeyError(f"{len(digests)} digests instead of that of its tokenizer")
-    return digests.pop().decode()
+    return str(digests.pop(), "ascii")
 
 
 def _reason(error: Exception) -> str:

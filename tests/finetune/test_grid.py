@@ -221,6 +221,7 @@ def result(status):
     return Result(
         **{"model": "m", "source": "s", "step": 1, "pretrained": True, "task": "t"},
         **{"protocol": "p", "learning_rate": 1e-3, "seed": 0, "epochs": 1, "status": status},
+        scores={"dev": {"accuracy": 0.5}} if status == "finished" else {},
     )
 
 

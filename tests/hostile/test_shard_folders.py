@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from data_prep.foreign_shards import read_samples
 from data_prep.manifest import Manifest, ShardError, read_manifest, sha256_of, write_manifest
 from data_prep.row_statistics import count_rows, statistics_of
 from data_prep.shards import open_shards, read_header
@@ -324,3 +325,15 @@ def test_a_language_that_is_a_path_or_code_is_none(whole):
         record["tokenizer"]["moses"] = moses
         with pytest.raises(ValueError, match="not the code of a language"):
             Manifest.model_validate_json(json.dumps(record))
+
+
+@pytest.mark.parametrize("trick", [external_link, soft_link, virtual, external_storage, group])
+def test_shards_of_others_lead_to_no_other_files_either(tmp_path, secret, trick):
+    file = tmp_path / "foreign.h5"
+    with h5py.File(file, "w") as content:
+        trick(content, np.full((17, 16), 7, np.uint16), secret)
+        content.move("ids", "input_ids")
+        for name in ("masked_lm_positions", "masked_lm_ids"):
+            content[name] = np.zeros((17, 3), np.int32)
+    with pytest.raises(ShardError, match=r"foreign\.h5"):
+        list(read_samples(file, sep_id=3))

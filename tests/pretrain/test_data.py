@@ -175,10 +175,12 @@ def test_words_are_those_of_the_tokenizer_beside_the_shards(opened, shards, mask
 
 
 def test_tokens_that_do_not_tell_where_words_start_are_refused(opened, shards, tmp_path):
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.add_special_tokens(["[UNK]"])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
     opened = open_shards(shards)
+    # As many entries as the manifest says, in a kind that marks neither beginnings nor ends.
+    entries = [f"entry{n}" for n in range(opened.manifest.tokenizer.vocabulary_size)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_tokens(entries)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     opened.tokenizer_path = tmp_path / "tokenizer.json"
     with pytest.raises(ConfigError, match="data.masking='words': the tokens of this BPE"):
         masking_of(opened, settings(shards, "--data.masking", "words"))

@@ -197,7 +197,7 @@ def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
         read_ds_config("zero1_fp166", "cpu")
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    with pytest.raises(ConfigError, match="broken.json is not valid JSON"):
+    with pytest.raises(ConfigError, match="broken.json is damaged: Expecting property name"):
         read_ds_config(str(broken), "cpu")
     broken.write_text('{"fp16": true}')
     with pytest.raises(ConfigError, match="fp16 must be an object, not True"):
@@ -206,5 +206,5 @@ def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
     with pytest.raises(ConfigError, match="stage must be 0, 1, 2 or 3, not 'auto'"):
         read_ds_config(str(broken), "cpu")
     broken.write_text("[]")
-    with pytest.raises(ConfigError, match="must hold a JSON object, not list"):
+    with pytest.raises(ConfigError, match="broken.json is damaged: not a JSON object"):
         read_ds_config(str(broken), "cpu")
