@@ -76,9 +76,11 @@ def run_suite(arguments: argparse.Namespace, material: Material) -> int:
     make_ready_to_fork()
     start, outcomes = time.monotonic(), dict[int, Outcome]()
     cases = cases_of(arguments.only, count=arguments.count, short=arguments.short)
+    if not cases:
+        sys.exit(f"error: --short tries no {', '.join(arguments.only)}; leave it out")
     try:
         prepare(cases, material, arguments)
-        in_parallel(cases, material, material.folder / "cases", arguments, outcomes)
+        in_parallel(cases, material, material.folder / "cases", arguments, outcomes, "faults")
     except KeyboardInterrupt:
         print("\nstopped; what follows is not all", file=sys.stderr)
     finally:
@@ -114,9 +116,9 @@ def prepare(cases: list[Case], material: Material, arguments: argparse.Namespace
         for variant in variants
     ]
     outcomes: dict[int, Outcome] = {}
-    for group in ([shards], references):
-        place = material.folder / "preparation" / group[0].kind
-        in_parallel(group, material, place, arguments, outcomes)
+    for stage, group in {"shards": [shards], "undisturbed runs": references}.items():
+        place = material.folder / "preparation" / stage
+        in_parallel(group, material, place, arguments, outcomes, stage)
         if any(outcome.problems for outcome in outcomes.values()):
             raise SystemExit(f"error: nothing to compare with\n{remarks(outcomes.values())}")
 
@@ -127,11 +129,12 @@ def in_parallel(
     places: Path,
     arguments: argparse.Namespace,
     outcomes: dict[int, Outcome],
+    what: str,
 ) -> None:
     """Run cases, `arguments.jobs` at a time, and note their outcomes by their numbers."""
     waiting, running = list(enumerate(cases)), {}
     total = sum(case.faults for case in cases)
-    with tqdm(total=total, desc=cases[0].kind if len(cases) == 1 else "faults") as bar:
+    with tqdm(total=total, desc=what) as bar:
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
                 index, case = waiting.pop(0)

@@ -160,12 +160,11 @@ def rank_process(launch: Launch, rank: int) -> psutil.Process | None:
     """Return the trainer of one rank under a launcher, once it is there."""
     for process in descendants(launch.pids[0]):
         try:
-            environment, words = process.environ(), process.cmdline()
-        except psutil.Error:
-            continue
-        # The launchers carry no rank themselves, workers of a data loader carry their parent's.
-        is_trainer = environment.get("RANK") == str(rank) and "train" in words
-        if is_trainer and process.parent() and process.parent().environ().get("RANK") is None:
+            # The launchers have no rank themselves.
+            its_rank, parents = (p.environ().get("RANK") for p in (process, process.parent()))
+        except (psutil.Error, AttributeError):
+            continue  # it has just ended
+        if its_rank == str(rank) and parents is None:
             return process
     return None
 
