@@ -45,9 +45,9 @@ NOT_HERE = {
     "data_efficiency": "it would choose other samples than the recipe",
     "data_types": "it changes where gradients and their sums are kept, which checkpoints rely on",
     "gradient_allreduce_op": "gradients are means over the ranks",
-    "gradient_predivide_factor": "ZeRO 1 to 3 do not have it",
+    "gradient_predivide_factor": "ZeRO 2 and 3 do not have it",
     "managed_gradient_accumulation": "each micro-batch would become an optimizer step",
-    "prescale_gradients": "ZeRO 1 to 3 do not have it",
+    "prescale_gradients": "ZeRO 2 and 3 do not have it",
 }
 
 # Switches inside the blocks, likewise.

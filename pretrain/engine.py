@@ -348,7 +348,7 @@ class Engine:
             tensors,
             {part.name: part.piece for part in updated},
             {name: list(shape_of(p)) for name, p in self._module.named_parameters()},
-            Counters(adam_steps=adam_steps(adam), loss_scaler=self._scaler_counters()),
+            Counters(adam_steps=adam_steps(adam), loss_scaler=scaler_counters(self._optimizer)),
         )
 
     @torch.no_grad()
@@ -371,7 +371,7 @@ class Engine:
             targets = {"weight": part.holder, **moments_of(adam, part.holder)}
             for kind, target in targets.items():
                 part.of(target).copy_(checkpoint.read(kind, part.name, part.piece))
-        self._set_scaler_counters(counters.loss_scaler)
+        set_scaler_counters(self._optimizer, counters.loss_scaler)
         distributed.barrier()
 
     def _restore_computing_weights(self, checkpoint: Checkpoint) -> None:
@@ -392,17 +392,6 @@ class Engine:
             if size > 0:
                 part[:size].copy_(checkpoint.read("weight", name, Piece(start, size)))
         self._gather_small_weights()
-
-    def _scaler_counters(self) -> dict[str, Any]:
-        if self._engine.torch_autocast_z0_gradscaler is not None:
-            return dict(self._engine.torch_autocast_z0_gradscaler.state_dict())
-        return scaler_counters(self._optimizer)
-
-    def _set_scaler_counters(self, counters: dict[str, Any]) -> None:
-        if self._engine.torch_autocast_z0_gradscaler is None:
-            set_scaler_counters(self._optimizer, counters)
-        elif counters:
-            self._engine.torch_autocast_z0_gradscaler.load_state_dict(counters)
 
     def _gather_small_weights(self) -> None:
         """Bring back what ZeRO-3 keeps whole on each rank, as it does after an update.

@@ -1,0 +1,121 @@
+"""Every combination of ZeRO stage, precision, layer drop and so on; which of them are refused."""
+
+import itertools
+from typing import NamedTuple
+
+import torch
+
+from pretrain.config import ConfigError
+from pretrain.ds_config import compute_type, fill_ds_config, read_ds_config
+from pretrain.execution import AMPERE, Machine, plan_execution
+from pretrain.recipe import load_settings
+
+LAYERS, LENGTH, VOCABULARY, ROWS = 3, 16, 64, 2
+STEPS = 6
+
+
+class Cell(NamedTuple):
+    """One combination."""
+
+    stage: int
+    precision: str
+    drops_layers: bool
+    recomputes: bool
+    micro_batches: int  # of a rank, for one optimizer step
+    compiles: bool
+    ranks: int
+
+    def __str__(self):
+        words = [f"ZeRO-{self.stage}", self.precision]
+        words += ["layer drop"] * self.drops_layers + ["recompute"] * self.recomputes
+        words += ["compile"] * self.compiles
+        return ", ".join([*words, f"{self.micro_batches} micro-batches", f"{self.ranks} ranks"])
+
+    @property
+    def places(self):
+        """Micro-batches of all ranks in an optimizer step."""
+        return self.micro_batches * self.ranks
+
+
+STAGES = (0, 1, 2, 3)
+PRECISIONS = ("fp32", "bf16_autocast", "bf16", "fp16", "fp16_autocast")
+HALF = ("bf16", "fp16")
+
+
+def all_cells(ranks):
+    choices = (STAGES, PRECISIONS, (False, True), (False, True), (1, 2), (False, True))
+    return [Cell(*values, ranks) for values in itertools.product(*choices)]
+
+
+def settings_of(cell):
+    """Return settings in which blocks often rest for whole steps.
+
+    Dropout is drawn alike in fp32 only, and only by code that is not compiled: there it shows
+    whether a block that is computed again draws what it drew before.
+    """
+    has_dropout = cell.precision == "fp32" and not cell.compiles
+    layer_drop = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.3")
+    return load_settings(
+        "tiny_cpu",
+        [
+            *("--steps", str(STEPS), "--data.sequence_length", str(LENGTH)),
+            *("--model.num_layers", str(LAYERS), "--model.vocabulary_size", str(VOCABULARY)),
+            *("--model.dropout", "0.1" if has_dropout else "0.0"),
+            *("--batch.global_sequences", str(ROWS * cell.places)),
+            *("--batch.micro_sequences", str(ROWS)),
+            *("--learning_rate.peak", "0.01", "--optimizer.max_gradient_norm", "0.5"),
+            *("--optimizer.weight_decay", "0.1"),
+            *(layer_drop if cell.drops_layers else ()),
+            *("--engine.recompute_blocks", str(cell.recomputes).lower()),
+            *("--engine.compile_blocks", "on" if cell.compiles else "off"),
+        ],
+    )
+
+
+def ds_config_of(cell):
+    """Return the DeepSpeed JSON as the shipped files have it, for every combination."""
+    if cell.precision == "fp16_autocast":
+        config = read_ds_config("zero1_bf16_autocast", "cuda")
+        config["torch_autocast"]["dtype"] = "torch.float16"
+    else:
+        config = read_ds_config(f"zero1_{cell.precision}", "cuda")
+    config["zero_optimization"]["stage"] = cell.stage
+    if "fp16" in config:
+        config["fp16"]["initial_scale_power"] = 8  # 2^16 overflows at first, as it is meant to
+    # As on a GPU, so that fp16 is not refused for want of one.
+    return fill_ds_config(config, settings_of(cell), world_size=cell.ranks, device="cuda")
+
+
+def refusal(cell):
+    """Return why a run with this combination does not start on a GPU, None if it does."""
+    try:
+        config = ds_config_of(cell)
+        machine = Machine("cuda", compute_type(config), cell.stage, AMPERE)
+        plan_execution(settings_of(cell), machine)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def supported(ranks):
+    return [cell for cell in all_cells(ranks) if refusal(cell) is None]
+
+
+def covering(cells):
+    """Return few of the cells, with every pair of values that occurs in one of them."""
+    left = {pair for cell in cells for pair in _pairs(cell)}
+    found = []
+    while left:
+        best = max(cells, key=lambda cell: len(left & _pairs(cell)))
+        found.append(best)
+        left -= _pairs(best)
+    return found
+
+
+def is_device_fit_for(cell):
+    """Return whether this machine can execute the cell as it is: fp16 wants a GPU."""
+    return cell.precision != "fp16" or torch.cuda.is_available()
+
+
+def _pairs(cell):
+    return set(itertools.combinations(enumerate(cell), 2))

@@ -1,0 +1,225 @@
+"""One cell, tried out: against a plain PyTorch loop, and with a restored engine that goes on."""
+
+import functools
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.distributed as distributed
+
+from pretrain import execution
+from pretrain.checkpoints import Checkpoint, checkpoint_folder
+from pretrain.config import CheckpointSettings
+from pretrain.data import MaskedBatch
+from pretrain.engine import Engine, parameter_groups
+from pretrain.layer_drop import scales_of_step
+from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.saver import Saver
+from pretrain.schedules import learning_rate_at
+
+from .cells import LENGTH, ROWS, STEPS, VOCABULARY, ds_config_of, settings_of
+
+PREDICTIONS = 5
+STOPPED_AFTER = 3
+
+# Relative: of losses, of gradient norms, and of the way that the weights have gone. In fp32 sums
+# run in another order; bf16 keeps 8 bits of a number and fp16 11, and Adam divides small gradients
+# by their own size, noise and all.
+TOLERANCES = {
+    "fp32": (2e-6, 1e-5, 1e-3),
+    "bf16": (5e-3, 2e-2, 0.2),
+    "bf16_autocast": (5e-3, 2e-2, 0.2),
+    "fp16": (1e-3, 5e-3, 0.1),
+}
+
+
+class Straight(NamedTuple):
+    """What a training run did."""
+
+    losses: list
+    norms: list
+    weights: dict  # name -> tensor
+
+
+class Found(NamedTuple):
+    """How far the engine is from the plain loop (relative), and whether it goes on exactly."""
+
+    loss: float
+    norm: float
+    weights: float
+    resumes: bool
+
+    def complaint(self, precision):
+        """Return what is wrong, or an empty string."""
+        names = ("loss", "norm", "weights")
+        problems = [
+            f"{name} differs by {value:.1e}"
+            for name, value, limit in zip(names, self, TOLERANCES[precision], strict=False)
+            if not value <= limit
+        ]
+        return ", ".join(problems + ["a restored engine goes on otherwise"] * (not self.resumes))
+
+
+def micro_batch(place):
+    """Return the `place`-th micro-batch, the same at every step: so there is something to learn."""
+    generator = torch.Generator().manual_seed(place)
+    ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), generator=generator)
+    positions = torch.randperm(ids.numel(), generator=generator)[:PREDICTIONS]
+    return MaskedBatch(ids, positions, ids.view(-1)[positions])
+
+
+def build_model(settings, seed=0):
+    torch.manual_seed(seed)
+    return MaskedLanguageModel(settings.model)
+
+
+@functools.cache
+def plain_loop(cell, device="cpu"):
+    """Train with nothing but PyTorch, in fp32, whatever the precision of the cell."""
+    settings = settings_of(cell)
+    model = build_model(settings).to(device)
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model, settings.optimizer),
+        lr=1.0,
+        betas=settings.optimizer.betas,
+        eps=settings.optimizer.epsilon,
+    )
+    losses, norms = [], []
+    for step in range(STEPS):
+        # A skipped block has a zero gradient, not none: ZeRO lets momentum and decay act on it.
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        scales = branch_scales(cell, settings, step)
+        total = 0.0
+        for place in range(cell.places):
+            torch.manual_seed(1000 * step + place)
+            batch = (tensor.to(device) for tensor in micro_batch(place))
+            loss = model(*batch, scales[place // cell.ranks])
+            (loss / cell.places).backward()
+            total += loss.item()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(step, settings.learning_rate, STEPS)
+        optimizer.step()
+        losses.append(total / cell.places)
+    return Straight(losses, norms, {n: p.detach().cpu() for n, p in model.named_parameters()})
+
+
+def branch_scales(cell, settings, step):
+    """Return the coins of each micro-batch of a rank: drawn anew for each of them."""
+    theta = settings.layer_drop.theta_bar if cell.drops_layers else 1.0
+    return scales_of_step(step, settings, theta=theta, count=cell.micro_batches)
+
+
+def train_steps(engine, cell, steps):
+    """Let the engine take `steps` (a range) and return losses and gradient norms."""
+    settings, ranks, losses, norms = settings_of(cell), engine.ranks, [], []
+    for step in steps:
+        scales = branch_scales(cell, settings, step)
+
+        def micro_batches(step=step, scales=scales):
+            for micro in range(cell.micro_batches):
+                place = micro * ranks.world_size + ranks.rank
+                torch.manual_seed(1000 * step + place)  # right before the forward pass
+                yield micro_batch(place), scales[micro]
+
+        result = engine.train_step(
+            micro_batches(), learning_rate_at(step, settings.learning_rate, STEPS)
+        )
+        assert not result.skipped, f"step {step} was skipped"
+        losses += engine.mean_over_ranks(result.losses.mean()[None])
+        norms.append(float(result.gradient_norm))
+    return losses, norms
+
+
+def build_engine(cell, ranks, seed=0):
+    if cell.precision == "fp16" and ranks.device == "cpu":
+        # Imported by now, and as the engine does it.
+        sys.modules["deepspeed"].accelerator.get_accelerator().is_fp16_supported = lambda: (
+            True
+        )  # slow there, but the same code path
+    settings, config = settings_of(cell), ds_config_of(cell)
+    torch._dynamo.reset()
+    # The other ranks must get the weights of the first.
+    torch.manual_seed(seed + ranks.rank)
+    model, _ = execution.build_model(settings, config, ranks.device)
+    return Engine(model, settings, config, ranks)
+
+
+def try_cell(cell, ranks):
+    """Train straight and in two launches, and compare.
+
+    A rank that fails alone would leave the others waiting; that ends the program, as it should.
+    """
+    engine = build_engine(cell, ranks)
+    losses, norms = train_steps(engine, cell, range(STOPPED_AFTER))
+    stopped = engine.snapshot()
+    late_losses, late_norms = train_steps(engine, cell, range(STOPPED_AFTER, STEPS))
+    last = engine.snapshot()
+    close(engine)
+
+    restored = build_engine(cell, ranks, seed=1)
+    with_files(cell, ranks, stopped, restored.restore)
+    again, _ = train_steps(restored, cell, range(STOPPED_AFTER, STEPS))
+    resumes = again == late_losses and same(last, restored.snapshot())
+    close(restored)
+
+    found = Straight([*losses, *late_losses], [*norms, *late_norms], last)
+    return compare(found, cell, resumes, ranks.device)
+
+
+def with_files(cell, ranks, snapshot, restore):
+    """Write a checkpoint to a disk and read it again."""
+    folder = [tempfile.mkdtemp() if ranks.is_first else None]
+    if ranks.world_size > 1:
+        distributed.broadcast_object_list(folder)
+    saver = Saver(Path(folder[0]), CheckpointSettings(background=False), ranks)
+    saver.save(STOPPED_AFTER, snapshot, {})
+    checkpoint = Checkpoint(checkpoint_folder(Path(folder[0]), STOPPED_AFTER))
+    checkpoint.verify()
+    restore(checkpoint)
+
+
+def same(one, other):
+    """Return whether two snapshots are equal to the bit."""
+    return (
+        one.counters == other.counters
+        and one.pieces == other.pieces
+        and one.tensors.keys() == other.tensors.keys()
+        and all(torch.equal(tensor, other.tensors[key]) for key, tensor in one.tensors.items())
+    )
+
+
+def compare(found, cell, resumes, device="cpu"):
+    """Return the greatest differences over the ranks; `found.weights` is a snapshot."""
+    settings = settings_of(cell)
+    # Of the cell only what changes the result counts, so that a loop serves many cells.
+    plain = plain_loop(cell._replace(stage=0, recomputes=False), device)
+    start = dict(build_model(settings).named_parameters())
+    apart, way = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for name, (first, size) in found.weights.pieces.items():
+        here = found.weights.tensors[f"weight/{name}"].double()
+        there = plain.weights[name].flatten()[first : first + size].double()
+        before = start[name].detach().flatten()[first : first + size].double()
+        apart += (here - there).square().sum()
+        way += (there - before).square().sum()
+    sums = torch.stack([apart, way, torch.tensor(float(not resumes), dtype=torch.float64)])
+    sums = sums.to(device)
+    distributed.all_reduce(sums)
+    return Found(
+        max(_relative(found.losses, plain.losses)),
+        max(_relative(found.norms, plain.norms)),
+        float((sums[0] / sums[1]).sqrt()),
+        not float(sums[2]),
+    )
+
+
+def close(engine):
+    """Let DeepSpeed remove its hooks, so that cells of one process do not see each other."""
+    engine._engine.destroy()
+
+
+def _relative(found, expected):
+    return [abs(one / other - 1) for one, other in zip(found, expected, strict=True)]

@@ -1,0 +1,85 @@
+"""docs/SUPPORT.md is true: what it refuses is refused, and of the rest a choice is tried out."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pretrain.ds_config import DS_CONFIGS, read_ds_config
+from pretrain.engine import start_ranks, stop_ranks
+
+from .support_matrix import trial
+from .support_matrix.cells import PRECISIONS, STAGES, Cell, covering, supported
+from .support_matrix.table import DOCUMENT, block, support_table
+
+ROOT = Path(__file__).parents[1]
+RESTING = Cell(3, "fp32", True, False, 2, False, 1)  # a block rests now and then, at stage 3
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    yield start_ranks()
+    stop_ranks()
+
+
+def test_the_document_says_what_the_code_refuses():
+    assert block("refusals", DOCUMENT.read_text()) == support_table()
+
+
+@pytest.mark.ranks
+def test_every_two_values_of_two_settings_work_together():
+    finished = subprocess.run(
+        [sys.executable, "-m", "tests.support_matrix", "--quick"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
+
+
+def test_the_quick_choice_contains_every_two_values_that_can_meet():
+    cells = [cell for cell in supported(1) + supported(2) if not cell.compiles]
+    chosen = covering(cells)
+    assert len(chosen) < len(cells) / 8
+    for one, other in itertools.combinations(range(len(RESTING)), 2):
+        possible = {(cell[one], cell[other]) for cell in cells}
+        assert {(cell[one], cell[other]) for cell in chosen} == possible
+
+
+def test_the_shipped_configurations_are_those_that_are_tried():
+    for stage, precision in itertools.product(STAGES, PRECISIONS):
+        if (DS_CONFIGS / f"zero{stage}_{precision}.json").is_file():
+            tried = read_ds_config(f"zero1_{precision}", "cuda")
+            tried["zero_optimization"]["stage"] = stage
+            assert read_ds_config(f"zero{stage}_{precision}", "cuda") == tried
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_trial_notices_a_gradient_that_is_applied_twice(ranks, monkeypatch, precision):
+    """As stage 3 does to blocks that rest, where the engine does not clear its buffer."""
+    build_engine = trial.build_engine
+
+    def without_clearing(*arguments, **options):
+        engine = build_engine(*arguments, **options)
+        assert engine._clears_stale_gradients
+        engine._clears_stale_gradients = False
+        return engine
+
+    monkeypatch.setattr(trial, "build_engine", without_clearing)
+    found = trial.try_cell(RESTING._replace(precision=precision), ranks)
+    assert "weights differs by" in found.complaint(precision)
+
+
+def test_the_trial_notices_a_checkpoint_that_forgets_a_moment(ranks, monkeypatch):
+    def forgetful(cell, ranks, snapshot, restore):
+        for key, tensor in snapshot.tensors.items():
+            if key.startswith("exp_avg_sq/"):
+                tensor.mul_(1.01)
+        with_files(cell, ranks, snapshot, restore)
+
+    with_files = trial.with_files
+    monkeypatch.setattr(trial, "with_files", forgetful)
+    found = trial.try_cell(RESTING._replace(stage=1), ranks)
+    assert found.complaint("fp32") == "a restored engine goes on otherwise"
