@@ -38,7 +38,7 @@ def main() -> None:
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     options.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2], help="of ZeRO")
     arguments = options.parse_args()
-    from pretrain.engine import start_ranks, stop_ranks
+    from pretrain.ranks import start_ranks, stop_ranks
 
     ranks = start_ranks()
     results = []

@@ -67,9 +67,9 @@ def measure_rank(arguments: argparse.Namespace) -> None:
     """Take the steps of one rank; the first one writes what it saw."""
     from training_step import OurStep, Shape
 
-    from pretrain.engine import start_ranks, stop_ranks
     from pretrain.memory import peak_memory_bytes
     from pretrain.model.cost import parameters_by_group
+    from pretrain.ranks import start_ranks, stop_ranks
     from pretrain.summary import optimizer_state_bytes
 
     ranks, shape = start_ranks(), Shape(*arguments.shape)

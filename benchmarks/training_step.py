@@ -12,10 +12,11 @@ import torch
 
 from pretrain.config import RunSettings
 from pretrain.ds_config import compute_type, fill_ds_config, read_ds_config
-from pretrain.engine import Engine, Ranks
+from pretrain.engine import Engine
 from pretrain.execution import build_model
 from pretrain.matrix_rate import MEASURED_SHAPES, measured_rate
 from pretrain.progress import Progress
+from pretrain.ranks import Ranks
 from pretrain.recipe import load_settings
 from pretrain.speed import RandomBatches
 

@@ -22,7 +22,7 @@ from finetune.results import Scores
 from finetune.settings import Protocol as FineTuningProtocol
 from finetune.targets import is_constant
 from pretrain.ds_config import computes_in_bf16
-from pretrain.engine import build_optimizer
+from pretrain.optimizer import build_optimizer
 from pretrain.pretrained import Pretrained
 from pretrain.schedules import learning_rate_at
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from pretrain.engine import Ranks
+from pretrain.ranks import Ranks
 
 
 class Agreement:

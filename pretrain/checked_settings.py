@@ -10,11 +10,12 @@ from typing import Any, Literal
 from pydantic_settings import CliSettingsSource
 
 from pretrain.config import RunSettings
+from pretrain.deepspeed_library import check_ds_config
 from pretrain.ds_config import fill_ds_config, lift_layer_drop, read_ds_config
-from pretrain.engine import Ranks, check_ds_config
 from pretrain.execution import plan_execution, this_machine
 from pretrain.layer_drop import check_layer_drop
 from pretrain.model.cost import parameters_by_group
+from pretrain.ranks import Ranks
 from pretrain.recipe import read_settings
 from pretrain.schedules import check_learning_rate
 

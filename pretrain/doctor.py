@@ -22,7 +22,7 @@ from pretrain.examination.packages import PACKAGE_CHECKS
 from pretrain.recipe import add_settings
 
 if TYPE_CHECKING:
-    from pretrain.engine import Ranks
+    from pretrain.ranks import Ranks
 
 TITLE_WIDTH = 19
 MARK_WIDTH = 9
@@ -118,7 +118,7 @@ def _with_settings(
 
 
 def _ranks(surroundings: Surroundings) -> "Ranks":
-    from pretrain.engine import Ranks
+    from pretrain.ranks import Ranks
 
     return Ranks(0, surroundings.ranks, surroundings.accelerators.device)
 

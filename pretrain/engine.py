@@ -1,4 +1,4 @@
-"""The training engine over DeepSpeed: the only file that imports it, and the only one with ranks.
+"""The training engine over DeepSpeed.
 
 It runs the same on one CPU process and on many GPUs, under plain `python`, `torchrun` and the
 `deepspeed` launcher. The training loop hands it the micro-batches of one optimizer step and a
@@ -6,23 +6,18 @@ learning rate; accumulation, loss scaling, clipping, ZeRO and Adam happen in her
 """
 
 import contextlib
-import logging
-import os
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as distributed
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from data_prep.shown import bare
 from pretrain.checkpoints import Checkpoint, Counters, Piece
-from pretrain.collectives import CountedCollectives
-from pretrain.config import ConfigError, OptimizerSettings, RunSettings, explain
+from pretrain.config import ConfigError, RunSettings
 from pretrain.data import MaskedBatch
+from pretrain.deepspeed_library import count_collectives, import_deepspeed
 from pretrain.ds_config import zero_stage
 from pretrain.engine_state import (
     MOMENTS,
@@ -36,9 +31,9 @@ from pretrain.engine_state import (
     shape_of,
     updated_pieces,
 )
+from pretrain.optimizer import build_optimizer
 from pretrain.phases import Phases
-
-Result = TypeVar("Result")
+from pretrain.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -69,90 +64,6 @@ class Spent:
     payload_bytes: dict[str, int]  # by kind of collective
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Where this process stands among the others."""
-
-    rank: int
-    world_size: int
-    device: Literal["cpu", "cuda"]
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes files and prints."""
-        return self.rank == 0
-
-
-def is_first_process() -> bool:
-    """Return whether this process will be the first rank; known before `start_ranks`."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def start_ranks() -> Ranks:
-    """Join the process group that the launcher prepared, or be the only process."""
-    device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
-    deepspeed = _import_deepspeed()
-    if device == "cuda":
-        # Before the first collective: else every rank would use the first GPU.
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    if not distributed.is_initialized():
-        if "RANK" not in os.environ:
-            # Without a launcher DeepSpeed would look for MPI. A store in memory needs no port.
-            os.environ["LOCAL_RANK"] = "0"
-            backend = "nccl" if device == "cuda" else "gloo"
-            store = distributed.HashStore()  # type: ignore[attr-defined]
-            distributed.init_process_group(backend, store=store, rank=0, world_size=1)
-        deepspeed.init_distributed()
-    return Ranks(distributed.get_rank(), distributed.get_world_size(), device)
-
-
-def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:
-    """Let rank 0 act and give its result to all.
-
-    Where it fails, it raises its error and the other ranks leave quietly: the user reads one
-    error, and no rank waits for one that gave up.
-    """
-    if ranks.world_size == 1:
-        return action()
-    outcome: list[Any] = [None, False]
-    try:
-        if ranks.is_first:
-            outcome[0] = action()
-        outcome[1] = True
-    finally:
-        distributed.broadcast_object_list(outcome)
-    if not outcome[1]:
-        raise SystemExit(1)
-    return outcome[0]  # type: ignore[no-any-return]
-
-
-def stop_ranks() -> None:
-    """Leave the process group."""
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
-def check_ds_config(ds_config: dict[str, Any]) -> None:
-    """Check that DeepSpeed understands a configuration, before anything is built.
-
-    Raises:
-        ConfigError: it does not; names what it complains of.
-    """
-    _import_deepspeed()
-    from deepspeed.runtime.config import DeepSpeedConfig
-
-    try:
-        DeepSpeedConfig(ds_config)
-    except ValidationError as error:
-        raise ConfigError(f"the DeepSpeed JSON: {explain(error)}") from None
-    # What its own code raises, half-way, over a value of another type than it expects.
-    except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
-            f"{bare(str(error))}"
-        ) from None
-
-
 class Engine:
     """A model, its optimizer and ZeRO behind a few methods."""
 
@@ -174,9 +85,9 @@ class Engine:
         """
         self.ranks = ranks
         self._phases = Phases(ranks.device)
-        self._collectives = _count_collectives(self._phases)
+        self._collectives = count_collectives(self._phases)
         optimizer = build_optimizer(model, settings.optimizer, ranks.device)
-        self._engine, self._optimizer, _, _ = _import_deepspeed().initialize(
+        self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
             model=model, optimizer=optimizer, config=ds_config
         )
         # At stage 0 DeepSpeed forgets the norm by which it clips.
@@ -429,89 +340,3 @@ class Engine:
         parts = [torch.empty_like(part) for _ in range(self.ranks.world_size)]
         distributed.all_gather(parts, part)
         return torch.cat(parts)[: parameter.ds_numel].view(parameter.ds_shape)
-
-
-def installed_operations() -> dict[str, bool]:
-    """Return DeepSpeed's operations, and whether each was compiled when it was installed."""
-    _import_deepspeed()
-    from deepspeed.git_version_info import installed_ops
-
-    return dict(installed_ops)
-
-
-def build_optimizer(
-    model: nn.Module, settings: OptimizerSettings, device: Literal["cpu", "cuda"]
-) -> torch.optim.Optimizer:
-    """Build AdamW over two groups: with weight decay, and without (biases and norms).
-
-    Raises:
-        ConfigError: the chosen implementation is not to be had on this machine.
-    """
-    groups = parameter_groups(model, settings)
-    values: dict[str, Any] = {"lr": 0.0, "betas": settings.betas, "eps": settings.epsilon}
-    kind = settings.kind
-    if kind == "auto":
-        kind = "deepspeed" if device == "cuda" else "torch"
-    if kind == "torch":
-        return torch.optim.AdamW(groups, fused=True, **values)
-    if device == "cpu":
-        raise ConfigError(f"optimizer.kind={kind!r} needs a CUDA device; on a CPU use torch")
-    if kind == "apex":
-        return _apex_adam()(groups, adam_w_mode=True, **values)  # type: ignore[no-any-return]
-    from deepspeed.ops.adam import FusedAdam
-
-    return FusedAdam(groups, adam_w_mode=True, **values)  # type: ignore[no-any-return]
-
-
-def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
-    """Split the parameters by weight decay.
-
-    Vectors (biases, norms, the output bias) do not decay, matrices and tables do, as in BERT;
-    `decay_everything` decays all, as the TUPE authors' trainer does.
-    """
-    decayed: list[nn.Parameter] = []
-    undecayed: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        decays = settings.decay_everything or parameter.ndim > 1
-        (decayed if decays else undecayed).append(parameter)
-    groups = [
-        {"params": decayed, "weight_decay": settings.weight_decay},
-        {"params": undecayed, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def _apex_adam() -> Any:
-    try:
-        from apex.optimizers import FusedAdam
-    except ImportError:
-        raise ConfigError(
-            "optimizer.kind='apex', but NVIDIA apex is not installed (the package named apex on "
-            "the package index is another one); build it, or use optimizer.kind=deepspeed"
-        ) from None
-    return FusedAdam
-
-
-def _count_collectives(phases: Phases) -> CountedCollectives:
-    """Put the counter between DeepSpeed and its communication backend."""
-    _import_deepspeed()
-    from deepspeed.comm import comm
-
-    # Every collective of DeepSpeed's looks this global up and goes through it.
-    comm.cdb = counted = CountedCollectives(comm.cdb, phases)
-    return counted
-
-
-def _import_deepspeed() -> Any:
-    if not torch.cuda.is_available():
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else it prints what it guessed
-    import deepspeed
-    import deepspeed.ops
-
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # DeepSpeed 0.19.8 calls collectives by names that torch 2.13 renames, once a step.
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-    # On a CPU it would compile a C++ operation that only inference uses: a minute, a compiler,
-    # and a lock file on which later starts hang if the build is killed.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    return deepspeed

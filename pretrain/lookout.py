@@ -21,12 +21,13 @@ from pretrain.checkpoints import checkpoints_of, step_of
 from pretrain.config import RunSettings
 from pretrain.data import TrainingBatches
 from pretrain.ds_config import micro_batches_per_step
-from pretrain.engine import Engine, StepResult, on_first_rank
+from pretrain.engine import Engine, StepResult
 from pretrain.execution import dropout_seed
 from pretrain.flight_recorder import FlightRecorder, FlownStep, rows_of_step
 from pretrain.inspection import Inspection, inspect_step, norms_per_layer
 from pretrain.layer_drop import scales_of_step
 from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.ranks import on_first_rank
 from pretrain.saver import Saver
 from pretrain.trouble import (
     Decision,

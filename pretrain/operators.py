@@ -9,7 +9,7 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from pretrain.engine import Ranks
+from pretrain.ranks import Ranks
 
 SHOWN = 15
 

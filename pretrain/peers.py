@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch.distributed as distributed
 
-from pretrain.engine import Ranks
 from pretrain.launcher import process_of
+from pretrain.ranks import Ranks
 
 CONDITIONS = {
     "T": "is stopped (SIGSTOP or Ctrl-Z; go on with: kill -CONT {pid})",

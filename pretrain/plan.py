@@ -22,10 +22,11 @@ from pretrain.checked_settings import checked_settings
 from pretrain.comparison_table import amount
 from pretrain.config import ConfigError, RunSettings, flat
 from pretrain.data import shards_folder
-from pretrain.engine import Engine, Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.engine import Engine
 from pretrain.execution import Execution, build_model
 from pretrain.layer_drop import keep_probabilities
 from pretrain.provenance import environment
+from pretrain.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.recipe import add_settings, read_settings
 from pretrain.schedules import learning_rate_at
 from pretrain.speed import Speed, endless_batches, existing_shards, mean_theta, measure_speed

@@ -22,7 +22,7 @@ from tabulate import tabulate
 from pretrain.checked_settings import checked_settings
 from pretrain.config import ConfigError, RunSettings
 from pretrain.ds_config import compute_type
-from pretrain.engine import Engine, on_first_rank, start_ranks, stop_ranks
+from pretrain.engine import Engine
 from pretrain.execution import build_model
 from pretrain.layer_drop import scales_of_step, theta_at
 from pretrain.matrix_rate import MatrixRate, matrix_rate
@@ -30,6 +30,7 @@ from pretrain.memory import peak_memory_bytes
 from pretrain.operators import costliest_operators, trace
 from pretrain.progress import Progress
 from pretrain.provenance import environment
+from pretrain.ranks import on_first_rank, start_ranks, stop_ranks
 from pretrain.recipe import add_settings
 from pretrain.speed import endless_batches, existing_shards
 

@@ -17,8 +17,8 @@ from typing import NoReturn
 from data_prep.manifest import ShardError
 from data_prep.parallel import WorkerDied
 from pretrain.config import ConfigError
-from pretrain.engine import Ranks
 from pretrain.interruption import Interruption, silence_unread_output
+from pretrain.ranks import Ranks
 
 # What gloo and NCCL say when the process at the other end is gone.
 LOST_RANK = re.compile(

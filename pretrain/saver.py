@@ -24,7 +24,8 @@ from pretrain.checkpoints import (
     write_part,
 )
 from pretrain.config import CheckpointSettings
-from pretrain.engine import Ranks, Snapshot
+from pretrain.engine import Snapshot
+from pretrain.ranks import Ranks
 
 Result = TypeVar("Result")
 

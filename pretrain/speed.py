@@ -25,8 +25,9 @@ from pretrain.data import (
     shards_folder,
 )
 from pretrain.ds_config import micro_batches_per_step, micro_sequences
-from pretrain.engine import Engine, Ranks, on_first_rank
+from pretrain.engine import Engine
 from pretrain.layer_drop import scales_of_step, theta_at
+from pretrain.ranks import Ranks, on_first_rank
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor
 # that was idle is fast for some seconds.

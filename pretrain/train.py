@@ -21,7 +21,7 @@ from pretrain.checkpoints import Checkpoint
 from pretrain.config import RunSettings
 from pretrain.data import held_out_fingerprint, open_data
 from pretrain.ds_config import compute_type, zero_stage
-from pretrain.engine import Engine, Ranks, is_first_process, on_first_rank, start_ranks, stop_ranks
+from pretrain.engine import Engine
 from pretrain.execution import build_model
 from pretrain.initial_weights import load_initial_weights
 from pretrain.interruption import Interruption
@@ -29,6 +29,7 @@ from pretrain.matrix_rate import matrix_rate
 from pretrain.progress import Progress
 from pretrain.provenance import num_hosts
 from pretrain.rank_death import failures_end_the_job
+from pretrain.ranks import Ranks, is_first_process, on_first_rank, start_ranks, stop_ranks
 from pretrain.recipe import add_settings
 from pretrain.resume import Resumption, plan_resumption, refuse_to_start
 from pretrain.run_record import RunRecord

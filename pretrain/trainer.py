@@ -14,7 +14,7 @@ from pretrain.checkpoints import Checkpoint, newest_sound_checkpoint
 from pretrain.config import ConfigError, RunSettings
 from pretrain.data import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.ds_config import micro_sequences
-from pretrain.engine import Engine, on_first_rank
+from pretrain.engine import Engine
 from pretrain.execution import dropout_seed
 from pretrain.interruption import Interruption, silence_unread_output
 from pretrain.layer_drop import scales_of_step
@@ -24,6 +24,7 @@ from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.peers import gather_peers
 from pretrain.progress import Progress, progress_bar
+from pretrain.ranks import on_first_rank
 from pretrain.run_record import RunRecord
 from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at

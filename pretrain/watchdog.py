@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn
 
 from pretrain.config import WatchdogSettings
-from pretrain.engine import Ranks
 from pretrain.peers import Peer
+from pretrain.ranks import Ranks
 
 # Of the automatic limit. A step of a large model takes seconds, a hiccup of a file server a minute.
 LEAST_SECONDS, TIMES_MEDIAN = 120.0, 20.0

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pretrain.comparison_table import amount
-from pretrain.engine import installed_operations
+from pretrain.deepspeed_library import installed_operations
 from pretrain.examination.finding import Finding, Surroundings, nearest_folder
 
 Operations = Callable[[], dict[str, bool]]

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from pretrain.engine import _import_deepspeed
+from pretrain.deepspeed_library import import_deepspeed
 
 from .case import Case, outcome_of, run_case
 from .kinds import KINDS, cases_of
@@ -101,7 +101,7 @@ def make_ready_to_fork() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     tqdm.monitor_interval = 0  # tqdm's thread
-    _import_deepspeed()
+    import_deepspeed()
     for module in IMPORTED_LATE:
         importlib.import_module(module)
     assert len(os.listdir("/proc/self/task")) == 1, "a child of several threads may hang"

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from finetune.settings import load_protocol
 from pretrain.config import ConfigError, as_json
+from pretrain.deepspeed_library import check_ds_config
 from pretrain.ds_config import (
     DS_CONFIGS,
     compute_type,
@@ -14,7 +15,6 @@ from pretrain.ds_config import (
     lift_layer_drop,
     read_ds_config,
 )
-from pretrain.engine import check_ds_config
 from pretrain.recipe import RECIPES, load_settings
 from pretrain.summary import describe_run
 from tests.hostile.mutations import mutated_json, mutated_toml

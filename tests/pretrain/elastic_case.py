@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pretrain.checkpoints import Checkpoint
 from pretrain.config import CheckpointSettings
-from pretrain.engine import start_ranks, stop_ranks
+from pretrain.ranks import start_ranks, stop_ranks
 from pretrain.saver import Saver
 from tests.pretrain import training_case as case
 

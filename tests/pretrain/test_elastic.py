@@ -12,7 +12,7 @@ import torch
 
 from pretrain.checkpoints import KINDS, Checkpoint, Piece, checkpoint_folder
 from pretrain.config import CheckpointSettings
-from pretrain.engine import start_ranks, stop_ranks
+from pretrain.ranks import start_ranks, stop_ranks
 from pretrain.saver import Saver
 
 from . import elastic_case

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pretrain.config import ConfigError
-from pretrain.engine import build_optimizer, parameter_groups
+from pretrain.optimizer import build_optimizer, parameter_groups
 
 from . import training_case as case
 
@@ -126,7 +126,8 @@ def test_apex_that_is_not_installed_is_named():
 OVERFLOW_PROGRAM = """
 import json, torch
 from deepspeed.accelerator import get_accelerator
-from pretrain.engine import Engine, start_ranks
+from pretrain.engine import Engine
+from pretrain.ranks import start_ranks
 from pretrain.ds_config import fill_ds_config, read_ds_config
 from tests.pretrain import training_case as case
 ranks = start_ranks()

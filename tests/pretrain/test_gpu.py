@@ -96,7 +96,7 @@ def test_cudnn_returns_the_gradient_of_a_bias(positions, dtype):
 
 NO_SYNCHRONISATION = """
 import torch
-from pretrain.engine import start_ranks
+from pretrain.ranks import start_ranks
 from tests.pretrain import training_case as case
 ranks = start_ranks()
 settings = case.case_settings("--optimizer.kind", "torch")

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from data_prep.shards import open_shards
-from pretrain.engine import Ranks
 from pretrain.plan import add_arguments, commands, existing_shards, fitted, steps_within
+from pretrain.ranks import Ranks
 from pretrain.recipe import CommandParser, load_settings, read_settings
 from pretrain.schedules import learning_rate_at
 

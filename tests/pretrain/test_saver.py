@@ -10,7 +10,8 @@ import torch
 from pretrain import saver as saving
 from pretrain.checkpoints import Checkpoint, Counters, Piece, checkpoint_folder, checkpoints_of
 from pretrain.config import CheckpointSettings
-from pretrain.engine import Ranks, Snapshot
+from pretrain.engine import Snapshot
+from pretrain.ranks import Ranks
 
 ONE = Ranks(rank=0, world_size=1, device="cpu")
 

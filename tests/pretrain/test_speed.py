@@ -7,8 +7,8 @@ import pytest
 from data_prep.shards import open_shards
 from pretrain import speed
 from pretrain.data import Place, TrainingBatches
-from pretrain.engine import Ranks
 from pretrain.layer_drop import keep_probabilities, scales_of_step, theta_at
+from pretrain.ranks import Ranks
 from pretrain.recipe import load_settings
 from pretrain.speed import RandomBatches, mean_theta, measure_speed
 

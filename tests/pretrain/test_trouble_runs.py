@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from data_prep.shards import open_shards
-from pretrain.checkpoints import checkpoints_of
+from pretrain.checkpoints import checkpoints_of, load_weights
 from pretrain.data import Place, TrainingBatches
-from pretrain.engine import load_weights
 from pretrain.recipe import load_settings
 
 from .conftest import lines

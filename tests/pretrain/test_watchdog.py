@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from pretrain import watchdog as module
 from pretrain.config import WatchdogSettings
-from pretrain.engine import Ranks
 from pretrain.launcher import process_of
 from pretrain.peers import Peer, this_machine, this_process
+from pretrain.ranks import Ranks
 from pretrain.watchdog import FIRST_STEPS, Limits, Watchdog, Watched
 
 from .conftest import TWO_RANKS

@@ -17,9 +17,11 @@ from pretrain.checkpoints import Checkpoint, checkpoint_folder
 from pretrain.config import CheckpointSettings
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import fill_ds_config, read_ds_config
-from pretrain.engine import Engine, parameter_groups, start_ranks, stop_ranks
+from pretrain.engine import Engine
 from pretrain.layer_drop import branch_scales, theta_at
 from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.optimizer import parameter_groups
+from pretrain.ranks import start_ranks, stop_ranks
 from pretrain.recipe import load_settings
 from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at

@@ -15,7 +15,8 @@ from deepspeed.accelerator import get_accelerator
 
 from pretrain import train, trainer
 from pretrain.ds_config import fill_ds_config, read_ds_config
-from pretrain.engine import Engine, start_ranks, stop_ranks
+from pretrain.engine import Engine
+from pretrain.ranks import start_ranks, stop_ranks
 from pretrain.recipe import load_settings
 from pretrain.trouble import TroubleError
 

@@ -13,9 +13,10 @@ from pretrain import execution
 from pretrain.checkpoints import Checkpoint, checkpoint_folder
 from pretrain.config import CheckpointSettings
 from pretrain.data import MaskedBatch
-from pretrain.engine import Engine, parameter_groups
+from pretrain.engine import Engine
 from pretrain.layer_drop import scales_of_step
 from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.optimizer import parameter_groups
 from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at
 
