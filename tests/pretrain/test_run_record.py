@@ -15,20 +15,22 @@ def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
     ready, tell = os.pipe()
     first = os.fork()
     if first == 0:
-        RunRecord(tmp_path).hold()
-        worker = os.fork()
-        if worker == 0:
-            time.sleep(600)
+        try:
+            record = RunRecord(tmp_path)
+            record.hold()
+            worker = os.fork()
+            if worker:
+                os.write(tell, str(worker).encode())
+            time.sleep(60)
+        finally:
             os._exit(0)
-        os.write(tell, str(worker).encode())
-        time.sleep(600)
-        os._exit(0)
+    os.close(tell)
     worker = int(os.read(ready, 20))
     try:
         with pytest.raises(ConfigError, match="another process is training in .*; stop it, or"):
             RunRecord(tmp_path).hold()
         os.kill(first, signal.SIGKILL)
         os.waitpid(first, 0)
-        RunRecord(tmp_path).hold()
+        RunRecord(tmp_path).hold()  # at once
     finally:
         os.kill(worker, signal.SIGKILL)
