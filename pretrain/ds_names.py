@@ -1,7 +1,7 @@
 """Which names of the DeepSpeed JSON a run may use.
 
-DeepSpeed ignores a name that it does not know: a misspelt `zero_optimization` would train at stage 0
-without a word. Of those that it knows, some change what is computed, and some change where it
+DeepSpeed ignores a name that it does not know: a misspelt `zero_optimization` would train at stage
+0 without a word. Of those that it knows, some change what is computed, and some change where it
 keeps the state that a checkpoint has to find.
 """
 
