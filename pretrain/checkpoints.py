@@ -27,6 +27,8 @@ from torch import Tensor
 
 from data_prep.durable import write_through
 from data_prep.json_files import JsonError, json_in
+from data_prep.manifest import sha256_of
+from data_prep.shown import shown
 from pretrain.config import ConfigError, explain
 
 CHECKPOINTS = "checkpoints"
@@ -71,7 +73,8 @@ class Counters(BaseModel):
 class Content(BaseModel):
     """What checkpoint.json holds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # NaN stays what it is: the held-out loss of an evaluation may be.
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
     format: int = FORMAT
     step: int = Field(ge=0)
@@ -89,7 +92,8 @@ class Checkpoint:
         """Read checkpoint.json.
 
         Raises:
-            CheckpointError: it is missing, damaged, or describes something incomplete.
+                CheckpointError: it is missing, damaged, or describes something incomplete.
+            ConfigError: another version of the code has written it.
         """
         self.folder = folder
         self.content = _read_content(folder)
@@ -105,12 +109,16 @@ class Checkpoint:
             file = self.folder / name
             if not file.is_file():
                 raise _damaged(self.folder, f"{name} is missing")
-            if file.stat().st_size != part.size_bytes:
+            size = file.stat().st_size
+            if size != part.size_bytes:
                 raise _damaged(
-                    self.folder,
-                    f"{name} has {file.stat().st_size:,} bytes instead of {part.size_bytes:,}",
+                    self.folder, f"{name} has {size:,} bytes instead of {part.size_bytes:,}"
                 )
-            if sha256_of(file) != part.sha256:
+            try:
+                sha256 = sha256_of(file)
+            except OSError as error:  # a bad sector
+                raise _damaged(self.folder, f"{name} cannot be read: {error.strerror}") from None
+            if sha256 != part.sha256:
                 raise _damaged(self.folder, f"{name} has another sha256 than when it was written")
 
     def weights(self) -> dict[str, Tensor]:
@@ -297,12 +305,6 @@ def remove_remains(run: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def sha256_of(file: Path) -> str:
-    """Return the sha256 of a file in hexadecimal digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _read_content(folder: Path) -> Content:
     file = folder / CONTENT
     try:
@@ -315,16 +317,21 @@ def _read_content(folder: Path) -> Content:
         raise _damaged(folder, f"{CONTENT} is not what was written")
     if _digest(stored["content"]) != stored["sha256"]:
         raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
+    _check_format(folder, stored["content"])
     try:
-        content = Content.model_validate(stored["content"])
+        return Content.model_validate(stored["content"])
     except ValidationError as error:
         raise _damaged(folder, f"{CONTENT}: {explain(error, Content)}") from None
-    if content.format != FORMAT:
-        raise CheckpointError(
-            f"{folder} has format {content.format}, this version of the code reads {FORMAT}; use "
-            "the version that wrote it"
+
+
+def _check_format(folder: Path, content: Any) -> None:
+    """Refuse what another version has written; it is not damaged, and none of it is renamed."""
+    found = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
+    if found != FORMAT:
+        raise ConfigError(
+            f"{folder} has format {shown(found)}, this version of the code reads {FORMAT}; use the "
+            "version that wrote it"
         )
-    return content
 
 
 def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]]:
