@@ -92,7 +92,7 @@ class Checkpoint:
         """Read checkpoint.json.
 
         Raises:
-                CheckpointError: it is missing, damaged, or describes something incomplete.
+            CheckpointError: it is missing, damaged, or describes something incomplete.
             ConfigError: another version of the code has written it.
         """
         self.folder = folder
@@ -294,6 +294,7 @@ def kept(
 def remove(folder: Path) -> None:
     """Remove a checkpoint, so that a half removed one is never taken for one."""
     removed = folder.with_suffix(REMOVED)
+    shutil.rmtree(removed, ignore_errors=True)  # what an attempt before this one has left
     folder.rename(removed)
     shutil.rmtree(removed)
 
