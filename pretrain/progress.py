@@ -138,11 +138,6 @@ class Progress:
         """Return whether a step was taken since the last line of metrics, and in this launch."""
         return self._last is not None and self.counters.steps_since_log > 0
 
-    @property
-    def has_unread_losses(self) -> bool:
-        """Return whether a step was taken since `fetch_losses`."""
-        return bool(self._unfetched)
-
     def add_seconds(self, seconds: float, spent: Spent) -> None:
         """Count time spent in training steps, and what it was spent on."""
         counters = self.counters
