@@ -117,7 +117,9 @@ class Saver:
             self._together(lambda: self._remove_old() if is_first else None)
         except NotWritten as failure:
             if is_first:
-                print(f"\nwarning: an old checkpoint cannot be removed ({failure})", file=sys.stderr)
+                print(
+                    f"\nwarning: an old checkpoint cannot be removed ({failure})", file=sys.stderr
+                )
 
     def _together(self, action: Callable[[], Result]) -> list[Result]:
         """Let every rank act and return all results; if one fails, all of them know it.
