@@ -20,19 +20,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.durable import write_through
 from data_prep.json_files import JsonError, json_in
+from data_prep.manifest import sha256_of
+from data_prep.shown import shown
 from pretrain.config import ConfigError, explain
 
 CHECKPOINTS = "checkpoints"
 CONTENT = "checkpoint.json"
 PARTIAL, DAMAGED, REMOVED = ".partial", ".damaged", ".removed"
 FORMAT = 1
+FP32_BYTES = 4
 
 # What is kept of each element; AdamW's names, as torch, apex and DeepSpeed spell them.
 KINDS = ("weight", "exp_avg", "exp_avg_sq")
@@ -55,7 +58,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sha256: str
-    size_bytes: int
+    size_bytes: int = Field(ge=0)
     pieces: dict[str, Piece]  # by the name of the parameter
 
 
@@ -71,12 +74,13 @@ class Counters(BaseModel):
 class Content(BaseModel):
     """What checkpoint.json holds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # NaN stays what it is: the held-out loss of an evaluation may be.
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
     format: int = FORMAT
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
-    shapes: dict[str, list[int]]  # of the parameters
+    shapes: dict[str, list[NonNegativeInt]]  # of the parameters
     parts: dict[str, Part]  # by the name of the file
     engine: Counters
     progress: dict[str, Any]  # counters of the run
@@ -90,6 +94,7 @@ class Checkpoint:
 
         Raises:
             CheckpointError: it is missing, damaged, or describes something incomplete.
+            ConfigError: another version of the code has written it.
         """
         self.folder = folder
         self.content = _read_content(folder)
@@ -105,12 +110,16 @@ class Checkpoint:
             file = self.folder / name
             if not file.is_file():
                 raise _damaged(self.folder, f"{name} is missing")
-            if file.stat().st_size != part.size_bytes:
+            size = file.stat().st_size
+            if size != part.size_bytes:
                 raise _damaged(
-                    self.folder,
-                    f"{name} has {file.stat().st_size:,} bytes instead of {part.size_bytes:,}",
+                    self.folder, f"{name} has {size:,} bytes instead of {part.size_bytes:,}"
                 )
-            if sha256_of(file) != part.sha256:
+            try:
+                sha256 = sha256_of(file)
+            except OSError as error:  # a bad sector
+                raise _damaged(self.folder, f"{name} cannot be read: {error.strerror}") from None
+            if sha256 != part.sha256:
                 raise _damaged(self.folder, f"{name} has another sha256 than when it was written")
 
     def weights(self) -> dict[str, Tensor]:
@@ -286,6 +295,7 @@ def kept(
 def remove(folder: Path) -> None:
     """Remove a checkpoint, so that a half removed one is never taken for one."""
     removed = folder.with_suffix(REMOVED)
+    shutil.rmtree(removed, ignore_errors=True)  # what an attempt before this one has left
     folder.rename(removed)
     shutil.rmtree(removed)
 
@@ -295,12 +305,6 @@ def remove_remains(run: Path) -> None:
     for suffix in (PARTIAL, REMOVED):
         for folder in (run / CHECKPOINTS).glob(f"step_????????{suffix}"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def sha256_of(file: Path) -> str:
-    """Return the sha256 of a file in hexadecimal digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _read_content(folder: Path) -> Content:
@@ -315,16 +319,21 @@ def _read_content(folder: Path) -> Content:
         raise _damaged(folder, f"{CONTENT} is not what was written")
     if _digest(stored["content"]) != stored["sha256"]:
         raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
+    _check_format(folder, stored["content"])
     try:
-        content = Content.model_validate(stored["content"])
+        return Content.model_validate(stored["content"])
     except ValidationError as error:
         raise _damaged(folder, f"{CONTENT}: {explain(error, Content)}") from None
-    if content.format != FORMAT:
-        raise CheckpointError(
-            f"{folder} has format {content.format}, this version of the code reads {FORMAT}; use "
-            "the version that wrote it"
+
+
+def _check_format(folder: Path, content: Any) -> None:
+    """Refuse what another version has written; it is not damaged, and none of it is renamed."""
+    found = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
+    if found != FORMAT:
+        raise ConfigError(
+            f"{folder} has format {shown(found)}, this version of the code reads {FORMAT}; use the "
+            "version that wrote it"
         )
-    return content
 
 
 def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]]:
@@ -333,6 +342,8 @@ def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]
     for file, part in content.parts.items():
         if not re.fullmatch(r"part_\d{5}\.safetensors", file):
             raise _damaged(folder, f"{CONTENT} names the file {file!r}")
+        if part.size_bytes < FP32_BYTES * len(KINDS) * sum(p.size for p in part.pieces.values()):
+            raise _damaged(folder, f"{file} is too small for what {CONTENT} says of it")
         for name, piece in part.pieces.items():
             if name not in places or min(piece) < 0:
                 raise _damaged(folder, f"{CONTENT} puts {name} {tuple(piece)} into {file}")

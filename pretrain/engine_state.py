@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pretrain.checkpoints import Checkpoint, CheckpointError, Piece
+from pretrain.checkpoints import KINDS, Checkpoint, CheckpointError, Piece
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = KINDS[1:]
 SCALER_COUNTERS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 
 

@@ -35,6 +35,10 @@ class Counters:
     skipped_steps: int = 0  # fp16 overflows, and gradients that were not finite
     left_out_steps: int = 0  # whose rows are skipped after trouble, see trouble.py
     held_out_losses: list[float] = field(default_factory=list)
+    # Of the last step that was taken and not left out:
+    theta: float = 1.0
+    loss_scale: float = 1.0
+    gradient_norm: float | None = None
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
     seconds_since_log: float = 0.0
@@ -49,7 +53,8 @@ class Counters:
 class Progress:
     """Counts what a run does, and turns it into lines of metrics.
 
-    Losses stay on the device until `fetch_losses`, so that a step waits for nothing.
+    Losses and the norm of the gradient stay on the device until `fetch_losses`, so that a step
+    waits for nothing.
     """
 
     def __init__(self, settings: RunSettings, world_size: int) -> None:
@@ -60,9 +65,8 @@ class Progress:
         self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
         self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
         self._cost = training_cost(settings.model, settings.data.sequence_length)
-        self._last: StepResult | None = None
-        self._last_theta = 1.0
         self._unfetched: list[Tensor] = []
+        self._unfetched_norm: Any = None
 
     @property
     def step(self) -> int:
@@ -107,9 +111,9 @@ class Progress:
     def add_step(self, result: StepResult, scales: Sequence[Sequence[float]]) -> None:
         """Count an optimizer step whose micro-batches ran with these branch scales."""
         counters, num_layers = self.counters, self.settings.model.num_layers
-        self._last_theta = self.theta(counters.step)
+        counters.theta, counters.loss_scale = self.theta(counters.step), result.loss_scale
         expected_blocks = sum(
-            keep_probabilities(self._last_theta, num_layers, self.settings.layer_drop)
+            keep_probabilities(counters.theta, num_layers, self.settings.layer_drop)
         )
         for micro_batch in scales:
             kept = [scale != 0 for scale in micro_batch]
@@ -125,8 +129,8 @@ class Progress:
         counters.step += 1
         counters.steps_since_log += 1
         counters.micro_batches_since_log += len(scales)
-        self._last = result
         self._unfetched.append(result.losses.mean())
+        self._unfetched_norm = result.gradient_norm
 
     def leave_step_out(self) -> None:
         """Count a step whose rows are skipped: the schedules go on, nothing is computed."""
@@ -135,13 +139,8 @@ class Progress:
 
     @property
     def has_metrics(self) -> bool:
-        """Return whether a step was taken since the last line of metrics, and in this launch."""
-        return self._last is not None and self.counters.steps_since_log > 0
-
-    @property
-    def has_unread_losses(self) -> bool:
-        """Return whether a step was taken since `fetch_losses`."""
-        return bool(self._unfetched)
+        """Return whether a step was taken since the last line of metrics."""
+        return self.counters.steps_since_log > 0
 
     def add_seconds(self, seconds: float, spent: Spent) -> None:
         """Count time spent in training steps, and what it was spent on."""
@@ -160,7 +159,9 @@ class Progress:
         if not self._unfetched:
             return
         self.counters.losses += mean_over_ranks(torch.stack(self._unfetched))
-        self._unfetched = []
+        norm = self._unfetched_norm
+        self.counters.gradient_norm = None if norm is None else float(norm)
+        self._unfetched, self._unfetched_norm = [], None
 
     def take_metrics(
         self, learning_rate: float, rate: MatrixRate, peak_memory_bytes: int
@@ -172,24 +173,23 @@ class Progress:
             rate: of the device of one rank: utilisation refers to it.
             peak_memory_bytes: of the first rank, since the start.
         """
-        assert self._last is not None
-        counters, norm = self.counters, self._last.gradient_norm
+        counters = self.counters
         metrics = {
             **self._totals(),
             "expected_flops": counters.expected_flops,
             "full_depth_flops": counters.full_depth_flops,
             "loss": sum(counters.losses) / len(counters.losses),
             "learning_rate": learning_rate,
-            "gradient_norm": None if norm is None else float(norm),
+            "gradient_norm": counters.gradient_norm,
             **self._speed(rate),
             "peak_memory_bytes": peak_memory_bytes,
-            "theta": self._last_theta,
+            "theta": counters.theta,
             "keep_rates": [
                 kept / counters.micro_batches_since_log for kept in counters.kept_since_log
             ],
             "skipped_steps": counters.skipped_steps,
             "left_out_steps": counters.left_out_steps,
-            "loss_scale": self._last.loss_scale,
+            "loss_scale": counters.loss_scale,
         }
         counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
         counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}

@@ -99,14 +99,23 @@ def plan_resumption(
     _refuse(folder, changes, elastic=elastic)
     if elastic:
         _note_other_draws(settings, before.get("world_size"), launch["world_size"])
-    checkpoint, complaints = newest_sound_checkpoint(folder)
+    return Resumption(find_checkpoint(folder), changes)
+
+
+def find_checkpoint(run: Path) -> Path | None:
+    """Return the newest sound checkpoint of a run; newer ones are named on stderr and renamed.
+
+    Raises:
+        CheckpointError: there are checkpoints, and all of them are damaged.
+    """
+    checkpoint, complaints = newest_sound_checkpoint(run)
     for complaint in complaints:
         print(
             f"warning: {complaint}; it was renamed to *.damaged, and the run goes on from "
             f"{checkpoint}",
             file=sys.stderr,
         )
-    return Resumption(checkpoint, changes)
+    return checkpoint
 
 
 def _refuse(folder: Path, changes: Changes, *, elastic: bool) -> None:

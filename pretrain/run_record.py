@@ -11,6 +11,7 @@ result.json       written last: a folder without it holds an unfinished run
 import errno
 import fcntl
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -77,13 +78,20 @@ class RunRecord:
         save_text(self.folder / "run.json", as_json(settings))
 
     def begin(self, step: int, launch: dict[str, Any]) -> None:
-        """Note a launch that starts at `step`; forget what an interrupted one wrote after it."""
+        """Note a launch that starts at `step`; forget what an interrupted one wrote after it.
+
+        Raises:
+            ConfigError: there is no room for the note.
+        """
         launches = self.folder / "launches.jsonl"
-        remove_cut_line(launches)
-        code = keep_uncommitted_code(self.folder)
-        line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
-        append_whole(launches, json.dumps(line) + "\n")
-        self.go_back_to(step)
+        try:
+            remove_cut_line(launches)
+            code = keep_uncommitted_code(self.folder)
+            line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
+            append_whole(launches, json.dumps(line) + "\n")
+            self.go_back_to(step)
+        except OSError as error:
+            raise self._cannot_be_written(error) from None
 
     def go_back_to(self, step: int) -> None:
         """Forget the lines that were written after `step`, and go on from there."""
@@ -117,10 +125,7 @@ class RunRecord:
             self._evaluations.settle()
             save_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
         except OSError as error:
-            raise ConfigError(
-                f"{self.folder} cannot be written ({error.strerror}); make room and go on with "
-                f"python -m pretrain train {self.folder} --resume"
-            ) from None
+            raise self._cannot_be_written(error) from None
         self.close()
 
     def close(self) -> None:
@@ -128,14 +133,21 @@ class RunRecord:
         if self._curves is not None:
             self._curves.close()
 
+    def _cannot_be_written(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"{self.folder} cannot be written ({error.strerror}); make room and go on with "
+            f"python -m pretrain train {self.folder} --resume"
+        )
+
 
 def _truncate_after(file: Path, step: int) -> None:
+    """Remove the lines after a step; on a full disk too."""
     if not file.exists():
         return
-    kept = []
-    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+    size = 0
+    for line in file.read_bytes().splitlines(keepends=True):
         # The last line can be cut short: the process died while writing it.
-        if not line.endswith("\n") or json.loads(line)["step"] > step:
+        if not line.endswith(b"\n") or json.loads(line)["step"] > step:
             break
-        kept.append(line)
-    save_text(file, "".join(kept))
+        size += len(line)
+    os.truncate(file, size)

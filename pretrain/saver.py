@@ -112,8 +112,14 @@ class Saver:
                 self._warn(step, str(failure))
             return
         self.newest = step
-        if is_first:
-            self._remove_old()
+        try:
+            # The others wait for it: a rank that ends while the first still removes is missed.
+            self._together(lambda: self._remove_old() if is_first else None)
+        except NotWritten as failure:
+            if is_first:
+                print(
+                    f"\nwarning: an old checkpoint cannot be removed ({failure})", file=sys.stderr
+                )
 
     def _together(self, action: Callable[[], Result]) -> list[Result]:
         """Let every rank act and return all results; if one fails, all of them know it.
@@ -157,7 +163,7 @@ class Saver:
 
 
 class NotWritten(Exception):
-    """The operating system refused to write a checkpoint, on some rank."""
+    """The operating system refused to write or to remove a checkpoint, on some rank."""
 
 
 def _make_empty(folder: Path) -> None:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from data_prep.shards import ShardSet
 from pretrain.agreement import Agreement
-from pretrain.checkpoints import Checkpoint, newest_sound_checkpoint
+from pretrain.checkpoints import Checkpoint
 from pretrain.config import ConfigError, RunSettings
 from pretrain.data import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.ds_config import micro_sequences
@@ -25,6 +25,7 @@ from pretrain.model.cost import parameters_by_group
 from pretrain.peers import gather_peers
 from pretrain.progress import Progress, progress_bar
 from pretrain.ranks import on_first_rank
+from pretrain.resume import find_checkpoint
 from pretrain.run_record import RunRecord
 from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at
@@ -78,6 +79,8 @@ class Trainer:
         self.interruption.begin_training()
         with self.watchdog:
             finished = self._train_to_the_end()
+            # Together: a watchdog would take a rank that leaves earlier for one that died.
+            self.engine.from_all_ranks(None)
         self.interruption.leave()
         silence_unread_output()
         if self.ranks.is_first and finished:
@@ -99,7 +102,8 @@ class Trainer:
                 self._save_the_end(finished=finished)
                 return finished
             except GoBack:
-                self._go_back()
+                with self.watchdog.phase("going back", self.progress.step):
+                    self._go_back()
 
     def _take_steps(self, bar: "tqdm[Any]") -> bool:
         """Take optimizer steps; return whether the run has come to its end.
@@ -120,15 +124,13 @@ class Trainer:
                 self._take_step(step, batches, learning_rate)
             bar.update()
             self._act_on(self.agreement.exchange(self._numbers()))
-            if any(self._due(step + 1)) or horizon.is_due(step + 1):
+            if any(self._due(step + 1)) or horizon.is_due(step + 1) or self._stops:
                 self._read_the_clock(clock, bar)
                 self._do_what_is_due(learning_rate, bar)
                 clock = time.perf_counter()
             if self._stops:
-                if progress.has_unread_losses:
-                    self._read_the_clock(clock, bar)
-                return False
-        return True
+                break
+        return horizon.is_end(progress.step)
 
     def _take_step(self, step: int, batches: Iterator[MaskedBatch], learning_rate: float) -> None:
         settings, progress, theta = self.settings, self.progress, self.progress.theta(step)
@@ -165,7 +167,9 @@ class Trainer:
     def _go_back(self) -> None:
         """Take the state of the newest checkpoint, and forget what came after it."""
         self.agreement.settle()
-        newest, _ = on_first_rank(self.ranks, lambda: newest_sound_checkpoint(self.record.folder))
+        self.engine.synchronize()
+        self.engine.take_spent()  # on steps that do not count any more
+        newest = on_first_rank(self.ranks, lambda: find_checkpoint(self.record.folder))
         assert newest is not None, "a run that may go back begins by writing a checkpoint"
         checkpoint = Checkpoint(newest)
         self.progress = Progress(self.settings, self.ranks.world_size)
@@ -283,6 +287,7 @@ class Trainer:
     def _save(self) -> None:
         self._settle()
         self.lookout.check_weights(self.progress.step)
+        self.saver.wait()  # one copy of the state on the host is enough
         self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())
 
     def _finish(self, final_learning_rate: float) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from data_prep.durable import save_text
+from data_prep.durable import remove_cut_line, save_text
 from pretrain.config import ConfigError
 from pretrain.trouble import Decision, as_line
 
@@ -53,8 +53,8 @@ class TroubleFolder:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / DECISIONS
         line = json.dumps({"at": time.strftime("%FT%T%z"), **as_line(decision), "why": why})
-        with file.open("a+", encoding="utf-8") as stream:
-            _remove_cut_line(file)
+        remove_cut_line(file)  # what a kill left of one; nobody has acted on it
+        with file.open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
             stream.flush()
             os.fsync(stream.fileno())
@@ -68,14 +68,6 @@ class TroubleFolder:
             file = self.folder / f"step_{step:08d}_{number}.json"
         save_text(file, json.dumps(_strict(content), indent=1, allow_nan=False) + "\n")
         return file
-
-
-def _remove_cut_line(file: Path) -> None:
-    """Remove what a kill left of a last line; nobody has acted on it."""
-    content = file.read_bytes()
-    complete = content.rfind(b"\n") + 1
-    if complete < len(content):
-        os.truncate(file, complete)
 
 
 def _strict(value: Any) -> Any:

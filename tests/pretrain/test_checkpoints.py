@@ -1,11 +1,16 @@
 """A checkpoint is read whole, whoever wrote it, or refused by name."""
 
+import errno
+import hashlib
 import json
+import math
+import os
 import shutil
 
 import pytest
 import torch
 
+from pretrain import checkpoints
 from pretrain.checkpoints import (
     Checkpoint,
     CheckpointError,
@@ -38,7 +43,7 @@ RANKS = [
 ]
 
 
-def write(run, step=5):
+def write(run, step=5, progress=None):
     partial = checkpoint_folder(run, step).with_suffix(".partial")
     partial.mkdir(parents=True)
     parts = {}
@@ -55,7 +60,7 @@ def write(run, step=5):
         shapes=SHAPES,
         parts=parts,
         engine=Counters(adam_steps=4),
-        progress={},
+        progress=progress or {},
     )
     return complete(partial, content)
 
@@ -183,6 +188,34 @@ def test_a_damaged_checkpoint_is_refused_saying_how_and_the_one_before_is_taken(
     assert newer.with_suffix(".damaged").is_dir()
 
 
+def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatch):
+    older, newer = write(tmp_path, 5), write(tmp_path, 10)
+
+    def sha256_of(file):
+        if file.parent == newer:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(checkpoints, "sha256_of", sha256_of)
+    found, (complaint,) = newest_sound_checkpoint(tmp_path)
+    assert found == older
+    assert "part_00000.safetensors cannot be read: Input/output error" in str(complaint)
+
+
+def test_what_another_version_wrote_is_refused_and_not_taken_for_damaged(tmp_path):
+    folders = [write(tmp_path, step) for step in (5, 10)]
+    reseal(folders[1], lambda content: content.update(format=2, more=1))
+    with pytest.raises(ConfigError, match="has format 2, this version of the code reads 1"):
+        newest_sound_checkpoint(tmp_path)
+    assert checkpoints_of(tmp_path) == folders
+
+
+def test_a_held_out_loss_that_is_not_finite_is_saved_as_such(tmp_path):
+    folder = write(tmp_path, progress={"held_out_losses": [math.nan, math.inf, 2.5]})
+    losses = Checkpoint(folder).content.progress["held_out_losses"]
+    assert math.isnan(losses[0]) and losses[1:] == [math.inf, 2.5]
+
+
 def test_if_all_are_damaged_none_is_renamed_and_all_are_named(tmp_path):
     folders = [write(tmp_path, step) for step in (5, 10)]
     for folder in folders:
@@ -211,7 +244,6 @@ def test_a_pickle_in_the_place_of_a_part_is_not_opened(tmp_path):
 
     part = folder / "part_00001.safetensors"
     torch.save({"weight/table": Bomb()}, part)
-    import hashlib
 
     def seal(content):
         entry = content["parts"][part.name]

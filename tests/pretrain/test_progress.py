@@ -98,6 +98,21 @@ def test_shares_and_bytes_cover_the_steps_since_the_last_line():
     assert row["payload_bytes_per_step"] == {}
 
 
+def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_since():
+    settings = load_settings("tiny_cpu", [])
+    whole = Progress(settings, world_size=1)
+    norm = torch.tensor(0.5)
+    whole.add_step(StepResult(torch.ones(1), norm, loss_scale=4.0, skipped=False), EVERYTHING)
+    whole.add_seconds(2.0, spent())
+    whole.fetch_losses(lambda losses: losses.tolist())
+    resumed = Progress(settings, world_size=1)
+    resumed.load(json.loads(json.dumps(whole.state())))
+    for progress in (whole, resumed):
+        progress.leave_step_out()
+        assert progress.has_metrics
+    assert metrics(resumed) == metrics(whole)
+
+
 def test_the_bar_shows_a_total_only_where_it_is_known(capsys):
     for words, shown in (([], "| step 5/20 ["), (["--hours", "1"], "| step 5 [")):
         with progress_bar(load_settings("tiny_cpu", words), 0, shown=True) as bar:

@@ -1,13 +1,41 @@
-"""A run folder belongs to one launch at a time."""
+"""The run folder takes up a run where it was left, and says so where it cannot."""
 
+import errno
+import json
 import os
 import signal
 import time
 
 import pytest
 
+from pretrain import run_record
 from pretrain.config import ConfigError
-from pretrain.run_record import RunRecord
+
+from .conftest import lines
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_lines_after_the_step_and_a_cut_one_are_removed_without_any_room(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise FULL
+
+    monkeypatch.setattr(run_record, "save_text", refuse)
+    text = "".join(json.dumps({"step": step}) + "\n" for step in (5, 10, 15))
+    for name, content in (("metrics.jsonl", text), ("evals.jsonl", text[:-13] + '{"st')):
+        (tmp_path / name).write_text(content)
+    run_record.RunRecord(tmp_path).go_back_to(10)
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        assert [row["step"] for row in lines(tmp_path, name)] == [5, 10]
+
+
+def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise FULL
+
+    monkeypatch.setattr(run_record, "append_whole", refuse)
+    with pytest.raises(ConfigError, match=r"cannot be written \(No space left on device\); make"):
+        run_record.RunRecord(tmp_path).begin(0, {})
 
 
 def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
@@ -16,7 +44,7 @@ def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
     first = os.fork()
     if first == 0:
         try:
-            record = RunRecord(tmp_path)
+            record = run_record.RunRecord(tmp_path)
             record.hold()
             worker = os.fork()
             if worker:
@@ -28,9 +56,9 @@ def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
     worker = int(os.read(ready, 20))
     try:
         with pytest.raises(ConfigError, match="another process is training in .*; stop it, or"):
-            RunRecord(tmp_path).hold()
+            run_record.RunRecord(tmp_path).hold()
         os.kill(first, signal.SIGKILL)
         os.waitpid(first, 0)
-        RunRecord(tmp_path).hold()  # at once
+        run_record.RunRecord(tmp_path).hold()  # at once
     finally:
         os.kill(worker, signal.SIGKILL)

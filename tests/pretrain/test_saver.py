@@ -91,6 +91,25 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_one_line(place, tmp_path, m
     assert steps(tmp_path) == [15]
 
 
+def test_a_checkpoint_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch, capsys):
+    saver = saving.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE)
+    saver.save(5, snapshot(), {})
+    with monkeypatch.context() as patched:
+        patched.setattr(saving, "remove", full_disk)
+        saver.save(10, snapshot(), {})
+        saver.wait()
+    assert steps(tmp_path) == [5, 10] and saver.newest == 10
+    assert capsys.readouterr().err.strip() == (
+        "warning: an old checkpoint cannot be removed (no space left on the disk)"
+    )
+    remains = checkpoint_folder(tmp_path, 5).with_suffix(".removed")
+    remains.mkdir()
+    (remains / "busy").touch()
+    saver.save(15, snapshot(), {})
+    saver.wait()
+    assert steps(tmp_path) == [15] and not remains.exists()
+
+
 def test_a_defect_in_the_background_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "write_part", lambda *_: 1 / 0)
     saver = saving.Saver(tmp_path, CheckpointSettings(), ONE)

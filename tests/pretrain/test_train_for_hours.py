@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from pretrain.checkpoints import Checkpoint, checkpoint_folder
 from pretrain.recipe import load_settings
 from pretrain.schedules import learning_rate_at
 
@@ -63,8 +64,8 @@ def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
     assert seconds == sorted(seconds)
     # The first rate after the checkpoint is the one that its horizon says.
-    state = folder / "checkpoints" / f"step_{resumed_from:08d}" / "training_state.json"
-    stretch = json.loads(state.read_text())["horizon"]
+    content = Checkpoint(checkpoint_folder(folder, resumed_from)).content
+    stretch = content.progress["horizon"]
     settings = load_settings(folder)
     step = next(row["step"] for row in metrics if row["step"] > resumed_from)
     rate = learning_rate_at(
