@@ -170,7 +170,7 @@ def write_part(
     try:
         save_file(dict(tensors), file)
     except SafetensorError as error:
-        raise OSError(str(error)) from None
+        raise _os_error(error) from None
     write_through(file)
     part = Part(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
     return {file.name: part}
@@ -301,6 +301,12 @@ def sha256_of(file: Path) -> str:
     """Return the sha256 of a file in hexadecimal digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _os_error(error: SafetensorError) -> OSError:
+    """Return the error of the operating system of which safetensors only gives the words."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 
 
 def _read_content(folder: Path) -> Content:
