@@ -16,6 +16,7 @@ from deepspeed.accelerator import get_accelerator
 from pretrain import train, trainer
 from pretrain.ds_config import fill_ds_config, read_ds_config
 from pretrain.engine import Engine
+from pretrain.interruption import Interruption
 from pretrain.ranks import start_ranks, stop_ranks
 from pretrain.recipe import load_settings
 from pretrain.trouble import TroubleError
@@ -104,7 +105,9 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
     ended = "finished"
     trainer.Trainer._take_step, Engine.train_step = harmed, noted
     try:
-        train.run(settings, config, ranks, folder=folder, resume=resume)
+        how = "resume" if resume else "start"
+        with Interruption(speaks=ranks.is_first) as interruption:
+            train.run(settings, config, ranks, interruption, folder=folder, how=how)
     except (TroubleError, SystemExit) as error:
         ended = str(error)
     finally:
