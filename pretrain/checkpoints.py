@@ -179,7 +179,7 @@ def write_part(
     try:
         save_file(dict(tensors), file)
     except SafetensorError as error:
-        raise OSError(str(error)) from None
+        raise _os_error(error) from None
     write_through(file)
     part = Part(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
     return {file.name: part}
@@ -305,6 +305,12 @@ def remove_remains(run: Path) -> None:
     for suffix in (PARTIAL, REMOVED):
         for folder in (run / CHECKPOINTS).glob(f"step_????????{suffix}"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _os_error(error: SafetensorError) -> OSError:
+    """Return the error of the operating system of which safetensors only gives the words."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 
 
 def _read_content(folder: Path) -> Content:

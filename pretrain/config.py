@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -247,8 +248,10 @@ class CheckpointSettings(Section):
     keep_every: int | None = Field(
         None, ge=1, description="and those of every so many steps stay; with keep_last only"
     )
-    pinned: tuple[int, ...] = Field(
-        (), description="steps whose checkpoint is written in any case, and stays"
+    pinned: tuple[PositiveInt, ...] = Field(
+        (),
+        description="steps whose checkpoint is written in any case, and stays; several with "
+        "commas, such as 100000,300000",
     )
     background: bool = Field(
         True, description="write while training goes on; takes 12 bytes of memory per parameter"

@@ -38,7 +38,7 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
     if not resumed:
         return []
     steps = ", ".join(f"{launch['resumed_from']:,}" for launch in resumed)
-    notes = [f"{run} was resumed after step {steps}"]
+    notes = [f"{run} was resumed after step{'s' * (len(resumed) > 1)} {steps}"]
     for before, after in zip(launches, launches[1:], strict=False):
         changes = [
             f"{what} ({before[name]} to {after[name]})"

@@ -273,9 +273,10 @@ class Lookout:
             },
         )
         self.folder.add_decision(decision, why)
-        first = inspection["first_not_finite"]
-        seen = f"; not finite at first: {first}" if first else ""
-        _tell(f"step {trouble.step}: {trouble.reason}{seen}; recorded in {recording}")
+        if decision.action != "stop":  # the error that ends the run says the same
+            first = inspection["first_not_finite"]
+            seen = f"; not finite at first: {first}" if first else ""
+            _tell(f"step {trouble.step}: {trouble.reason}{seen}; recorded in {recording}")
         if decision.action == "rewind":
             _tell(_going_back(decision, rows))
         return decision

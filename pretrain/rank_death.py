@@ -19,6 +19,7 @@ from data_prep.parallel import WorkerDied
 from pretrain.config import ConfigError
 from pretrain.interruption import Interruption, silence_unread_output
 from pretrain.ranks import Ranks
+from pretrain.trouble import TroubleError
 
 # What gloo and NCCL say when the process at the other end is gone.
 LOST_RANK = re.compile(
@@ -26,7 +27,7 @@ LOST_RANK = re.compile(
     r"|remote process exited|ncclRemoteError|Timed out waiting \d+ms"
 )
 # A line says all about these.
-USER_ERRORS = (ConfigError, ShardError)
+USER_ERRORS = (ConfigError, ShardError, TroubleError)
 LOST_WORKER = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: \w+|exited \w+)")
 
 

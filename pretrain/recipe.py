@@ -36,6 +36,11 @@ class CommandParser(argparse.ArgumentParser):
         unknown = message.partition("unrecognized arguments: ")[2].split()
         if unknown:
             options = [name for name in self._option_string_actions if name.startswith("--")]
+            if not unknown[0].startswith("-"):
+                raise ConfigError(
+                    f"{unknown[0]} belongs to no option: most take one value, and several are "
+                    "given with commas and without spaces, such as 100,200"
+                )
             raise ConfigError(f"there is no {unknown[0]}{nearest(unknown[0], options)}")
         raise ConfigError(message)
 

@@ -125,7 +125,7 @@ def _refuse(folder: Path, changes: Changes, *, elastic: bool) -> None:
     if not refused:
         return
     described = ", ".join(f"{n} (was {bound[n][0]}, is {bound[n][1]})" for n in sorted(refused))
-    hint = ""
+    hint = "; a resume is the same run: leave these out, or start a new one"
     if refused == needs_elastic:
         hint = "; with --elastic it goes on all the same, equal within rounding"
     raise ConfigError(f"cannot resume {folder} with other settings: {described}{hint}")

@@ -55,8 +55,10 @@ class Saver:
         self._thread: Thread | None = None
         self._failure: BaseException | None = None
         self.newest = newest  # step of the newest checkpoint that this launch knows to be good
+        self.attempted = newest  # step of the last save, whether it came to a good end or not
         if ranks.is_first:
             remove_remains(run)
+            self._remove_old()  # on a disk that is full, a smaller keep_last makes room
 
     def save(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
         """Begin to write a checkpoint; the one before is complete, or failed, when this returns.
@@ -67,6 +69,7 @@ class Saver:
             progress: counters of the run, of the first rank.
         """
         self.wait()
+        self.attempted = step
         self._thread = Thread(
             target=self._attempt, args=(step, snapshot, progress), name=f"checkpoint of step {step}"
         )
@@ -145,7 +148,7 @@ class Saver:
         good = f"the newest good one is of step {step_of(found[-1])}" if found else "there is none"
         print(
             f"\nwarning: the checkpoint of step {step} could not be written to "
-            f"{self._run / CHECKPOINTS} ({reason}); training goes on, {good}",
+            f"{self._run / CHECKPOINTS} ({reason}); {good}; make room for the next",
             file=sys.stderr,
         )
 

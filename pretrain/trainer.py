@@ -175,7 +175,7 @@ class Trainer:
         self.progress = Progress(self.settings, self.ranks.world_size)
         self.progress.load(checkpoint.content.progress)
         self.engine.restore(checkpoint)
-        self.saver.newest = self.progress.step
+        self.saver.newest = self.saver.attempted = self.progress.step
         on_first_rank(self.ranks, lambda: self.record.go_back_to(self.progress.step))
         self.lookout.begin(self.progress.step, self.progress.watch)
 
@@ -189,7 +189,7 @@ class Trainer:
         with self.watchdog.phase("the last checkpoint", step):
             self._settle()
             self.saver.wait()
-            if self.saver.newest != step:
+            if self.saver.attempted != step:
                 self._save()
                 self.saver.wait()
         if finished and self.saver.newest != step:

@@ -100,7 +100,7 @@ def test_resuming_on_other_ranks_and_settings_is_history():
         },
     )
     assert history_notes("runs/a", [LAUNCH, first, moved]) == [
-        "runs/a was resumed after step 20, 1,500",
+        "runs/a was resumed after steps 20, 1,500",
         "runs/a changed its number of ranks (1 to 4), its ZeRO stage (0 to 2), "
         "checkpoint.keep_last (None to 2) after step 1,500",
     ]

@@ -76,6 +76,8 @@ def test_corpus_is_a_short_name_for_data_corpus():
     ("words", "message"),
     [
         (["--model.num_layer", "6"], "no --model.num_layer; did you mean --model.num_layers?"),
+        (["--checkpoint.pinned", "100", "200"], "200 belongs to no option"),
+        (["--checkpoint.pinned", "0"], "checkpoint.pinned.0=0: input should be greater than 0"),
         (["--model.num_layers", "six"], "model.num_layers='six': input should be a valid integer"),
         (["--model.norm", "sandwich"], "model.norm='sandwich': input should be 'pre' or 'post'"),
         (["--model.width", "33"], "width=33 cannot be split over model.num_heads=2"),

@@ -6,7 +6,9 @@ from threading import Event
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
+from pretrain import checkpoints
 from pretrain import saver as saving
 from pretrain.checkpoints import Checkpoint, Counters, Piece, checkpoint_folder, checkpoints_of
 from pretrain.config import CheckpointSettings
@@ -80,8 +82,8 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_one_line(place, tmp_path, m
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line == (
         "warning: the checkpoint of step 10 could not be written to "
-        f"{tmp_path}/checkpoints (no space left on the disk); training goes on, the newest good "
-        "one is of step 5"
+        f"{tmp_path}/checkpoints (no space left on the disk); the newest good one is of step 5; "
+        "make room for the next"
     )
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"]
     assert saver.newest == 5
@@ -108,6 +110,24 @@ def test_a_checkpoint_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch,
     saver.save(15, snapshot(), {})
     saver.wait()
     assert steps(tmp_path) == [15] and not remains.exists()
+
+
+def test_what_safetensors_says_of_a_full_disk_is_the_error_of_the_system(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise SafetensorError("Error while serializing: I/O error: No space left (os error 28)")
+
+    monkeypatch.setattr(checkpoints, "save_file", refuse)
+    with pytest.raises(OSError) as refused:
+        checkpoints.write_part(tmp_path, 0, {}, {})
+    assert refused.value.errno == errno.ENOSPC
+
+
+def test_a_launch_that_keeps_fewer_makes_room_before_it_saves(tmp_path):
+    saver = saving.Saver(tmp_path, CheckpointSettings(background=False), ONE)
+    for step in (5, 10):
+        saver.save(step, snapshot(), {})
+    saving.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE, newest=10)
+    assert steps(tmp_path) == [10]
 
 
 def test_a_defect_in_the_background_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
