@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -79,7 +79,7 @@ class Content(BaseModel):
     format: int = FORMAT
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
-    shapes: dict[str, list[int]]  # of the parameters
+    shapes: dict[str, list[NonNegativeInt]]  # of the parameters
     parts: dict[str, Part]  # by the name of the file
     engine: Counters
     progress: dict[str, Any]  # counters of the run
@@ -210,7 +210,7 @@ def complete(partial: Path, content: Content) -> Path:
 
 def checkpoints_of(run: Path) -> list[Path]:
     """Return the complete checkpoints of a run folder, oldest first; they can still be damaged."""
-    return sorted((run / CHECKPOINTS).glob("step_????????"))
+    return sorted((run / CHECKPOINTS).glob(f"step_{8 * '[0-9]'}"))
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:
@@ -342,7 +342,9 @@ def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]
         if not re.fullmatch(r"part_\d{5}\.safetensors", file):
             raise _damaged(folder, f"{CONTENT} names the file {file!r}")
         for name, piece in part.pieces.items():
-            if name not in places or min(piece) < 0:
+            # A size that the file cannot hold would fill any memory before it is read.
+            holds = 4 * len(KINDS) * piece.size <= part.size_bytes
+            if name not in places or min(piece) < 0 or not holds:
                 raise _damaged(folder, f"{CONTENT} puts {name} {tuple(piece)} into {file}")
             places[name].append((file, piece))
     for name, found in places.items():
