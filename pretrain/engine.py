@@ -20,13 +20,12 @@ from pretrain.data import MaskedBatch
 from pretrain.deepspeed_library import count_collectives, import_deepspeed
 from pretrain.ds_config import zero_stage
 from pretrain.engine_state import (
-    MOMENTS,
     adam_of,
     adam_steps,
     check_shapes,
     moments_of,
+    reset_moments,
     scaler_counters,
-    set_moments,
     set_scaler_counters,
     shape_of,
     updated_pieces,
@@ -252,9 +251,9 @@ class Engine:
             updated = updated[self.ranks.rank :: world_size]
         tensors = {}
         for part in updated:
-            sources = {"weight": part.holder, **moments_of(adam, part.holder)}
+            sources = {"weight": part.of(part.holder), **moments_of(adam, part)}
             for kind, source in sources.items():
-                tensors[f"{kind}/{part.name}"] = part.of(source).float().to("cpu", copy=True)
+                tensors[f"{kind}/{part.name}"] = source.float().to("cpu", copy=True)
         return Snapshot(
             tensors,
             {part.name: part.piece for part in updated},
@@ -276,12 +275,11 @@ class Engine:
         adam, counters = adam_of(self._optimizer), checkpoint.content.engine
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
         for holder in {id(part.holder): part.holder for part in updated}.values():
-            zeros = {kind: torch.zeros_like(holder) for kind in MOMENTS}
-            set_moments(adam, holder, zeros, counters.adam_steps)
+            reset_moments(adam, holder, counters.adam_steps)
         for part in updated:
-            targets = {"weight": part.holder, **moments_of(adam, part.holder)}
+            targets = {"weight": part.of(part.holder), **moments_of(adam, part)}
             for kind, target in targets.items():
-                part.of(target).copy_(checkpoint.read(kind, part.name, part.piece))
+                target.copy_(checkpoint.read(kind, part.name, part.piece))
         set_scaler_counters(self._optimizer, counters.loss_scaler)
         distributed.barrier()
 

@@ -90,18 +90,23 @@ def adam_steps(adam: torch.optim.Optimizer) -> int:
     return int(max(map(float, counts), default=0))
 
 
-def moments_of(adam: torch.optim.Optimizer, holder: Tensor) -> dict[str, Tensor]:
-    """Return both moments of an optimizer's parameter: zeros before its first step."""
-    state = adam.state.get(holder, {})
-    return {kind: state[kind] if kind in state else torch.zeros_like(holder) for kind in MOMENTS}
+def moments_of(adam: torch.optim.Optimizer, part: Updated) -> dict[str, Tensor]:
+    """Return both moments of a piece: views of the optimizer's, zeros before its first step."""
+    state = adam.state.get(part.holder, {})
+    return {
+        kind: part.of(state[kind]) if kind in state else torch.zeros(part.piece.size)
+        for kind in MOMENTS
+    }
 
 
-def set_moments(
-    adam: torch.optim.Optimizer, holder: Tensor, moments: dict[str, Tensor], steps: int
-) -> None:
-    """Give an optimizer's parameter its moments and the number of updates."""
+def reset_moments(adam: torch.optim.Optimizer, holder: Tensor, steps: int) -> None:
+    """Give an optimizer's parameter moments of zero, where they are, and the number of updates."""
     state = adam.state[holder]
-    state.update(moments)
+    for kind in MOMENTS:
+        if kind in state:
+            state[kind].zero_()
+        else:
+            state[kind] = torch.zeros_like(holder)
     if isinstance(adam, torch.optim.AdamW):
         state["step"] = torch.tensor(float(steps), device=holder.device)
         return

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from pretrain.resume import find_checkpoint
 from pretrain.run_record import RunRecord
 from pretrain.saver import Saver
 from pretrain.schedules import learning_rate_at
+from pretrain.trouble import TroubleError
 from pretrain.watchdog import Watchdog
 
 
@@ -169,15 +171,23 @@ class Trainer:
         self.agreement.settle()
         self.engine.synchronize()
         self.engine.take_spent()  # on steps that do not count any more
-        newest = on_first_rank(self.ranks, lambda: find_checkpoint(self.record.folder))
-        assert newest is not None, "a run that may go back begins by writing a checkpoint"
-        checkpoint = Checkpoint(newest)
+        checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_go_back_to))
         self.progress = Progress(self.settings, self.ranks.world_size)
         self.progress.load(checkpoint.content.progress)
         self.engine.restore(checkpoint)
         self.saver.newest = self.saver.attempted = self.progress.step
         on_first_rank(self.ranks, lambda: self.record.go_back_to(self.progress.step))
         self.lookout.begin(self.progress.step, self.progress.watch)
+
+    def _checkpoint_to_go_back_to(self) -> Path:
+        folder = self.record.folder
+        checkpoint = find_checkpoint(folder)
+        if checkpoint is None:  # the disk was full when the run began
+            raise TroubleError(
+                "there is no checkpoint to go back to; make room for one, and start again without "
+                f"these rows: python -m pretrain train {folder} --resume"
+            )
+        return checkpoint
 
     def _save_the_end(self, *, finished: bool) -> None:
         """Save if it was not done at this step, and wait until everything is on the disk.

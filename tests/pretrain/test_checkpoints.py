@@ -85,6 +85,10 @@ def test_a_folder_counts_only_when_it_is_complete(tmp_path):
     assert checkpoints_of(tmp_path) == []
     folder = write(tmp_path, 5)
     assert checkpoints_of(tmp_path) == [folder]
+    stranger = folder.with_name("step_another1")
+    stranger.mkdir()
+    assert checkpoints_of(tmp_path) == [folder]
+    stranger.rmdir()
     remove_remains(tmp_path)
     assert list(folder.parent.iterdir()) == [folder]
 
@@ -114,6 +118,11 @@ def reseal(folder, change):
     change(stored["content"])
     stored["sha256"] = _digest(stored["content"])
     (folder / "checkpoint.json").write_text(json.dumps(stored))
+
+
+def inflate(content):
+    content["shapes"]["table"] = [10**15]
+    content["parts"]["part_00002.safetensors"]["pieces"]["table"] = [13, 10**15 - 13]
 
 
 DAMAGES = {
@@ -164,6 +173,14 @@ DAMAGES = {
             ),
         ),
         "puts table",
+    ),
+    "a size that no memory holds": (
+        lambda folder: reseal(folder, inflate),
+        "puts table",
+    ),
+    "a negative shape": (
+        lambda folder: reseal(folder, lambda content: content["shapes"].update(table=[-5, -4])),
+        "shapes",
     ),
     "deep nesting": (
         lambda folder: (folder / "checkpoint.json").write_text("[" * 100_000),
