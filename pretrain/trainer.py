@@ -211,12 +211,15 @@ class Trainer:
     def _say_how_to_resume(self) -> None:
         cause = self.interruption.cause or "another rank was asked to"
         folder = self.record.folder
-        own = "python -m pretrain" if self.ranks.world_size == 1 else "the launcher as before, and"
+        ranks = self.ranks.world_size
+        own, others = "python -m pretrain", f"or ./run_pretrain.sh {folder} --resume"
+        if ranks > 1:  # under torchrun, deepspeed, or srun: it is not known which
+            own, others = "LAUNCHER -m pretrain", f"on {ranks} ranks; on others with --elastic"
         saved = "saved" if self.saver.newest == self.progress.step else "not saved"
         self.record.close()
         print(
             f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {own} train "
-            f"{folder} --resume (or ./run_pretrain.sh {folder} --resume)"
+            f"{folder} --resume ({others})"
         )
 
     def _read_the_clock(self, clock: float, bar: "tqdm[Any]") -> None:
