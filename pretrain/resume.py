@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pretrain.checkpoints import newest_sound_checkpoint
+from pretrain.checkpoints import newest_sound_checkpoint, step_of
 from pretrain.config import ConfigError, RunSettings, as_json, flat
 from pretrain.ds_config import micro_batches_per_step
 from pretrain.json_objects import read_json_lines, read_json_object
@@ -31,6 +31,16 @@ class Resumption(NamedTuple):
 
     checkpoint: Path | None  # None: from the beginning
     changes: Changes
+
+    def describe(self) -> str:
+        """Return from where the run goes on, and what has changed, in a line."""
+        origin = "the beginning: it has no checkpoint yet"
+        if self.checkpoint is not None:
+            origin = f"step {step_of(self.checkpoint):,}"
+        changed = ", ".join(
+            f"{name} ({before} to {now})" for name, (before, now) in sorted(self.changes.items())
+        )
+        return f"going on from {origin}" + (f"; changed: {changed}" if changed else "")
 
 
 def refuse_to_start(folder: Path) -> None:

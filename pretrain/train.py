@@ -107,6 +107,8 @@ def run(
         ranks, lambda: _resumption(record, settings, ds_config, launch, how=how)
     )
     checkpoint = resumption.checkpoint
+    if ranks.is_first and how != "start":
+        print(resumption.describe())
     rate = matrix_rate(ranks.device, compute_type(ds_config))
     torch.manual_seed(settings.seed)
     model, execution = build_model(settings, ds_config, ranks.device)

@@ -6,7 +6,12 @@ import pytest
 
 from pretrain.config import ConfigError, as_json
 from pretrain.recipe import load_settings
-from pretrain.resume import plan_resumption, refuse_to_resume_nothing, refuse_to_start
+from pretrain.resume import (
+    Resumption,
+    plan_resumption,
+    refuse_to_resume_nothing,
+    refuse_to_start,
+)
 
 LAUNCH = {"world_size": 2, "training_data": "a", "held_out": "b"}
 DS_CONFIG = {"zero_optimization": {"stage": 1}}
@@ -31,6 +36,13 @@ def resume(run, *words, ds_config=None, elastic=False, **launch):
 
 def test_as_before_it_goes_on_and_nothing_has_changed(run):
     assert resume(run) == (None, {})
+    assert resume(run).describe() == "going on from the beginning: it has no checkpoint yet"
+
+
+def test_a_line_says_from_where_a_run_goes_on_and_what_has_changed(tmp_path):
+    resumption = Resumption(tmp_path / "step_00012000", {"world_size": (1, 3), "a.b": (None, 2)})
+    expected = "going on from step 12,000; changed: a.b (None to 2), world_size (1 to 3)"
+    assert resumption.describe() == expected
 
 
 def test_what_changes_no_number_is_free(run):
