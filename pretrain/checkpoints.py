@@ -35,6 +35,7 @@ CHECKPOINTS = "checkpoints"
 CONTENT = "checkpoint.json"
 PARTIAL, DAMAGED, REMOVED = ".partial", ".damaged", ".removed"
 FORMAT = 1
+FP32_BYTES = 4
 
 # What is kept of each element; AdamW's names, as torch, apex and DeepSpeed spell them.
 KINDS = ("weight", "exp_avg", "exp_avg_sq")
@@ -57,7 +58,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sha256: str
-    size_bytes: int
+    size_bytes: int = Field(ge=0)
     pieces: dict[str, Piece]  # by the name of the parameter
 
 
@@ -341,10 +342,10 @@ def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]
     for file, part in content.parts.items():
         if not re.fullmatch(r"part_\d{5}\.safetensors", file):
             raise _damaged(folder, f"{CONTENT} names the file {file!r}")
+        if part.size_bytes < FP32_BYTES * len(KINDS) * sum(p.size for p in part.pieces.values()):
+            raise _damaged(folder, f"{file} is too small for what {CONTENT} says of it")
         for name, piece in part.pieces.items():
-            # A size that the file cannot hold would fill any memory before it is read.
-            holds = 4 * len(KINDS) * piece.size <= part.size_bytes
-            if name not in places or min(piece) < 0 or not holds:
+            if name not in places or min(piece) < 0:
                 raise _damaged(folder, f"{CONTENT} puts {name} {tuple(piece)} into {file}")
             places[name].append((file, piece))
     for name, found in places.items():

@@ -147,13 +147,29 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 def _toml_in(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        tree = tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:
         raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
     except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {bare(str(error))}") from None
+    _refuse_huge_numbers(tree, path)
+    return tree
+
+
+def _refuse_huge_numbers(tree: dict[str, Any], path: Path) -> None:
+    """Refuse numbers of more than 64 bits: TOML has none, but Python reads them."""
+    values: list[Any] = [tree]
+    for value in values:
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, int) and value.bit_length() > 64:
+            raise ConfigError(
+                f"{path} is not valid TOML: a number of {value.bit_length():,} bits, which has 64"
+            )
 
 
 def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,16 @@ def refuse_to_start(folder: Path) -> None:
         )
 
 
+def refuse_to_resume_nothing(folder: Path) -> None:
+    """Refuse to go on where there is no run.
+
+    Raises:
+        ConfigError: the folder holds none.
+    """
+    if not (folder / "run.json").exists():
+        raise ConfigError(f"{folder} holds no run to resume; start it without --resume")
+
+
 def plan_resumption(
     folder: Path,
     settings: RunSettings,
@@ -66,11 +76,9 @@ def plan_resumption(
         elastic: whether it may be executed in another way than before.
 
     Raises:
-        ConfigError: the folder holds no run, or one with other data or settings (they are named),
-            or all checkpoints are damaged.
+        ConfigError: it is a run with other data or settings (they are named), a file of it is
+            damaged, or all its checkpoints are.
     """
-    if not (folder / "run.json").exists():
-        raise ConfigError(f"{folder} holds no run to resume; start it without --resume")
     before = _last_launch(folder)
     if any(
         before.get(name, launch[name]) != launch[name] for name in ("training_data", "held_out")

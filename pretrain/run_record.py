@@ -8,12 +8,14 @@ events.*          TensorBoard             checkpoints/     complete or absent
 result.json       written last: a folder without it holds an unfinished run
 """
 
+import errno
+import fcntl
 import json
 import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from data_prep.durable import append_whole, remove_cut_line, save_text
 from data_prep.manifest import TOKENIZER_FILE, write_manifest
@@ -31,15 +33,36 @@ class RunRecord:
         self._metrics = Lines(folder / "metrics.jsonl")
         self._evaluations = Lines(folder / "evals.jsonl")
         self._curves: Curves | None = None
+        self._lock: TextIO | None = None
+
+    def hold(self) -> None:
+        """Keep other launches out of the folder for as long as this process lives.
+
+        Raises:
+            ConfigError: one is training in it.
+            OSError: the folder cannot be written.
+        """
+        self._lock = (self.folder / "lock").open("a")
+        try:
+            # A lock of this process alone: processes that prepare batches do not inherit it, and
+            # could otherwise keep it for a while after this one was killed.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):  # else there are no locks on this disk
+                raise ConfigError(
+                    f"another process is training in {self.folder} at this moment; stop it, or "
+                    "choose another folder with --run-folder"
+                ) from None
 
     def create(self, settings: RunSettings, ds_config: dict[str, Any], shards: ShardSet) -> None:
         """Write what describes the run.
 
         Raises:
-            ConfigError: the folder cannot be written.
+            ConfigError: the folder cannot be written, or another launch has just begun in it.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self.hold()
             shutil.copyfile(shards.tokenizer_path, self.folder / TOKENIZER_FILE)
             write_manifest(self.folder, shards.manifest)
             self.describe(settings, ds_config)

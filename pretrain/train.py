@@ -31,7 +31,12 @@ from pretrain.provenance import num_hosts
 from pretrain.rank_death import failures_end_the_job
 from pretrain.ranks import Ranks, is_first_process, on_first_rank, start_ranks, stop_ranks
 from pretrain.recipe import add_settings
-from pretrain.resume import Resumption, plan_resumption, refuse_to_start
+from pretrain.resume import (
+    Resumption,
+    plan_resumption,
+    refuse_to_resume_nothing,
+    refuse_to_start,
+)
 from pretrain.run_record import RunRecord
 from pretrain.saver import Saver
 from pretrain.summary import describe_run
@@ -99,7 +104,7 @@ def run(
     launch = _launch(settings, shards, ranks)
     record = RunRecord(folder)
     resumption = on_first_rank(
-        ranks, lambda: _resumption(folder, settings, ds_config, launch, how=how)
+        ranks, lambda: _resumption(record, settings, ds_config, launch, how=how)
     )
     checkpoint = resumption.checkpoint
     rate = matrix_rate(ranks.device, compute_type(ds_config))
@@ -136,17 +141,19 @@ def run(
 
 
 def _resumption(
-    folder: Path,
+    record: RunRecord,
     settings: RunSettings,
     ds_config: dict[str, Any],
     launch: dict[str, Any],
     *,
     how: Start,
 ) -> Resumption:
-    if how != "start":
-        return plan_resumption(folder, settings, ds_config, launch, elastic=how == "elastic")
-    refuse_to_start(folder)
-    return Resumption(checkpoint=None, changes={})
+    if how == "start":
+        refuse_to_start(record.folder)
+        return Resumption(checkpoint=None, changes={})
+    refuse_to_resume_nothing(record.folder)
+    record.hold()
+    return plan_resumption(record.folder, settings, ds_config, launch, elastic=how == "elastic")
 
 
 def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, Any]:

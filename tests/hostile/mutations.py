@@ -79,7 +79,7 @@ def mutated_trees(draw, tree):
             name = draw(st.sampled_from(["", "x", "..", "extra", place[-1].upper(), "\ud800"]))
             parent[name] = parent.pop(place[-1])
         elif kind == "twice" and isinstance(parent, dict):
-            parent[f"@twice {place[-1]}"] = draw(st.sampled_from(NASTY))
+            parent[f"@twice {place[-1]}"] = copy.deepcopy(draw(st.sampled_from(NASTY)))
         elif kind == "swap":
             other = draw(st.sampled_from(every))
             first, second = copy.deepcopy(at(tree, place)), copy.deepcopy(at(tree, other))

@@ -59,7 +59,9 @@ def check_file(folder, name, mutate, num_examples):
     def check(mutated):
         (folder / name).write_bytes(mutated)
         try:
-            result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+            result_or_clear_error(
+                lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
+            )
         finally:
             (folder / name).write_bytes(content)
 
@@ -125,7 +127,7 @@ def test_weights_whose_shapes_or_numbers_are_wrong_are_refused(bert, exports):
             save_file(changed, file, metadata={"format": "pt"})
             assert (
                 result_or_clear_error(
-                    lambda folder=folder: use(folder), ERRORS, naming=[str(folder)]
+                    lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
                 )
                 is None
             )
@@ -140,7 +142,9 @@ def test_an_index_of_weights_names_files_beside_it_only(tmp_path, bert, name):
     index = {"weight_map": {"bert.embeddings.position_embeddings.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert (
-        result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+        result_or_clear_error(
+            lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
+        )
         is None
     )
 
@@ -190,7 +194,9 @@ def test_pickles_that_hold_no_plain_tensors_are_refused(tmp_path, bert, stored):
     (folder / "model.safetensors").unlink()
     torch.save(stored, folder / "pytorch_model.bin")
     assert (
-        result_or_clear_error(lambda folder=folder: use(folder), ERRORS, naming=[str(folder)])
+        result_or_clear_error(
+            lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
+        )
         is None
     )
     state = checkpoint(ROWS)

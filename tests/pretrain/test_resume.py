@@ -6,7 +6,7 @@ import pytest
 
 from pretrain.config import ConfigError, as_json
 from pretrain.recipe import load_settings
-from pretrain.resume import plan_resumption, refuse_to_start
+from pretrain.resume import plan_resumption, refuse_to_resume_nothing, refuse_to_start
 
 LAUNCH = {"world_size": 2, "training_data": "a", "held_out": "b"}
 DS_CONFIG = {"zero_optimization": {"stage": 1}}
@@ -102,6 +102,6 @@ def test_a_damaged_run_folder_is_named(run, name, text):
 
 def test_a_folder_without_a_run_cannot_be_resumed_and_one_with_a_run_not_started(run, tmp_path):
     with pytest.raises(ConfigError, match="holds no run to resume; start it without --resume"):
-        resume(tmp_path / "empty")
+        refuse_to_resume_nothing(tmp_path / "empty")
     with pytest.raises(ConfigError, match="already holds a run; continue it with --resume"):
         refuse_to_start(run)

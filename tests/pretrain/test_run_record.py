@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import signal
+import time
 
 import pytest
 
@@ -34,3 +36,29 @@ def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monk
     monkeypatch.setattr(run_record, "append_whole", refuse)
     with pytest.raises(ConfigError, match=r"cannot be written \(No space left on device\); make"):
         run_record.RunRecord(tmp_path).begin(0, {})
+
+
+def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
+    """A kill of the first frees the folder at once, though processes that it forked live on."""
+    ready, tell = os.pipe()
+    first = os.fork()
+    if first == 0:
+        try:
+            record = run_record.RunRecord(tmp_path)
+            record.hold()
+            worker = os.fork()
+            if worker:
+                os.write(tell, str(worker).encode())
+            time.sleep(60)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    worker = int(os.read(ready, 20))
+    try:
+        with pytest.raises(ConfigError, match="another process is training in .*; stop it, or"):
+            run_record.RunRecord(tmp_path).hold()
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+        run_record.RunRecord(tmp_path).hold()  # at once
+    finally:
+        os.kill(worker, signal.SIGKILL)

@@ -1,0 +1,126 @@
+"""Checkpoints of others, or of a disk that fails."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+
+from pretrain.checkpoints import Checkpoint, load_weights
+from pretrain.config import ConfigError
+from pretrain.progress import Progress
+from pretrain.recipe import load_settings
+from tests.hostile.mutations import mutated_bytes, mutated_trees
+from tests.hostile.property import few, result_or_clear_error
+from tests.pretrain.test_checkpoints import DAMAGES, WHOLE, reseal, write
+
+PART = "part_00001.safetensors"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("run"))
+
+
+def weights_of(folder):
+    return result_or_clear_error(
+        lambda: load_weights(folder), ConfigError, naming=[str(folder), "checkpoint"]
+    )
+
+
+def is_as_written(weights):
+    return torch.equal(weights["table"].view(-1), WHOLE["weight/table"]) and torch.equal(
+        weights["bias"], WHOLE["weight/bias"]
+    )
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", PART])
+def test_a_file_that_a_disk_changed_is_refused_or_makes_no_difference(checkpoint, name):
+    content = (checkpoint / name).read_bytes()
+
+    @few()
+    @given(mutated_bytes(content))
+    def check(mutated):
+        (checkpoint / name).write_bytes(mutated)
+        try:
+            weights = weights_of(checkpoint)
+        finally:
+            (checkpoint / name).write_bytes(content)
+        assert weights is None or is_as_written(weights)
+
+    check()
+
+
+def test_a_description_that_somebody_forged_is_refused_or_read(checkpoint):
+    file = checkpoint / "checkpoint.json"
+    text = file.read_text()
+
+    @few(100)
+    @given(mutated_trees(json.loads(text)["content"]))
+    def check(tree):
+        def forge(content):
+            if not isinstance(tree, dict):
+                raise TypeError
+            content.clear()
+            content.update(tree)
+
+        try:
+            reseal(checkpoint, forge)
+            weights = weights_of(checkpoint)
+        except (TypeError, ValueError):
+            return  # nothing that JSON can hold
+        finally:
+            file.write_text(text)
+        assert weights is None or all(weight.dtype == torch.float32 for weight in weights.values())
+
+    check()
+
+
+def test_a_part_that_somebody_forged_is_refused_or_read(checkpoint):
+    part, file = checkpoint / PART, checkpoint / "checkpoint.json"
+    content, text = part.read_bytes(), file.read_text()
+
+    @few(100)
+    @given(mutated_bytes(content))
+    def check(mutated):
+        import hashlib
+
+        part.write_bytes(mutated)
+
+        def forge(described):
+            described["parts"][PART] |= {
+                "sha256": hashlib.sha256(mutated).hexdigest(),
+                "size_bytes": len(mutated),
+            }
+
+        try:
+            reseal(checkpoint, forge)
+            weights = weights_of(checkpoint)
+        finally:
+            part.write_bytes(content)
+            file.write_text(text)
+        assert weights is None or weights.keys() == {"table", "bias"}
+
+    check()
+
+
+def test_counters_that_somebody_forged_are_refused_or_read():
+    settings = load_settings("tiny_cpu", [])
+    state = json.loads(json.dumps(Progress(settings, 1).state()))
+
+    @few(100)
+    @given(mutated_trees(state))
+    def check(tree):
+        result_or_clear_error(
+            lambda: Progress(settings, 1).load(tree), ConfigError, naming=["checkpoint"]
+        )
+
+    check()
+
+
+def test_every_known_damage_has_a_clear_message(tmp_path):
+    for number, (spoil, _) in enumerate(DAMAGES.values()):
+        folder = write(tmp_path / str(number))
+        spoil(folder)
+        assert weights_of(folder) is None
+        assert Checkpoint(write(tmp_path / f"{number}_whole")).weights()
