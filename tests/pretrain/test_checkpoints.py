@@ -176,7 +176,7 @@ DAMAGES = {
     ),
     "a size that no memory holds": (
         lambda folder: reseal(folder, inflate),
-        "puts table",
+        "is too small for what",
     ),
     "a negative shape": (
         lambda folder: reseal(folder, lambda content: content["shapes"].update(table=[-5, -4])),
