@@ -61,9 +61,8 @@ def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
 
 
 def test_other_settings_are_named(run):
-    with pytest.raises(
-        ConfigError, match=r"other settings: seed \(was 0, is 1\); a resume is the same run"
-    ):
+    refusal = r"other settings: seed \(was 0, is 1\); a resume is the same run"
+    with pytest.raises(ConfigError, match=refusal):
         resume(run, "--seed", "1")
     with pytest.raises(ConfigError, match=refusal):
         resume(run, "--seed", "1", elastic=True, world_size=8)
