@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from data_prep.durable import append_whole, remove_cut_line, save_text
+from data_prep.json_files import JsonError, json_in
 from data_prep.manifest import TOKENIZER_FILE, write_manifest
 from data_prep.shards import ShardSet
 from pretrain.config import ConfigError, RunSettings, as_json
@@ -145,9 +146,19 @@ def _truncate_after(file: Path, step: int) -> None:
     if not file.exists():
         return
     size = 0
-    for line in file.read_bytes().splitlines(keepends=True):
+    for number, line in enumerate(file.read_bytes().splitlines(keepends=True), 1):
         # The last line can be cut short: the process died while writing it.
-        if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+        if not line.endswith(b"\n") or _step_of(line, f"line {number} of {file}") > step:
             break
         size += len(line)
     os.truncate(file, size)
+
+
+def _step_of(line: bytes, place: str) -> int:
+    try:
+        found = json_in(line)
+    except JsonError:
+        found = None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        raise ConfigError(f"{place} is damaged: not metrics of a step; bring it back from a copy")
+    return int(found["step"])

@@ -2,7 +2,7 @@ import csv
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -261,6 +261,7 @@ HEADERS = {".tsv": b"text\tlabel\n", ".csv": b"text,label\n", ".jsonl": b""}
 
 
 @pytest.mark.parametrize("suffix", HEADERS)
+@settings(deadline=None)
 @given(content=BYTES, has_header=st.booleans(), regression=st.booleans(), has_dev=st.booleans())
 def test_any_bytes_give_examples_or_one_clear_line(
     scratch, suffix, content, has_header, regression, has_dev

@@ -29,6 +29,13 @@ def test_lines_after_the_step_and_a_cut_one_are_removed_without_any_room(tmp_pat
         assert [row["step"] for row in lines(tmp_path, name)] == [5, 10]
 
 
+@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"step": "5"}', '{"step": true}'])
+def test_a_whole_line_that_is_damaged_is_named(line, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 5}\n' + line + "\n")
+    with pytest.raises(ConfigError, match=r"line 2 of .*metrics.jsonl is damaged: .*; bring it"):
+        run_record.RunRecord(tmp_path).go_back_to(10)
+
+
 def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monkeypatch):
     def refuse(*_):
         raise FULL
