@@ -18,7 +18,7 @@ import torch
 from .cells import all_cells, covering, supported
 from .table import evidence_table, rewrite, support_table
 
-WORKER = Path(__file__).with_name("worker.py")
+WORKER = "tests.support_matrix.worker"
 ROOT = Path(__file__).parents[2]
 
 
@@ -57,15 +57,15 @@ def chosen_cells(ranks, *, quick):
 
 def run_cells(cells, ranks):
     """Try cells out in one job of so many ranks; return complaint and differences of each."""
-    launcher = [sys.executable]
+    job = [sys.executable, "-m"]
     if ranks > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        job += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
     known = all_cells(ranks)
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "found.jsonl"
         output.touch()
         numbers = [str(known.index(cell)) for cell in cells]
-        subprocess.run([*launcher, str(WORKER), str(output), *numbers], cwd=ROOT, check=False)
+        subprocess.run([*job, WORKER, str(output), *numbers], cwd=ROOT, check=False)
         lines = [json.loads(line) for line in output.read_text().splitlines()]
     return {known[line["cell"]]: (line["complaint"], line["found"]) for line in lines}
 
