@@ -1,11 +1,12 @@
 """Writes checkpoints while training goes on."""
 
 import errno
+import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_native_id
 from typing import Any, TypeVar
 
 import torch.distributed as distributed
@@ -87,6 +88,9 @@ class Saver:
             raise failure
 
     def _attempt(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
+        if self._settings.background:
+            # Where training computes on the cores that write, it goes first.
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
         try:
             self._write(step, snapshot, progress)
         except BaseException as failure:  # a thread has nobody to raise it to: `wait` does
