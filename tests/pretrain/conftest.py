@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.settings import BuildSettings
+from tests.faults.comparison import CLOCK
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -93,16 +94,6 @@ class Command:
 @pytest.fixture(scope="session")
 def command(shards):
     return Command(shards)
-
-
-CLOCK = (
-    "training_seconds",
-    "tokens_per_second",
-    "samples_per_second",
-    "model_flops_utilisation",
-    "time_shares",
-    "peak_memory_bytes",
-)
 
 
 def lines(folder, name, *, without=CLOCK):

@@ -85,6 +85,7 @@ def test_a_second_signal_ends_a_process_whose_main_thread_hangs_and_an_echo_does
     time.sleep(1.5 * ECHO_SECONDS)
     assert waiting.process.poll() is None
     waiting.send(signal.SIGUSR1)
+    waiting.process.wait(60)  # before its input is closed, over which it would end by itself
     status, _, errors = waiting.end()
     assert status == 128 + signal.SIGUSR1
     assert errors.splitlines()[-1] == "SIGUSR1: ended at once"
