@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy
 import torch
@@ -165,12 +165,11 @@ class TrainingBatches(Dataset[MaskedBatch]):
 
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return the micro-batch; it may span two epochs."""
-        epochs, places = numpy.divmod(self.place.samples(index), self.rows.split.num_rows)
-        batches = []
-        for epoch in numpy.unique(epochs):
-            order = epoch_order(self.rows.split.num_rows, self.seed, int(epoch))
-            chosen = order[places[epochs == epoch]]
-            batches.append(self.rows.batch(chosen, seed=self.seed, epoch=int(epoch)))
+        samples = self.place.samples(index)
+        batches = [
+            self.rows.batch(numbers, seed=self.seed, epoch=epoch)
+            for epoch, numbers in rows_of_samples(samples, self.rows.split.num_rows, self.seed)
+        ]
         return batches[0] if len(batches) == 1 else _joined(batches)
 
 
@@ -226,6 +225,17 @@ class MaskedSplit:
             torch.from_numpy((masked.positions + row_starts).ravel()),
             torch.from_numpy(masked.labels.ravel()),
         )
+
+
+def rows_of_samples(
+    samples: NDArray[numpy.int64], num_rows: int, seed: int
+) -> list[tuple[int, NDArray[Any]]]:
+    """Return each epoch that ascending global samples lie in, with the numbers of their rows."""
+    epochs, places = numpy.divmod(samples, num_rows)
+    return [
+        (epoch, epoch_order(num_rows, seed, epoch)[places[epochs == epoch]])
+        for epoch in numpy.unique(epochs).tolist()
+    ]
 
 
 @lru_cache(maxsize=2)

@@ -207,12 +207,6 @@ class Engine:
         distributed.all_reduce(tensor)
         tensor /= self.ranks.world_size
 
-    def from_all_ranks(self, value: Any) -> list[Any]:
-        """Return what each rank has brought; every rank must call it."""
-        values: list[Any] = [None] * self.ranks.world_size
-        distributed.all_gather_object(values, value)
-        return values
-
     def whole_weights(self) -> dict[str, Tensor]:
         """Return the weights as the forward pass reads them; every rank must call it.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from data_prep.shards import ShardSet
 from pretrain.config import RunSettings
-from pretrain.data import epoch_order
+from pretrain.data import rows_of_samples
 from pretrain.engine import StepResult
 
 KEPT_STEPS = 64
@@ -156,16 +156,13 @@ def rows_of_step(step: int, shards: ShardSet, settings: RunSettings) -> dict[str
     """
     split, size = shards.manifest.splits["train"], settings.batch.global_sequences
     samples = numpy.arange((step - 1) * size, step * size)
-    epochs, places = numpy.divmod(samples, split.rows)
-    rows = numpy.empty_like(samples)
-    for epoch in numpy.unique(epochs).tolist():
-        here = epochs == epoch
-        rows[here] = epoch_order(split.rows, settings.seed, epoch)[places[here]]
+    by_epoch = rows_of_samples(samples, split.rows, settings.seed)
+    rows = numpy.concatenate([numbers for _, numbers in by_epoch])
     files, rows_in_files = numpy.divmod(rows, split.rows_per_shard)
     return {
         "step": step,
         "samples": [int(samples[0]), int(samples[-1])],
-        "epoch": epochs.tolist(),
+        "epoch": [epoch for epoch, numbers in by_epoch for _ in numbers],
         "row": rows.tolist(),
         "file": [split.shards[file].file for file in files.tolist()],
         "row_in_file": rows_in_files.tolist(),

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,13 +21,13 @@ from pretrain.checkpoints import checkpoints_of, step_of
 from pretrain.config import RunSettings
 from pretrain.data import TrainingBatches
 from pretrain.ds_config import micro_batches_per_step
-from pretrain.engine import Engine, StepResult
+from pretrain.engine import Engine
 from pretrain.execution import dropout_seed
 from pretrain.flight_recorder import FlightRecorder, FlownStep, rows_of_step
 from pretrain.inspection import Inspection, inspect_step, norms_per_layer
 from pretrain.layer_drop import scales_of_step
 from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.ranks import on_first_rank
+from pretrain.ranks import from_all_ranks, on_first_rank
 from pretrain.saver import Saver
 from pretrain.trouble import (
     Decision,
@@ -86,18 +86,6 @@ class Lookout:
         """Return whether the run needs a checkpoint to go back to."""
         trouble = self.settings.trouble
         return "rewind" in (trouble.on_not_finite, trouble.on_spike)
-
-    def add(
-        self,
-        step: int,
-        result: StepResult,
-        *,
-        learning_rate: float,
-        theta: float,
-        scales: Sequence[Sequence[float]],
-    ) -> None:
-        """Note the `step`-th step, which was just taken."""
-        self.recorder.add(step, result, learning_rate=learning_rate, theta=theta, scales=scales)
 
     def numbers(self, *, all_steps: bool = False) -> dict[str, float]:
         """Return this rank's numbers of the next step to be looked at, for an exchange."""
@@ -174,7 +162,7 @@ class Lookout:
                 )
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
-        by_rank = self.engine.from_all_ranks(found)
+        by_rank = from_all_ranks(found, self.ranks)
         if None in by_rank:
             return {
                 "first_not_finite": None,
@@ -218,7 +206,7 @@ class Lookout:
             # The run does not go on from here: nobody else will read them.
             while self.recorder.next_read(all_steps=True) is not None:
                 pass
-        by_rank: list[list[FlownStep]] = self.engine.from_all_ranks(self.recorder.steps())
+        by_rank: list[list[FlownStep]] = from_all_ranks(self.recorder.steps(), self.ranks)
         flown = {one.step: one for one in by_rank[0]}
         at = flown[trouble.step]
         # What is kept of a step is the loss scale that it left behind.

@@ -4,10 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch.distributed as distributed
-
 from pretrain.launcher import process_of
-from pretrain.ranks import Ranks
+from pretrain.ranks import Ranks, from_all_ranks
 
 CONDITIONS = {
     "T": "is stopped (SIGSTOP or Ctrl-Z; go on with: kill -CONT {pid})",
@@ -61,8 +59,4 @@ def this_machine() -> str:
 
 def gather_peers(ranks: Ranks) -> list[Peer]:
     """Return the processes of all ranks, in order; every rank must call it."""
-    if ranks.world_size == 1:
-        return [this_process(0)]
-    peers: list[Peer] = [this_process(ranks.rank)] * ranks.world_size
-    distributed.all_gather_object(peers, this_process(ranks.rank))
-    return peers
+    return from_all_ranks(this_process(ranks.rank), ranks)

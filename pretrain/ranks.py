@@ -70,6 +70,15 @@ def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:
     return outcome[0]  # type: ignore[no-any-return]
 
 
+def from_all_ranks(value: Any, ranks: Ranks, *, group: Any = None) -> list[Any]:
+    """Return what each rank has brought, in order; every rank of the group must call it."""
+    if ranks.world_size == 1:
+        return [value]
+    values = [value] * ranks.world_size
+    distributed.all_gather_object(values, value, group=group)
+    return values
+
+
 def stop_ranks() -> None:
     """Leave the process group."""
     if distributed.is_initialized():

@@ -26,7 +26,7 @@ from pretrain.checkpoints import (
 )
 from pretrain.config import CheckpointSettings
 from pretrain.engine import Snapshot
-from pretrain.ranks import Ranks
+from pretrain.ranks import Ranks, from_all_ranks
 
 Result = TypeVar("Result")
 
@@ -134,14 +134,12 @@ class Saver:
         Raises:
             NotWritten: the operating system refused what a rank wanted.
         """
-        outcomes: list[Any]
+        outcome: tuple[Any, str | None]
         try:
-            outcomes = [(action(), None)]
+            outcome = action(), None
         except OSError as error:
-            outcomes = [(None, _reason(error))]
-        if self._group is not None:
-            mine, outcomes = outcomes[0], outcomes * self._ranks.world_size
-            distributed.all_gather_object(outcomes, mine, group=self._group)
+            outcome = None, _reason(error)
+        outcomes = from_all_ranks(outcome, self._ranks, group=self._group)
         for _, complaint in outcomes:
             if complaint is not None:
                 raise NotWritten(complaint)

@@ -25,7 +25,7 @@ from pretrain.memory import peak_memory_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.peers import gather_peers
 from pretrain.progress import Progress, progress_bar
-from pretrain.ranks import on_first_rank
+from pretrain.ranks import from_all_ranks, on_first_rank
 from pretrain.resume import find_checkpoint
 from pretrain.run_record import RunRecord
 from pretrain.saver import Saver
@@ -82,7 +82,7 @@ class Trainer:
         with self.watchdog:
             finished = self._train_to_the_end()
             # Together: a watchdog would take a rank that leaves earlier for one that died.
-            self.engine.from_all_ranks(None)
+            from_all_ranks(None, self.ranks)
         self.interruption.leave()
         silence_unread_output()
         if self.ranks.is_first and finished:
@@ -141,7 +141,9 @@ class Trainer:
         micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
         result = self.engine.train_step(micro_batches, learning_rate)
         progress.add_step(result, scales)
-        self.lookout.add(step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales)
+        self.lookout.recorder.add(
+            step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales
+        )
 
     def _leave_out(self, step: int, batches: Iterator[MaskedBatch]) -> None:
         """Count a step without its rows, which brought trouble before."""

@@ -7,12 +7,11 @@ decisions.jsonl       one line per decision, on the disk before it is acted on, 
 
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
 
-from data_prep.durable import remove_cut_line, save_text
+from data_prep.durable import append_whole, remove_cut_line, save_text, write_through
 from pretrain.config import ConfigError
 from pretrain.trouble import Decision, as_line
 
@@ -54,10 +53,8 @@ class TroubleFolder:
         file = self.folder / DECISIONS
         line = json.dumps({"at": time.strftime("%FT%T%z"), **as_line(decision), "why": why})
         remove_cut_line(file)  # what a kill left of one; nobody has acted on it
-        with file.open("a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        append_whole(file, line + "\n")
+        write_through(file)
 
     def write_recording(self, step: int, content: dict[str, Any]) -> Path:
         """Write a recording under a name of its own, complete or not at all."""
