@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -214,6 +215,8 @@ def _become_trainer(
             **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
         }
     tqdm._instances.clear()  # the bar of this suite
+    # tqdm's own lock is one for all processes: killed while it writes, a trainer would keep it.
+    tqdm.set_lock(threading.RLock())
     prepare(rank)
     os.chdir(ROOT)
     sys.argv[1:] = words
