@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from .case import Bench, Case
 from .material import SAVE_EVERY, Variant
 from .outcome import NotSurvivedError
 from .run import Run
+from .sample_log import wait_for_saves
 
 NEWEST, BEFORE = 3 * SAVE_EVERY, 2 * SAVE_EVERY
 
@@ -90,7 +90,7 @@ def _resume_from_the_one_before(bench: Bench, run: Run) -> None:
 def stopped_run(bench: Bench, variant: Variant, *, shards: Path | None = None) -> Run:
     """Return a run that was killed a little after its checkpoint NEWEST."""
     run = Run(bench.material, bench.place / "stopped", variant, shards=shards)
-    launch = run.start(before_step=lambda step: _die_after(step, run))
+    launch = run.start(before_step=_die_after_newest)
     launch.wait_until(lambda: any(launch.statuses()))
     run.kill(launch)
     if [int(folder.name[-8:]) for folder in run.checkpoints()] != [BEFORE, NEWEST]:
@@ -118,10 +118,7 @@ def check_one_clear_line(statuses: list[int], output: str, *words: str) -> None:
         raise NotSurvivedError(f"not refused in one clear line: {statuses} {output[-1500:]}")
 
 
-def _die_after(step: int, run: Run) -> None:
+def _die_after_newest(step: int) -> None:
     if step == NEWEST + 1:
-        # A checkpoint that is written in the background may be late.
-        deadline = time.monotonic() + 60
-        while not run.has_checkpoint(NEWEST) and time.monotonic() < deadline:
-            time.sleep(0.002)
+        wait_for_saves()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -16,6 +16,7 @@ from .case import Bench, Case
 from .material import SAVE_EVERY, STEPS, Variant
 from .outcome import NotSurvivedError, SkippedError
 from .run import Run
+from .sample_log import wait_for_saves
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000  # linux/sched.h
 MS_REC, MS_PRIVATE = 0x4000, 1 << 18  # linux/mount.h
@@ -44,6 +45,8 @@ def _fill_disk(bench: Bench, variant: Variant) -> None:
     run = Run(bench.material, bench.place / "launches", variant, folder=disk / "run")
 
     def before_step(step: int) -> None:
+        if step in (FULL_FROM, FULL_UNTIL):
+            wait_for_saves()
         if step == FULL_FROM:
             _fill(disk / "filler", disk)
         elif step == FULL_UNTIL:
@@ -69,6 +72,7 @@ def _limit_files(bench: Bench, variant: Variant) -> None:
 
     def before_step(step: int) -> None:
         if step in (FULL_FROM, FULL_UNTIL):
+            wait_for_saves()
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
             now = ROOM_BYTES if step == FULL_FROM else most

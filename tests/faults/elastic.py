@@ -1,8 +1,9 @@
 """A run that is killed, and goes on with another number of ranks and another ZeRO stage."""
 
+import time
+
 from .case import Bench, Case
 from .comparison import read_lines
-from .launch import Launch
 from .material import SAVE_EVERY, Variant
 from .outcome import NotSurvivedError
 from .run import Run
@@ -39,14 +40,14 @@ def cases(journeys: tuple[tuple[tuple[int, int], ...], ...] = JOURNEYS) -> list[
 def _travel(bench: Bench, journey: tuple[tuple[int, int], ...], reference: Variant) -> None:
     run = Run(bench.material, bench.place, reference)
     with bench.faults("another world", len(journey) - 1):
-        for place, (stage, ranks) in enumerate(journey):
+        for place, (stage, ranks) in enumerate(journey, start=1):
             run.variant = Variant(stage, ranks, is_elastic=True)
             run.words = bench.material.words(run.variant)
             run.resume_words = ["--elastic"]
-            launch = run.start(world_size=ranks)
-            if place < len(journey) - 1:
-                _kill_after_a_checkpoint(run, launch, (place + 1) * 2 * SAVE_EVERY)
-        launch.end_well()
+            if place < len(journey):
+                _kill_after_a_checkpoint(run, ranks, place * 2 * SAVE_EVERY)
+            else:
+                run.start(world_size=ranks).end_well()
         count = run.count()
         bench.outcome.lost += count.lost
         bench.outcome.repeated += count.repeated
@@ -55,7 +56,9 @@ def _travel(bench: Bench, journey: tuple[tuple[int, int], ...], reference: Varia
         _check_losses(bench, run, reference)
 
 
-def _kill_after_a_checkpoint(run: Run, launch: Launch, step: int) -> None:
+def _kill_after_a_checkpoint(run: Run, ranks: int, step: int) -> None:
+    # Slowly, so that a busy machine does not come to the end before the kill.
+    launch = run.start(before_step=lambda now: time.sleep(0.1 * (now > step)), world_size=ranks)
     launch.wait_until(lambda: run.has_checkpoint(step))
     if not run.kill(launch):
         raise NotSurvivedError(f"ended before it could be killed: {launch.tail()}")
