@@ -241,21 +241,23 @@ class ProjectedPositions(nn.Module):
         self.key = nn.Linear(model.width, model.width, bias=has_bias)
 
     def forward(self, sequence_length: int) -> tuple[Tensor, Tensor]:
-        """Return q_NRH and k_NRH in fp32: the first `sequence_length` rows, then the extra ones."""
+        """Return q_NRH and k_NRH: the first `sequence_length` rows, then the extra ones.
+
+        They are projected in the type in which the words are, that of autocast or of the weights,
+        and handed on in fp32, in which the gradients of all layers are summed.
+        """
         table = self.position_embeddings.weight
         extra = table[len(table) - self.num_extra_rows :]
-        with torch.autocast(table.device.type, enabled=False):
-            p_RD = self.norm(torch.cat([table[:sequence_length], extra])).float()
-            return self._heads(p_RD, self.query), self._heads(p_RD, self.key)
+        p_RD = self.norm(torch.cat([table[:sequence_length], extra]))
+        return self._heads(self.query(p_RD)), self._heads(self.key(p_RD))
 
     def multiply_adds(self, sequence_length: int) -> int:
         """Return the cost of both projections."""
         return 2 * (sequence_length + self.num_extra_rows) * self.query.weight.numel()
 
-    def _heads(self, p_RD: Tensor, projection: nn.Linear) -> Tensor:
-        bias_D = None if projection.bias is None else projection.bias.float()
-        projected_RD = F.linear(p_RD, projection.weight.float(), bias_D)
-        return projected_RD.view(-1, self.num_heads, self.head_width).transpose(0, 1)
+    def _heads(self, projected_RD: Tensor) -> Tensor:
+        wide = torch.promote_types(projected_RD.dtype, torch.float32)
+        return projected_RD.to(wide).view(-1, self.num_heads, self.head_width).transpose(0, 1)
 
 
 class RelativeBias(nn.Module):
