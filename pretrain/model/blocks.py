@@ -45,7 +45,7 @@ class Block(nn.Module):
         self,
         x_BSD: Tensor,
         terms: PositionTerms,
-        branch_scale: Tensor | None = None,
+        branch_scale: float | Tensor | None = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         """Run the block.
@@ -53,25 +53,30 @@ class Block(nn.Module):
         Args:
             x_BSD: input.
             terms: of the positions.
-            branch_scale: a tensor without dimensions by which both branches are multiplied (1/p
-                under layer drop). A number would be compiled into the block, anew for each value.
+            branch_scale: by which both branches are multiplied (1/p under layer drop). Of a block
+                that is compiled, a tensor without dimensions: a number would be compiled into it,
+                anew for each value.
             lengths_B: see `AttentionBackend`.
         """
         if self.norm_first:
             attended_BSD = self.attention(self.attention_norm(x_BSD), terms, lengths_B)
-            x_BSD = x_BSD + self._scaled(attended_BSD, branch_scale)
+            x_BSD = self._sum(x_BSD, attended_BSD, branch_scale)
             mapped_BSD = self.feedforward(self.feedforward_norm(x_BSD))
-            return x_BSD + self._scaled(mapped_BSD, branch_scale)
+            return self._sum(x_BSD, mapped_BSD, branch_scale)
         attended_BSD = self.attention(x_BSD, terms, lengths_B)
-        x_BSD = self.attention_norm(x_BSD + self._scaled(attended_BSD, branch_scale))
+        x_BSD = self.attention_norm(self._sum(x_BSD, attended_BSD, branch_scale))
         mapped_BSD = self.feedforward(x_BSD)
-        output: Tensor = self.feedforward_norm(x_BSD + self._scaled(mapped_BSD, branch_scale))
+        output: Tensor = self.feedforward_norm(self._sum(x_BSD, mapped_BSD, branch_scale))
         return output
 
-    def _scaled(self, branch_BSD: Tensor, branch_scale: Tensor | None) -> Tensor:
+    def _sum(
+        self, x_BSD: Tensor, branch_BSD: Tensor, branch_scale: float | Tensor | None
+    ) -> Tensor:
         branch_BSD = self.dropout(branch_BSD)
         if branch_scale is None:
-            return branch_BSD
+            return x_BSD + branch_BSD
+        if not isinstance(branch_scale, Tensor):
+            return torch.add(x_BSD, branch_BSD, alpha=branch_scale)
         # Rounded once: a bf16 tensor times a scale on the device would round the scale first.
         wide = torch.promote_types(branch_BSD.dtype, branch_scale.dtype)
-        return (branch_BSD.to(wide) * branch_scale).to(branch_BSD.dtype)
+        return x_BSD + (branch_BSD.to(wide) * branch_scale).to(branch_BSD.dtype)

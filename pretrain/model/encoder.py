@@ -30,7 +30,7 @@ class Encoder(nn.Module):
                 a third more time for a fraction of the memory (activation checkpointing).
         """
         super().__init__()
-        self.attention, self.recompute = attention, recompute
+        self.attention, self.recompute, self.is_compiled = attention, recompute, False
         self.token_embeddings = nn.Embedding(model.vocabulary_size, model.width)
         self.positions = build_position_encoding(model)
         self.embedding_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
@@ -63,11 +63,13 @@ class Encoder(nn.Module):
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
         for block, scale in zip(self.blocks, scales, strict=True):
             if scale != 0:
-                # A kernel fills the scale in: a copy from the host would wait for the device.
-                # In fp32 at least: bf16 would turn 12/11 into 12/11 + 0.3 % at every step.
-                dtype = torch.promote_types(x_BSD.dtype, torch.float32)
-                scalar = None if scale is None else x_BSD.new_full((), scale, dtype=dtype)
-                x_BSD = self._run(block, x_BSD, terms, scalar, lengths_B)
+                given: float | Tensor | None = scale
+                if self.is_compiled and scale is not None:
+                    # A kernel fills it in: a copy from the host would wait for the device.
+                    # In fp32 at least: bf16 would turn 12/11 into 12/11 + 0.3 % at every step.
+                    dtype = torch.promote_types(x_BSD.dtype, torch.float32)
+                    given = x_BSD.new_full((), scale, dtype=dtype)
+                x_BSD = self._run(block, x_BSD, terms, given, lengths_B)
         return x_BSD if self.final_norm is None else self.final_norm(x_BSD)
 
     def compile_blocks(self) -> None:
@@ -75,6 +77,7 @@ class Encoder(nn.Module):
 
         The whole encoder would be compiled anew for every pattern of skipped blocks.
         """
+        self.is_compiled = True
         for block in self.blocks:
             block.compile(dynamic=False, fullgraph=True)
 
