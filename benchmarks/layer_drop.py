@@ -2,13 +2,16 @@
 
     python benchmarks/layer_drop.py [--shapes 12,256,128,32] [--stages 0 1 2] [--json FILE]
 
-The coins are those of a run at its end (theta_bar 0.5). A step with them and one at full depth
-take turns. From the blocks that ran follow the FLOPs that were saved; `paid` is the saved time as
-a share of that, from the median step of each depth. Under torchrun every rank takes part and the
-first one prints.
+The coins are those of a run at its end (theta_bar 0.5), tossed for each micro-batch. A step with
+them and one at full depth take turns. From the blocks that ran follow the FLOPs that were saved;
+`paid` is the time that was saved over all rounds, as a share of that, with its standard error. The
+optimizer does not know of skipped blocks: what it takes is shared by the micro-batches of a step
+(--accumulation). Under torchrun every rank takes part and the first one prints.
 """
 
 import gc
+import math
+import random
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +31,7 @@ from side_by_side import (
 CPU_SHAPES = [(12, 256, 128, 32)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
 THETA_BAR = 0.5
+RESAMPLINGS = 500
 DROP = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", str(THETA_BAR))
 
 
@@ -36,6 +40,7 @@ def main() -> None:
     restart_with(ALLOCATOR)
     options = parser(__doc__, steps=40)
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
+    options.add_argument("--accumulation", type=int, default=1, help="micro-batches of a step")
     options.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2], help="of ZeRO")
     arguments = options.parse_args()
     from pretrain.ranks import start_ranks, stop_ranks
@@ -64,37 +69,47 @@ def measure(
     shape = Shape(*chosen)
     kept: list[int] = []
     name = f"zero{stage}_bf16_autocast"
-    dropping = OurStep(shape, name, ranks, *DROP, scales=coins(shape.layers, kept))
-    full = OurStep(shape, name, ranks)
-    steps = arguments.steps
+    accumulation, steps = arguments.accumulation, arguments.steps
+    tosses = coins(shape.layers, kept)
+    dropping = OurStep(shape, name, ranks, *DROP, scales=tosses, accumulation=accumulation)
+    full = OurStep(shape, name, ranks, accumulation=accumulation)
     both = {"full depth": full, "dropping": dropping}
     seconds = alternate(both, steps, clock=arguments.clock)
-    counted = kept[-steps:]
-    flops_saved = 1 - sum(map(full.flops, counted)) / (steps * full.flops(shape.layers))
-    time_saved = 1 - typical_sum(seconds["dropping"], counted) / typical_sum(
-        seconds["full depth"], [shape.layers] * steps
-    )
+    counted = kept[-steps * accumulation :]
+    shares = [full.flops(blocks) / full.flops(shape.layers) for blocks in counted]
+    steps_of_shares = zip(*[iter(shares)] * accumulation, strict=True)
+    computed = [statistics.mean(step) for step in steps_of_shares]
+    rounds = list(zip(seconds["dropping"], seconds["full depth"], computed, strict=True))
     return {
         "shape": chosen,
         "zero_stage": stage,
+        "accumulation": accumulation,
         "ranks": ranks.world_size,
         "full_depth": spread(seconds["full depth"]),
         "dropping": spread(seconds["dropping"]),
         "mean_blocks": statistics.mean(counted),
-        "flops_saved": flops_saved,
-        "time_saved": time_saved,
-        "paid": time_saved / flops_saved,
+        "flops_saved": 1 - statistics.mean(computed),
+        "paid": paid_share(rounds),
+        "standard_error": standard_error(rounds),
     }
 
 
-def typical_sum(seconds: list[float], blocks: list[int]) -> float:
-    """Return the time of all steps if each took the median of those with as many blocks."""
-    return sum(
-        statistics.median(
-            taken for taken, depth in zip(seconds, blocks, strict=True) if depth == own
-        )
-        for own in blocks
-    )
+def paid_share(rounds: list[tuple[float, float, float]]) -> float:
+    """Return the share of the time that was saved over that of the FLOPs.
+
+    Args:
+        rounds: seconds of the step that dropped, of the one beside it, and the share of the FLOPs
+            that the first one did.
+    """
+    dropping, full, computed = (math.fsum(column) for column in zip(*rounds, strict=True))
+    return (1 - dropping / full) / (1 - computed / len(rounds))
+
+
+def standard_error(rounds: list[tuple[float, float, float]]) -> float:
+    """Return by how much `paid_share` would vary with other rounds (bootstrap)."""
+    generator = random.Random(0)
+    draws = (generator.choices(rounds, k=len(rounds)) for _ in range(RESAMPLINGS))
+    return statistics.stdev(paid_share(draw) for draw in draws)
 
 
 def coins(layers: int, kept: list[int]) -> Callable[[], list[float]]:
@@ -118,13 +133,12 @@ def print_table(chosen: tuple[int, int, int, int], results: list[dict[str, Any]]
 
     rows = [
         (
-            f"ZeRO-{found['zero_stage']}, {found['ranks']} rank(s)",
+            f"ZeRO-{found['zero_stage']}, {found['ranks']} rank(s), {found['accumulation']} a step",
             milliseconds(found["full_depth"])[0],
             milliseconds(found["dropping"])[0],
             f"{found['mean_blocks']:.2f}",
             f"{found['flops_saved']:.1%}",
-            f"{found['time_saved']:.1%}",
-            f"{found['paid']:.0%}",
+            f"{found['paid']:.0%} ± {found['standard_error']:.0%}",
         )
         for found in results
     ]
@@ -134,7 +148,6 @@ def print_table(chosen: tuple[int, int, int, int], results: list[dict[str, Any]]
         "dropping ms",
         "blocks run",
         "FLOPs saved",
-        "time saved",
         "paid",
     )
     print_rows(str(Shape(*chosen)), headers, rows)

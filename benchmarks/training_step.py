@@ -49,7 +49,13 @@ class OurStep:
     """Calling it takes one optimizer step through the DeepSpeed engine."""
 
     def __init__(
-        self, shape: Shape, ds_config: str, ranks: Ranks, *words: str, scales: Scales | None = None
+        self,
+        shape: Shape,
+        ds_config: str,
+        ranks: Ranks,
+        *words: str,
+        scales: Scales | None = None,
+        accumulation: int = 1,
     ) -> None:
         """Build model and engine.
 
@@ -58,9 +64,10 @@ class OurStep:
             ds_config: name of a file in ds_configs/.
             ranks: from `start_ranks`.
             words: more settings, as on the command line.
-            scales: gives the branch scales of each step; default: full depth.
+            scales: gives the branch scales of each micro-batch; default: full depth.
+            accumulation: micro-batches of this shape in a step.
         """
-        settings = settings_of(shape, ranks.world_size, *words)
+        settings = settings_of(shape, ranks.world_size * accumulation, *words)
         config = fill_ds_config(
             read_ds_config(ds_config, ranks.device),
             settings,
@@ -74,19 +81,21 @@ class OurStep:
         self.dtype = compute_type(config)
         self._batch = RandomBatches(settings, shape.sequences)[0]
         self._scales = scales or (lambda: [1.0] * shape.layers)
+        self._accumulation = accumulation
 
     def __call__(self) -> None:
         """Take a step and wait until the device has finished."""
-        self.engine.train_step([(self._batch, self._scales())], 1e-4).losses.tolist()
+        micro_batches = [(self._batch, self._scales()) for _ in range(self._accumulation)]
+        self.engine.train_step(micro_batches, 1e-4).losses.tolist()
         self.engine.synchronize()
 
     def flops(self, blocks: float) -> float:
-        """Return the FLOPs of a step of one rank with so many blocks."""
+        """Return the FLOPs of a micro-batch of one rank with so many blocks."""
         return self.progress.pass_flops(blocks) / self.progress.world_size
 
 
-def settings_of(shape: Shape, world_size: int, *words: str) -> RunSettings:
-    """Return the settings of a run of this shape on so many ranks."""
+def settings_of(shape: Shape, micro_batches: int, *words: str) -> RunSettings:
+    """Return the settings of a run with so many micro-batches of this shape in a step."""
     numbers = {
         "model.num_layers": shape.layers,
         "model.width": shape.width,
@@ -94,7 +103,7 @@ def settings_of(shape: Shape, world_size: int, *words: str) -> RunSettings:
         "model.vocabulary_size": VOCABULARY,
         "model.max_sequence_length": shape.length,
         "data.sequence_length": shape.length,
-        "batch.global_sequences": shape.sequences * world_size,
+        "batch.global_sequences": shape.sequences * micro_batches,
         "batch.micro_sequences": shape.sequences,
     }
     options = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]

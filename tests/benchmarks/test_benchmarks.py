@@ -48,12 +48,21 @@ def test_positions_are_timed_against_bert_a(tmp_path):
 
 
 def test_layer_drop_is_compared_with_its_promise(tmp_path):
-    words = ("--shapes", "4,64,32,2", "--stages", "0", "1")
+    words = ("--shapes", "4,64,32,2", "--stages", "0", "1", "--accumulation", "2")
     _, found = run(tmp_path, "layer_drop", *words, "--steps", "6")
     assert [row["zero_stage"] for row in found] == [0, 1]
     for row in found:
         assert 0 < row["mean_blocks"] < 4 and 0 < row["flops_saved"] < 1
-        assert row["paid"] == pytest.approx(row["time_saved"] / row["flops_saved"])
+        assert row["standard_error"] > 0 and row["accumulation"] == 2
+
+
+def test_what_layer_drop_pays_is_saved_time_over_saved_flops(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from layer_drop import paid_share, standard_error
+
+    # Half of the FLOPs of two equal steps, for six tenths of their time.
+    assert paid_share([(0.5, 1.0, 0.4), (0.7, 1.0, 0.6)]) == pytest.approx(0.8)
+    assert standard_error([(0.6, 1.0, 0.5)] * 5) == pytest.approx(0)
 
 
 def test_attention_lists_what_works_here_and_why_the_rest_does_not(tmp_path):
