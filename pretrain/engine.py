@@ -314,11 +314,16 @@ class Engine:
                 parameter.grad = torch.zeros_like(parameter)
 
     def _clip_and_keep_norm(self) -> None:
-        norm = nn.utils.clip_grad_norm_(self._module.parameters(), self._engine.gradient_clipping())
+        parameters, largest = list(self._module.parameters()), self._engine.gradient_clipping()
+        if not self._guards_update:
+            self._engine._global_grad_norm = nn.utils.clip_grad_norm_(parameters, largest)
+            return
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         self._engine._global_grad_norm = norm
-        if self._guards_update:
-            # As torch's GradScaler does: the update is left out on the device.
-            self._optimizer.found_inf = (~torch.isfinite(norm)).float()
+        # What torch's GradScaler sets: the update divides by the one, instead of one more pass over
+        # all gradients, and is left out, on the device, if the other is not zero.
+        self._optimizer.grad_scale = (norm / largest).clamp(min=1)
+        self._optimizer.found_inf = (~torch.isfinite(norm)).float()
 
     def _whole(self, parameter: Any) -> Tensor:
         """Return a weight with all its elements; at ZeRO stage 3 each rank has a part of them.
