@@ -341,8 +341,13 @@ class EngineSettings(Section):
         description="DeepSpeed JSON: a path, or a name in ds_configs/; auto: bf16 where the "
         "device has it, else fp16 on CUDA and fp32 on CPU; ZeRO-1, on one rank ZeRO-0",
     )
-    attention: Literal["auto", "eager", "sdpa", "folded", "triton", "cudnn"] = Field(
+    attention: Literal["auto", "eager", "fused", "sdpa", "folded", "triton", "cudnn"] = Field(
         "auto", description="how attention is computed, see model/attention_backends.py"
+    )
+    cpu_kernels: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="our C++ kernels for attention and loss on a CPU; auto: where there is a "
+        "compiler to build them, once, in a quarter of a minute",
     )
     compile_blocks: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile each block; auto: on CUDA, but not at ZeRO stage 3"

@@ -169,6 +169,11 @@ class Engine:
         backend: str = self._engine.module.encoder.attention
         return backend
 
+    @property
+    def fused_loss(self) -> bool:
+        """Return whether the model computes the loss by model/cpu_kernels.py."""
+        return bool(self._engine.module.head.fused_loss)
+
     def take_spent(self) -> Spent:
         """Return what the steps since the last call took; call it after `synchronize`."""
         return Spent(self._phases.take_seconds(), self._collectives.take_payload_bytes())

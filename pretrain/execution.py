@@ -7,7 +7,6 @@ refused before anything starts.
 
 import dataclasses
 import importlib.util
-import shutil
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +15,13 @@ import torch
 from pretrain.config import ConfigError, RunSettings
 from pretrain.ds_config import compute_type, zero_stage
 from pretrain.model.attention_check import disagreement_with_eager
+from pretrain.model.cpu_kernels import (
+    KERNEL_TYPES,
+    KernelError,
+    cpp_compiler,
+    load_cpu_kernels,
+    obstacle_to_cpu_kernels,
+)
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.model.triton_tilings import HEAD_WIDTHS
@@ -45,11 +51,13 @@ class Execution:
     reason: str
     compiles_blocks: bool
     recomputes_blocks: bool
+    fuses_loss: bool = False  # by our kernels for CPUs
 
     def describe(self) -> str:
         """Return a line for the user."""
         extras = ["blocks compiled"] * self.compiles_blocks
         extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
+        extras += ["loss fused"] * self.fuses_loss
         return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
 
 
@@ -63,10 +71,15 @@ def build_model(
     """
     machine = this_machine(ds_config, device)
     execution = plan_execution(settings, machine)
-    if device == "cuda" and execution.attention != "eager":
+    if execution.fuses_loss:
+        execution = _with_kernels(execution, settings)
+    if execution.attention == "fused" or (device == "cuda" and execution.attention != "eager"):
         execution = _checked(execution, settings, machine)
     model = MaskedLanguageModel(
-        settings.model, attention=execution.attention, recompute=execution.recomputes_blocks
+        settings.model,
+        attention=execution.attention,
+        recompute=execution.recomputes_blocks,
+        fused_loss=execution.fuses_loss,
     )
     if execution.compiles_blocks:
         model.encoder.compile_blocks()
@@ -104,13 +117,20 @@ def plan_execution(settings: RunSettings, machine: Machine) -> Execution:
                 f"engine.attention={attention!r}: {obstacle}; leave it at auto, or take eager"
             )
     return Execution(
-        attention, reason, _compiles_blocks(settings, machine), settings.engine.recompute_blocks
+        attention,
+        reason,
+        _compiles_blocks(settings, machine),
+        settings.engine.recompute_blocks,
+        fuses_loss=_uses_cpu_kernels(settings, machine),
     )
 
 
 def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, str]:
     if machine.device == "cpu":
-        return "eager", "the fastest on a CPU"
+        obstacle = _obstacle("fused", settings, machine)
+        if obstacle is not None:
+            return "eager", f"no kernel of ours: {obstacle}"
+        return "fused", "softmax and bias in one pass"
     encoding = POSITION_ENCODINGS[settings.model.positions]
     if not encoding.has_attention_bias:
         return "sdpa", "positions without a bias: torch's kernels"
@@ -127,8 +147,10 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     model = settings.model
     if attention == "folded" and not POSITION_ENCODINGS[model.positions].is_foldable:
         return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
-    if attention in ("folded", "triton", "cudnn") and model.attention_dropout:
+    if attention in ("fused", "folded", "triton", "cudnn") and model.attention_dropout:
         return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
+    if attention == "fused":
+        return _fused_obstacle(settings, machine)
     if attention not in ("triton", "cudnn"):
         return None
     if machine.device == "cpu":
@@ -139,6 +161,31 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     if attention == "triton":
         return _triton_obstacle(settings)
     return _cudnn_obstacle(settings, machine)
+
+
+def _fused_obstacle(settings: RunSettings, machine: Machine) -> str | None:
+    obstacle = _kernels_obstacle(settings, machine)
+    if obstacle is None and _compiles_blocks(settings, machine):
+        return "torch.compile does not see through it, and engine.compile_blocks is on"
+    return obstacle
+
+
+def _kernels_obstacle(settings: RunSettings, machine: Machine) -> str | None:
+    """Return why our kernels for CPUs are not used, or None."""
+    if settings.engine.cpu_kernels == "off":
+        return "engine.cpu_kernels is off"
+    if machine.device != "cpu":
+        return "it is made for CPUs"
+    if machine.dtype not in KERNEL_TYPES:
+        return f"it computes in fp32 or bf16, and this run in {machine.dtype}"
+    return obstacle_to_cpu_kernels()
+
+
+def _uses_cpu_kernels(settings: RunSettings, machine: Machine) -> bool:
+    obstacle = _kernels_obstacle(settings, machine)
+    if obstacle is not None and settings.engine.cpu_kernels == "on":
+        raise ConfigError(f"engine.cpu_kernels='on': {obstacle}; leave it at auto")
+    return obstacle is None
 
 
 def _triton_obstacle(settings: RunSettings) -> str | None:
@@ -183,7 +230,7 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
             "engine.compile_blocks='on' with ZeRO stage 3, which takes the weights of a block "
             "away between its steps, where a compiled block cannot see it; use stage 1 or 2"
         )
-    if machine.device == "cpu" and not any(map(shutil.which, ("g++", "clang++"))):
+    if machine.device == "cpu" and cpp_compiler() is None:
         raise ConfigError(
             "engine.compile_blocks='on' needs a C++ compiler on a CPU, and there is neither g++ "
             "nor clang++; install one, or leave it at auto"
@@ -191,13 +238,32 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
     return True
 
 
+def _with_kernels(execution: Execution, settings: RunSettings) -> Execution:
+    """Load our kernels for CPUs; where "auto" chose them and they cannot be had, do without."""
+    try:
+        load_cpu_kernels()
+    except KernelError as error:
+        engine = settings.engine
+        if engine.cpu_kernels == "on" or engine.attention == "fused":
+            raise ConfigError(
+                f"our kernels for CPUs cannot be built: {error}; set engine.cpu_kernels=off"
+            ) from error
+        without = dataclasses.replace(execution, fuses_loss=False)
+        if execution.attention != "fused":
+            return without
+        reason = f"no kernel of ours: {error}"
+        return dataclasses.replace(without, attention="eager", reason=reason)
+    return execution
+
+
 def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
-    """Try the kernels out on this GPU; where "auto" chose ones that fail, take the next best."""
+    """Try the kernels out here; where "auto" chose ones that fail, take the next best."""
     is_free = settings.engine.attention == "auto"
     candidates = [execution.attention]
-    if is_free and execution.attention != "sdpa":
+    if is_free and execution.attention not in ("sdpa", "fused"):
         candidates.append("sdpa")
     problems: list[str] = []
+    where = "GPU" if machine.device == "cuda" else "CPU"
     for attention in candidates:
         problem = disagreement_with_eager(
             attention,
@@ -209,10 +275,10 @@ def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> E
         if problem is None:
             reason = "; ".join(problems) or execution.reason
             return dataclasses.replace(execution, attention=attention, reason=reason)
-        problems.append(f"{attention} does not work on this GPU: {problem}")
+        problems.append(f"{attention} does not work on this {where}: {problem}")
     if not is_free:
         raise ConfigError(
-            f"engine.attention={execution.attention!r} does not work on this GPU: {problem}; "
+            f"engine.attention={execution.attention!r} does not work on this {where}: {problem}; "
             "leave it at auto, or take eager"
         )
     return dataclasses.replace(execution, attention="eager", reason="; ".join(problems))

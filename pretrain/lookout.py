@@ -182,7 +182,11 @@ class Lookout:
 
     def _copy(self, weights: dict[str, torch.Tensor]) -> MaskedLanguageModel:
         # Not compiled: hooks do not fire in compiled blocks. Its dropout then draws other masks.
-        model = MaskedLanguageModel(self.settings.model, attention=self.engine.attention)
+        model = MaskedLanguageModel(
+            self.settings.model,
+            attention=self.engine.attention,
+            fused_loss=self.engine.fused_loss,
+        )
         model.load_state_dict(weights, assign=True)
         return model.to(self.engine.device)
 

@@ -3,7 +3,8 @@
 All of them are one function, `AttentionBackend`, and differ in speed, memory, and where they run;
 choosing among them is the task of execution.py:
 
-    eager    written out; the reference, and the fastest on a CPU
+    eager    written out; the reference
+    fused    the same with our own kernels for CPUs, see fused_attention.py
     sdpa     torch's `scaled_dot_product_attention`
     folded   a bias that is a product, as wider heads of plain attention: TUPE-A, nothing to add
     triton   our own kernels for NVIDIA GPUs, see triton_attention.py
@@ -86,6 +87,23 @@ def eager(
     if dropout:
         weights_BNSS = F.dropout(weights_BNSS, dropout)
     return weights_BNSS @ v_BNSH
+
+
+def fused(
+    q_BNSH: Tensor,
+    k_BNSH: Tensor,
+    v_BNSH: Tensor,
+    terms: PositionTerms,
+    *,
+    scale: float,
+    dropout: float,
+    lengths_B: Tensor | None,
+) -> Tensor:
+    """Attend by our own kernels for CPUs."""
+    from pretrain.model.fused_attention import fused_attention
+
+    assert not dropout, "see execution.py"
+    return fused_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
 
 
 def sdpa(
@@ -185,6 +203,7 @@ def cudnn(
 
 ATTENTION_BACKENDS: dict[str, AttentionBackend] = {
     "eager": eager,
+    "fused": fused,
     "sdpa": sdpa,
     "folded": folded,
     "triton": triton,

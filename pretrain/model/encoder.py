@@ -95,12 +95,17 @@ class MaskedLanguageModel(nn.Module):
     """Encoder and head; calling it returns the loss, as DeepSpeed's engine wants it."""
 
     def __init__(
-        self, model: ModelSettings, *, attention: str = "eager", recompute: bool = False
+        self,
+        model: ModelSettings,
+        *,
+        attention: str = "eager",
+        recompute: bool = False,
+        fused_loss: bool = False,
     ) -> None:
-        """Build the model; arguments as in `Encoder`."""
+        """Build the model; arguments as in `Encoder` and `MaskedLanguageModelHead`."""
         super().__init__()
         self.encoder = Encoder(model, attention=attention, recompute=recompute)
-        self.head = MaskedLanguageModelHead(model)
+        self.head = MaskedLanguageModelHead(model, fused_loss=fused_loss)
         initialise(self, model.initializer_range)
 
     def forward(

@@ -12,8 +12,15 @@ from pretrain.model.linear_cross_entropy import linear_cross_entropy
 class MaskedLanguageModelHead(nn.Module):
     """BERT's head: dense, GELU, LayerNorm, and the token embeddings again as output weights."""
 
-    def __init__(self, model: ModelSettings) -> None:
+    def __init__(self, model: ModelSettings, *, fused_loss: bool = False) -> None:
+        """Build the head.
+
+        Args:
+            model: shape.
+            fused_loss: compute the loss by cpu_kernels.py, which must be loaded.
+        """
         super().__init__()
+        self.fused_loss = fused_loss
         self.dense = nn.Linear(model.width, model.width)
         self.norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.output_bias = nn.Parameter(torch.zeros(model.vocabulary_size))
@@ -31,6 +38,11 @@ class MaskedLanguageModelHead(nn.Module):
     def loss(self, x_MD: Tensor, token_embeddings_VD: Tensor, labels_M: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats over labels that are not IGNORED; 0 without any."""
         summed = linear_cross_entropy(
-            self.transform(x_MD), token_embeddings_VD, self.output_bias, labels_M, ignored=IGNORED
+            self.transform(x_MD),
+            token_embeddings_VD,
+            self.output_bias,
+            labels_M,
+            ignored=IGNORED,
+            fused=self.fused_loss,
         )
         return summed / labels_M.ne(IGNORED).sum().clamp(min=1)

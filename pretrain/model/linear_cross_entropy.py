@@ -21,7 +21,13 @@ SLICE_BYTES = {"cpu": 2**22, "cuda": 2**28}
 
 
 def linear_cross_entropy(
-    hidden_MD: Tensor, weight_VD: Tensor, bias_V: Tensor, labels_M: Tensor, *, ignored: int
+    hidden_MD: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor,
+    labels_M: Tensor,
+    *,
+    ignored: int,
+    fused: bool = False,
 ) -> Tensor:
     """Return the summed cross-entropy, in nats and fp32, of the logits `hidden weight^T + bias`.
 
@@ -34,12 +40,13 @@ def linear_cross_entropy(
         bias_V: output bias.
         labels_M: indices of the true classes, int64.
         ignored: a label with this value contributes neither loss nor gradient.
+        fused: compute the cross-entropy by cpu_kernels.py, which must be loaded.
     """
     kind = hidden_MD.device.type
     if torch.is_autocast_enabled(kind):
         hidden_MD = hidden_MD.to(torch.get_autocast_dtype(kind))
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_MD, weight_VD, bias_V, labels_M, ignored
+        hidden_MD, weight_VD, bias_V, labels_M, ignored, fused
     )
     return loss
 
@@ -53,11 +60,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias_V: Tensor,
         labels_M: Tensor,
         ignored: int,
+        fused: bool,
     ) -> Tensor:
         with torch.autocast(hidden_MD.device.type, enabled=False):
             cast_VD = weight_VD.to(hidden_MD.dtype)
             logits_MV = F.linear(hidden_MD, cast_VD)
-            loss, bias_gradient_V = _turn_into_gradients(logits_MV, bias_V, labels_M, ignored)
+            turn_into_gradients = _turn_at_once if fused else _turn_by_slices
+            loss, bias_gradient_V = turn_into_gradients(logits_MV, bias_V, labels_M, ignored)
         ctx.save_for_backward(hidden_MD, cast_VD, logits_MV, bias_gradient_V)
         ctx.weight_type = weight_VD.dtype
         return loss
@@ -76,10 +85,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
             bias_gradient_V * gradient,
             None,
             None,
+            None,
         )
 
 
-def _turn_into_gradients(
+def _turn_at_once(
+    logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
+) -> tuple[Tensor, Tensor]:
+    """Do what `_turn_by_slices` does, by a kernel."""
+    losses_M, bias_gradient_V = torch.ops.tupelo.cross_entropy_(
+        logits_MV, bias_V.float(), labels_M, ignored
+    )
+    return losses_M.sum(), bias_gradient_V.to(bias_V.dtype)
+
+
+def _turn_by_slices(
     logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
 ) -> tuple[Tensor, Tensor]:
     """Overwrite logits without bias with d loss / d logits = softmax - one-hot.

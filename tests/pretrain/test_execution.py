@@ -14,6 +14,7 @@ from pretrain.model import attention_check
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.attention_check import disagreement_with_eager
 from pretrain.model.blocks import Block
+from pretrain.model.cpu_kernels import KernelError, obstacle_to_cpu_kernels
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 
@@ -30,7 +31,12 @@ def settings_of(*words, length=512):
 @pytest.mark.parametrize(
     ("machine", "words", "length", "attention"),
     [
-        (CPU, (), 512, "eager"),
+        (CPU, (), 512, "fused"),
+        (CPU, ("--model.positions", "bert-a"), 128, "fused"),
+        (CPU, ("--model.attention_dropout", "0.1"), 512, "eager"),
+        (CPU, ("--engine.compile_blocks", "on"), 512, "eager"),
+        (CPU, ("--engine.cpu_kernels", "off"), 512, "eager"),
+        (Machine("cpu", torch.float16, 1), (), 512, "eager"),
         (HOPPER, (), 512, "triton"),
         (HOPPER, (), 128, "eager"),
         (HOPPER, ("--model.positions", "bert-a"), 512, "sdpa"),
@@ -40,8 +46,9 @@ def settings_of(*words, length=512):
     ],
 )
 def test_attention_is_chosen_by_device_shape_precision_and_variant(
-    machine, words, length, attention
+    monkeypatch, machine, words, length, attention
 ):
+    monkeypatch.setattr("pretrain.execution.obstacle_to_cpu_kernels", lambda: None)
     execution = plan_execution(settings_of(*words, length=length), machine)
     assert execution.attention == attention
     assert execution.reason
@@ -50,6 +57,11 @@ def test_attention_is_chosen_by_device_shape_precision_and_variant(
 @pytest.mark.parametrize(
     ("machine", "attention", "words", "obstacle"),
     [
+        (HOPPER, "fused", (), "made for CPUs"),
+        (CPU, "fused", ("--model.attention_dropout", "0.1"), "no attention dropout"),
+        (CPU, "fused", ("--engine.compile_blocks", "on"), "engine.compile_blocks is on"),
+        (CPU, "fused", ("--engine.cpu_kernels", "off"), "engine.cpu_kernels is off"),
+        (Machine("cpu", torch.float16, 1), "fused", (), "and this run in torch.float16"),
         (CPU, "triton", (), "needs an NVIDIA GPU"),
         (HOPPER, "triton", ("--model.attention_dropout", "0.1"), "no attention dropout"),
         (HOPPER, "triton", ("--model.num_heads", "8"), "heads are 96 wide"),
@@ -94,6 +106,46 @@ def test_cudnn_is_taken_only_where_asked_for_and_installed(monkeypatch):
 def test_a_misspelt_attention_is_refused_with_the_names_that_exist():
     with pytest.raises(ConfigError, match="'eager'.*'triton' or 'cudnn'"):
         settings_of("--engine.attention", "tritn")
+
+
+def test_kernels_for_cpus_that_cannot_be_had_are_refused_only_where_asked_for(monkeypatch):
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: "there is no compiler")
+    planned = plan_execution(settings_of(), CPU)
+    assert planned.describe() == "attention eager (no kernel of ours: there is no compiler)"
+    with pytest.raises(ConfigError, match="engine.cpu_kernels='on': there is no compiler"):
+        plan_execution(settings_of("--engine.cpu_kernels", "on"), CPU)
+    with pytest.raises(ConfigError, match="cpu_kernels='on': it is made for CPUs"):
+        plan_execution(settings_of("--engine.cpu_kernels", "on"), HOPPER)
+
+
+def test_kernels_for_cpus_that_cannot_be_built_are_done_without(monkeypatch):
+    def fail():
+        raise KernelError("g++ fails: no header")
+
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
+    monkeypatch.setattr(execution, "load_cpu_kernels", fail)
+    model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
+    assert found.describe() == "attention eager (no kernel of ours: g++ fails: no header)"
+    assert model.encoder.attention == "eager" and not model.head.fused_loss
+    for words in (("--engine.cpu_kernels", "on"), ("--engine.attention", "fused")):
+        with pytest.raises(ConfigError, match="cannot be built: g.. fails.*cpu_kernels=off"):
+            build_model(load_settings("tiny_cpu", words), {}, "cpu")
+
+
+def test_a_model_with_our_kernels_learns_the_same(monkeypatch):
+    if obstacle_to_cpu_kernels() is not None:
+        pytest.skip(obstacle_to_cpu_kernels())
+    results = {}
+    for kind in ("on", "off"):
+        torch.manual_seed(0)
+        settings = load_settings("tiny_cpu", ["--engine.cpu_kernels", kind])
+        model, found = build_model(settings, {}, "cpu")
+        results[found.describe()] = loss_and_gradients(model, [1.2, 1.0])
+    names = ["attention fused (softmax and bias in one pass); loss fused"]
+    names.append("attention eager (no kernel of ours: engine.cpu_kernels is off)")
+    assert list(results) == names
+    fused, eager = results.values()
+    torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-6)
 
 
 def test_blocks_are_compiled_on_cuda_unless_zero_takes_their_weights_away():
@@ -177,7 +229,7 @@ def test_the_model_is_built_as_it_was_decided():
     settings = load_settings(
         "tiny_cpu",
         ["--model.positions", "tupe-a", "--engine.attention", "folded"]
-        + ["--engine.recompute_blocks", "true"],
+        + ["--engine.recompute_blocks", "true", "--engine.cpu_kernels", "off"],
     )
     model, execution = build_model(settings, {"torch_autocast": {}}, "cpu")
     assert (execution.attention, execution.reason) == ("folded", "as set")

@@ -5,14 +5,27 @@ import torch
 
 from pretrain.model.attention import position_terms
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, PositionTerms
+from pretrain.model.cpu_kernels import (
+    KERNEL_TYPES,
+    load_cpu_kernels,
+    obstacle_to_cpu_kernels,
+)
 from pretrain.model.positions import build_position_encoding
 from pretrain.recipe import load_settings
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
 HERE = ["eager", "sdpa", "folded"]
+if obstacle_to_cpu_kernels() is None:
+    HERE.append("fused")
 # Rounding of the scores and weights to each type, averaged over rows of 24. The position terms are
 # computed in fp32 whatever the type of the queries.
 BOUNDS = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    if obstacle_to_cpu_kernels() is None:
+        load_cpu_kernels()
 
 
 def encoding_of(positions, **model):
@@ -82,6 +95,8 @@ def test_a_backend_is_attention_written_out(name, positions, projection_bias, le
         pytest.skip("refused by plan_execution")
     if name == "triton" and dtype is not torch.float32:
         pytest.skip("the kernels themselves: test_triton_attention.py")
+    if name == "fused" and dtype not in KERNEL_TYPES:
+        pytest.skip("refused by plan_execution")
     if projection_bias and dtype in (torch.bfloat16, torch.float16):
         pytest.skip("its gradient is a sum that nearly cancels: rounding of the rest is all of it")
     lengths = None if lengths is None else torch.tensor(lengths, dtype=torch.int32)

@@ -1,0 +1,73 @@
+"""Attention on a CPU whose softmax, bias and the gradients of both are single passes.
+
+The products are torch's, the rest is cpu_kernels.py. Scores become weights, and gradients of
+weights those of scores, where they lie. Shape letters as in positions.py.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def fused_attention(
+    q_BNSH: Tensor,
+    k_BNSH: Tensor,
+    v_BNSH: Tensor,
+    bias_NSS: Tensor | None,
+    lengths_B: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """Return softmax(scale q k^T + bias) v; `load_cpu_kernels` must have been called.
+
+    Args:
+        q_BNSH: queries, fp32 or bf16 like keys and values.
+        k_BNSH: keys.
+        v_BNSH: values.
+        bias_NSS: fp32; its gradient is summed over the batch in fp32.
+        lengths_B: number of keys that are no padding (int32, at least 1); None: all.
+        scale: of the scores.
+    """
+    mixed_BNSH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
+        q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
+    )
+    return mixed_BNSH
+
+
+class _FusedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_BNSH: Tensor,
+        k_BNSH: Tensor,
+        v_BNSH: Tensor,
+        bias_NSS: Tensor | None,
+        lengths_B: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        # Contiguous keys are transposed without a copy inside the product.
+        q_BNSH, k_BNSH = q_BNSH * scale, k_BNSH.contiguous()
+        weights_BNSS = q_BNSH @ k_BNSH.transpose(-1, -2)
+        bias_NSS = None if bias_NSS is None else bias_NSS.float().contiguous()
+        torch.ops.tupelo.softmax_(weights_BNSS, bias_NSS, lengths_B)
+        ctx.save_for_backward(q_BNSH, k_BNSH, v_BNSH, weights_BNSS)
+        ctx.scale = scale
+        return weights_BNSS @ v_BNSH
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (mixed_gradient_BNSH,) = gradients
+        q_BNSH, k_BNSH, v_BNSH, weights_BNSS = ctx.saved_tensors
+        has_bias = ctx.needs_input_grad[3]
+        gradient_BNSS = mixed_gradient_BNSH @ v_BNSH.transpose(-1, -2)
+        bias_gradient_NSS = torch.ops.tupelo.softmax_backward_(
+            gradient_BNSS, weights_BNSS, has_bias
+        )
+        return (
+            (gradient_BNSS @ k_BNSH) * ctx.scale,
+            gradient_BNSS.transpose(-1, -2) @ q_BNSH,
+            weights_BNSS.transpose(-1, -2) @ mixed_gradient_BNSH,
+            bias_gradient_NSS if has_bias else None,
+            None,
+            None,
+        )
