@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pretrain.model.cpu_kernels import load_cpu_kernels
+
 
 def fused_attention(
     q_BNSH: Tensor,
@@ -18,7 +20,7 @@ def fused_attention(
     lengths_B: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """Return softmax(scale q k^T + bias) v; `load_cpu_kernels` must have been called.
+    """Return softmax(scale q k^T + bias) v.
 
     Args:
         q_BNSH: queries, fp32 or bf16 like keys and values.
@@ -27,7 +29,11 @@ def fused_attention(
         bias_NSS: fp32; its gradient is summed over the batch in fp32.
         lengths_B: number of keys that are no padding (int32, at least 1); None: all.
         scale: of the scores.
+
+    Raises:
+        KernelError: this machine cannot have the kernels.
     """
+    load_cpu_kernels()
     mixed_BNSH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
         q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
     )

@@ -17,7 +17,7 @@ class MaskedLanguageModelHead(nn.Module):
 
         Args:
             model: shape.
-            fused_loss: compute the loss by cpu_kernels.py, which must be loaded.
+            fused_loss: compute the loss by cpu_kernels.py.
         """
         super().__init__()
         self.fused_loss = fused_loss

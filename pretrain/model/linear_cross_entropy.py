@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pretrain.model.cpu_kernels import load_cpu_kernels
+
 # Of fp32 logits that are in work at once: on a CPU they stay in its cache; a GPU is kept busy.
 SLICE_BYTES = {"cpu": 2**22, "cuda": 2**28}
 
@@ -40,7 +42,7 @@ def linear_cross_entropy(
         bias_V: output bias.
         labels_M: indices of the true classes, int64.
         ignored: a label with this value contributes neither loss nor gradient.
-        fused: compute the cross-entropy by cpu_kernels.py, which must be loaded.
+        fused: compute the cross-entropy by cpu_kernels.py.
     """
     kind = hidden_MD.device.type
     if torch.is_autocast_enabled(kind):
@@ -93,6 +95,7 @@ def _turn_at_once(
     logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
 ) -> tuple[Tensor, Tensor]:
     """Do what `_turn_by_slices` does, by a kernel."""
+    load_cpu_kernels()
     losses_M, bias_gradient_V = torch.ops.tupelo.cross_entropy_(
         logits_MV, bias_V.float(), labels_M, ignored
     )

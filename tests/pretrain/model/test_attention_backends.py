@@ -5,11 +5,7 @@ import torch
 
 from pretrain.model.attention import position_terms
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, PositionTerms
-from pretrain.model.cpu_kernels import (
-    KERNEL_TYPES,
-    load_cpu_kernels,
-    obstacle_to_cpu_kernels,
-)
+from pretrain.model.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.positions import build_position_encoding
 from pretrain.recipe import load_settings
 
@@ -20,12 +16,6 @@ if obstacle_to_cpu_kernels() is None:
 # Rounding of the scores and weights to each type, averaged over rows of 24. The position terms are
 # computed in fp32 whatever the type of the queries.
 BOUNDS = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
-
-
-@pytest.fixture(autouse=True)
-def kernels():
-    if obstacle_to_cpu_kernels() is None:
-        load_cpu_kernels()
 
 
 def encoding_of(positions, **model):

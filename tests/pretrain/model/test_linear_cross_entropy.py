@@ -6,11 +6,7 @@ import torch.nn.functional as F
 
 from data_prep.masking import IGNORED
 from pretrain.model import linear_cross_entropy as module
-from pretrain.model.cpu_kernels import (
-    KERNEL_TYPES,
-    load_cpu_kernels,
-    obstacle_to_cpu_kernels,
-)
+from pretrain.model.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.linear_cross_entropy import linear_cross_entropy
 
 # elementwise rounding of each type, over sums of 300 terms
@@ -46,8 +42,6 @@ def test_it_is_a_projection_and_a_cross_entropy(monkeypatch, dtype, slice_rows):
         monkeypatch.setitem(module.SLICE_BYTES, "cpu", slice_rows * 300 * 4)
     elif obstacle_to_cpu_kernels() is not None or dtype not in KERNEL_TYPES:
         pytest.skip("no kernels for that")
-    else:
-        load_cpu_kernels()
     hidden, weight, bias, labels = case(dtype)
     loss = linear_cross_entropy(hidden, weight, bias, labels, ignored=IGNORED, fused=fused)
     found = torch.autograd.grad(loss * 0.25, (hidden, weight, bias))
