@@ -145,8 +145,7 @@ class TupeAbsoluteTiedCls(PositionEncoding):
     def attention_bias(self, sequence_length: int) -> Tensor:
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d)."""
         query_NSH, key_NSH = self.projected(sequence_length)
-        scores_NSS: Tensor = query_NSH * self.score_scale @ key_NSH.transpose(1, 2)
-        return scores_NSS
+        return _widened(query_NSH * self.score_scale @ key_NSH.transpose(1, 2))
 
     def folded_bias(self, sequence_length: int) -> FoldedBias | None:
         """Return p U^Q and p U^K."""
@@ -256,8 +255,8 @@ class ProjectedPositions(nn.Module):
         return 2 * (sequence_length + self.num_extra_rows) * self.query.weight.numel()
 
     def _heads(self, projected_RD: Tensor) -> Tensor:
-        wide = torch.promote_types(projected_RD.dtype, torch.float32)
-        return projected_RD.to(wide).view(-1, self.num_heads, self.head_width).transpose(0, 1)
+        heads_RNH = _widened(projected_RD).view(-1, self.num_heads, self.head_width)
+        return heads_RNH.transpose(0, 1)
 
 
 class RelativeBias(nn.Module):
@@ -310,6 +309,11 @@ def reset_cls(bias_NSS: Tensor, from_cls_N: Tensor, to_cls_N: Tensor) -> Tensor:
     row_N1S = from_cls_N.view(-1, 1, 1).expand(num_heads, 1, length)
     with_column_NSS = torch.cat([column_NS1, bias_NSS[:, :, 1:]], dim=2)
     return torch.cat([row_N1S, with_column_NSS[:, 1:]], dim=1)
+
+
+def _widened(x: Tensor) -> Tensor:
+    """Return it in fp32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {

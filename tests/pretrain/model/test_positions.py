@@ -210,7 +210,7 @@ def test_a_shorter_sequence_sees_the_corner_of_the_longer_ones_bias():
 
 
 def test_the_bias_stays_fp32_under_autocast():
-    for positions in ("tupe-a", "tupe-r", "bert-r"):
+    for positions in ("tupe-a", "tupe-r", "tupe-a-tie-cls", "bert-r"):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert encoding_for(positions).attention_bias(LENGTH).dtype == torch.float32
 
