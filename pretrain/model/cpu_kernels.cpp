@@ -137,7 +137,9 @@ inline float exponentiate(float* row, float largest, int64_t size) {
 template <typename Act>
 void for_rows_of_heads(
     int64_t heads, int64_t queries, int64_t scores_of_a_query, const Act& act) {
-  const int64_t rows = std::clamp<int64_t>(SCORES_AT_A_TIME / scores_of_a_query, 1, queries);
+  // Neither an empty batch nor an empty sequence divides by zero.
+  const int64_t most = SCORES_AT_A_TIME / std::max<int64_t>(scores_of_a_query, 1);
+  const int64_t rows = std::clamp<int64_t>(most, 1, std::max<int64_t>(queries, 1));
   const int64_t blocks = (queries + rows - 1) / rows;
   at::parallel_for(0, heads * blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; task++) {
@@ -213,6 +215,16 @@ void softmax_backward(const Tensor& gradients, const Tensor& weights, float* bia
   });
 }
 
+// Calls act(part) for all parts, in all threads.
+template <typename Act>
+void for_each_part(int64_t parts, const Act& act) {
+  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; part++) {
+      act(part);
+    }
+  });
+}
+
 template <typename Number>
 void cross_entropy(
     const Tensor& logits,
@@ -220,14 +232,15 @@ void cross_entropy(
     const int64_t* labels,
     int64_t ignored,
     float* losses,
-    float* bias_gradients) {
-  const int64_t M = logits.size(0), V = logits.size(1);
+    float* bias_gradients,
+    int64_t parts) {
+  const int64_t M = logits.size(0), V = logits.size(1), rows = at::divup(M, parts);
   Number* all = logits.mutable_data_ptr<Number>();
-  at::parallel_for(0, M, 1, [&](int64_t begin, int64_t end) {
+  for_each_part(parts, [&](int64_t part) {
     std::vector<float> buffer(whole_pairs(V));
     float* row = buffer.data();
-    float* bias_gradient = bias_gradients + at::get_thread_num() * V;
-    for (int64_t m = begin; m < end; m++) {
+    float* bias_gradient = bias_gradients + part * V;
+    for (int64_t m = part * rows; m < std::min(M, (part + 1) * rows); m++) {
       Number* own = all + m * V;
       if (labels[m] == ignored) {
         losses[m] = 0.0f;
@@ -303,8 +316,10 @@ std::tuple<Tensor, Tensor> cross_entropy_operator(
   check(labels, 1);
   TORCH_CHECK(bias.size(0) == logits.size(1) && labels.size(0) == logits.size(0));
   Tensor losses = at::empty({logits.size(0)}, bias.options());
-  // One for each thread, added up in their order: the same bits in every run.
-  Tensor bias_gradients = at::zeros({at::get_num_threads(), logits.size(1)}, bias.options());
+  // One for each part of the rows, added up in their order: the same bits in every run. As many as
+  // threads, but not theirs: another OpenMP user may change their number before the loop begins.
+  const int64_t parts = at::get_num_threads();
+  Tensor bias_gradients = at::zeros({parts, logits.size(1)}, bias.options());
   for_type_of(logits, [&](auto number) {
     cross_entropy<decltype(number)>(
         logits,
@@ -312,7 +327,8 @@ std::tuple<Tensor, Tensor> cross_entropy_operator(
         labels.const_data_ptr<int64_t>(),
         ignored,
         losses.mutable_data_ptr<float>(),
-        bias_gradients.mutable_data_ptr<float>());
+        bias_gradients.mutable_data_ptr<float>(),
+        parts);
   });
   return {losses, bias_gradients.sum(0)};
 }

@@ -1,5 +1,8 @@
 """Our kernels for CPUs against torch in fp64, and how they are built."""
 
+import ctypes
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -106,6 +109,42 @@ def test_the_same_bits_in_every_run(kernels):
         results.append((scores, logits, bias_gradient))
     for first, second in zip(*results, strict=True):
         assert torch.equal(first, second)
+
+
+@needs_kernels
+@pytest.mark.parametrize("shape", [(0, 2, 4, 8), (2, 2, 0, 8)])
+def test_where_there_is_nothing_there_is_nothing_to_do(kernels, shape):
+    scores, weights, bias = normal(*shape), normal(*shape), normal(*shape[1:])
+    kernels.softmax_(scores, bias, None)
+    assert not kernels.softmax_backward_(scores, weights, True).any()
+    losses, bias_gradient = kernels.cross_entropy_(
+        normal(0, 8), normal(8), torch.empty(0, dtype=torch.int64), -100
+    )
+    assert losses.shape == (0,) and not bias_gradient.any()
+
+
+@needs_kernels
+def test_threads_that_another_library_sets_do_not_write_past_the_end(kernels):
+    """The loop asks torch once per thread and library for their number, and sets it."""
+    results = []
+
+    def act():
+        torch.get_num_threads()
+        ctypes.CDLL(None).omp_set_num_threads(1)
+        logits, labels = normal(2, 64), torch.tensor([1, 2])
+        expected = (torch.softmax(logits, -1) - F.one_hot(labels, 64)).sum(0)
+        _, found = kernels.cross_entropy_(logits, torch.zeros(64), labels, -100)
+        results.append((found, expected))
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        thread = threading.Thread(target=act)
+        thread.start()
+        thread.join()
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(*results[0], rtol=1e-4, atol=1e-6)
 
 
 @needs_kernels
