@@ -7,6 +7,7 @@ refused before anything starts.
 
 import dataclasses
 import importlib.util
+import shutil
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +19,6 @@ from pretrain.model.attention_check import disagreement_with_eager
 from pretrain.model.cpu_kernels import (
     KERNEL_TYPES,
     KernelError,
-    cpp_compiler,
     load_cpu_kernels,
     obstacle_to_cpu_kernels,
 )
@@ -230,7 +230,7 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
             "engine.compile_blocks='on' with ZeRO stage 3, which takes the weights of a block "
             "away between its steps, where a compiled block cannot see it; use stage 1 or 2"
         )
-    if machine.device == "cpu" and cpp_compiler() is None:
+    if machine.device == "cpu" and not any(map(shutil.which, ("g++", "clang++"))):
         raise ConfigError(
             "engine.compile_blocks='on' needs a C++ compiler on a CPU, and there is neither g++ "
             "nor clang++; install one, or leave it at auto"

@@ -119,8 +119,8 @@ inline float add_bias(const Number* scores, const float* bias, float* row, int64
   return largest_of(largest);
 }
 
-// row = exp(row - largest); returns the sum, or NaN where the largest is not finite: the exponential
-// of NaN may be a number.
+// row = exp(row - largest); returns the sum, or NaN where the largest is not finite: the
+// exponential of NaN may be a number.
 inline float exponentiate(float* row, float largest, int64_t size) {
   const Vector shifts(largest);
   Pair sum{Vector(0.0f), Vector(0.0f)};

@@ -32,7 +32,7 @@ import torch
 from torch.utils import cpp_extension
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-COMPILERS = ("g++", "clang++")
+COMPILER = "g++"  # whose OpenMP is that of torch
 VECTOR_FLAGS = {
     "AVX2": "-mavx2 -mfma -mf16c",
     "AVX512": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c",
@@ -50,8 +50,8 @@ def obstacle_to_cpu_kernels() -> str | None:
     capability = torch.backends.cpu.get_cpu_capability()
     if capability not in VECTOR_FLAGS:
         return f"they are made for {' and '.join(VECTOR_FLAGS)}, and this CPU is {capability}"
-    if cpp_compiler() is None:
-        return f"there is no C++ compiler ({' or '.join(COMPILERS)})"
+    if shutil.which(COMPILER) is None:
+        return f"there is no {COMPILER} to compile them"
     return None
 
 
@@ -74,21 +74,14 @@ def load_cpu_kernels() -> None:
         raise KernelError(f"{library}: {error.__cause__ or error}") from error
 
 
-def cpp_compiler() -> str | None:
-    """Return the path of a C++ compiler, or None."""
-    found = filter(None, map(shutil.which, COMPILERS))
-    return next(found, None)
-
-
 def _compile_command() -> list[str]:
     """Return compiler and flags, but for the output."""
-    compiler, capability = cpp_compiler(), torch.backends.cpu.get_cpu_capability()
-    assert compiler is not None
+    capability = torch.backends.cpu.get_cpu_capability()
     defines = [f"CPU_CAPABILITY={capability}", f"CPU_CAPABILITY_{capability}"]
     if not torch.compiled_with_cxx11_abi():
         defines.append("_GLIBCXX_USE_CXX11_ABI=0")
     return [
-        *(compiler, "-c", "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-w"),
+        *(shutil.which(COMPILER) or COMPILER, "-c", "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-w"),
         *VECTOR_FLAGS[capability].split(),
         *(f"-D{define}" for define in defines),
         *(f"-I{folder}" for folder in cpp_extension.include_paths()),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pretrain.model.cpu_kernels import load_cpu_kernels
 
@@ -34,9 +35,10 @@ def fused_attention(
         KernelError: this machine cannot have the kernels.
     """
     load_cpu_kernels()
-    mixed_BNSH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
-        q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
-    )
+    with torch.autocast("cpu", enabled=False):
+        mixed_BNSH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
+            q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
+        )
     return mixed_BNSH
 
 
@@ -61,6 +63,7 @@ class _FusedAttention(torch.autograd.Function):
         return weights_BNSS @ v_BNSH
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         (mixed_gradient_BNSH,) = gradients
         q_BNSH, k_BNSH, v_BNSH, weights_BNSS = ctx.saved_tensors

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pretrain.model.cpu_kernels import load_cpu_kernels
 
@@ -74,6 +75,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         (gradient,) = gradients
         hidden_MD, weight_VD, logit_gradient_MV, bias_gradient_V = ctx.saved_tensors

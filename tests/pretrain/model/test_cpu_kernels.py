@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused(kernels):
 
 def test_without_a_compiler_there_are_no_kernels(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(KernelError, match=r"there is no C\+\+ compiler \(g\+\+ or clang\+\+\)"):
+    with pytest.raises(KernelError, match="there is no g.. to compile them"):
         load_cpu_kernels.__wrapped__()
 
 
