@@ -12,7 +12,7 @@ from pathlib import Path
 
 from data_prep.durable import write_through
 from data_prep.manifest import TOKENIZER_FILE
-from pretrain.checkpoints import CHECKPOINTS
+from pretrain.checkpoint_folders import CHECKPOINTS
 from pretrain.config import ConfigError
 from pretrain.export_check import ExportCheck, check_export, rows_to_compare
 from pretrain.export_tokenizer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE

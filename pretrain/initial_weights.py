@@ -12,7 +12,7 @@ from data_prep.shards import ShardSet
 from data_prep.tokenizer import described_tokenizer
 from data_prep.tokenizer_loading import load_tokenizer, special_names_beside
 from data_prep.tokenizer_training import TokenizerKind
-from pretrain.checkpoints import CHECKPOINTS
+from pretrain.checkpoint_folders import CHECKPOINTS
 from pretrain.config import ConfigError, ModelSettings, RunSettings
 from pretrain.foreign_model import words_of
 from pretrain.model.encoder import MaskedLanguageModel

@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from data_prep.shards import ShardSet
-from pretrain.checkpoints import checkpoints_of, step_of
+from pretrain.checkpoint_folders import checkpoints_of, step_of
 from pretrain.config import RunSettings
 from pretrain.data import TrainingBatches
 from pretrain.ds_config import micro_batches_per_step

@@ -8,14 +8,9 @@ from torch import Tensor
 
 from data_prep.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
 from data_prep.tokenizer import described_tokenizer
-from pretrain.checkpoints import (
-    CHECKPOINTS,
-    CheckpointError,
-    load_weights,
-    newest_checkpoint,
-    step_of,
-)
-from pretrain.checkpoints import checkpoints_of as checkpoints_of
+from pretrain.checkpoint_folders import CHECKPOINTS, newest_checkpoint, step_of
+from pretrain.checkpoint_folders import checkpoints_of as checkpoints_of
+from pretrain.checkpoints import CheckpointError, load_weights
 from pretrain.config import ConfigError, ModelSettings
 from pretrain.exported import is_export, read_export
 from pretrain.foreign import read_foreign

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pretrain.checkpoints import newest_sound_checkpoint, step_of
+from pretrain.checkpoint_folders import newest_sound_checkpoint, step_of
 from pretrain.config import ConfigError, RunSettings, as_json, flat
 from pretrain.ds_config import micro_batches_per_step
 from pretrain.json_objects import read_json_lines, read_json_object

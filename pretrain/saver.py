@@ -11,19 +11,16 @@ from typing import Any, TypeVar
 
 import torch.distributed as distributed
 
-from pretrain.checkpoints import (
+from pretrain.checkpoint_folders import (
     CHECKPOINTS,
     PARTIAL,
-    Content,
     checkpoint_folder,
     checkpoints_of,
-    complete,
     kept,
-    remove,
     remove_remains,
     step_of,
-    write_part,
 )
+from pretrain.checkpoints import Content, complete, remove, write_part
 from pretrain.config import CheckpointSettings
 from pretrain.engine import Snapshot
 from pretrain.ranks import Ranks, from_all_ranks

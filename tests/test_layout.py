@@ -19,7 +19,7 @@ LEVELS = [
     {"config", "launcher"},
     {"json_objects"},
     {"checkpoints", "run_lines"},
-    {"recipe", "interruption", "ds_names"},
+    {"checkpoint_folders", "recipe", "interruption", "ds_names"},
     {
         "model",
         "layer_drop",

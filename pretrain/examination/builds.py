@@ -1,7 +1,8 @@
 """What is compiled at the first start: the compilers, DeepSpeed's operations, Triton's kernels.
 
-On a CPU nothing is. On a GPU DeepSpeed's fused Adam is compiled by nvcc unless that was done when
-DeepSpeed was installed, and blocks and attention by Triton.
+On a CPU that is our own kernels, and nothing of DeepSpeed's. On a GPU DeepSpeed's fused Adam is
+compiled by nvcc unless that was done when DeepSpeed was installed, and blocks and attention by
+Triton.
 """
 
 import importlib.util
@@ -17,6 +18,7 @@ from pathlib import Path
 from pretrain.comparison_table import amount
 from pretrain.deepspeed_library import installed_operations
 from pretrain.examination.finding import Finding, Surroundings, nearest_folder
+from pretrain.model.cpu_kernels import COMPILER
 
 Operations = Callable[[], dict[str, bool]]
 FUSED_ADAM = "fused_adam"
@@ -35,7 +37,7 @@ def compilers(
     there = ", ".join(filter(None, [compiler, "ninja" * has_ninja])) or "no compiler"
     cuda = surroundings.accelerators.torch_cuda
     if surroundings.accelerators.device == "cpu" or cuda is None:
-        return Finding("ok", f"{there}; on a CPU only engine.compile_blocks=on needs one")
+        return _kernels_for_cpus(path, there)
     if compiled().get(FUSED_ADAM):
         return Finding("ok", f"{there}; {FUSED_ADAM} was compiled when DeepSpeed was installed")
     if not compiler:
@@ -49,6 +51,16 @@ def compilers(
             "problem", f"{there}, but no ninja", f"python -m pip install ninja; {WITHOUT}"
         )
     return _nvcc(surroundings, cuda, there)
+
+
+def _kernels_for_cpus(search_path: str, there: str) -> Finding:
+    if shutil.which(COMPILER, path=search_path) is None:
+        return Finding(
+            "warning",
+            f"{there}, but no {COMPILER}: runs do without our kernels for CPUs, and are slower",
+            f"apt install {COMPILER}",
+        )
+    return Finding("ok", f"{there}; the first start on a CPU compiles our kernels with {COMPILER}")
 
 
 def operations(

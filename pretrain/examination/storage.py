@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pretrain.checkpoints import kept
+from pretrain.checkpoint_folders import kept
 from pretrain.comparison_table import amount
 from pretrain.config import ConfigError, RunSettings
 from pretrain.data import shards_folder

@@ -1,7 +1,8 @@
 """What only a recipe or a run folder tells: its settings, its rows, how it would be executed."""
 
 from data_prep.manifest import ShardError
-from pretrain.checkpoints import Checkpoint, CheckpointError, checkpoints_of
+from pretrain.checkpoint_folders import checkpoints_of
+from pretrain.checkpoints import Checkpoint, CheckpointError
 from pretrain.config import ConfigError
 from pretrain.data import open_data, shards_folder
 from pretrain.ds_config import micro_batches_per_step

@@ -11,20 +11,22 @@ import pytest
 import torch
 
 from pretrain import checkpoints
+from pretrain.checkpoint_folders import (
+    checkpoint_folder,
+    checkpoints_of,
+    kept,
+    newest_checkpoint,
+    newest_sound_checkpoint,
+    remove_remains,
+)
 from pretrain.checkpoints import (
     Checkpoint,
     CheckpointError,
     Content,
     Counters,
     Piece,
-    checkpoint_folder,
-    checkpoints_of,
     complete,
-    kept,
     load_weights,
-    newest_checkpoint,
-    newest_sound_checkpoint,
-    remove_remains,
     write_part,
 )
 from pretrain.config import ConfigError

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pretrain.checkpoints import KINDS, Checkpoint, Piece, checkpoint_folder
+from pretrain.checkpoint_folders import checkpoint_folder
+from pretrain.checkpoints import KINDS, Checkpoint, Piece
 from pretrain.config import CheckpointSettings
 from pretrain.ranks import start_ranks
 from pretrain.saver import Saver

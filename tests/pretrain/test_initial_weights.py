@@ -10,7 +10,8 @@ from tokenizers.normalizers import BertNormalizer
 
 from data_prep.shards import open_shards
 from pretrain.__main__ import main
-from pretrain.checkpoints import load_weights, newest_checkpoint
+from pretrain.checkpoint_folders import newest_checkpoint
+from pretrain.checkpoints import load_weights
 from pretrain.config import ConfigError
 from pretrain.initial_weights import check_before_build, load_initial_weights
 from pretrain.model.encoder import MaskedLanguageModel

@@ -10,7 +10,8 @@ from safetensors import SafetensorError
 
 from pretrain import checkpoints
 from pretrain import saver as saving
-from pretrain.checkpoints import Checkpoint, Counters, Piece, checkpoint_folder, checkpoints_of
+from pretrain.checkpoint_folders import checkpoint_folder, checkpoints_of
+from pretrain.checkpoints import Checkpoint, Counters, Piece
 from pretrain.config import CheckpointSettings
 from pretrain.engine import Snapshot
 from pretrain.ranks import Ranks

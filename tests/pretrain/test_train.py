@@ -13,7 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from data_prep.manifest import sha256_of
 from data_prep.shards import open_shards
-from pretrain.checkpoints import load_weights, newest_checkpoint
+from pretrain.checkpoint_folders import newest_checkpoint
+from pretrain.checkpoints import load_weights
 from pretrain.data import HELD_OUT_SEED, MaskedSplit
 from pretrain.layer_drop import branch_scales
 from pretrain.model.cost import training_cost

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from pretrain.checkpoints import Checkpoint, checkpoint_folder
+from pretrain.checkpoint_folders import checkpoint_folder
+from pretrain.checkpoints import Checkpoint
 from pretrain.recipe import load_settings
 from pretrain.schedules import learning_rate_at
 

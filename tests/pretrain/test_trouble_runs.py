@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from data_prep.shards import open_shards
-from pretrain.checkpoints import checkpoints_of, load_weights
+from pretrain.checkpoint_folders import checkpoints_of
+from pretrain.checkpoints import load_weights
 from pretrain.data import Place, TrainingBatches
 from pretrain.recipe import load_settings
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from pretrain import execution
-from pretrain.checkpoints import Checkpoint, checkpoint_folder
+from pretrain.checkpoint_folders import checkpoint_folder
+from pretrain.checkpoints import Checkpoint
 from pretrain.config import CheckpointSettings
 from pretrain.data import MaskedBatch
 from pretrain.ds_config import fill_ds_config, read_ds_config

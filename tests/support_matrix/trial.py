@@ -10,7 +10,8 @@ import torch
 import torch.distributed as distributed
 
 from pretrain import execution
-from pretrain.checkpoints import Checkpoint, checkpoint_folder
+from pretrain.checkpoint_folders import checkpoint_folder
+from pretrain.checkpoints import Checkpoint
 from pretrain.config import CheckpointSettings
 from pretrain.data import MaskedBatch
 from pretrain.engine import Engine

@@ -16,9 +16,12 @@ def adam_compiled():
     return {"fused_adam": True, "cpu_adam": False}
 
 
-def test_a_cpu_needs_no_compiler(machine):
+def test_a_cpu_is_faster_with_a_compiler(machine):
     found = compilers(machine.surroundings(), compiled=nothing_compiled)
-    assert found.mark == "ok" and found.found.startswith("no compiler")
+    assert found.mark == "warning" and found.found.startswith("no compiler, but no g++")
+    assert found.mend == "apt install g++"
+    machine.command("g++")
+    assert compilers(machine.surroundings(), compiled=nothing_compiled).mark == "ok"
 
 
 def test_what_a_gpu_lacks_to_compile_adam_is_asked_for_in_turn(machine):

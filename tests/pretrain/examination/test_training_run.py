@@ -27,7 +27,7 @@ def run(machine, shards):
 
 
 def test_a_run_that_can_start_is_described(run):
-    surroundings = run()
+    surroundings = run("--engine.cpu_kernels", "off")
     assert (
         "8 rows a step in 2 micro-batch(es) on 1 rank(s)" in settings_are_valid(surroundings).found
     )
