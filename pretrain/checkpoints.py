@@ -61,7 +61,7 @@ class Part(BaseModel):
     pieces: dict[str, Piece]  # by the name of the parameter
 
 
-class Counters(BaseModel):
+class EngineCounters(BaseModel):
     """What the optimizer and the loss scaler count."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,7 +81,7 @@ class Content(BaseModel):
     world_size: int = Field(ge=1)
     shapes: dict[str, list[NonNegativeInt]]  # of the parameters
     parts: dict[str, Part]  # by the name of the file
-    engine: Counters
+    engine: EngineCounters
     progress: dict[str, Any]  # counters of the run
 
 

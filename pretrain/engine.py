@@ -14,7 +14,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
 
-from pretrain.checkpoints import Checkpoint, Counters, Piece
+from pretrain.checkpoints import Checkpoint, EngineCounters, Piece
 from pretrain.config import ConfigError, RunSettings
 from pretrain.data import MaskedBatch
 from pretrain.deepspeed_library import count_collectives, import_deepspeed
@@ -52,7 +52,7 @@ class Snapshot:
     tensors: dict[str, Tensor]  # "KIND/NAME" -> fp32 [size]
     pieces: dict[str, Piece]  # which elements of a parameter these are
     shapes: dict[str, list[int]]  # of all parameters
-    counters: Counters
+    counters: EngineCounters
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,9 @@ class Engine:
             tensors,
             {part.name: part.piece for part in updated},
             {name: list(shape_of(p)) for name, p in self._module.named_parameters()},
-            Counters(adam_steps=adam_steps(adam), loss_scaler=scaler_counters(self._optimizer)),
+            EngineCounters(
+                adam_steps=adam_steps(adam), loss_scaler=scaler_counters(self._optimizer)
+            ),
         )
 
     @torch.no_grad()

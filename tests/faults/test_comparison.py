@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from pretrain.checkpoints import Content, Counters, Piece, complete, write_part
+from pretrain.checkpoints import Content, EngineCounters, Piece, complete, write_part
 
 from .comparison import differences
 
@@ -27,7 +27,7 @@ def write_run(folder, weights=(1.0, 2.0), moments=(0.1, 0.2)):
     }
     parts = write_part(partial, 0, tensors, {"w": Piece(0, 2)})
     content = {"step": 4, "world_size": 1, "shapes": {"w": [2]}, "parts": parts, "progress": {}}
-    complete(partial, Content(**content, engine=Counters()))
+    complete(partial, Content(**content, engine=EngineCounters()))
     (folder / "run.json").write_text("{}")
     metrics = [{"step": step, "loss": 1 / step, "training_seconds": step} for step in (1, 2, 3, 4)]
     write_lines(folder / "metrics.jsonl", metrics)

@@ -23,7 +23,7 @@ from pretrain.checkpoints import (
     Checkpoint,
     CheckpointError,
     Content,
-    Counters,
+    EngineCounters,
     Piece,
     complete,
     load_weights,
@@ -61,7 +61,7 @@ def write(run, step=5, progress=None):
         world_size=3,
         shapes=SHAPES,
         parts=parts,
-        engine=Counters(adam_steps=4),
+        engine=EngineCounters(adam_steps=4),
         progress=progress or {},
     )
     return complete(partial, content)
@@ -100,7 +100,9 @@ def test_a_part_that_another_machine_wrote_elsewhere_is_missed(tmp_path):
     partial.mkdir(parents=True)
     parts = write_part(partial, 1, {"weight/bias": torch.ones(3)}, {"bias": Piece(0, 3)})
     (partial / "part_00001.safetensors").unlink()
-    content = Content(step=5, world_size=2, shapes={}, parts=parts, engine=Counters(), progress={})
+    content = Content(
+        step=5, world_size=2, shapes={}, parts=parts, engine=EngineCounters(), progress={}
+    )
     with pytest.raises(OSError, match="must be on a disk that all machines share"):
         complete(partial, content)
     assert checkpoints_of(tmp_path) == []

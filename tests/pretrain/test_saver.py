@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from pretrain import checkpoints
 from pretrain import saver as saving
 from pretrain.checkpoint_folders import checkpoint_folder, checkpoints_of
-from pretrain.checkpoints import Checkpoint, Counters, Piece
+from pretrain.checkpoints import Checkpoint, EngineCounters, Piece
 from pretrain.config import CheckpointSettings
 from pretrain.engine import Snapshot
 from pretrain.ranks import Ranks
@@ -25,7 +25,7 @@ def snapshot(value=1.0):
         {**tensors, "exp_avg_sq/bias": torch.zeros(3)},
         {"bias": Piece(0, 3)},
         {"bias": [3]},
-        Counters(adam_steps=1),
+        EngineCounters(adam_steps=1),
     )
 
 
