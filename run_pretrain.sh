@@ -44,7 +44,7 @@ main() {
   read_options "$@"
   check_options
   prepare_environment
-  trap 'exit 130' INT # data may be prepared in good order after Ctrl-C; this script must not go on
+  trap 'exit 130' INT
   if [[ -n $recipe ]]; then
     run_recipe
   else
@@ -116,9 +116,9 @@ run_recipe() {
   if [[ -n $dry_run ]]; then
     exec python -m pretrain train "$recipe" "${settings[@]}" "$dry_run"
   fi
-  python -m pretrain prepare "$recipe" "${settings[@]}"
+  prepare_data "$recipe" "${settings[@]}"
   choose_launcher
-  run_trainer "$recipe" "${settings[@]}" \
+  run_launched train "$recipe" "${settings[@]}" \
     ${run_folder:+--run-folder "$run_folder"} ${resume:+"$resume"}
 }
 
@@ -132,7 +132,7 @@ run_comparison() {
   fi
   name=${name:-compare-$(date +%Y%m%d-%H%M%S)}
   [[ -z $resume ]] || restore_settings
-  python -m pretrain prepare "${ARMS[0]}" "${settings[@]}"
+  prepare_data "${ARMS[0]}" "${settings[@]}"
   save_settings
   trap 'echo "Stopped. Go on with: ./run_pretrain.sh --resume --name $name" >&2' EXIT
   choose_launcher
@@ -179,22 +179,30 @@ train_arm() { # ARM FOLDER
   else
     echo "starting in $2"
   fi
-  run_trainer "$1" "${settings[@]}" --run-folder "$2" ${again:+"$again"}
+  run_launched train "$1" "${settings[@]}" --run-folder "$2" ${again:+"$again"}
   [[ -z $stopped ]] || exit 0
   # The deepspeed launcher reports success when its workers are killed by a signal.
   [[ -e $2/result.json ]] || fail "$1 ended without a result; see its last messages above"
 }
 
+prepare_data() { # ARGUMENT ...
+  local status=0
+  launcher=(python -m pretrain)
+  run_launched prepare "$@" || status=$?
+  [[ -z $stopped ]] || echo "stopped; the same command goes on from here" >&2
+  [[ -z $stopped && $status == 0 ]] || exit "$((status > 0 ? status : 1))"
+}
+
 # Runs the trainer to its end and passes on to it what asks this script to stop. The trainer gets a
 # process group of its own: of Ctrl-C the launcher would kill it after 30 s, saved or not.
-run_trainer() { # ARGUMENT ...
+run_launched() { # ARGUMENT ...
   local status signal
   set -m
   (
     # A queue may signal every process: only the ranks may act on it. On more machines than this
     # one the runner of deepspeed must act on it too.
     [[ ${launcher[0]} != deepspeed || -n $hostfile ]] || trap '' TERM USR1
-    exec "${launcher[@]}" train "$@" </dev/null
+    exec "${launcher[@]}" "$@" </dev/null
   ) &
   trainer=$!
   set +m

@@ -32,6 +32,11 @@ case $call in
   *'-m venv'*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
   *'-m ensurepip'*) touch "$here/pip" ;;
   *' finetune run '*) echo "malloc ${MALLOC_TOP_PAD_-unset}" >>"$CALLS.environment" ;;
+  *' prepare '*)
+    if [[ -n ${STUB_WAITS_IN_PREPARE:-} ]]; then
+      for name in INT TERM USR1; do trap "echo heard $name >>$CALLS; exit 5" "$name"; done
+      touch "$CALLS.waiting"; while :; do sleep 0.02; done
+    fi ;;
   *' train '*--run-folder*)
     echo "malloc ${MALLOC_TOP_PAD_-unset}" >>"$CALLS.environment"
     folder=${call#*--run-folder } folder=${folder%% *}
@@ -430,10 +435,10 @@ def test_paths_that_exist_in_the_callers_folder_are_taken_from_there(checkout, t
 class Waiting:
     """A run_pretrain.sh whose trainer waits for a signal."""
 
-    def __init__(self, checkout, *arguments):
+    def __init__(self, checkout, *arguments, waits="STUB_WAITS"):
         self.process = subprocess.Popen(
             [checkout.root / "run_pretrain.sh", *arguments],
-            env=checkout.environment | {"STUB_WAITS": "1"},
+            env=checkout.environment | {waits: "1"},
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -462,6 +467,16 @@ def test_a_signal_reaches_the_trainer_and_ends_the_comparison_and_not_only_the_a
     assert status == 0 and line.endswith("--resume --name x")
     assert len(checkout.calls(TRAIN)) == 1
     assert checkout.calls("heard") == [f"heard {number.name[3:]}"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("arguments", [("tiny_cpu",), ("--name", "x")])
+def test_a_signal_ends_the_preparation_of_data_too(checkout, arguments, number):
+    waiting = Waiting(checkout, *arguments, waits="STUB_WAITS_IN_PREPARE")
+    waiting.process.send_signal(number)
+    assert waiting.end() == (5, "stopped; the same command goes on from here")
+    assert checkout.calls("heard") == [f"heard {number.name[3:]}"]
+    assert not checkout.calls(TRAIN)
 
 
 def test_a_signal_reaches_the_trainer_of_a_recipe(checkout):
