@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from finetune.settings import load_protocol
-from pretrain.config import ConfigError, as_json
+from pretrain.config import ConfigError, RunSettings, as_json
 from pretrain.deepspeed_library import check_ds_config
 from pretrain.ds_config import (
     DS_CONFIGS,
@@ -20,6 +20,8 @@ from pretrain.summary import describe_run
 from tests.hostile.mutations import mutated_json, mutated_toml
 from tests.hostile.property import few, result_or_clear_error
 
+# A message names the file, or the setting.
+SETTINGS = ("setting", *RunSettings.model_fields)
 DS_JSON = (
     b'{"train_batch_size": "auto", "fp16": {"enabled": false, "loss_scale": 0}, '
     b'"bf16": {"enabled": true}, "torch_autocast": {"enabled": false, "dtype": "bfloat16"}, '
@@ -107,32 +109,6 @@ def test_any_deepspeed_json_runs_or_is_refused(tmp_path, content):
         )
 
     check()
-
-
-# A message names the file, or the setting.
-SETTINGS = tuple(
-    [
-        "steps",
-        "seed",
-        "name",
-        "hours",
-        "data",
-        "model",
-        "batch",
-        "optimizer",
-        "learning_rate",
-        "layer_drop",
-        "evaluation",
-        "checkpoint",
-        "engine",
-        "setting",
-        "initial_weights",
-        "log_every_steps",
-        "data",
-        "model",
-        "batch",
-    ]
-)
 
 
 def test_a_module_that_deepspeed_would_import_is_refused(tmp_path):
