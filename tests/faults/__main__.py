@@ -42,6 +42,10 @@ IMPORTED_LATE = (
 def main() -> int:
     """Run the suite and return its exit status."""
     arguments = read_arguments()
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        # numpy has started threads when it was imported, and what has threads cannot be forked.
+        command = [sys.executable, "-m", "tests.faults", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "OMP_NUM_THREADS": "1"})
     with tempfile.TemporaryDirectory(prefix="tupelo-faults-") as temporary:
         folder = (arguments.keep or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
