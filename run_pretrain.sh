@@ -193,8 +193,8 @@ prepare_data() { # ARGUMENT ...
   [[ -z $stopped && $status == 0 ]] || exit "$((status > 0 ? status : 1))"
 }
 
-# Runs the trainer to its end and passes on to it what asks this script to stop. The trainer gets a
-# process group of its own: of Ctrl-C the launcher would kill it after 30 s, saved or not.
+# Runs a command of the trainer to its end and passes on to it what asks this script to stop. It
+# gets a process group of its own: of Ctrl-C the launcher would kill it after 30 s, saved or not.
 run_launched() { # ARGUMENT ...
   local status signal
   set -m

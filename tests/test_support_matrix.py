@@ -20,9 +20,8 @@ RESTING = Cell(3, "fp32", True, False, 2, False, 1)  # a block rests now and the
 
 @pytest.fixture(scope="module")
 def ranks():
-    return (
-        start_ranks()
-    )  # never stopped: DeepSpeed remembers the group as long as the process lives
+    # Never stopped: DeepSpeed remembers the group as long as the process lives.
+    return start_ranks()
 
 
 def test_the_document_says_what_the_code_refuses():

@@ -133,6 +133,16 @@ inline float exponentiate(float* row, float largest, int64_t size) {
   return std::isfinite(largest) ? sum_of(sum) : std::numeric_limits<float>::quiet_NaN();
 }
 
+// Calls act(part) for all parts, in all threads.
+template <typename Act>
+void for_each_part(int64_t parts, const Act& act) {
+  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; part++) {
+      act(part);
+    }
+  });
+}
+
 // Calls act(head, first, last) for the rows first <= i < last of a head, in all threads.
 template <typename Act>
 void for_rows_of_heads(
@@ -141,11 +151,9 @@ void for_rows_of_heads(
   const int64_t most = SCORES_AT_A_TIME / std::max<int64_t>(scores_of_a_query, 1);
   const int64_t rows = std::clamp<int64_t>(most, 1, std::max<int64_t>(queries, 1));
   const int64_t blocks = (queries + rows - 1) / rows;
-  at::parallel_for(0, heads * blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; task++) {
-      const int64_t first = task % blocks * rows;
-      act(task / blocks, first, std::min(first + rows, queries));
-    }
+  for_each_part(heads * blocks, [&](int64_t part) {
+    const int64_t first = part % blocks * rows;
+    act(part / blocks, first, std::min(first + rows, queries));
   });
 }
 
@@ -211,16 +219,6 @@ void softmax_backward(const Tensor& gradients, const Tensor& weights, float* bia
         sum = sum + load(all + b * sequence + begin + j, size - j, 0.0f);
       }
       store(bias_gradient + begin + j, sum, size - j);
-    }
-  });
-}
-
-// Calls act(part) for all parts, in all threads.
-template <typename Act>
-void for_each_part(int64_t parts, const Act& act) {
-  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; part++) {
-      act(part);
     }
   });
 }

@@ -132,7 +132,7 @@ def test_kernels_for_cpus_that_cannot_be_built_are_done_without(monkeypatch):
             build_model(load_settings("tiny_cpu", words), {}, "cpu")
 
 
-def test_a_model_with_our_kernels_learns_the_same(monkeypatch):
+def test_a_model_with_our_kernels_learns_the_same():
     if obstacle_to_cpu_kernels() is not None:
         pytest.skip(obstacle_to_cpu_kernels())
     results = {}
