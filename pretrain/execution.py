@@ -16,6 +16,7 @@ import torch
 from pretrain.config import ConfigError, RunSettings
 from pretrain.ds_config import compute_type, zero_stage
 from pretrain.model.attention_check import disagreement_with_eager
+from pretrain.model.block_check import disagreement_with_block
 from pretrain.model.cpu_kernels import (
     KERNEL_TYPES,
     KernelError,
@@ -51,13 +52,14 @@ class Execution:
     reason: str
     compiles_blocks: bool
     recomputes_blocks: bool
-    fuses_loss: bool = False  # by our kernels for CPUs
+    fuses_blocks: bool = False  # by our kernels for CPUs
+    fuses_loss: bool = False  # by them
 
     def describe(self) -> str:
         """Return a line for the user."""
         extras = ["blocks compiled"] * self.compiles_blocks
         extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
-        extras += ["loss fused"] * self.fuses_loss
+        extras += ["blocks fused"] * self.fuses_blocks + ["loss fused"] * self.fuses_loss
         return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
 
 
@@ -72,13 +74,14 @@ def build_model(
     machine = this_machine(ds_config, device)
     execution = plan_execution(settings, machine)
     if execution.fuses_loss:
-        execution = _with_kernels(execution, settings)
+        execution = _with_kernels(execution, settings, machine)
     if execution.attention == "fused" or (device == "cuda" and execution.attention != "eager"):
         execution = _checked(execution, settings, machine)
     model = MaskedLanguageModel(
         settings.model,
         attention=execution.attention,
         recompute=execution.recomputes_blocks,
+        fused_blocks=execution.fuses_blocks,
         fused_loss=execution.fuses_loss,
     )
     if execution.compiles_blocks:
@@ -116,12 +119,17 @@ def plan_execution(settings: RunSettings, machine: Machine) -> Execution:
             raise ConfigError(
                 f"engine.attention={attention!r}: {obstacle}; leave it at auto, or take eager"
             )
+    compiles, has_kernels = (
+        _compiles_blocks(settings, machine),
+        _uses_cpu_kernels(settings, machine),
+    )
     return Execution(
         attention,
         reason,
-        _compiles_blocks(settings, machine),
+        compiles,
         settings.engine.recompute_blocks,
-        fuses_loss=_uses_cpu_kernels(settings, machine),
+        fuses_blocks=has_kernels and not compiles,
+        fuses_loss=has_kernels,
     )
 
 
@@ -238,8 +246,8 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
     return True
 
 
-def _with_kernels(execution: Execution, settings: RunSettings) -> Execution:
-    """Load our kernels for CPUs; where "auto" chose them and they cannot be had, do without."""
+def _with_kernels(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
+    """Load our kernels for CPUs; where "auto" chose them and they do not work, do without."""
     try:
         load_cpu_kernels()
     except KernelError as error:
@@ -248,12 +256,21 @@ def _with_kernels(execution: Execution, settings: RunSettings) -> Execution:
             raise ConfigError(
                 f"our kernels for CPUs cannot be built: {error}; set engine.cpu_kernels=off"
             ) from error
-        without = dataclasses.replace(execution, fuses_loss=False)
+        without = dataclasses.replace(execution, fuses_blocks=False, fuses_loss=False)
         if execution.attention != "fused":
             return without
         reason = f"no kernel of ours: {error}"
         return dataclasses.replace(without, attention="eager", reason=reason)
-    return execution
+    if not execution.fuses_blocks:
+        return execution
+    problem = disagreement_with_block(settings.model, machine.dtype)
+    if problem is None:
+        return execution
+    problem = f"fused blocks do not work on this CPU: {problem}"
+    if settings.engine.cpu_kernels == "on":
+        raise ConfigError(f"{problem}; set engine.cpu_kernels=off")
+    reason = f"{execution.reason}; {problem}"
+    return dataclasses.replace(execution, fuses_blocks=False, reason=reason)
 
 
 def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:

@@ -181,7 +181,8 @@ class Lookout:
         }
 
     def _copy(self, weights: dict[str, torch.Tensor]) -> MaskedLanguageModel:
-        # Not compiled: hooks do not fire in compiled blocks. Its dropout then draws other masks.
+        # Neither compiled, dropout then draws other masks, nor fused, which is within rounding:
+        # such blocks do not call their parts, and hooks would not fire.
         model = MaskedLanguageModel(
             self.settings.model,
             attention=self.engine.attention,

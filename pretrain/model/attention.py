@@ -37,8 +37,20 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Return the mixed values, shape BSD; see `AttentionBackend` for lengths_B."""
         batch, length, width = x_BSD.shape
-        heads = (batch, length, 3, self.num_heads, width // self.num_heads)
-        q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(heads).permute(2, 0, 3, 1, 4)
+        shape = (batch, length, 3, self.num_heads, width // self.num_heads)
+        q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(shape).permute(2, 0, 3, 1, 4)
+        output: Tensor = self.output(self.mix(q_BNSH, k_BNSH, v_BNSH, terms, lengths_B))
+        return output
+
+    def mix(
+        self,
+        q_BNSH: Tensor,
+        k_BNSH: Tensor,
+        v_BNSH: Tensor,
+        terms: PositionTerms,
+        lengths_B: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mixed values before the projection, shape BSD."""
         if terms.query_key_NSH is not None:
             q_NSH, k_NSH = terms.query_key_NSH
             q_BNSH, k_BNSH = q_BNSH + q_NSH.to(q_BNSH.dtype), k_BNSH + k_NSH.to(k_BNSH.dtype)
@@ -51,5 +63,4 @@ class Attention(nn.Module):
             dropout=self.dropout_probability if self.training else 0.0,
             lengths_B=lengths_B,
         )
-        output: Tensor = self.output(mixed_BNSH.transpose(1, 2).reshape(batch, length, width))
-        return output
+        return mixed_BNSH.transpose(1, 2).flatten(2)

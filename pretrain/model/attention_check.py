@@ -5,6 +5,8 @@ returned wrong numbers without an error (pytorch#191612, #196678). So each run t
 out once, at its own length and type, before it trusts it.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -25,14 +27,34 @@ def disagreement_with_eager(
 
     Arguments as in `errors_of`.
     """
+    return problem_with(
+        lambda: errors_of(backend, model, length=length, device=device, dtype=dtype), dtype
+    )
+
+
+def problem_with(errors: Callable[[], dict[str, float]], dtype: torch.dtype) -> str | None:
+    """Return in one line what is wrong with a kernel of this type, or None.
+
+    Args:
+        errors: tries it out and returns the relative errors of its results.
+        dtype: in which it computes.
+    """
     try:
-        errors = errors_of(backend, model, length=length, device=device, dtype=dtype)
+        found = errors()
     except Exception as error:  # a compiler, a driver, a kernel: whatever it is, it is of no use
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-    for name, distance in errors.items():
+    for name, distance in found.items():
         if not distance <= BOUNDS[dtype]:  # NaN is not
             return f"its {name} differs from the reference by {distance:.1e}"
     return None
+
+
+def relative_errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    """Return how far each tensor is from the expected one, relative to the latter's norm."""
+    return {
+        name: float((found[name].to(tensor.dtype) - tensor).norm() / tensor.norm().clamp(min=1e-3))
+        for name, tensor in expected.items()
+    }
 
 
 def errors_of(
@@ -65,10 +87,7 @@ def errors_of(
     ).to(device)
     found = _results(backend, encoding, projected, upstream_BNSH)
     expected = _results("eager", encoding, projected.to(reference), upstream_BNSH)
-    return {
-        name: float((found[name].to(reference) - tensor).norm() / tensor.norm().clamp(min=1e-3))
-        for name, tensor in expected.items()
-    }
+    return relative_errors(found, expected)
 
 
 def _results(

@@ -1,37 +1,58 @@
-"""Compiles and loads our C++ kernels for CPUs, cpu_kernels.cpp.
+"""Compiles and loads our C++ kernels for CPUs, cpu_softmax.cpp and cpu_layers.cpp.
 
-torch computes softmax, the sum of a bias's gradient over the batch and the cross-entropy of many
-classes one after the other, each with its own passes over memory; these kernels do it in one. They
-are compiled once on a machine, by the user's C++ compiler, and kept where torch keeps such things
-(TORCH_EXTENSIONS_DIR). There is no lock: whoever finds nothing compiles for itself, and renames.
+torch computes what stands between two matrix products one operation after the other, each with its
+own passes over memory; these kernels do it in one. They are compiled once on a machine, by the
+user's C++ compiler, and kept where torch keeps such things (TORCH_EXTENSIONS_DIR). There is no
+lock: whoever finds nothing compiles for itself, and renames.
 
-Afterwards there are three operators, for fp32 and bf16, which overwrite their first tensor:
+Afterwards there are these operators under torch.ops.tupelo, for fp32 and bf16. Those whose names
+end with _ overwrite their first tensor.
 
-    torch.ops.tupelo.softmax_(scores_BNSS, bias_NSS, lengths_B)
-        Become softmax(scores + bias) over the first `lengths_B` keys (int32, at least 1).
-    torch.ops.tupelo.softmax_backward_(gradients_BNSS, weights_BNSS, has_bias)
+    softmax_(scores_BNSS, scale, bias_NSS, lengths_B)
+        Become softmax(scale scores + bias) over the first `lengths_B` keys (int32, at least 1).
+    softmax_backward_(gradients_BNSS, scale, weights_BNSS, has_bias)
         Become the gradient of the scores from that of the softmax `weights_BNSS`; return the
         gradient of the bias, without any element where there is none.
-    torch.ops.tupelo.cross_entropy_(logits_MV, bias_V, labels_M, ignored)
+    cross_entropy_(logits_MV, bias_V, labels_M, ignored)
         Become the gradient of the summed cross-entropy of logits + bias; return the losses (0
         where the label is `ignored`) and the gradient of the bias.
+    gelu_(products_RF, bias_F)
+        Become the derivative of GELU at products + bias; return GELU there.
+    gelu_backward(gradients_RF, slopes_RF)
+        Return the gradient of the products and, summed over the rows, that of the bias.
+    add_and_normalize(x_RD, branch_RD, branch_bias_D, scale, weight_D, bias_D, epsilon,
+                      computed, is_wide, is_narrow)
+        Return x + scale (branch + branch_bias); its LayerNorm in the type of `x` (if `is_wide`) and
+        in the type `computed` (if `is_narrow`), which is that of the branch; and mean and one over
+        the standard deviation of each row. None for what is not asked for: the branch, its bias,
+        and the norm may be left out.
+    add_and_normalize_backward(sum_RD, statistics, weight_D, sum_gradient_RD, wide_gradient_RD,
+                               narrow_gradient_RD, scale, computed, has_branch)
+        Return the gradients of x, branch, branch_bias, weight and bias.
+    split_heads(projected_BSC, bias_C, heads)
+        Return queries, keys and values, 3BNSH, of C = 3NH columns.
+    merge_heads(queries_BNSH, keys_BNSH, values_BNSH)
+        Return the gradients of projected_BSC and, summed over all positions, of the bias.
 
-Biases, their gradients and the losses are fp32.
+Biases, weights of norms, their gradients, statistics and losses are fp32.
 """
 
-import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 from torch.utils import cpp_extension
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "cpu_softmax.cpp", FOLDER / "cpu_layers.cpp")
+HEADER = FOLDER / "cpu_vectors.h"
 COMPILER = "g++"  # whose OpenMP is that of torch
 VECTOR_FLAGS = {
     "AVX2": "-mavx2 -mfma -mf16c",
@@ -55,7 +76,7 @@ def obstacle_to_cpu_kernels() -> str | None:
     return None
 
 
-@functools.cache
+@cache
 def load_cpu_kernels() -> None:
     """Make `torch.ops.tupelo` known to this process; compile it if nobody has yet.
 
@@ -75,7 +96,7 @@ def load_cpu_kernels() -> None:
 
 
 def _compile_command() -> list[str]:
-    """Return compiler and flags, but for the output."""
+    """Return compiler and flags, but for the source and the output."""
     capability = torch.backends.cpu.get_cpu_capability()
     defines = [f"CPU_CAPABILITY={capability}", f"CPU_CAPABILITY_{capability}"]
     if not torch.compiled_with_cxx11_abi():
@@ -85,13 +106,13 @@ def _compile_command() -> list[str]:
         *VECTOR_FLAGS[capability].split(),
         *(f"-D{define}" for define in defines),
         *(f"-I{folder}" for folder in cpp_extension.include_paths()),
-        str(SOURCE),
     ]
 
 
 def _library(compile_command: list[str]) -> Path:
     """Return the place of what the command leads to; named after all that it depends on."""
-    identity = f"{torch.__version__} {compile_command} ".encode() + SOURCE.read_bytes()
+    texts = [file.read_bytes() for file in (*SOURCES, HEADER)]
+    identity = f"{torch.__version__} {compile_command} ".encode() + b"".join(texts)
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
     return Path(root) / f"tupelo_cpu_kernels_{hashlib.sha256(identity).hexdigest()[:16]}.so"
 
@@ -100,13 +121,20 @@ def _build(compile_command: list[str], library: Path) -> None:
     print("compiling kernels for this CPU, once on this machine ...", file=sys.stderr)
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        compiled, linked = Path(folder, "kernels.o"), Path(folder, library.name)
-        _run([*compile_command, "-o", str(compiled)])
+        compiled = [Path(folder, f"{source.stem}.o") for source in SOURCES]
+        with ThreadPoolExecutor() as pool:
+            for _ in pool.map(partial(_compile, compile_command), SOURCES, compiled):
+                pass
+        linked = Path(folder, library.name)
         # Without -fopenmp: the threads are those of the library that torch has loaded.
         torch_libraries = [f"-L{folder}" for folder in cpp_extension.library_paths()]
-        command = [compile_command[0], "-shared", str(compiled), *torch_libraries]
+        command = [compile_command[0], "-shared", *map(str, compiled), *torch_libraries]
         _run([*command, "-ltorch_cpu", "-lc10", "-o", str(linked)])
         linked.replace(library)
+
+
+def _compile(command: list[str], source: Path, target: Path) -> None:
+    _run([*command, str(source), "-o", str(target)])
 
 
 def _run(command: list[str]) -> None:

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config import ModelSettings
 from pretrain.model.attention import position_terms
 from pretrain.model.blocks import Block
+from pretrain.model.fused_block import FusedBlock
 from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.initialise import initialise
 from pretrain.model.positions import build_position_encoding
@@ -19,7 +20,12 @@ class Encoder(nn.Module):
     """Token ids to hidden states: embeddings, norm, blocks, and a last norm if norm = "pre"."""
 
     def __init__(
-        self, model: ModelSettings, *, attention: str = "eager", recompute: bool = False
+        self,
+        model: ModelSettings,
+        *,
+        attention: str = "eager",
+        recompute: bool = False,
+        fused_blocks: bool = False,
     ) -> None:
         """Build the encoder.
 
@@ -28,6 +34,7 @@ class Encoder(nn.Module):
             attention: name of a backend in attention_backends.py.
             recompute: keep only the input of each block and run it again in the backward pass:
                 a third more time for a fraction of the memory (activation checkpointing).
+            fused_blocks: compute the blocks by our kernels for CPUs.
         """
         super().__init__()
         self.attention, self.recompute, self.is_compiled = attention, recompute, False
@@ -36,8 +43,9 @@ class Encoder(nn.Module):
         self.embedding_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.dropout = nn.Dropout(model.dropout)
         scale = self.positions.score_scale
+        kind = FusedBlock if fused_blocks else Block
         self.blocks = nn.ModuleList(
-            Block(model, scale, attention=attention) for _ in range(model.num_layers)
+            kind(model, scale, attention=attention) for _ in range(model.num_layers)
         )
         epsilon = model.layer_norm_epsilon
         self.final_norm = nn.LayerNorm(model.width, epsilon) if model.norm == "pre" else None
@@ -100,11 +108,14 @@ class MaskedLanguageModel(nn.Module):
         *,
         attention: str = "eager",
         recompute: bool = False,
+        fused_blocks: bool = False,
         fused_loss: bool = False,
     ) -> None:
         """Build the model; arguments as in `Encoder` and `MaskedLanguageModelHead`."""
         super().__init__()
-        self.encoder = Encoder(model, attention=attention, recompute=recompute)
+        self.encoder = Encoder(
+            model, attention=attention, recompute=recompute, fused_blocks=fused_blocks
+        )
         self.head = MaskedLanguageModelHead(model, fused_loss=fused_loss)
         initialise(self, model.initializer_range)
 

@@ -54,10 +54,10 @@ class _FusedAttention(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         # Contiguous keys are transposed without a copy inside the product.
-        q_BNSH, k_BNSH = q_BNSH * scale, k_BNSH.contiguous()
+        k_BNSH = k_BNSH.contiguous()
         weights_BNSS = q_BNSH @ k_BNSH.transpose(-1, -2)
         bias_NSS = None if bias_NSS is None else bias_NSS.float().contiguous()
-        torch.ops.tupelo.softmax_(weights_BNSS, bias_NSS, lengths_B)
+        torch.ops.tupelo.softmax_(weights_BNSS, scale, bias_NSS, lengths_B)
         ctx.save_for_backward(q_BNSH, k_BNSH, v_BNSH, weights_BNSS)
         ctx.scale = scale
         return weights_BNSS @ v_BNSH
@@ -65,15 +65,15 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
-        (mixed_gradient_BNSH,) = gradients
+        mixed_gradient_BNSH = gradients[0].contiguous()  # two products read it
         q_BNSH, k_BNSH, v_BNSH, weights_BNSS = ctx.saved_tensors
         has_bias = ctx.needs_input_grad[3]
         gradient_BNSS = mixed_gradient_BNSH @ v_BNSH.transpose(-1, -2)
         bias_gradient_NSS = torch.ops.tupelo.softmax_backward_(
-            gradient_BNSS, weights_BNSS, has_bias
+            gradient_BNSS, ctx.scale, weights_BNSS, has_bias
         )
         return (
-            (gradient_BNSS @ k_BNSH) * ctx.scale,
+            gradient_BNSS @ k_BNSH,
             gradient_BNSS.transpose(-1, -2) @ q_BNSH,
             weights_BNSS.transpose(-1, -2) @ mixed_gradient_BNSH,
             bias_gradient_NSS if has_bias else None,

@@ -63,7 +63,9 @@ def test_every_zero_stage_is_the_plain_pytorch_loop(engines, plain):
         assert found["norms"] == pytest.approx(plain["norms"], rel=1e-5), name
         for key, expected in plain["weights"].items():
             weight = torch.tensor(found["weights"][key])
-            torch.testing.assert_close(weight, expected.detach(), rtol=1e-4, atol=2e-6)
+            # Adam moves the weights of the smallest gradients as far as the others, 0.01 here,
+            # and the rounding of these gradients with them.
+            torch.testing.assert_close(weight, expected.detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.ranks

@@ -10,7 +10,7 @@ from torch import nn
 from pretrain import execution
 from pretrain.config import ConfigError
 from pretrain.execution import AMPERE, Machine, build_model, plan_execution
-from pretrain.model import attention_check
+from pretrain.model import attention_check, fused_block
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.attention_check import disagreement_with_eager
 from pretrain.model.blocks import Block
@@ -141,11 +141,30 @@ def test_a_model_with_our_kernels_learns_the_same():
         settings = load_settings("tiny_cpu", ["--engine.cpu_kernels", kind])
         model, found = build_model(settings, {}, "cpu")
         results[found.describe()] = loss_and_gradients(model, [1.2, 1.0])
-    names = ["attention fused (softmax and bias in one pass); loss fused"]
+    names = ["attention fused (softmax and bias in one pass); blocks fused; loss fused"]
     names.append("attention eager (no kernel of ours: engine.cpu_kernels is off)")
     assert list(results) == names
     fused, eager = results.values()
     torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-6)
+
+
+def test_fused_blocks_that_compute_something_else_are_not_used(monkeypatch):
+    if obstacle_to_cpu_kernels() is not None:
+        pytest.skip(obstacle_to_cpu_kernels())
+    wrong = fused_block.linear_gelu
+    monkeypatch.setattr(fused_block, "linear_gelu", lambda x, linear: 1.1 * wrong(x, linear))
+    model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
+    problem = "fused blocks do not work on this CPU: its output differs from the reference by"
+    assert problem in found.describe() and "blocks fused" not in found.describe()
+    assert type(model.encoder.blocks[0]) is Block
+    with pytest.raises(ConfigError, match=f"{problem}.*; set engine.cpu_kernels=off"):
+        build_model(load_settings("tiny_cpu", ["--engine.cpu_kernels", "on"]), {}, "cpu")
+
+
+def test_compiled_blocks_are_not_fused_and_the_loss_is(monkeypatch):
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
+    planned = plan_execution(settings_of("--engine.compile_blocks", "on"), CPU)
+    assert planned.fuses_loss and planned.compiles_blocks and not planned.fuses_blocks
 
 
 def test_blocks_are_compiled_on_cuda_unless_zero_takes_their_weights_away():

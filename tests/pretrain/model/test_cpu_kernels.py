@@ -38,9 +38,9 @@ def test_softmax_with_a_bias_and_padding(kernels, dtype, keys):
     scores, bias = 5 * normal(3, 2, 7, keys, dtype=dtype), normal(2, 7, keys, seed=1)
     lengths = torch.tensor([keys, 1, max(1, keys // 2)], dtype=torch.int32)
     found = scores.clone()
-    kernels.softmax_(found, bias, lengths)
+    kernels.softmax_(found, 0.7, bias, lengths)
     is_padding = torch.arange(keys) >= lengths.view(3, 1, 1, 1)
-    sums = (scores.double() + bias.double()).masked_fill(is_padding, -torch.inf)
+    sums = (0.7 * scores.double() + bias.double()).masked_fill(is_padding, -torch.inf)
     assert relative_error(found, torch.softmax(sums, -1)) < BOUNDS[dtype]
     assert not found.masked_select(is_padding).any()
 
@@ -57,12 +57,12 @@ def test_the_gradients_of_scores_and_bias(kernels, dtype, shape):
     exact, given = weights.double(), upstream.double()
     expected = exact * (given - (exact * given).sum(-1, keepdim=True))
     found = upstream.clone()
-    bias_gradient = kernels.softmax_backward_(found, weights, True)
+    bias_gradient = kernels.softmax_backward_(found, 0.7, weights, True)
     assert bias_gradient.dtype is torch.float32
-    assert relative_error(found, expected) < BOUNDS[dtype]
+    assert relative_error(found, 0.7 * expected) < BOUNDS[dtype]
     assert relative_error(bias_gradient, expected.sum(0)) < BOUNDS[dtype]
     without = upstream.clone()
-    assert kernels.softmax_backward_(without, weights, False).numel() == 0
+    assert kernels.softmax_backward_(without, 0.7, weights, False).numel() == 0
     torch.testing.assert_close(without, found, rtol=0, atol=0)
 
 
@@ -91,7 +91,7 @@ def test_what_is_not_finite_is_not_hidden(kernels, bad):
     scores, bias, labels = normal(1, 1, 2, 40), normal(40), torch.tensor([5, 6])
     scores[0, 0, 1, 7] = bad
     logits = scores[0, 0].clone()
-    kernels.softmax_(scores, None, None)
+    kernels.softmax_(scores, 1.0, None, None)
     assert scores[0, 0, 0].isfinite().all() and scores[0, 0, 1].isnan().all()
     losses, bias_gradient = kernels.cross_entropy_(logits, bias, labels, -100)
     assert losses[0].isfinite() and not losses[1].isfinite()
@@ -103,7 +103,7 @@ def test_the_same_bits_in_every_run(kernels):
     results = []
     for _ in range(2):
         scores = normal(16, 2, 64, 128, dtype=torch.bfloat16)
-        kernels.softmax_(scores, normal(2, 64, 128), None)
+        kernels.softmax_(scores, 1.0, normal(2, 64, 128), None)
         logits = normal(300, 1000, dtype=torch.bfloat16)
         _, bias_gradient = kernels.cross_entropy_(logits, normal(1000), torch.arange(300), -100)
         results.append((scores, logits, bias_gradient))
@@ -115,8 +115,8 @@ def test_the_same_bits_in_every_run(kernels):
 @pytest.mark.parametrize("shape", [(0, 2, 4, 8), (2, 2, 0, 8)])
 def test_where_there_is_nothing_there_is_nothing_to_do(kernels, shape):
     scores, weights, bias = normal(*shape), normal(*shape), normal(*shape[1:])
-    kernels.softmax_(scores, bias, None)
-    assert not kernels.softmax_backward_(scores, weights, True).any()
+    kernels.softmax_(scores, 1.0, bias, None)
+    assert not kernels.softmax_backward_(scores, 1.0, weights, True).any()
     losses, bias_gradient = kernels.cross_entropy_(
         normal(0, 8), normal(8), torch.empty(0, dtype=torch.int64), -100
     )
@@ -151,15 +151,15 @@ def test_threads_that_another_library_sets_do_not_write_past_the_end(kernels):
 def test_what_does_not_fit_is_refused(kernels):
     scores, labels = normal(2, 2, 4, 8), torch.tensor([1, 8])
     with pytest.raises(RuntimeError):
-        kernels.softmax_(scores, normal(2, 4, 7), None)
+        kernels.softmax_(scores, 1.0, normal(2, 4, 7), None)
     with pytest.raises(RuntimeError):
-        kernels.softmax_(scores.transpose(-1, -2), None, None)
+        kernels.softmax_(scores.transpose(-1, -2), 1.0, None, None)
     with pytest.raises(IndexError, match="a length of 9 for 8 keys"):
-        kernels.softmax_(scores, None, torch.tensor([8, 9], dtype=torch.int32))
+        kernels.softmax_(scores, 1.0, None, torch.tensor([8, 9], dtype=torch.int32))
     with pytest.raises(IndexError, match="label 8 of 8 words"):
         kernels.cross_entropy_(normal(2, 8), normal(8), labels, -100)
     with pytest.raises(RuntimeError, match="not implemented for 'Double'"):
-        kernels.softmax_(scores.double(), None, None)
+        kernels.softmax_(scores.double(), 1.0, None, None)
 
 
 def test_without_a_compiler_there_are_no_kernels(monkeypatch):

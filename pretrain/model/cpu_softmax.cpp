@@ -6,26 +6,15 @@
 //
 // B batch, N heads, S queries, K keys; M predicted positions, V vocabulary.
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/cpu/vec/functional.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include "cpu_vectors.h"
+
 #include <torch/library.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
-#include <optional>
-#include <tuple>
-#include <vector>
 
 namespace {
 
-using at::BFloat16;
-using at::Tensor;
-using Vector = at::vec::Vectorized<float>;
+using namespace tupelo;
 
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
@@ -33,84 +22,15 @@ constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 // belongs to them, stay in the second cache of a core.
 constexpr int64_t SCORES_AT_A_TIME = 1 << 18;
 
-// As many numbers as one vector of bf16 holds.
-struct Pair {
-  Vector low, high;
-};
-constexpr int64_t WIDTH = 2 * Vector::size();
-
-inline Pair operator+(const Pair& x, const Pair& y) {
-  return {x.low + y.low, x.high + y.high};
-}
-
-inline Pair operator*(const Pair& x, const Vector& y) {
-  return {x.low * y, x.high * y};
-}
-
-inline Pair load(const float* source) {
-  return {Vector::loadu(source), Vector::loadu(source + Vector::size())};
-}
-
-inline Pair load(const BFloat16* source) {
-  auto [low, high] = at::vec::convert_to_float<BFloat16>(
-      at::vec::Vectorized<BFloat16>::loadu(source));
-  return {low, high};
-}
-
-inline void store(float* target, const Pair& values) {
-  values.low.store(target);
-  values.high.store(target + Vector::size());
-}
-
-inline void store(BFloat16* target, const Pair& values) {
-  at::vec::convert_from_float<BFloat16>(values.low, values.high).store(target);
-}
-
-// Loads `left` numbers if a pair has room for more, and fills it up.
+// row = scale scores + bias, filled up with -inf; returns the largest.
 template <typename Number>
-inline Pair load(const Number* source, int64_t left, float filling) {
-  if (left >= WIDTH) {
-    return load(source);
-  }
-  Number copy[WIDTH];
-  std::fill(std::copy(source, source + left, copy), copy + WIDTH, Number(filling));
-  return load(copy);
-}
-
-template <typename Number>
-inline void store(Number* target, const Pair& values, int64_t left) {
-  if (left >= WIDTH) {
-    store(target, values);
-    return;
-  }
-  Number copy[WIDTH];
-  store(copy, values);
-  std::copy(copy, copy + left, target);
-}
-
-inline float sum_of(const Pair& values) {
-  return at::vec::vec_reduce_all<float>(
-      [](Vector& x, Vector& y) { return x + y; }, values.low + values.high);
-}
-
-inline float largest_of(const Pair& values) {
-  return at::vec::vec_reduce_all<float>(
-      [](Vector& x, Vector& y) { return at::vec::maximum(x, y); },
-      at::vec::maximum(values.low, values.high));
-}
-
-int64_t whole_pairs(int64_t size) {
-  return (size + WIDTH - 1) / WIDTH * WIDTH;
-}
-
-// row = scores + bias, filled up with -inf; returns the largest.
-template <typename Number>
-inline float add_bias(const Number* scores, const float* bias, float* row, int64_t size) {
+inline float add_bias(
+    const Number* scores, float scale, const float* bias, float* row, int64_t size) {
   Pair largest{Vector(LOWEST), Vector(LOWEST)};
   for (int64_t i = 0; i < size; i += WIDTH) {
-    Pair values = load(scores + i, size - i, LOWEST);
+    Pair values = load(scores + i, size - i, LOWEST) * Vector(scale);
     if (bias != nullptr) {
-      values = values + load(bias + i, size - i, 0.0f);
+      values = values + load(bias + i, size - i);
     }
     store(row + i, values);
     largest = {
@@ -121,26 +41,18 @@ inline float add_bias(const Number* scores, const float* bias, float* row, int64
 
 // row = exp(row - largest); returns the sum, or NaN where the largest is not finite: the
 // exponential of NaN may be a number.
+template <typename Number>
 inline float exponentiate(float* row, float largest, int64_t size) {
   const Vector shifts(largest);
-  Pair sum{Vector(0.0f), Vector(0.0f)};
+  Pair sum = zeros();
   for (int64_t i = 0; i < size; i += WIDTH) {
     const Pair values = load(row + i);
-    const Pair found{(values.low - shifts).exp_u20(), (values.high - shifts).exp_u20()};
+    const Pair found{
+        exponential<Number>(values.low - shifts), exponential<Number>(values.high - shifts)};
     store(row + i, found);
     sum = sum + found;
   }
   return std::isfinite(largest) ? sum_of(sum) : std::numeric_limits<float>::quiet_NaN();
-}
-
-// Calls act(part) for all parts, in all threads.
-template <typename Act>
-void for_each_part(int64_t parts, const Act& act) {
-  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; part++) {
-      act(part);
-    }
-  });
 }
 
 // Calls act(head, first, last) for the rows first <= i < last of a head, in all threads.
@@ -158,7 +70,7 @@ void for_rows_of_heads(
 }
 
 template <typename Number>
-void softmax(const Tensor& scores, const float* bias, const int32_t* lengths) {
+void softmax(const Tensor& scores, float scale, const float* bias, const int32_t* lengths) {
   const int64_t B = scores.size(0), N = scores.size(1), S = scores.size(2), K = scores.size(3);
   Number* all = scores.mutable_data_ptr<Number>();
   for_rows_of_heads(N, S, B * K, [&](int64_t head, int64_t first, int64_t last) {
@@ -170,8 +82,8 @@ void softmax(const Tensor& scores, const float* bias, const int32_t* lengths) {
       for (int64_t i = first; i < last; i++) {
         Number* own = all + ((b * N + head) * S + i) * K;
         const float* own_bias = bias == nullptr ? nullptr : bias + (head * S + i) * K;
-        const float largest = add_bias(own, own_bias, row, size);
-        const Vector factor(1.0f / exponentiate(row, largest, size));
+        const float largest = add_bias(own, scale, own_bias, row, size);
+        const Vector factor(1.0f / exponentiate<Number>(row, largest, size));
         for (int64_t j = 0; j < size; j += WIDTH) {
           store(own + j, load(row + j) * factor, size - j);
         }
@@ -181,24 +93,24 @@ void softmax(const Tensor& scores, const float* bias, const int32_t* lengths) {
   });
 }
 
-// gradients = weights * (gradients - sum(gradients * weights))
+// gradients = scale weights (gradients - sum(gradients weights))
 template <typename Number>
-inline void softmax_backward_row(Number* gradients, const Number* weights, int64_t size) {
-  Pair products{Vector(0.0f), Vector(0.0f)};
+inline void softmax_backward_row(
+    Number* gradients, float scale, const Number* weights, int64_t size) {
+  Pair products = zeros();
   for (int64_t j = 0; j < size; j += WIDTH) {
-    const Pair x = load(gradients + j, size - j, 0.0f), y = load(weights + j, size - j, 0.0f);
-    products = {
-        at::vec::fmadd(x.low, y.low, products.low), at::vec::fmadd(x.high, y.high, products.high)};
+    products = fmadd(load(gradients + j, size - j), load(weights + j, size - j), products);
   }
-  const Vector mean(sum_of(products));
+  const Vector mean(sum_of(products)), factor(scale);
   for (int64_t j = 0; j < size; j += WIDTH) {
-    const Pair x = load(gradients + j, size - j, 0.0f), y = load(weights + j, size - j, 0.0f);
-    store(gradients + j, {(x.low - mean) * y.low, (x.high - mean) * y.high}, size - j);
+    const Pair x = load(gradients + j, size - j) - mean;
+    store(gradients + j, x * load(weights + j, size - j) * factor, size - j);
   }
 }
 
 template <typename Number>
-void softmax_backward(const Tensor& gradients, const Tensor& weights, float* bias_gradient) {
+void softmax_backward(
+    const Tensor& gradients, float scale, const Tensor& weights, float* bias_gradient) {
   const int64_t B = gradients.size(0), N = gradients.size(1), S = gradients.size(2);
   const int64_t K = gradients.size(3), sequence = N * S * K;
   Number* all = gradients.mutable_data_ptr<Number>();
@@ -207,18 +119,19 @@ void softmax_backward(const Tensor& gradients, const Tensor& weights, float* bia
     const int64_t begin = (head * S + first) * K, size = (last - first) * K;
     for (int64_t b = 0; b < B; b++) {
       for (int64_t row = begin; row < begin + size; row += K) {
-        softmax_backward_row(all + b * sequence + row, all_weights + b * sequence + row, K);
+        softmax_backward_row(
+            all + b * sequence + row, scale, all_weights + b * sequence + row, K);
       }
     }
     if (bias_gradient == nullptr) {
       return;
     }
     for (int64_t j = 0; j < size; j += WIDTH) {  // what was written last is still in the cache
-      Pair sum{Vector(0.0f), Vector(0.0f)};
+      Pair sum = zeros();
       for (int64_t b = 0; b < B; b++) {
-        sum = sum + load(all + b * sequence + begin + j, size - j, 0.0f);
+        sum = sum + load(all + b * sequence + begin + j, size - j);
       }
-      store(bias_gradient + begin + j, sum, size - j);
+      store(bias_gradient + begin + j, sum * Vector(1.0f / scale), size - j);
     }
   });
 }
@@ -232,13 +145,13 @@ void cross_entropy(
     float* losses,
     float* bias_gradients,
     int64_t parts) {
-  const int64_t M = logits.size(0), V = logits.size(1), rows = at::divup(M, parts);
+  const int64_t M = logits.size(0), V = logits.size(1);
   Number* all = logits.mutable_data_ptr<Number>();
-  for_each_part(parts, [&](int64_t part) {
+  for_rows_of_parts(M, parts, [&](int64_t part, int64_t first, int64_t last) {
     std::vector<float> buffer(whole_pairs(V));
     float* row = buffer.data();
     float* bias_gradient = bias_gradients + part * V;
-    for (int64_t m = part * rows; m < std::min(M, (part + 1) * rows); m++) {
+    for (int64_t m = first; m < last; m++) {
       Number* own = all + m * V;
       if (labels[m] == ignored) {
         losses[m] = 0.0f;
@@ -247,35 +160,25 @@ void cross_entropy(
       }
       TORCH_CHECK_INDEX(
           labels[m] >= 0 && labels[m] < V, "label ", labels[m], " of ", V, " words");
-      const float largest = add_bias(own, bias, row, V), chosen = row[labels[m]];
-      const float sum = exponentiate(row, largest, V);
+      const float largest = add_bias(own, 1.0f, bias, row, V), chosen = row[labels[m]];
+      const float sum = exponentiate<float>(row, largest, V);
       losses[m] = largest + std::log(sum) - chosen;
       row[labels[m]] -= sum;
       const Vector factor(1.0f / sum);
       for (int64_t j = 0; j < V; j += WIDTH) {
         const Pair gradient = load(row + j) * factor;
         store(own + j, gradient, V - j);
-        store(bias_gradient + j, load(bias_gradient + j, V - j, 0.0f) + gradient, V - j);
+        store(bias_gradient + j, load(bias_gradient + j, V - j) + gradient, V - j);
       }
     }
   });
 }
 
-void check(const Tensor& tensor, int64_t dimensions) {
-  TORCH_CHECK(tensor.is_contiguous() && tensor.dim() == dimensions && tensor.is_cpu());
-}
-
-template <typename Act>
-void for_type_of(const Tensor& tensor, const Act& act) {
-  AT_DISPATCH_SWITCH(
-      tensor.scalar_type(),
-      "tupelo",
-      AT_DISPATCH_CASE(at::kFloat, [&] { act(scalar_t()); })
-      AT_DISPATCH_CASE(at::kBFloat16, [&] { act(scalar_t()); }));
-}
-
 void softmax_operator(
-    Tensor& scores, const std::optional<Tensor>& bias, const std::optional<Tensor>& lengths) {
+    Tensor& scores,
+    double scale,
+    const std::optional<Tensor>& bias,
+    const std::optional<Tensor>& lengths) {
   check(scores, 4);
   if (bias.has_value()) {
     check(*bias, 3);
@@ -288,12 +191,14 @@ void softmax_operator(
   for_type_of(scores, [&](auto number) {
     softmax<decltype(number)>(
         scores,
+        float(scale),
         bias.has_value() ? bias->const_data_ptr<float>() : nullptr,
         lengths.has_value() ? lengths->const_data_ptr<int32_t>() : nullptr);
   });
 }
 
-Tensor softmax_backward_operator(Tensor& gradients, const Tensor& weights, bool has_bias) {
+Tensor softmax_backward_operator(
+    Tensor& gradients, double scale, const Tensor& weights, bool has_bias) {
   check(gradients, 4);
   check(weights, 4);
   TORCH_CHECK(weights.sizes() == gradients.sizes());
@@ -302,7 +207,10 @@ Tensor softmax_backward_operator(Tensor& gradients, const Tensor& weights, bool 
       gradients.options().dtype(at::kFloat));
   for_type_of(gradients, [&](auto number) {
     softmax_backward<decltype(number)>(
-        gradients, weights, has_bias ? bias_gradient.mutable_data_ptr<float>() : nullptr);
+        gradients,
+        float(scale),
+        weights,
+        has_bias ? bias_gradient.mutable_data_ptr<float>() : nullptr);
   });
   return bias_gradient;
 }
@@ -314,8 +222,6 @@ std::tuple<Tensor, Tensor> cross_entropy_operator(
   check(labels, 1);
   TORCH_CHECK(bias.size(0) == logits.size(1) && labels.size(0) == logits.size(0));
   Tensor losses = at::empty({logits.size(0)}, bias.options());
-  // One for each part of the rows, added up in their order: the same bits in every run. As many as
-  // threads, but not theirs: another OpenMP user may change their number before the loop begins.
   const int64_t parts = at::get_num_threads();
   Tensor bias_gradients = at::zeros({parts, logits.size(1)}, bias.options());
   for_type_of(logits, [&](auto number) {
@@ -333,11 +239,12 @@ std::tuple<Tensor, Tensor> cross_entropy_operator(
 
 }  // namespace
 
-TORCH_LIBRARY(tupelo, library) {
+TORCH_LIBRARY_FRAGMENT(tupelo, library) {
   library.def(
-      "softmax_(Tensor(a!) scores, Tensor? bias, Tensor? lengths) -> ()", &softmax_operator);
+      "softmax_(Tensor(a!) scores, float scale, Tensor? bias, Tensor? lengths) -> ()",
+      &softmax_operator);
   library.def(
-      "softmax_backward_(Tensor(a!) gradients, Tensor weights, bool has_bias) -> Tensor",
+      "softmax_backward_(Tensor(a!) gradients, float scale, Tensor weights, bool has_bias) -> Tensor",
       &softmax_backward_operator);
   library.def(
       "cross_entropy_(Tensor(a!) logits, Tensor bias, Tensor labels, int ignored)"

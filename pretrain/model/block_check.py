@@ -1,0 +1,50 @@
+"""Whether a fused block computes on this CPU what the reference computes.
+
+Its kernels depend on the CPU and on the compiler that is found here, so each run tries them out
+once, at its own width and type, as it does with its attention (attention_check.py).
+"""
+
+import torch
+from torch import Tensor
+
+from pretrain.config import ModelSettings
+from pretrain.model.attention_backends import PositionTerms
+from pretrain.model.attention_check import problem_with, relative_errors
+from pretrain.model.blocks import Block
+from pretrain.model.fused_block import FusedBlock
+
+SEQUENCES, LENGTH, SCALE = 2, 24, 1.25
+
+
+def disagreement_with_block(model: ModelSettings, dtype: torch.dtype) -> str | None:
+    """Return what is wrong with fused blocks, or None: they give what `Block` gives.
+
+    Args:
+        model: gives the shape and the place of the norms.
+        dtype: of the products; by autocast if it is not fp32.
+    """
+
+    def errors() -> dict[str, float]:
+        without = model.model_copy(update={"dropout": 0.0, "attention_dropout": 0.0})
+        with torch.random.fork_rng(devices=[]):  # the run's own weights come from this generator
+            torch.manual_seed(0)
+            block = Block(without, without.head_width**-0.5)
+            fused = FusedBlock(without, without.head_width**-0.5)
+            x_BSD, upstream_BSD = torch.randn(2, SEQUENCES, LENGTH, model.width)
+        fused.load_state_dict(block.state_dict())
+        found = _results(fused, x_BSD, upstream_BSD, dtype)
+        return relative_errors(found, _results(block, x_BSD, upstream_BSD, torch.float32))
+
+    return problem_with(errors, dtype)
+
+
+def _results(
+    block: Block, x_BSD: Tensor, upstream_BSD: Tensor, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    leaf_BSD = x_BSD.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=dtype, enabled=dtype is not torch.float32):
+        output_BSD = block(leaf_BSD, PositionTerms(), SCALE)
+    names, parameters = zip(*block.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(output_BSD, [leaf_BSD, *parameters], upstream_BSD)
+    named = zip(("x", *names), gradients, strict=True)
+    return {"output": output_BSD.detach()} | {f"gradient of {name}": g for name, g in named}

@@ -1,0 +1,56 @@
+"""A Transformer block for CPUs, whose kernels are fused_layers.py. Shapes as in positions.py."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pretrain.model.attention_backends import PositionTerms
+from pretrain.model.blocks import Block
+from pretrain.model.fused_layers import (
+    add,
+    add_and_normalize,
+    linear_gelu,
+    linear_heads,
+    normalize,
+)
+
+
+class FusedBlock(Block):
+    """The same function of the same parameters as `Block`."""
+
+    def forward(
+        self,
+        x_BSD: Tensor,
+        terms: PositionTerms,
+        branch_scale: float | Tensor | None = None,
+        lengths_B: Tensor | None = None,
+    ) -> Tensor:
+        """Run the block; arguments as in `Block.forward`, the scale a number."""
+        scale = 1.0 if branch_scale is None else float(branch_scale)
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x_BSD.dtype
+        first, second = self.attention_norm, self.feedforward_norm
+        if self.norm_first:
+            attended = self._attend(normalize(x_BSD, first, dtype), terms, lengths_B)
+            x_BSD, normal_BSD = add_and_normalize(x_BSD, *attended, scale, second, "sum", "narrow")
+            return add(x_BSD, *self._map(normal_BSD), scale)
+        attended = self._attend(x_BSD.to(dtype), terms, lengths_B)
+        x_BSD, normal_BSD = add_and_normalize(x_BSD, *attended, scale, first, "wide", "narrow")
+        (output_BSD,) = add_and_normalize(x_BSD, *self._map(normal_BSD), scale, second, "wide")
+        return output_BSD
+
+    def _attend(
+        self, x_BSD: Tensor, terms: PositionTerms, lengths_B: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        attention = self.attention
+        heads = linear_heads(x_BSD, attention.query_key_value, attention.num_heads)
+        return self._branch(attention.output, attention.mix(*heads, terms, lengths_B))
+
+    def _map(self, x_BSD: Tensor) -> tuple[Tensor, Tensor | None]:
+        feedforward = self.feedforward
+        return self._branch(feedforward.output, linear_gelu(x_BSD, feedforward.inner))
+
+    def _branch(self, output: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the last product of a branch, and its bias unless it has been added."""
+        if self.training and self.dropout.p:
+            return self.dropout(output(x)), None
+        return F.linear(x, output.weight), output.bias

@@ -1,0 +1,175 @@
+"""What stands between the matrix products of a block on a CPU, each as one of our kernels.
+
+A product leaves its bias to the kernel that follows it: adding it by itself, and summing its
+gradient, are passes over memory too. Everything is computed in fp32 within a row and rounded once.
+Needs `load_cpu_kernels`. Shape letters as in positions.py; C = 3NH, F feed-forward width, R rows.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+Result = Literal["sum", "wide", "narrow"]
+
+
+def linear_heads(x_BSD: Tensor, linear: nn.Linear, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values, each BNSH, of the projection to all three."""
+    projected_BSC = F.linear(x_BSD, linear.weight)
+    split: tuple[Tensor, Tensor, Tensor] = _Heads.apply(  # type: ignore[no-untyped-call]
+        projected_BSC, linear.bias, heads
+    )
+    return split
+
+
+def linear_gelu(x_BSD: Tensor, linear: nn.Linear) -> Tensor:
+    """Return GELU(x W^T + b), shape BSF, in the type of x."""
+    output_BSF: Tensor = _LinearGelu.apply(  # type: ignore[no-untyped-call]
+        x_BSD, linear.weight, linear.bias
+    )
+    return output_BSF
+
+
+def normalize(x_BSD: Tensor, norm: nn.LayerNorm, dtype: torch.dtype) -> Tensor:
+    """Return the LayerNorm of x in the type of the product that follows."""
+    plan = _Plan(("narrow",), 1.0, norm.eps, dtype)
+    (narrow_BSD,) = _apply(plan, x_BSD, None, None, norm.weight, norm.bias)
+    return narrow_BSD
+
+
+def add(x_BSD: Tensor, branch_BSD: Tensor, bias_D: Tensor | None, scale: float) -> Tensor:
+    """Return x + scale (branch + bias) in the type of x."""
+    plan = _Plan(("sum",), scale, 0.0, branch_BSD.dtype)
+    (sum_BSD,) = _apply(plan, x_BSD, branch_BSD, bias_D, None, None)
+    return sum_BSD
+
+
+def add_and_normalize(
+    x_BSD: Tensor,
+    branch_BSD: Tensor,
+    bias_D: Tensor | None,
+    scale: float,
+    norm: nn.LayerNorm,
+    *results: Result,
+) -> tuple[Tensor, ...]:
+    """Return what is asked for of the sum as `add` returns it, and its LayerNorm.
+
+    Args:
+        x_BSD: residual stream.
+        branch_BSD: in the compute type.
+        bias_D: of the branch; None: it has been added.
+        scale: of the branch with its bias.
+        norm: of the sum.
+        results: "sum"; "wide", the norm in the type of x; "narrow", the norm in the compute type.
+    """
+    plan = _Plan(results, scale, norm.eps, branch_BSD.dtype)
+    return _apply(plan, x_BSD, branch_BSD, bias_D, norm.weight, norm.bias)
+
+
+class _Plan(NamedTuple):
+    results: tuple[Result, ...]
+    scale: float
+    epsilon: float
+    computed: torch.dtype
+
+
+def _apply(plan: _Plan, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = _AddAndNormalize.apply(  # type: ignore[no-untyped-call]
+        plan, *tensors
+    )
+    return results
+
+
+class _AddAndNormalize(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        plan: _Plan,
+        x_BSD: Tensor,
+        branch_BSD: Tensor | None,
+        branch_bias_D: Tensor | None,
+        weight_D: Tensor | None,
+        bias_D: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        sum_BSD, wide_BSD, narrow_BSD, statistics = torch.ops.tupelo.add_and_normalize(
+            x_BSD,
+            branch_BSD,
+            _float(branch_bias_D),
+            plan.scale,
+            _float(weight_D),
+            _float(bias_D),
+            plan.epsilon,
+            plan.computed,
+            "wide" in plan.results,
+            "narrow" in plan.results,
+        )
+        sum_BSD = x_BSD if sum_BSD is None else sum_BSD
+        ctx.set_materialize_grads(False)
+        ctx.plan, ctx.has_branch = plan, branch_BSD is not None
+        ctx.save_for_backward(sum_BSD, statistics, weight_D)
+        found = {"sum": sum_BSD, "wide": wide_BSD, "narrow": narrow_BSD}
+        return tuple(found[name] for name in plan.results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        sum_BSD, statistics, weight_D = ctx.saved_tensors
+        given = {
+            name: None if gradient is None else gradient.contiguous()
+            for name, gradient in zip(ctx.plan.results, gradients, strict=True)
+        }
+        found = torch.ops.tupelo.add_and_normalize_backward(
+            sum_BSD,
+            statistics,
+            _float(weight_D),
+            given.get("sum"),
+            given.get("wide"),
+            given.get("narrow"),
+            ctx.plan.scale,
+            ctx.plan.computed,
+            ctx.has_branch,
+        )
+        wanted = zip((None, *found), ctx.needs_input_grad, strict=True)
+        return tuple(gradient if is_wanted else None for gradient, is_wanted in wanted)
+
+
+class _LinearGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_BSD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+        weight_FD = weight_FD.to(x_BSD.dtype)
+        slopes_BSF = F.linear(x_BSD, weight_FD)  # products, until the kernel overwrites them
+        output_BSF: Tensor = torch.ops.tupelo.gelu_(slopes_BSF, bias_F.float())
+        ctx.save_for_backward(x_BSD, weight_FD, slopes_BSF)
+        return output_BSF
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x_BSD, weight_FD, slopes_BSF = ctx.saved_tensors
+        product_gradient_BSF, bias_gradient_F = torch.ops.tupelo.gelu_backward(
+            gradients[0].contiguous(), slopes_BSF
+        )
+        product_gradient_RF = product_gradient_BSF.flatten(0, -2)
+        x_gradient_RD = product_gradient_RF @ weight_FD
+        weight_gradient_FD = product_gradient_RF.t() @ x_BSD.flatten(0, -2)
+        return x_gradient_RD.view_as(x_BSD), weight_gradient_FD, bias_gradient_F
+
+
+class _Heads(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, projected_BSC: Tensor, bias_C: Tensor, heads: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        q_BNSH, k_BNSH, v_BNSH = torch.ops.tupelo.split_heads(projected_BSC, bias_C.float(), heads)
+        return q_BNSH, k_BNSH, v_BNSH
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return *torch.ops.tupelo.merge_heads(*(g.contiguous() for g in gradients)), None
+
+
+def _float(vector: Tensor | None) -> Tensor | None:
+    return None if vector is None else vector.float()
