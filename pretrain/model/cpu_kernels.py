@@ -1,4 +1,4 @@
-"""Compiles and loads our C++ kernels for CPUs, cpu_softmax.cpp and cpu_layers.cpp.
+"""Compiles and loads our C++ kernels for CPUs, cpu_softmax.cpp, cpu_layers.cpp, cpu_norm.cpp.
 
 torch computes what stands between two matrix products one operation after the other, each with its
 own passes over memory; these kernels do it in one. They are compiled once on a machine, by the
@@ -51,7 +51,7 @@ import torch
 from torch.utils import cpp_extension
 
 FOLDER = Path(__file__).parent
-SOURCES = (FOLDER / "cpu_softmax.cpp", FOLDER / "cpu_layers.cpp")
+SOURCES = tuple(FOLDER / name for name in ("cpu_softmax.cpp", "cpu_layers.cpp", "cpu_norm.cpp"))
 HEADER = FOLDER / "cpu_vectors.h"
 COMPILER = "g++"  # whose OpenMP is that of torch
 VECTOR_FLAGS = {

@@ -223,7 +223,7 @@ std::tuple<Tensor, Tensor> cross_entropy_operator(
   TORCH_CHECK(bias.size(0) == logits.size(1) && labels.size(0) == logits.size(0));
   Tensor losses = at::empty({logits.size(0)}, bias.options());
   const int64_t parts = at::get_num_threads();
-  Tensor bias_gradients = at::zeros({parts, logits.size(1)}, bias.options());
+  Tensor bias_gradients = sums_of_parts(parts, logits.size(1));
   for_type_of(logits, [&](auto number) {
     cross_entropy<decltype(number)>(
         logits,

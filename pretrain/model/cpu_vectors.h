@@ -147,6 +147,34 @@ inline void check(const Tensor& tensor, int64_t dimensions) {
   TORCH_CHECK(tensor.is_contiguous() && tensor.dim() == dimensions && tensor.is_cpu());
 }
 
+// Rows are all dimensions but the last.
+inline int64_t rows_of(const Tensor& tensor) {
+  TORCH_CHECK(tensor.is_contiguous() && tensor.is_cpu() && tensor.dim() > 0);
+  return tensor.numel() / std::max<int64_t>(tensor.size(-1), 1);
+}
+
+inline void check_like(const Tensor& tensor, const Tensor& other) {
+  TORCH_CHECK(tensor.is_contiguous() && tensor.is_cpu() && tensor.sizes() == other.sizes());
+}
+
+inline void check_like(const std::optional<Tensor>& tensor, const Tensor& other) {
+  if (tensor.has_value()) {
+    check_like(*tensor, other);
+  }
+}
+
+inline void check_vector(const std::optional<Tensor>& tensor, int64_t size) {
+  if (tensor.has_value()) {
+    check(*tensor, 1);
+    TORCH_CHECK(tensor->size(0) == size);
+  }
+}
+
+// Sums over the rows of each part, zero so far.
+inline Tensor sums_of_parts(int64_t parts, int64_t columns) {
+  return at::zeros({parts, columns}, at::TensorOptions().dtype(at::kFloat));
+}
+
 // Calls act(a number of the tensor's type).
 template <typename Act>
 void for_type_of(const Tensor& tensor, const Act& act) {
