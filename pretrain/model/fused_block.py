@@ -30,7 +30,8 @@ class FusedBlock(Block):
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x_BSD.dtype
         first, second = self.attention_norm, self.feedforward_norm
         if self.norm_first:
-            attended = self._attend(normalize(x_BSD, first, dtype), terms, lengths_B)
+            x_BSD, normal_BSD = normalize(x_BSD, first, dtype)
+            attended = self._attend(normal_BSD, terms, lengths_B)
             x_BSD, normal_BSD = add_and_normalize(x_BSD, *attended, scale, second, "sum", "narrow")
             return add(x_BSD, *self._map(normal_BSD), scale)
         attended = self._attend(x_BSD.to(dtype), terms, lengths_B)
