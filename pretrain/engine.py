@@ -170,6 +170,11 @@ class Engine:
         return backend
 
     @property
+    def fused_blocks(self) -> bool:
+        """Return whether the blocks are those of model/fused_block.py."""
+        return bool(self._engine.module.encoder.fused_blocks)
+
+    @property
     def fused_loss(self) -> bool:
         """Return whether the model computes the loss by model/cpu_kernels.py."""
         return bool(self._engine.module.head.fused_loss)

@@ -53,13 +53,15 @@ class Execution:
     compiles_blocks: bool
     recomputes_blocks: bool
     fuses_blocks: bool = False  # by our kernels for CPUs
-    fuses_loss: bool = False  # by them
+    fuses_loss: bool = False  # by our kernels for CPUs
+    kernel_problem: str | None = None  # why our kernels for CPUs are not used as planned
 
     def describe(self) -> str:
         """Return a line for the user."""
         extras = ["blocks compiled"] * self.compiles_blocks
         extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
         extras += ["blocks fused"] * self.fuses_blocks + ["loss fused"] * self.fuses_loss
+        extras += [] if self.kernel_problem is None else [self.kernel_problem]
         return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
 
 
@@ -119,17 +121,18 @@ def plan_execution(settings: RunSettings, machine: Machine) -> Execution:
             raise ConfigError(
                 f"engine.attention={attention!r}: {obstacle}; leave it at auto, or take eager"
             )
-    compiles, has_kernels = (
-        _compiles_blocks(settings, machine),
-        _uses_cpu_kernels(settings, machine),
-    )
+    compiles = _compiles_blocks(settings, machine)
+    obstacle = _kernels_obstacle(settings, machine)
+    is_news = obstacle is not None and obstacle not in reason
+    is_expected = machine.device == "cpu" and settings.engine.cpu_kernels == "auto"
     return Execution(
         attention,
         reason,
         compiles,
         settings.engine.recompute_blocks,
-        fuses_blocks=has_kernels and not compiles,
-        fuses_loss=has_kernels,
+        fuses_blocks=obstacle is None and not compiles,
+        fuses_loss=obstacle is None,
+        kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
     )
 
 
@@ -179,7 +182,14 @@ def _fused_obstacle(settings: RunSettings, machine: Machine) -> str | None:
 
 
 def _kernels_obstacle(settings: RunSettings, machine: Machine) -> str | None:
-    """Return why our kernels for CPUs are not used, or None."""
+    """Return why our kernels for CPUs are not used, or None; refuse it where they must be."""
+    obstacle = _obstacle_to_kernels(settings, machine)
+    if obstacle is not None and settings.engine.cpu_kernels == "on":
+        raise ConfigError(f"engine.cpu_kernels='on': {obstacle}; leave it at auto")
+    return obstacle
+
+
+def _obstacle_to_kernels(settings: RunSettings, machine: Machine) -> str | None:
     if settings.engine.cpu_kernels == "off":
         return "engine.cpu_kernels is off"
     if machine.device != "cpu":
@@ -187,13 +197,6 @@ def _kernels_obstacle(settings: RunSettings, machine: Machine) -> str | None:
     if machine.dtype not in KERNEL_TYPES:
         return f"it computes in fp32 or bf16, and this run in {machine.dtype}"
     return obstacle_to_cpu_kernels()
-
-
-def _uses_cpu_kernels(settings: RunSettings, machine: Machine) -> bool:
-    obstacle = _kernels_obstacle(settings, machine)
-    if obstacle is not None and settings.engine.cpu_kernels == "on":
-        raise ConfigError(f"engine.cpu_kernels='on': {obstacle}; leave it at auto")
-    return obstacle is None
 
 
 def _triton_obstacle(settings: RunSettings) -> str | None:
@@ -256,21 +259,20 @@ def _with_kernels(execution: Execution, settings: RunSettings, machine: Machine)
             raise ConfigError(
                 f"our kernels for CPUs cannot be built: {error}; set engine.cpu_kernels=off"
             ) from error
+        problem = f"no kernel of ours: {error}"
         without = dataclasses.replace(execution, fuses_blocks=False, fuses_loss=False)
         if execution.attention != "fused":
-            return without
-        reason = f"no kernel of ours: {error}"
-        return dataclasses.replace(without, attention="eager", reason=reason)
+            return dataclasses.replace(without, kernel_problem=problem)
+        return dataclasses.replace(without, attention="eager", reason=problem)
     if not execution.fuses_blocks:
         return execution
-    problem = disagreement_with_block(settings.model, machine.dtype)
-    if problem is None:
+    disagreement = disagreement_with_block(settings.model, machine.dtype)
+    if disagreement is None:
         return execution
-    problem = f"fused blocks do not work on this CPU: {problem}"
+    problem = f"fused blocks do not work on this CPU: {disagreement}"
     if settings.engine.cpu_kernels == "on":
         raise ConfigError(f"{problem}; set engine.cpu_kernels=off")
-    reason = f"{execution.reason}; {problem}"
-    return dataclasses.replace(execution, fuses_blocks=False, reason=reason)
+    return dataclasses.replace(execution, fuses_blocks=False, kernel_problem=problem)
 
 
 def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:

@@ -181,11 +181,11 @@ class Lookout:
         }
 
     def _copy(self, weights: dict[str, torch.Tensor]) -> MaskedLanguageModel:
-        # Neither compiled, dropout then draws other masks, nor fused, which is within rounding:
-        # such blocks do not call their parts, and hooks would not fire.
+        # Not compiled: hooks do not fire in compiled blocks. Its dropout then draws other masks.
         model = MaskedLanguageModel(
             self.settings.model,
             attention=self.engine.attention,
+            fused_blocks=self.engine.fused_blocks,
             fused_loss=self.engine.fused_loss,
         )
         model.load_state_dict(weights, assign=True)

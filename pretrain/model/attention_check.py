@@ -42,7 +42,8 @@ def problem_with(errors: Callable[[], dict[str, float]], dtype: torch.dtype) -> 
     try:
         found = errors()
     except Exception as error:  # a compiler, a driver, a kernel: whatever it is, it is of no use
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+        first_line = next(iter(str(error).strip().splitlines()), "without a message")
+        return f"{type(error).__name__}: {first_line[:200]}"
     for name, distance in found.items():
         if not distance <= BOUNDS[dtype]:  # NaN is not
             return f"its {name} differs from the reference by {distance:.1e}"

@@ -21,7 +21,7 @@ def disagreement_with_block(model: ModelSettings, dtype: torch.dtype) -> str | N
 
     Args:
         model: gives the shape and the place of the norms.
-        dtype: of the products; by autocast if it is not fp32.
+        dtype: of the products, under autocast and with weights of this type.
     """
 
     def errors() -> dict[str, float]:
@@ -30,20 +30,24 @@ def disagreement_with_block(model: ModelSettings, dtype: torch.dtype) -> str | N
             torch.manual_seed(0)
             block = Block(without, without.head_width**-0.5)
             fused = FusedBlock(without, without.head_width**-0.5)
-            x_BSD, upstream_BSD = torch.randn(2, SEQUENCES, LENGTH, model.width)
+            x_BSD, upstream_BSD = torch.randn(2, SEQUENCES, LENGTH, model.width).to(dtype).float()
+        block.to(dtype).float()  # weights that both types hold
         fused.load_state_dict(block.state_dict())
-        found = _results(fused, x_BSD, upstream_BSD, dtype)
-        return relative_errors(found, _results(block, x_BSD, upstream_BSD, torch.float32))
+        expected = _results(block, x_BSD, upstream_BSD)
+        with torch.autocast("cpu", dtype=dtype, enabled=dtype is not torch.float32):
+            under_autocast = _results(fused, x_BSD, upstream_BSD)
+        found = relative_errors(under_autocast, expected)
+        in_type = _results(fused.to(dtype), x_BSD.to(dtype), upstream_BSD.to(dtype))
+        for name, error in relative_errors(in_type, expected).items():
+            found[f"{name} in {dtype}"] = error
+        return found
 
     return problem_with(errors, dtype)
 
 
-def _results(
-    block: Block, x_BSD: Tensor, upstream_BSD: Tensor, dtype: torch.dtype
-) -> dict[str, Tensor]:
+def _results(block: Block, x_BSD: Tensor, upstream_BSD: Tensor) -> dict[str, Tensor]:
     leaf_BSD = x_BSD.clone().requires_grad_()
-    with torch.autocast("cpu", dtype=dtype, enabled=dtype is not torch.float32):
-        output_BSD = block(leaf_BSD, PositionTerms(), SCALE)
+    output_BSD = block(leaf_BSD, PositionTerms(), SCALE)
     names, parameters = zip(*block.named_parameters(), strict=True)
     gradients = torch.autograd.grad(output_BSD, [leaf_BSD, *parameters], upstream_BSD)
     named = zip(("x", *names), gradients, strict=True)

@@ -86,13 +86,13 @@ def load_cpu_kernels() -> None:
     if (obstacle := obstacle_to_cpu_kernels()) is not None:
         raise KernelError(obstacle)
     compile_command = _compile_command()
-    library = _library(compile_command)
     try:
+        library = _library(compile_command)
         if not library.exists():
             _build(compile_command, library)
         torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     except OSError as error:
-        raise KernelError(f"{library}: {error.__cause__ or error}") from error
+        raise KernelError(str(error.__cause__ or error)) from error
 
 
 def _compile_command() -> list[str]:

@@ -24,7 +24,8 @@ struct NormRows {
   const float *branch_bias, *weight, *bias;
   Residual *sum, *wide;
   Computed* narrow;
-  float* statistics;  // the mean of each row, then one over the standard deviation of each
+  // The mean of each row, then one over the standard deviation of each; unset without a norm.
+  float* statistics;
 
   void run() const {
     for_rows_of_parts(R, at::get_num_threads(), [&](int64_t, int64_t first, int64_t last) {

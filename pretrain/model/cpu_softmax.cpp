@@ -1,8 +1,7 @@
 // Softmax with a bias that the batch shares, its gradient, and cross-entropy, for CPUs.
 //
 // Each turns its first tensor into the result in place, in fp32 within a row, and reads every
-// number of it from memory once or twice. Written with ATen's vectors, so that the same text
-// serves AVX2 and AVX-512; cpu_kernels.py compiles it and tells what the operators are given.
+// number of it from memory once or twice. cpu_kernels.py tells what the operators are given.
 //
 // B batch, N heads, S queries, K keys; M predicted positions, V vocabulary.
 

@@ -38,6 +38,7 @@ class Encoder(nn.Module):
         """
         super().__init__()
         self.attention, self.recompute, self.is_compiled = attention, recompute, False
+        self.fused_blocks = fused_blocks
         self.token_embeddings = nn.Embedding(model.vocabulary_size, model.width)
         self.positions = build_position_encoding(model)
         self.embedding_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)

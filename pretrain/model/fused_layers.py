@@ -1,7 +1,7 @@
 """What stands between the matrix products of a block on a CPU, each as one of our kernels.
 
 A product leaves its bias to the kernel that follows it: adding it by itself, and summing its
-gradient, are passes over memory too. Everything is computed in fp32 within a row and rounded once.
+gradient, are passes over memory too. Between what is read and what is written all is fp32.
 Needs `load_cpu_kernels`. Shape letters as in positions.py; C = 3NH, F feed-forward width, R rows.
 """
 
@@ -107,7 +107,7 @@ class _AddAndNormalize(torch.autograd.Function):
             "wide" in plan.results,
             "narrow" in plan.results,
         )
-        sum_BSD = x_BSD if sum_BSD is None else sum_BSD
+        sum_BSD = x_BSD if sum_BSD is None else sum_BSD  # without a branch, x is normalized
         ctx.set_materialize_grads(False)
         ctx.plan, ctx.has_branch = plan, branch_BSD is not None
         ctx.save_for_backward(sum_BSD, statistics, weight_D)

@@ -13,8 +13,9 @@ from pretrain.execution import AMPERE, Machine, build_model, plan_execution
 from pretrain.model import attention_check, fused_block
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.attention_check import disagreement_with_eager
+from pretrain.model.block_check import disagreement_with_block
 from pretrain.model.blocks import Block
-from pretrain.model.cpu_kernels import KernelError, obstacle_to_cpu_kernels
+from pretrain.model.cpu_kernels import KernelError, load_cpu_kernels, obstacle_to_cpu_kernels
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 
@@ -154,11 +155,38 @@ def test_fused_blocks_that_compute_something_else_are_not_used(monkeypatch):
     wrong = fused_block.linear_gelu
     monkeypatch.setattr(fused_block, "linear_gelu", lambda x, linear: 1.1 * wrong(x, linear))
     model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
-    problem = "fused blocks do not work on this CPU: its output differs from the reference by"
+    problem = "; fused blocks do not work on this CPU: its output differs from the reference by"
     assert problem in found.describe() and "blocks fused" not in found.describe()
+    problem = problem.removeprefix("; ")
     assert type(model.encoder.blocks[0]) is Block
     with pytest.raises(ConfigError, match=f"{problem}.*; set engine.cpu_kernels=off"):
         build_model(load_settings("tiny_cpu", ["--engine.cpu_kernels", "on"]), {}, "cpu")
+
+
+def test_fused_blocks_are_tried_out_with_weights_in_bf16_too(monkeypatch):
+    if obstacle_to_cpu_kernels() is not None:
+        pytest.skip(obstacle_to_cpu_kernels())
+    add = fused_block.add
+    wrong = lambda x, *others: add(x, *others) * (3 if x.dtype is torch.bfloat16 else 1)  # noqa: E731
+    monkeypatch.setattr(fused_block, "add", wrong)
+    model = load_settings("tiny_cpu", ["--model.norm", "pre"]).model
+    load_cpu_kernels()
+    assert disagreement_with_block(model, torch.float32) is None
+    assert "its output in torch.bfloat16 differs" in disagreement_with_block(model, torch.bfloat16)
+
+
+def test_why_the_kernels_are_not_used_is_told_where_attention_would_not_be_theirs(monkeypatch):
+    def fail():
+        raise KernelError("g++ fails: no header")
+
+    eager = ["--engine.attention", "eager"]
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: "there is no compiler")
+    told = "attention eager (as set); no kernel of ours: "
+    assert plan_execution(settings_of(*eager), CPU).describe() == f"{told}there is no compiler"
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
+    monkeypatch.setattr(execution, "load_cpu_kernels", fail)
+    _, found = build_model(load_settings("tiny_cpu", eager), {}, "cpu")
+    assert found.describe() == f"{told}g++ fails: no header"
 
 
 def test_compiled_blocks_are_not_fused_and_the_loss_is(monkeypatch):

@@ -22,9 +22,14 @@ BOUNDS = {torch.float32: 3e-6, BF16: 1e-2}
 WIDTHS = [1, 31, 64, 100]  # vectors are 16 or 32 wide: less than one, and a part left over
 
 
-@pytest.fixture(autouse=True)
-def kernels():
+@pytest.fixture(autouse=True, params=[1, 3], ids=["one thread", "three threads"])
+def kernels(request):
+    """Threads divide the rows into as many parts, whose sums are added up."""
     load_cpu_kernels()
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
 
 
 def normal(*shape, dtype=torch.float32, seed=0):
