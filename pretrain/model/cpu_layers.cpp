@@ -140,7 +140,7 @@ Tensor gelu_operator(Tensor& products, const Tensor& bias) {
   const int64_t R = rows_of(products), F = products.size(-1);
   check_vector(bias, F);
   Tensor outputs = at::empty_like(products);
-  for_type_of(products, [&](auto number) {
+  for_type(products.scalar_type(), [&](auto number) {
     using Number = decltype(number);
     gelu_rows(
         products.mutable_data_ptr<Number>(),
@@ -156,7 +156,7 @@ std::tuple<Tensor, Tensor> gelu_backward_operator(const Tensor& gradients, const
   check_like(gradients, slopes);
   const int64_t R = rows_of(slopes), F = slopes.size(-1), parts = at::get_num_threads();
   Tensor outputs = at::empty_like(slopes), sums = sums_of_parts(parts, F);
-  for_type_of(slopes, [&](auto number) {
+  for_type(slopes.scalar_type(), [&](auto number) {
     using Number = decltype(number);
     gelu_backward_rows(
         gradients.const_data_ptr<Number>(),
@@ -176,7 +176,7 @@ Tensor split_heads_operator(const Tensor& projected, const Tensor& bias, int64_t
   TORCH_CHECK(heads > 0 && all % (3 * heads) == 0);
   check_vector(bias, all);
   Tensor split = at::empty({3, B, heads, S, all / 3 / heads}, projected.options());
-  for_type_of(projected, [&](auto number) {
+  for_type(projected.scalar_type(), [&](auto number) {
     using Number = decltype(number);
     split_heads(
         projected.const_data_ptr<Number>(),
@@ -199,7 +199,7 @@ std::tuple<Tensor, Tensor> merge_heads_operator(
   const int64_t parts = at::get_num_threads();
   Tensor merged = at::empty({B, S, 3 * N * H}, queries.options());
   Tensor sums = sums_of_parts(parts, 3 * N * H);
-  for_type_of(queries, [&](auto number) {
+  for_type(queries.scalar_type(), [&](auto number) {
     using Number = decltype(number);
     merge_heads<Number>(
         {queries.const_data_ptr<Number>(),

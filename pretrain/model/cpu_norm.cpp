@@ -174,11 +174,9 @@ Number* result_of(const Tensor& tensor) {
 
 // Calls act(a number of the residual stream's type, a number of the compute type).
 template <typename Act>
-void for_types_of(const Tensor& x, at::ScalarType computed, const Act& act) {
-  for_type_of(x, [&](auto residual) {
-    for_type_of(at::empty({0}, x.options().dtype(computed)), [&](auto number) {
-      act(residual, number);
-    });
+void for_types(at::ScalarType residual, at::ScalarType computed, const Act& act) {
+  for_type(residual, [&](auto wide) {
+    for_type(computed, [&](auto narrow) { act(wide, narrow); });
   });
 }
 
@@ -203,7 +201,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> add_and_normalize_operator(
   Tensor wide = empty_if(is_wide, x, x.scalar_type());
   Tensor narrow = empty_if(is_narrow, x, computed);
   Tensor statistics = at::empty({2, R}, x.options().dtype(at::kFloat));
-  for_types_of(x, computed, [&](auto residual, auto number) {
+  for_types(x.scalar_type(), computed, [&](auto residual, auto number) {
     using Residual = decltype(residual);
     using Computed = decltype(number);
     NormRows<Residual, Computed>{
@@ -243,7 +241,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> add_and_normalize_backward_op
   }
   Tensor x_gradient = at::empty_like(sum), sums = sums_of_parts(parts, 3 * D);
   Tensor branch_gradient = empty_if(has_branch, sum, computed);
-  for_types_of(sum, computed, [&](auto residual, auto number) {
+  for_types(sum.scalar_type(), computed, [&](auto residual, auto number) {
     using Residual = decltype(residual);
     using Computed = decltype(number);
     NormBackwardRows<Residual, Computed>{

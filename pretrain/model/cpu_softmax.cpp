@@ -187,7 +187,7 @@ void softmax_operator(
     check(*lengths, 1);
     TORCH_CHECK(lengths->size(0) == scores.size(0));
   }
-  for_type_of(scores, [&](auto number) {
+  for_type(scores.scalar_type(), [&](auto number) {
     softmax<decltype(number)>(
         scores,
         float(scale),
@@ -204,7 +204,7 @@ Tensor softmax_backward_operator(
   Tensor bias_gradient = at::empty(
       has_bias ? gradients.sizes().slice(1) : at::IntArrayRef({0}),
       gradients.options().dtype(at::kFloat));
-  for_type_of(gradients, [&](auto number) {
+  for_type(gradients.scalar_type(), [&](auto number) {
     softmax_backward<decltype(number)>(
         gradients,
         float(scale),
@@ -223,7 +223,7 @@ std::tuple<Tensor, Tensor> cross_entropy_operator(
   Tensor losses = at::empty({logits.size(0)}, bias.options());
   const int64_t parts = at::get_num_threads();
   Tensor bias_gradients = sums_of_parts(parts, logits.size(1));
-  for_type_of(logits, [&](auto number) {
+  for_type(logits.scalar_type(), [&](auto number) {
     cross_entropy<decltype(number)>(
         logits,
         bias.const_data_ptr<float>(),

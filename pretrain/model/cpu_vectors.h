@@ -175,11 +175,11 @@ inline Tensor sums_of_parts(int64_t parts, int64_t columns) {
   return at::zeros({parts, columns}, at::TensorOptions().dtype(at::kFloat));
 }
 
-// Calls act(a number of the tensor's type).
+// Calls act(a number of this type).
 template <typename Act>
-void for_type_of(const Tensor& tensor, const Act& act) {
+void for_type(at::ScalarType type, const Act& act) {
   AT_DISPATCH_SWITCH(
-      tensor.scalar_type(),
+      type,
       "tupelo",
       AT_DISPATCH_CASE(at::kFloat, [&] { act(scalar_t()); })
       AT_DISPATCH_CASE(at::kBFloat16, [&] { act(scalar_t()); }));

@@ -19,6 +19,9 @@ from pretrain.model.cpu_kernels import KernelError, load_cpu_kernels, obstacle_t
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.recipe import load_settings
 
+needs_kernels = pytest.mark.skipif(
+    obstacle_to_cpu_kernels() is not None, reason=str(obstacle_to_cpu_kernels())
+)
 CPU = Machine("cpu", torch.bfloat16, 1)
 HOPPER = Machine("cuda", torch.bfloat16, 1, (9, 0))
 BASE = ("--model.width", "768", "--model.num_heads", "12", "--model.num_layers", "2")
@@ -133,9 +136,8 @@ def test_kernels_for_cpus_that_cannot_be_built_are_done_without(monkeypatch):
             build_model(load_settings("tiny_cpu", words), {}, "cpu")
 
 
+@needs_kernels
 def test_a_model_with_our_kernels_learns_the_same():
-    if obstacle_to_cpu_kernels() is not None:
-        pytest.skip(obstacle_to_cpu_kernels())
     results = {}
     for kind in ("on", "off"):
         torch.manual_seed(0)
@@ -149,25 +151,25 @@ def test_a_model_with_our_kernels_learns_the_same():
     torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-6)
 
 
+@needs_kernels
 def test_fused_blocks_that_compute_something_else_are_not_used(monkeypatch):
-    if obstacle_to_cpu_kernels() is not None:
-        pytest.skip(obstacle_to_cpu_kernels())
-    wrong = fused_block.linear_gelu
-    monkeypatch.setattr(fused_block, "linear_gelu", lambda x, linear: 1.1 * wrong(x, linear))
+    right = fused_block.linear_gelu
+    monkeypatch.setattr(fused_block, "linear_gelu", lambda x, linear: 1.1 * right(x, linear))
     model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
-    problem = "; fused blocks do not work on this CPU: its output differs from the reference by"
-    assert problem in found.describe() and "blocks fused" not in found.describe()
-    problem = problem.removeprefix("; ")
+    problem = "fused blocks do not work on this CPU: its output differs from the reference by"
+    assert f"; {problem}" in found.describe() and "blocks fused" not in found.describe()
     assert type(model.encoder.blocks[0]) is Block
     with pytest.raises(ConfigError, match=f"{problem}.*; set engine.cpu_kernels=off"):
         build_model(load_settings("tiny_cpu", ["--engine.cpu_kernels", "on"]), {}, "cpu")
 
 
+@needs_kernels
 def test_fused_blocks_are_tried_out_with_weights_in_bf16_too(monkeypatch):
-    if obstacle_to_cpu_kernels() is not None:
-        pytest.skip(obstacle_to_cpu_kernels())
-    add = fused_block.add
-    wrong = lambda x, *others: add(x, *others) * (3 if x.dtype is torch.bfloat16 else 1)  # noqa: E731
+    right = fused_block.add
+
+    def wrong(x, *others):
+        return right(x, *others) * (3 if x.dtype is torch.bfloat16 else 1)
+
     monkeypatch.setattr(fused_block, "add", wrong)
     model = load_settings("tiny_cpu", ["--model.norm", "pre"]).model
     load_cpu_kernels()
