@@ -67,7 +67,7 @@ def measure(
     from training_step import OurStep, Shape
 
     shape = Shape(*chosen)
-    kept: list[int] = []
+    kept: list[list[bool]] = []
     name = f"zero{stage}_bf16_autocast"
     accumulation, steps = arguments.accumulation, arguments.steps
     tosses = coins(shape.layers, kept)
@@ -76,7 +76,8 @@ def measure(
     both = {"full depth": full, "dropping": dropping}
     seconds = alternate(both, steps, clock=arguments.clock)
     counted = kept[-steps * accumulation :]
-    shares = [full.flops(blocks) / full.flops(shape.layers) for blocks in counted]
+    whole = full.flops([True] * shape.layers)
+    shares = [full.flops(blocks) / whole for blocks in counted]
     steps_of_shares = zip(*[iter(shares)] * accumulation, strict=True)
     computed = [statistics.mean(step) for step in steps_of_shares]
     rounds = list(zip(seconds["dropping"], seconds["full depth"], computed, strict=True))
@@ -87,7 +88,7 @@ def measure(
         "ranks": ranks.world_size,
         "full_depth": spread(seconds["full depth"]),
         "dropping": spread(seconds["dropping"]),
-        "mean_blocks": statistics.mean(counted),
+        "mean_blocks": statistics.mean(sum(blocks) for blocks in counted),
         "flops_saved": 1 - statistics.mean(computed),
         "paid": paid_share(rounds),
         "standard_error": standard_error(rounds),
@@ -112,8 +113,8 @@ def standard_error(rounds: list[tuple[float, float, float]]) -> float:
     return statistics.stdev(paid_share(draw) for draw in draws)
 
 
-def coins(layers: int, kept: list[int]) -> Callable[[], list[float]]:
-    """Return a function that tosses the coins of the next step and notes how many blocks run."""
+def coins(layers: int, kept: list[list[bool]]) -> Callable[[], list[float]]:
+    """Return a function that tosses the coins of the next step and notes which blocks run."""
     from pretrain.config import LayerDropSettings
     from pretrain.layer_drop import branch_scales
 
@@ -121,7 +122,7 @@ def coins(layers: int, kept: list[int]) -> Callable[[], list[float]]:
 
     def toss() -> list[float]:
         scales = branch_scales(len(kept), 0, settings, theta=THETA_BAR, num_layers=layers, seed=0)
-        kept.append(sum(scale != 0 for scale in scales))
+        kept.append([scale != 0 for scale in scales])
         return scales
 
     return toss

@@ -67,7 +67,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     rates = [measured_matrix_rate(ranks, torch.bfloat16)]
     seconds = alternate({**theirs, **ours}, arguments.steps, clock=arguments.clock)
     rates.append(measured_matrix_rate(ranks, torch.bfloat16))
-    flops = ours["Tupelo bert-a post, bf16"].flops(shape.layers)
+    flops = ours["Tupelo bert-a post, bf16"].flops([True] * shape.layers)
     table = {}
     for name, measured in seconds.items():
         found = spread(measured)

@@ -89,9 +89,9 @@ class OurStep:
         self.engine.train_step(micro_batches, 1e-4).losses.tolist()
         self.engine.synchronize()
 
-    def flops(self, blocks: float) -> float:
-        """Return the FLOPs of a micro-batch of one rank with so many blocks."""
-        return self.progress.pass_flops(blocks) / self.progress.world_size
+    def flops(self, kept: Sequence[bool]) -> float:
+        """Return the FLOPs of a micro-batch of one rank in which these blocks run."""
+        return self.progress.pass_flops(kept) / self.progress.world_size
 
 
 def settings_of(shape: Shape, micro_batches: int, *words: str) -> RunSettings:

@@ -34,10 +34,11 @@ class TaskModel(nn.Module):
 
     def forward(self, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """Return logits_BC in fp32; ids from `lengths_B` on are padding, whatever they are."""
-        x_BSD = self.encoder(ids_BS, lengths_B=lengths_B)
+        cls_B = torch.arange(0, ids_BS.numel(), ids_BS.shape[1], device=ids_BS.device)
+        x_BD = self.encoder(ids_BS, lengths_B=lengths_B, positions_M=cls_B)
         # Not in bf16 under autocast: of 200 values 100 are equal then, classes tie, and ranks too.
-        with torch.autocast(x_BSD.device.type, enabled=False):
-            hidden_BD = torch.tanh(self.dense(self.dropout(x_BSD[:, 0].float())))
+        with torch.autocast(x_BD.device.type, enabled=False):
+            hidden_BD = torch.tanh(self.dense(self.dropout(x_BD.float())))
             logits_BC: Tensor = self.output(self.dropout(hidden_BD))
         return logits_BC
 

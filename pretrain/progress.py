@@ -112,19 +112,17 @@ class Progress:
         """Count an optimizer step whose micro-batches ran with these branch scales."""
         counters, num_layers = self.counters, self.settings.model.num_layers
         counters.theta, counters.loss_scale = self.theta(counters.step), result.loss_scale
-        expected_blocks = sum(
-            keep_probabilities(counters.theta, num_layers, self.settings.layer_drop)
-        )
+        expected = keep_probabilities(counters.theta, num_layers, self.settings.layer_drop)
         for micro_batch in scales:
             kept = [scale != 0 for scale in micro_batch]
             counters.kept_since_log = [
                 total + ran for total, ran in zip(counters.kept_since_log, kept, strict=True)
             ]
-            flops = self.pass_flops(sum(kept))
+            flops = self.pass_flops(kept)
             counters.flops += flops
             counters.flops_since_log += flops
-            counters.expected_flops += self.pass_flops(expected_blocks)
-            counters.full_depth_flops += self.pass_flops(num_layers)
+            counters.expected_flops += self.pass_flops(expected)
+            counters.full_depth_flops += self.pass_flops([1] * num_layers)
         counters.skipped_steps += result.skipped
         counters.step += 1
         counters.steps_since_log += 1
@@ -221,14 +219,14 @@ class Progress:
             f"{seconds} s of training, held-out loss {self.counters.held_out_losses[-1]:.4f}"
         )
 
-    def pass_flops(self, blocks: float) -> float:
-        """Return the FLOPs of one micro-batch on all ranks when so many blocks run."""
+    def pass_flops(self, kept: Sequence[float]) -> float:
+        """Return the FLOPs of one micro-batch on all ranks; see `TrainingCost.of_pass`."""
         settings = self.settings
         shares = self.micro_batches_per_step
         return self._cost.of_pass(
             rows=settings.batch.global_sequences / shares,
             predictions=predictions_per_batch(settings) / shares,
-            blocks=blocks,
+            kept=kept,
             ranks=self.world_size,
         )
 

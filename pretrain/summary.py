@@ -40,10 +40,10 @@ def _cost_rows(
 ) -> list[tuple[str, str]]:
     progress = Progress(settings, world_size)
     accumulation = progress.micro_batches_per_step
-    full = progress.pass_flops(settings.model.num_layers) * accumulation
+    full = progress.pass_flops([1] * settings.model.num_layers) * accumulation
     theta = theta_at(settings.steps - 1, settings.layer_drop, settings.steps)
-    blocks = sum(keep_probabilities(theta, settings.model.num_layers, settings.layer_drop))
-    last = progress.pass_flops(blocks) * accumulation
+    kept = keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
+    last = progress.pass_flops(kept) * accumulation
     state = optimizer_state_bytes(parameters, ds_config, world_size)
     micro = ds_config["train_micro_batch_size_per_gpu"]
     return [
@@ -51,7 +51,7 @@ def _cost_rows(
         ("tokens per step", f"{progress.tokens_per_step:,}"),
         ("tokens in all", _tokens(settings, progress.tokens_per_step)),
         ("FLOPs per step, full depth", f"{full:.3e}"),
-        ("FLOPs per step, last step", f"{last:.3e} (expected {blocks:.2f} blocks)"),
+        ("FLOPs per step, last step", f"{last:.3e} (expected {sum(kept):.2f} blocks)"),
         ("optimizer state per rank", f"{state / 2**20:,.1f} MiB"),
     ]
 

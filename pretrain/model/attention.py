@@ -1,6 +1,6 @@
 """Multi-head self-attention with a position term that comes from outside.
 
-Shape letters as in positions.py.
+Shape letters as in positions.py; M = predicted positions.
 """
 
 from torch import Tensor, nn
@@ -21,6 +21,11 @@ def position_terms(
     return PositionTerms(encoding.attention_bias(sequence_length), query_key_NSH)
 
 
+def at_positions(x_BSD: Tensor, positions_M: Tensor | None) -> Tensor:
+    """Return x_MD at the flat positions `row * S + column`, or x_BSD if they are None."""
+    return x_BSD if positions_M is None else x_BSD.flatten(0, 1).index_select(0, positions_M)
+
+
 class Attention(nn.Module):
     """Self-attention; every row is full unless lengths are given."""
 
@@ -33,13 +38,21 @@ class Attention(nn.Module):
         self.attend = ATTENTION_BACKENDS[backend]
 
     def forward(
-        self, x_BSD: Tensor, terms: PositionTerms, lengths_B: Tensor | None = None
+        self,
+        x_BSD: Tensor,
+        terms: PositionTerms,
+        lengths_B: Tensor | None = None,
+        positions_M: Tensor | None = None,
     ) -> Tensor:
-        """Return the mixed values, shape BSD; see `AttentionBackend` for lengths_B."""
+        """Return the mixed values, shape BSD, or MD with `positions_M`.
+
+        See `AttentionBackend` for lengths_B and `Block.forward` for positions_M.
+        """
         batch, length, width = x_BSD.shape
         shape = (batch, length, 3, self.num_heads, width // self.num_heads)
         q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(shape).permute(2, 0, 3, 1, 4)
-        output: Tensor = self.output(self.mix(q_BNSH, k_BNSH, v_BNSH, terms, lengths_B))
+        mixed_BSD = self.mix(q_BNSH, k_BNSH, v_BNSH, terms, lengths_B)
+        output: Tensor = self.output(at_positions(mixed_BSD, positions_M))
         return output
 
     def mix(

@@ -1,11 +1,14 @@
-"""A Transformer block whose norms stand before or after the branches. Shapes as in positions.py."""
+"""A Transformer block whose norms stand before or after the branches.
+
+Shape letters as in positions.py; M = predicted positions. What may be either BSD or MD has none.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pretrain.config import ModelSettings
-from pretrain.model.attention import Attention
+from pretrain.model.attention import Attention, at_positions
 from pretrain.model.attention_backends import PositionTerms
 
 
@@ -17,9 +20,9 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(model.width, model.feedforward_width)
         self.output = nn.Linear(model.feedforward_width, model.width)
 
-    def forward(self, x_BSD: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Apply the same function to every position."""
-        output: Tensor = self.output(F.gelu(self.inner(x_BSD)))
+        output: Tensor = self.output(F.gelu(self.inner(x)))
         return output
 
 
@@ -47,8 +50,9 @@ class Block(nn.Module):
         terms: PositionTerms,
         branch_scale: float | Tensor | None = None,
         lengths_B: Tensor | None = None,
+        positions_M: Tensor | None = None,
     ) -> Tensor:
-        """Run the block.
+        """Run the block; the output is BSD, or MD with `positions_M`.
 
         Args:
             x_BSD: input.
@@ -57,29 +61,28 @@ class Block(nn.Module):
                 that is compiled, a tensor without dimensions: a number would be compiled into it,
                 anew for each value.
             lengths_B: see `AttentionBackend`.
+            positions_M: flat positions `row * S + column` to go on with after the attention, the
+                only step that reads other positions; None: all of them.
         """
         if self.norm_first:
-            attended_BSD = self.attention(self.attention_norm(x_BSD), terms, lengths_B)
-            x_BSD = self._sum(x_BSD, attended_BSD, branch_scale)
-            mapped_BSD = self.feedforward(self.feedforward_norm(x_BSD))
-            return self._sum(x_BSD, mapped_BSD, branch_scale)
-        attended_BSD = self.attention(x_BSD, terms, lengths_B)
-        x_BSD = self.attention_norm(self._sum(x_BSD, attended_BSD, branch_scale))
-        mapped_BSD = self.feedforward(x_BSD)
-        output: Tensor = self.feedforward_norm(self._sum(x_BSD, mapped_BSD, branch_scale))
+            attended = self.attention(self.attention_norm(x_BSD), terms, lengths_B, positions_M)
+            x = self._sum(at_positions(x_BSD, positions_M), attended, branch_scale)
+            return self._sum(x, self.feedforward(self.feedforward_norm(x)), branch_scale)
+        attended = self.attention(x_BSD, terms, lengths_B, positions_M)
+        x = self._sum(at_positions(x_BSD, positions_M), attended, branch_scale)
+        x = self.attention_norm(x)
+        output: Tensor = self.feedforward_norm(self._sum(x, self.feedforward(x), branch_scale))
         return output
 
-    def _sum(
-        self, x_BSD: Tensor, branch_BSD: Tensor, branch_scale: float | Tensor | None
-    ) -> Tensor:
-        branch_BSD = self.dropout(branch_BSD)
+    def _sum(self, x: Tensor, branch: Tensor, branch_scale: float | Tensor | None) -> Tensor:
+        branch = self.dropout(branch)
         if branch_scale is None:
-            return x_BSD + branch_BSD
+            return x + branch
         if not isinstance(branch_scale, Tensor):
-            if x_BSD.dtype.itemsize < torch.float32.itemsize:
+            if x.dtype.itemsize < torch.float32.itemsize:
                 # On a CPU a sum in bf16 rounds its factor as well: 12/11 to 12/11 + 0.3 %.
-                return x_BSD + branch_BSD * branch_scale
-            return torch.add(x_BSD, branch_BSD, alpha=branch_scale)
+                return x + branch * branch_scale
+            return torch.add(x, branch, alpha=branch_scale)
         # Rounded once: a bf16 tensor times a scale on the device would round the scale first.
-        wide = torch.promote_types(branch_BSD.dtype, branch_scale.dtype)
-        return x_BSD + (branch_BSD.to(wide) * branch_scale).to(branch_BSD.dtype)
+        wide = torch.promote_types(branch.dtype, branch_scale.dtype)
+        return x + (branch.to(wide) * branch_scale).to(branch.dtype)

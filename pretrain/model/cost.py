@@ -1,5 +1,7 @@
 """What a model costs: parameters by group, and floating-point operations of a training step."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,18 +18,33 @@ PASSES = 3
 class TrainingCost:
     """Matrix-multiplication FLOPs of forward and backward together (2 per multiply-add).
 
-    Norms, activations, softmax and the optimizer are left out, as is usual. The head counts the
-    predicted positions only, since only they are computed.
+    Norms, activations, softmax and the optimizer are left out, as is usual. What is not computed is
+    not counted: head, and what follows the attention in the last block that runs, are computed at
+    the predicted positions only.
     """
 
-    block_per_row: int
+    sequence_length: int
+    attention_per_row: int  # of a block: queries, keys, values, scores and mixed values
+    mapping_per_position: int  # of a block: all that follows its attention
     head_per_prediction: int
     positions_per_pass: int
 
-    def of_pass(self, *, rows: float, predictions: float, blocks: float, ranks: int) -> float:
-        """Return the FLOPs of one micro-batch of all ranks when so many blocks run."""
+    def of_pass(
+        self, *, rows: float, predictions: float, kept: Sequence[float], ranks: int
+    ) -> float:
+        """Return the FLOPs of one micro-batch of all ranks.
+
+        Args:
+            rows: of all ranks.
+            predictions: positions to be predicted in them.
+            kept: the probability of each block to run; 0 or 1 when the coins have been tossed.
+            ranks: each computes the terms of the positions.
+        """
+        blocks, last = math.fsum(kept), 1 - math.prod(1 - probability for probability in kept)
+        mapped = rows * self.sequence_length * (blocks - last) + predictions * last
         return (
-            rows * blocks * self.block_per_row
+            rows * blocks * self.attention_per_row
+            + mapped * self.mapping_per_position
             + predictions * self.head_per_prediction
             + ranks * self.positions_per_pass
         )
@@ -36,13 +53,15 @@ class TrainingCost:
 def training_cost(model: ModelSettings, sequence_length: int) -> TrainingCost:
     """Return the cost of rows of `sequence_length` tokens."""
     width, length = model.width, sequence_length
-    weights = 4 * width * width + 2 * width * model.feedforward_width
-    scores_and_mixing = 2 * length * width
+    attention = 3 * width * width + 2 * length * width
+    mapping = width * width + 2 * width * model.feedforward_width
     head = width * width + width * model.vocabulary_size
     with torch.device("meta"):
         positions = build_position_encoding(model)
     return TrainingCost(
-        block_per_row=PASSES * 2 * length * (weights + scores_and_mixing),
+        sequence_length=length,
+        attention_per_row=PASSES * 2 * length * attention,
+        mapping_per_position=PASSES * 2 * mapping,
         head_per_prediction=PASSES * 2 * head,
         positions_per_pass=PASSES * 2 * positions.multiply_adds(length),
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.config import ModelSettings
-from pretrain.model.attention import position_terms
+from pretrain.model.attention import at_positions, position_terms
 from pretrain.model.blocks import Block
 from pretrain.model.fused_block import FusedBlock
 from pretrain.model.heads import MaskedLanguageModelHead
@@ -57,38 +57,47 @@ class Encoder(nn.Module):
         ids_BS: Tensor,
         branch_scales: Sequence[float] | None = None,
         lengths_B: Tensor | None = None,
+        positions_M: Tensor | None = None,
     ) -> Tensor:
-        """Return the hidden states x_BSD.
+        """Return the hidden states x_BSD, or x_MD of some positions.
 
         Args:
             ids_BS: token ids, int64.
             branch_scales: one number per block: 0.0 skips it, other values scale its branches.
                 None runs every block as it is (evaluation).
             lengths_B: number of tokens of each row, int32; None: every row is full.
+            positions_M: flat positions `row * S + column` whose states are wanted; None: all. The
+                last block that runs computes what follows its attention at these only.
         """
-        x_BSD: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
-        x_BSD = self.dropout(self.embedding_norm(x_BSD))
+        x: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
+        x = self.dropout(self.embedding_norm(x))
         terms = position_terms(self.positions, ids_BS.shape[1], backend=self.attention)
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
-        for block, scale in zip(self.blocks, scales, strict=True):
-            if scale != 0:
-                given: float | Tensor | None = scale
-                if self.is_compiled and scale is not None:
-                    # A kernel fills it in: a copy from the host would wait for the device.
-                    # In fp32 at least: bf16 would turn 12/11 into 12/11 + 0.3 % at every step.
-                    dtype = torch.promote_types(x_BSD.dtype, torch.float32)
-                    given = x_BSD.new_full((), scale, dtype=dtype)
-                x_BSD = self._run(block, x_BSD, terms, given, lengths_B)
-        return x_BSD if self.final_norm is None else self.final_norm(x_BSD)
+        kept = [pair for pair in zip(self.blocks, scales, strict=True) if pair[1] != 0]
+        for number, (block, scale) in enumerate(kept, start=1):
+            wanted_M = positions_M if number == len(kept) else None
+            x = self._run(block, x, terms, self._given(scale, x), lengths_B, wanted_M)
+        if not kept:
+            x = at_positions(x, positions_M)
+        return x if self.final_norm is None else self.final_norm(x)
 
     def compile_blocks(self) -> None:
-        """Compile each block in place: equal blocks share one graph, whichever of them run.
+        """Compile each block in place: equal blocks share a graph, whichever of them run.
 
-        The whole encoder would be compiled anew for every pattern of skipped blocks.
+        There is a second one for the last that runs, where some positions are wanted only. The
+        whole encoder would be compiled anew for every pattern of skipped blocks.
         """
         self.is_compiled = True
         for block in self.blocks:
             block.compile(dynamic=False, fullgraph=True)
+
+    def _given(self, scale: float | None, x: Tensor) -> float | Tensor | None:
+        if scale is None or not self.is_compiled:
+            return scale
+        # A kernel fills it in: a copy from the host would wait for the device.
+        # In fp32 at least: bf16 would turn 12/11 into 12/11 + 0.3 % at every step.
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return x.new_full((), scale, dtype=dtype)
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if not self.recompute or not torch.is_grad_enabled():
@@ -128,19 +137,13 @@ class MaskedLanguageModel(nn.Module):
         branch_scales: Sequence[float] | None = None,
     ) -> Tensor:
         """Return the mean loss over the predicted positions; arguments as in `logits`."""
-        x_MD = self._predicted(ids_BS, positions_M, branch_scales)
+        x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
         return self.head.loss(x_MD, self.encoder.token_embeddings.weight, labels_M)
 
     def logits(
         self, ids_BS: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None = None
     ) -> Tensor:
         """Return logits_MV at the flat positions `row * S + column` given in positions_M."""
-        x_MD = self._predicted(ids_BS, positions_M, branch_scales)
+        x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
         logits_MV: Tensor = self.head(x_MD, self.encoder.token_embeddings.weight)
         return logits_MV
-
-    def _predicted(
-        self, ids_BS: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None
-    ) -> Tensor:
-        x_BSD: Tensor = self.encoder(ids_BS, branch_scales)
-        return x_BSD.flatten(0, 1).index_select(0, positions_M)

@@ -7,11 +7,13 @@ from argparse import Namespace
 import pytest
 
 from pretrain.config import ConfigError
+from pretrain.layer_drop import scales_of_step
 from pretrain.phases import SHARES
-from pretrain.profile_step import take_count
+from pretrain.profile_step import WARM_UP_STEPS, take_count
+from pretrain.recipe import load_settings
 
 from .conftest import TWO_RANKS
-from .test_progress import FULL_STEP, ROW_AND_BLOCK
+from .test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
 
@@ -71,10 +73,15 @@ def test_layer_drop_is_in_its_steady_state_unless_full_depth_is_asked_for(comman
     _, dropping = profiled(command, tmp_path / "dropping", *DROPS, "--steps", 25)
     metrics = dropping["metrics"]
     assert metrics["theta"] == pytest.approx(0.1)
-    missing = metrics["full_depth_flops"] - metrics["flops"]
-    skipped = sum(1 - rate for rate in metrics["keep_rates"]) * 25 * 8
-    assert missing == pytest.approx(skipped * ROW_AND_BLOCK)
-    assert skipped / (25 * 8) == pytest.approx(0.45 + 0.9, abs=0.3)  # of 50 coins a block
+    settings = load_settings("tiny_cpu", DROPS)
+    begin = settings.steps + WARM_UP_STEPS
+    steps = [
+        [2 - scales.count(0) for scales in scales_of_step(step, settings, theta=0.1, count=2)]
+        for step in range(begin, begin + 25)
+    ]
+    assert metrics["flops"] == pytest.approx(sum(step_flops(*blocks) for blocks in steps))
+    assert sum(metrics["keep_rates"]) == pytest.approx(sum(map(sum, steps)) / 50)
+    assert sum(metrics["keep_rates"]) == pytest.approx(2 - 0.45 - 0.9, abs=0.3)  # 50 coins a block
     _, full = profiled(command, tmp_path / "full", *DROPS, "--steps", 2, "--full-depth")
     metrics = full["metrics"]
     assert metrics["flops"] == metrics["full_depth_flops"] == metrics["expected_flops"]
@@ -85,7 +92,8 @@ def test_a_run_of_hours_is_profiled_at_its_end_too(command, tmp_path):
     _, numbers = profiled(command, tmp_path, *DROPS, "--hours", "5", "--steps", 2)
     metrics = numbers["metrics"]
     assert metrics["theta"] == pytest.approx(0.1)
-    expected = metrics["full_depth_flops"] - 2 * 8 * (0.45 + 0.9) * ROW_AND_BLOCK
+    dropped = (0.45 + 0.9) * ROW_AND_BLOCK - 0.45 * 0.9 * LEFT_OUT_OF_ROW
+    expected = metrics["full_depth_flops"] - 2 * 8 * dropped
     assert metrics["expected_flops"] == pytest.approx(expected)
 
 

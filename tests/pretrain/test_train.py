@@ -17,12 +17,12 @@ from pretrain.checkpoint_folders import newest_checkpoint
 from pretrain.checkpoints import load_weights
 from pretrain.data import HELD_OUT_SEED, MaskedSplit
 from pretrain.layer_drop import branch_scales
-from pretrain.model.cost import training_cost
 from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.phases import SHARES
 from pretrain.recipe import load_settings
 
 from .conftest import TWO_RANKS, lines
+from .test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 ROOT = Path(__file__).parents[2]
@@ -111,11 +111,13 @@ def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
         drawn = numpy.array(scales[10 * index : 10 * index + 10]) != 0
         assert row["keep_rates"] == pytest.approx(drawn.mean(0).tolist())
         assert row["theta"] == 0.4
-    kept = (numpy.array(scales) != 0).sum()
+    kept = (numpy.array(scales) != 0).sum(1)
     last = metrics[-1]
-    block = 4 * training_cost(settings.model, 32).block_per_row  # 4 rows a micro-batch
-    assert last["flops"] == pytest.approx(last["full_depth_flops"] - block * (240 - kept))
-    expected = last["full_depth_flops"] - block * len(scales) * (0.6 / 2 + 0.6)
+    steps = kept.reshape(60, 2).tolist()
+    assert last["flops"] == pytest.approx(sum(step_flops(*blocks) for blocks in steps))
+    assert last["full_depth_flops"] == pytest.approx(60 * FULL_STEP)
+    dropped = (0.3 + 0.6) * ROW_AND_BLOCK - 0.3 * 0.6 * LEFT_OUT_OF_ROW  # of a row
+    expected = last["full_depth_flops"] - 60 * 8 * dropped
     assert last["expected_flops"] == pytest.approx(expected)
 
 

@@ -9,7 +9,7 @@ from data_prep.masking import IGNORED
 from pretrain.model.attention_backends import PositionTerms
 from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
-from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.model.encoder import Encoder, MaskedLanguageModel
 from pretrain.recipe import load_settings
 
 NO_TERMS = PositionTerms()
@@ -229,8 +229,9 @@ def test_groups_of_parameters_add_up_to_the_model():
         assert sum(groups.values()) == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize("scales", [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
 @pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "bert-ad", "tupe-a-tie-cls"])
-def test_counted_flops_are_those_of_pytorchs_flop_counter(positions):
+def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
     from torch.utils.flop_counter import FlopCounterMode
 
     settings = model_settings("--model.positions", positions)
@@ -238,10 +239,38 @@ def test_counted_flops_are_those_of_pytorchs_flop_counter(positions):
     ids = torch.randint(5, 1000, (rows, 32))
     chosen = torch.arange(predictions)
     with FlopCounterMode(display=False) as counter:
-        model(ids, chosen, ids.view(-1)[chosen])
+        model(ids, chosen, ids.view(-1)[chosen], scales)
     cost = training_cost(settings, 32)
-    ours = cost.of_pass(rows=rows, predictions=predictions, blocks=2, ranks=1) / 3
+    ours = cost.of_pass(rows=rows, predictions=predictions, kept=scales, ranks=1) / 3
     assert ours == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("scales", [None, [1.5, 0.0, 1.2], [1.1, 1.5, 0.0], [0.0, 0.0, 0.0]])
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-r"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_states_of_some_positions_are_those_of_all(norm, positions, scales, recompute):
+    """Which the last block leaves out: neither results nor gradients know."""
+    words = ("--model.num_layers", "3", "--model.norm", norm, "--model.positions", positions)
+    torch.manual_seed(0)
+    encoder = Encoder(model_settings(*words), recompute=recompute).double()
+    ids_BS = torch.randint(5, 1000, (3, 32))
+    lengths_B = torch.tensor([32, 7, 20], dtype=torch.int32)
+    chosen_M = torch.tensor([40, 3, 33, 3, 95, 0])  # in any order, some twice
+    upstream_MD = torch.randn(6, encoder.token_embeddings.embedding_dim).double()
+    whole = encoder(ids_BS, scales, lengths_B).flatten(0, 1)[chosen_M]
+    found = encoder(ids_BS, scales, lengths_B, positions_M=chosen_M)
+    gradients = [
+        torch.autograd.grad(
+            (output * upstream_MD).sum(),
+            list(encoder.parameters()),
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        for output in (whole, found)
+    ]
+    torch.testing.assert_close(found, whole)
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def test_initial_values_are_berts():

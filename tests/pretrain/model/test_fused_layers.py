@@ -183,20 +183,22 @@ def block_settings(*words):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("scale", [None, 1.25])
 @pytest.mark.parametrize("kind", ["fp32", "autocast", "bf16"])
-def test_a_fused_block_is_the_block(norm, scale, kind):
+@pytest.mark.parametrize("positions", [None, [50, 3, *range(20, 44), 3]])
+def test_a_fused_block_is_the_block(norm, scale, kind, positions):
     settings = block_settings("--model.norm", norm, "--model.width", "96", "--model.num_heads", "2")
     block, fused = (made(settings, 0.1) for made in (Block, FusedBlock))
     for place, parameter in enumerate(block.parameters()):
-        nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(place))
+        nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(place))
     fused.load_state_dict(block.state_dict())
     x, terms = normal(3, 19, 96), PositionTerms(normal(2, 19, 19, seed=1))
     reference_x, reference_terms = exact(x), PositionTerms(exact(terms.bias_NSS))
     lengths = torch.tensor([19, 4, 11], dtype=torch.int32)
+    positions = None if positions is None else torch.tensor(positions)
     if kind == "bf16":
         fused, x = fused.to(BF16), normal(3, 19, 96, dtype=BF16)
-    expected = block.double()(reference_x, reference_terms, scale, lengths)
+    expected = block.double()(reference_x, reference_terms, scale, lengths, positions)
     with torch.autocast("cpu", dtype=BF16, enabled=kind == "autocast"):
-        found = fused(x, terms, scale, lengths)
+        found = fused(x, terms, scale, lengths, positions)
     assert found.dtype is x.dtype
     inputs = [x, terms.bias_NSS, *fused.parameters()]
     references = [reference_x, reference_terms.bias_NSS, *block.parameters()]
