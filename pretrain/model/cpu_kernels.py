@@ -1,4 +1,4 @@
-"""Compiles and loads our C++ kernels for CPUs, cpu_softmax.cpp, cpu_layers.cpp, cpu_norm.cpp.
+"""Compiles and loads our C++ kernels for CPUs: cpu_*.cpp beside this file.
 
 torch computes what stands between two matrix products one operation after the other, each with its
 own passes over memory; these kernels do it in one. They are compiled once on a machine, by the
@@ -35,6 +35,16 @@ end with _ overwrite their first tensor.
         Return the gradients of projected_BSC and, summed over all positions, of the bias.
 
 Biases, weights of norms, their gradients, statistics and losses are fp32.
+
+Where `multiplies(torch.bfloat16)`, there are these too, for bf16 and an even H:
+
+    attend_heads(queries_BNSH, keys_BNSH, values_BNSH, scale, bias_NSS, lengths_B)
+        Return the mixed values, BSNH, and the weights, for the way back.
+    attend_heads_backward(mixed_gradients_BSNH, queries_BNSH, keys_BNSH, values_BNSH, weights,
+                          scale, has_bias)
+        Return the gradients of queries, keys, values and bias; None where there is none.
+    weight_gradient(gradients_RC, inputs_RI)
+        Return gradients^T inputs, CI, in fp32.
 """
 
 import hashlib
@@ -51,13 +61,16 @@ import torch
 from torch.utils import cpp_extension
 
 FOLDER = Path(__file__).parent
-SOURCES = tuple(FOLDER / name for name in ("cpu_softmax.cpp", "cpu_layers.cpp", "cpu_norm.cpp"))
-HEADER = FOLDER / "cpu_vectors.h"
+SOURCES = tuple(
+    FOLDER / f"cpu_{name}.cpp" for name in ("attention", "products", "softmax", "layers", "norm")
+)
+HEADERS = tuple(FOLDER / f"cpu_{name}.h" for name in ("tiles", "vectors"))
 COMPILER = "g++"  # whose OpenMP is that of torch
 VECTOR_FLAGS = {
     "AVX2": "-mavx2 -mfma -mf16c",
     "AVX512": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c",
 }
+CPU_FEATURES = Path("/proc/cpuinfo")
 KERNEL_TYPES = (torch.float32, torch.bfloat16)
 LIMIT_SECONDS = 600
 
@@ -95,23 +108,41 @@ def load_cpu_kernels() -> None:
         raise KernelError(str(error.__cause__ or error)) from error
 
 
+def multiplies(dtype: torch.dtype) -> bool:
+    """Return whether there are kernels that multiply this type; needs `load_cpu_kernels`.
+
+    They are where the CPU has instructions for it, and torch offers kernels oneDNN's products.
+    """
+    return dtype is torch.bfloat16 and hasattr(torch.ops.tupelo, "weight_gradient")
+
+
 def _compile_command() -> list[str]:
     """Return compiler and flags, but for the source and the output."""
     capability = torch.backends.cpu.get_cpu_capability()
+    flags = VECTOR_FLAGS[capability].split()
+    if capability == "AVX512" and _multiplies_bf16():
+        flags.append("-mavx512bf16")
     defines = [f"CPU_CAPABILITY={capability}", f"CPU_CAPABILITY_{capability}"]
     if not torch.compiled_with_cxx11_abi():
         defines.append("_GLIBCXX_USE_CXX11_ABI=0")
     return [
         *(shutil.which(COMPILER) or COMPILER, "-c", "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-w"),
-        *VECTOR_FLAGS[capability].split(),
+        *flags,
         *(f"-D{define}" for define in defines),
         *(f"-I{folder}" for folder in cpp_extension.include_paths()),
     ]
 
 
+def _multiplies_bf16() -> bool:
+    try:
+        return "avx512_bf16" in CPU_FEATURES.read_text().split()
+    except OSError:
+        return False
+
+
 def _library(compile_command: list[str]) -> Path:
     """Return the place of what the command leads to; named after all that it depends on."""
-    texts = [file.read_bytes() for file in (*SOURCES, HEADER)]
+    texts = [file.read_bytes() for file in (*SOURCES, *HEADERS)]
     identity = f"{torch.__version__} {compile_command} ".encode() + b"".join(texts)
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
     return Path(root) / f"tupelo_cpu_kernels_{hashlib.sha256(identity).hexdigest()[:16]}.so"

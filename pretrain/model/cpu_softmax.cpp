@@ -9,50 +9,13 @@
 
 #include <torch/library.h>
 
-#include <limits>
-
 namespace {
 
 using namespace tupelo;
 
-constexpr float LOWEST = -std::numeric_limits<float>::infinity();
-
 // Scores of all sequences that one thread works on at a time: they, and the part of the bias that
 // belongs to them, stay in the second cache of a core.
 constexpr int64_t SCORES_AT_A_TIME = 1 << 18;
-
-// row = scale scores + bias, filled up with -inf; returns the largest.
-template <typename Number>
-inline float add_bias(
-    const Number* scores, float scale, const float* bias, float* row, int64_t size) {
-  Pair largest{Vector(LOWEST), Vector(LOWEST)};
-  for (int64_t i = 0; i < size; i += WIDTH) {
-    Pair values = load(scores + i, size - i, LOWEST) * Vector(scale);
-    if (bias != nullptr) {
-      values = values + load(bias + i, size - i);
-    }
-    store(row + i, values);
-    largest = {
-        at::vec::maximum(largest.low, values.low), at::vec::maximum(largest.high, values.high)};
-  }
-  return largest_of(largest);
-}
-
-// row = exp(row - largest); returns the sum, or NaN where the largest is not finite: the
-// exponential of NaN may be a number.
-template <typename Number>
-inline float exponentiate(float* row, float largest, int64_t size) {
-  const Vector shifts(largest);
-  Pair sum = zeros();
-  for (int64_t i = 0; i < size; i += WIDTH) {
-    const Pair values = load(row + i);
-    const Pair found{
-        exponential<Number>(values.low - shifts), exponential<Number>(values.high - shifts)};
-    store(row + i, found);
-    sum = sum + found;
-  }
-  return std::isfinite(largest) ? sum_of(sum) : std::numeric_limits<float>::quiet_NaN();
-}
 
 // Calls act(head, first, last) for the rows first <= i < last of a head, in all threads.
 template <typename Act>
@@ -77,7 +40,6 @@ void softmax(const Tensor& scores, float scale, const float* bias, const int32_t
     float* row = buffer.data();
     for (int64_t b = 0; b < B; b++) {
       const int64_t size = lengths == nullptr ? K : lengths[b];
-      TORCH_CHECK_INDEX(size >= 1 && size <= K, "a length of ", size, " for ", K, " keys");
       for (int64_t i = first; i < last; i++) {
         Number* own = all + ((b * N + head) * S + i) * K;
         const float* own_bias = bias == nullptr ? nullptr : bias + (head * S + i) * K;
@@ -179,14 +141,7 @@ void softmax_operator(
     const std::optional<Tensor>& bias,
     const std::optional<Tensor>& lengths) {
   check(scores, 4);
-  if (bias.has_value()) {
-    check(*bias, 3);
-    TORCH_CHECK(bias->sizes() == scores.sizes().slice(1));
-  }
-  if (lengths.has_value()) {
-    check(*lengths, 1);
-    TORCH_CHECK(lengths->size(0) == scores.size(0));
-  }
+  check_bias_and_lengths(bias, lengths, scores.sizes());
   for_type(scores.scalar_type(), [&](auto number) {
     softmax<decltype(number)>(
         scores,

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -30,6 +31,7 @@ struct Pair {
   Vector low, high;
 };
 constexpr int64_t WIDTH = 2 * Vector::size();
+constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
 inline Pair operator+(const Pair& x, const Pair& y) {
   return {x.low + y.low, x.high + y.high};
@@ -71,7 +73,11 @@ inline void store(float* target, const Pair& values) {
 }
 
 inline void store(BFloat16* target, const Pair& values) {
+#ifdef __AVX512BF16__
+  _mm512_storeu_si512(target, __m512i(_mm512_cvtne2ps_pbh(values.high, values.low)));
+#else
   at::vec::convert_from_float<BFloat16>(values.low, values.high).store(target);
+#endif
 }
 
 // Loads `left` numbers if a pair has room for more, and fills it up.
@@ -116,6 +122,39 @@ inline float largest_of(const Pair& values) {
   return at::vec::vec_reduce_all<float>(
       [](Vector& x, Vector& y) { return at::vec::maximum(x, y); },
       at::vec::maximum(values.low, values.high));
+}
+
+// row = scale scores + bias, filled up with -inf; returns the largest.
+template <typename Number>
+inline float add_bias(
+    const Number* scores, float scale, const float* bias, float* row, int64_t size) {
+  Pair largest{Vector(LOWEST), Vector(LOWEST)};
+  for (int64_t i = 0; i < size; i += WIDTH) {
+    Pair values = load(scores + i, size - i, LOWEST) * Vector(scale);
+    if (bias != nullptr) {
+      values = values + load(bias + i, size - i);
+    }
+    store(row + i, values);
+    largest = {
+        at::vec::maximum(largest.low, values.low), at::vec::maximum(largest.high, values.high)};
+  }
+  return largest_of(largest);
+}
+
+// row = exp(row - largest); returns the sum, or NaN where the largest is not finite: the
+// exponential of NaN may be a number.
+template <typename Number>
+inline float exponentiate(float* row, float largest, int64_t size) {
+  const Vector shifts(largest);
+  Pair sum = zeros();
+  for (int64_t i = 0; i < size; i += WIDTH) {
+    const Pair values = load(row + i);
+    const Pair found{
+        exponential<Number>(values.low - shifts), exponential<Number>(values.high - shifts)};
+    store(row + i, found);
+    sum = sum + found;
+  }
+  return std::isfinite(largest) ? sum_of(sum) : std::numeric_limits<float>::quiet_NaN();
 }
 
 inline int64_t whole_pairs(int64_t size) {
@@ -167,6 +206,25 @@ inline void check_vector(const std::optional<Tensor>& tensor, int64_t size) {
   if (tensor.has_value()) {
     check(*tensor, 1);
     TORCH_CHECK(tensor->size(0) == size);
+  }
+}
+
+// Of scores with sizes BNSK: a bias NSK, and lengths B from 1 to K.
+inline void check_bias_and_lengths(
+    const std::optional<Tensor>& bias, const std::optional<Tensor>& lengths, at::IntArrayRef scores) {
+  if (bias.has_value()) {
+    check(*bias, 3);
+    TORCH_CHECK(bias->sizes() == scores.slice(1));
+  }
+  if (!lengths.has_value()) {
+    return;
+  }
+  check(*lengths, 1);
+  TORCH_CHECK(lengths->size(0) == scores[0]);
+  const int32_t* all = lengths->const_data_ptr<int32_t>();
+  for (int64_t b = 0; b < scores[0]; b++) {
+    TORCH_CHECK_INDEX(
+        all[b] >= 1 && all[b] <= scores[3], "a length of ", all[b], " for ", scores[3], " keys");
   }
 }
 

@@ -1,7 +1,8 @@
-"""Attention on a CPU whose softmax, bias and the gradients of both are single passes.
+"""Attention on a CPU by cpu_kernels.py: whole heads where it multiplies bf16.
 
-The products are torch's, the rest is cpu_kernels.py. Scores become weights, and gradients of
-weights those of scores, where they lie. Shape letters as in positions.py.
+Elsewhere the products are torch's, and softmax, bias and the gradients of both are single passes:
+scores become weights, and gradients of weights those of scores, where they lie. Shape letters as
+in positions.py.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pretrain.model.cpu_kernels import load_cpu_kernels
+from pretrain.model.cpu_kernels import load_cpu_kernels, multiplies
 
 
 def fused_attention(
@@ -35,14 +36,49 @@ def fused_attention(
         KernelError: this machine cannot have the kernels.
     """
     load_cpu_kernels()
+    kind = _WholeHeads if computes_whole_heads(q_BNSH) else _BetweenProducts
     with torch.autocast("cpu", enabled=False):
-        mixed_BNSH: Tensor = _FusedAttention.apply(  # type: ignore[no-untyped-call]
+        mixed_BNSH: Tensor = kind.apply(  # type: ignore[no-untyped-call]
             q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
         )
     return mixed_BNSH
 
 
-class _FusedAttention(torch.autograd.Function):
+def computes_whole_heads(q_BNSH: Tensor) -> bool:
+    """Return whether there is a kernel for these queries; needs `load_cpu_kernels`."""
+    return multiplies(q_BNSH.dtype) and q_BNSH.shape[-1] % 2 == 0
+
+
+class _WholeHeads(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_BNSH: Tensor,
+        k_BNSH: Tensor,
+        v_BNSH: Tensor,
+        bias_NSS: Tensor | None,
+        lengths_B: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        heads = [tensor.contiguous() for tensor in (q_BNSH, k_BNSH, v_BNSH)]
+        bias_NSS = None if bias_NSS is None else bias_NSS.float().contiguous()
+        mixed_BSNH, weights = torch.ops.tupelo.attend_heads(*heads, scale, bias_NSS, lengths_B)
+        ctx.save_for_backward(*heads, weights)
+        ctx.scale = scale
+        mixed_BNSH: Tensor = mixed_BSNH.transpose(1, 2)
+        return mixed_BNSH
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        gradient_BSNH = gradients[0].transpose(1, 2).contiguous()
+        found = torch.ops.tupelo.attend_heads_backward(
+            gradient_BSNH, *ctx.saved_tensors, ctx.scale, ctx.needs_input_grad[3]
+        )
+        return *found, None, None
+
+
+class _BetweenProducts(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,

@@ -1,7 +1,6 @@
 """A Transformer block for CPUs, whose kernels are fused_layers.py. Shapes as in blocks.py."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pretrain.model.attention import at_positions
@@ -10,6 +9,7 @@ from pretrain.model.blocks import Block
 from pretrain.model.fused_layers import (
     add,
     add_and_normalize,
+    linear,
     linear_gelu,
     linear_heads,
     normalize,
@@ -63,4 +63,4 @@ class FusedBlock(Block):
         """Return the last product of a branch, and its bias unless it has been added."""
         if self.training and self.dropout.p:
             return self.dropout(output(x)), None
-        return F.linear(x, output.weight), output.bias
+        return linear(x, output.weight), output.bias

@@ -12,16 +12,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from pretrain.model.cpu_kernels import multiplies
+
 Result = Literal["sum", "wide", "narrow"]
 
 
-def linear_heads(x_BSD: Tensor, linear: nn.Linear, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def linear_heads(x_BSD: Tensor, projection: nn.Linear, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values, each BNSH, of the projection to all three."""
-    projected_BSC = F.linear(x_BSD, linear.weight)
+    projected_BSC = linear(x_BSD, projection.weight)
     split: tuple[Tensor, Tensor, Tensor] = _Heads.apply(  # type: ignore[no-untyped-call]
-        projected_BSC, linear.bias, heads
+        projected_BSC, projection.bias, heads
     )
     return split
+
+
+def linear(x: Tensor, weight_CI: Tensor) -> Tensor:
+    """Return x W^T in the type of x, R and any other leading dimensions x C.
+
+    The gradient of the weight, a sum over all rows, is rounded to the type of the weight only,
+    where there is a kernel for that.
+    """
+    product: Tensor = _Linear.apply(x, weight_CI)  # type: ignore[no-untyped-call]
+    return product
 
 
 def linear_gelu(x_BSD: Tensor, linear: nn.Linear) -> Tensor:
@@ -137,9 +149,38 @@ class _AddAndNormalize(torch.autograd.Function):
         return tuple(gradient if is_wanted else None for gradient, is_wanted in wanted)
 
 
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_CI: Tensor) -> Tensor:
+        ctx.weight_dtype = weight_CI.dtype
+        weight_CI = weight_CI.to(x.dtype)
+        ctx.save_for_backward(x, weight_CI)
+        return F.linear(x, weight_CI)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, weight_CI = ctx.saved_tensors
+        return _linear_gradients(gradients[0], x, weight_CI, ctx.weight_dtype)
+
+
+def _linear_gradients(
+    gradient: Tensor, x: Tensor, weight_CI: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of x and of the weight, the latter in this type."""
+    gradient_RC, x_RI = gradient.flatten(0, -2), x.flatten(0, -2)
+    x_gradient = (gradient_RC @ weight_CI).view_as(x)
+    if multiplies(x.dtype):
+        weight_gradient_CI = torch.ops.tupelo.weight_gradient(gradient_RC.contiguous(), x_RI)
+    else:
+        weight_gradient_CI = gradient_RC.t() @ x_RI
+    return x_gradient, weight_gradient_CI.to(dtype)
+
+
 class _LinearGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_BSD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+        ctx.weight_dtype = weight_FD.dtype
         weight_FD = weight_FD.to(x_BSD.dtype)
         slopes_BSF = F.linear(x_BSD, weight_FD)  # products, until the kernel overwrites them
         output_BSF: Tensor = torch.ops.tupelo.gelu_(slopes_BSF, bias_F.float())
@@ -153,10 +194,8 @@ class _LinearGelu(torch.autograd.Function):
         product_gradient_BSF, bias_gradient_F = torch.ops.tupelo.gelu_backward(
             gradients[0].contiguous(), slopes_BSF
         )
-        product_gradient_RF = product_gradient_BSF.flatten(0, -2)
-        x_gradient_RD = product_gradient_RF @ weight_FD
-        weight_gradient_FD = product_gradient_RF.t() @ x_BSD.flatten(0, -2)
-        return x_gradient_RD.view_as(x_BSD), weight_gradient_FD, bias_gradient_F
+        of_linear = _linear_gradients(product_gradient_BSF, x_BSD, weight_FD, ctx.weight_dtype)
+        return *of_linear, bias_gradient_F
 
 
 class _Heads(torch.autograd.Function):

@@ -62,6 +62,18 @@ def assert_equal(found, expected, inputs, references, dtype):
 
 
 @pytest.mark.parametrize("dtype", list(BOUNDS))
+@pytest.mark.parametrize("of_weight", list(BOUNDS))
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_linear_layer(dtype, of_weight, width):
+    x, weight = normal(3, 5, 8, dtype=dtype), normal(width, 8, dtype=of_weight, seed=1)
+    inputs, references = [x, weight], [exact(x), exact(weight)]
+    bound = BF16 if BF16 in (dtype, of_weight) else torch.float32
+    found, expected = [fused_layers.linear(x, weight)], [F.linear(*references)]
+    assert found[0].dtype is dtype
+    assert_equal(found, expected, inputs, references, bound)
+
+
+@pytest.mark.parametrize("dtype", list(BOUNDS))
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_linear_layer_with_gelu(dtype, width):
     x, linear = normal(3, 5, 8, dtype=dtype), layer(nn.Linear, 8, width)
