@@ -213,9 +213,9 @@ void attend_backward(
   });
 }
 
-void check_heads(const Tensor& heads, const Tensor& queries) {
+void check_heads(const Tensor& heads, at::IntArrayRef sizes) {
   check(heads, 4);
-  TORCH_CHECK(heads.scalar_type() == at::kBFloat16 && heads.sizes() == queries.sizes());
+  TORCH_CHECK(heads.scalar_type() == at::kBFloat16 && heads.sizes() == sizes);
 }
 
 std::tuple<Tensor, Tensor> attention_operator(
@@ -226,7 +226,7 @@ std::tuple<Tensor, Tensor> attention_operator(
     const std::optional<Tensor>& bias,
     const std::optional<Tensor>& lengths) {
   for (const Tensor& heads : {queries, keys, values}) {
-    check_heads(heads, queries);
+    check_heads(heads, queries.sizes());
   }
   const Shape shape(queries);
   TORCH_CHECK(shape.H % 2 == 0);
@@ -255,11 +255,11 @@ std::tuple<Tensor, Tensor, Tensor, std::optional<Tensor>> attention_backward_ope
     double scale,
     bool has_bias) {
   for (const Tensor& heads : {queries, keys, values}) {
-    check_heads(heads, queries);
+    check_heads(heads, queries.sizes());
   }
   const Shape shape(queries);
-  check_heads(mixed_gradients, at::empty({shape.B, shape.S, shape.N, shape.H}));
-  check_heads(weights, at::empty({shape.B, shape.N, shape.S, shape.stride}));
+  check_heads(mixed_gradients, {shape.B, shape.S, shape.N, shape.H});
+  check_heads(weights, {shape.B, shape.N, shape.S, shape.stride});
   Tensor query_gradients = at::empty_like(queries), key_gradients = at::empty_like(keys);
   Tensor value_gradients = at::empty_like(values);
   // The sum over the batch is made in parts, none of them empty, where there are few heads.
