@@ -21,6 +21,7 @@ from pretrain.model.cpu_kernels import (
     KERNEL_TYPES,
     KernelError,
     load_cpu_kernels,
+    multiplies,
     obstacle_to_cpu_kernels,
 )
 from pretrain.model.encoder import MaskedLanguageModel
@@ -54,6 +55,7 @@ class Execution:
     recomputes_blocks: bool
     fuses_blocks: bool = False  # by our kernels for CPUs
     fuses_loss: bool = False  # by our kernels for CPUs
+    kernels_multiply: bool = False  # heads, and gradients of weights in fp32
     kernel_problem: str | None = None  # why our kernels for CPUs are not used as planned
 
     def describe(self) -> str:
@@ -61,6 +63,7 @@ class Execution:
         extras = ["blocks compiled"] * self.compiles_blocks
         extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
         extras += ["blocks fused"] * self.fuses_blocks + ["loss fused"] * self.fuses_loss
+        extras += ["bf16 multiplied by kernels"] * self.kernels_multiply
         extras += [] if self.kernel_problem is None else [self.kernel_problem]
         return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
 
@@ -264,6 +267,7 @@ def _with_kernels(execution: Execution, settings: RunSettings, machine: Machine)
         if execution.attention != "fused":
             return dataclasses.replace(without, kernel_problem=problem)
         return dataclasses.replace(without, attention="eager", reason=problem)
+    execution = dataclasses.replace(execution, kernels_multiply=multiplies(machine.dtype))
     if not execution.fuses_blocks:
         return execution
     disagreement = disagreement_with_block(settings.model, machine.dtype)

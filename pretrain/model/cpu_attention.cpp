@@ -23,6 +23,16 @@ constexpr int64_t SCORES_AT_A_TIME = 1 << 16;
 // Of which one step of the softmax is computed before the next: they stay in the first cache.
 constexpr int64_t ROWS_AT_A_TIME = 8;
 
+// Writes rows of fp32 that lie one after the other to rows that stand apart.
+void write_rows(
+    const float* source, int64_t rows, int64_t width, BFloat16* target, int64_t stride) {
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t c = 0; c < width; c += WIDTH) {
+      store(target + r * stride + c, load(source + r * width + c, width - c), width - c);
+    }
+  }
+}
+
 struct Shape {
   int64_t B, N, S, H;
   int64_t stride;  // of a row of scores, filled up with zeros

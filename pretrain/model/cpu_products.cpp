@@ -1,7 +1,7 @@
-// Products of a linear layer and its gradients, for CPUs that multiply bf16.
+// The gradient of a linear layer's weight, for CPUs that multiply bf16.
 //
-// torch's products round their results to the type of their factors; the gradients of weights, sums
-// over all positions, stay in fp32 here. cpu_kernels.py tells what the operators are given.
+// torch's products round their results to the type of their factors; here this one, a sum over all
+// positions, stays in fp32. cpu_kernels.py tells what the operator is given.
 //
 // R rows, I inner size, C columns.
 
@@ -19,11 +19,11 @@ using namespace tupelo;
 // left one that were a power of two apart would push each other out of the first.
 constexpr int64_t INNER = 2048, PANEL = 64, ROWS = 256, GAP = 32;
 
-// Calls act(panel, first column, columns) in all threads.
+// Calls act(first, size) for the columns first <= c < first + size of each panel, in all threads.
 template <typename Act>
 void for_each_panel(int64_t C, const Act& act) {
   for_each_part(at::divup(C, PANEL), [&](int64_t panel) {
-    act(panel, panel * PANEL, std::min(PANEL, C - panel * PANEL));
+    act(panel * PANEL, std::min(PANEL, C - panel * PANEL));
   });
 }
 
@@ -77,7 +77,7 @@ Tensor weight_gradient_operator(const Tensor& gradients, const Tensor& inputs) {
   Tensor products = at::empty({R, C}, gradients.options().dtype(at::kFloat));
   const BFloat16* left = gradients.const_data_ptr<BFloat16>();
   auto* transposed = reinterpret_cast<RowPair*>(columns.mutable_data_ptr<BFloat16>());
-  for_each_panel(R, [&](int64_t, int64_t first, int64_t size) {
+  for_each_panel(R, [&](int64_t first, int64_t size) {
     RowPair pairs[ROWS / 2 * PANEL];
     for (int64_t i = 0; i < I; i += ROWS) {
       const int64_t rows = std::min(ROWS, I - i);
@@ -88,7 +88,7 @@ Tensor weight_gradient_operator(const Tensor& gradients, const Tensor& inputs) {
   });
   const BFloat16* right = inputs.const_data_ptr<BFloat16>();
   auto* paired = reinterpret_cast<RowPair*>(panels.mutable_data_ptr<BFloat16>());
-  for_each_panel(C, [&](int64_t, int64_t first, int64_t size) {
+  for_each_panel(C, [&](int64_t first, int64_t size) {
     pair_rows(right + first, C, I, size, paired + first * even(I) / 2);
   });
   multiply_by_panels(

@@ -130,16 +130,6 @@ inline void transpose(
   }
 }
 
-// Writes rows that lie one after the other to rows that may stand apart.
-template <typename Number>
-void write_rows(const float* source, int64_t rows, int64_t width, Number* target, int64_t stride) {
-  for (int64_t r = 0; r < rows; r++) {
-    for (int64_t c = 0; c < width; c += WIDTH) {
-      store(target + r * stride + c, load(source + r * width + c, width - c), width - c);
-    }
-  }
-}
-
 }  // namespace tupelo
 
 #endif

@@ -152,6 +152,16 @@ def test_a_model_with_our_kernels_learns_the_same():
 
 
 @needs_kernels
+@pytest.mark.parametrize("can", [False, True])
+def test_it_is_said_whether_kernels_multiply_bf16(monkeypatch, can):
+    monkeypatch.setattr(execution, "multiplies", lambda dtype: can and dtype is torch.bfloat16)
+    settings = load_settings("tiny_cpu", [])
+    for config, is_said in (({"bf16": {"enabled": True}}, can), ({}, False)):
+        _, found = build_model(settings, config, "cpu")
+        assert found.describe().endswith("; bf16 multiplied by kernels") == is_said
+
+
+@needs_kernels
 def test_fused_blocks_that_compute_something_else_are_not_used(monkeypatch):
     right = fused_block.linear_gelu
     monkeypatch.setattr(fused_block, "linear_gelu", lambda x, linear: 1.1 * right(x, linear))
