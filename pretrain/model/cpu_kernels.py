@@ -111,9 +111,21 @@ def load_cpu_kernels() -> None:
 def multiplies(dtype: torch.dtype) -> bool:
     """Return whether there are kernels that multiply this type; needs `load_cpu_kernels`.
 
-    They are where the CPU has instructions for it, and torch offers kernels oneDNN's products.
+    They are where the CPU has instructions for it, torch offers kernels oneDNN's products, and
+    oneDNN may use those instructions (ONEDNN_MAX_CPU_ISA).
     """
-    return dtype is torch.bfloat16 and hasattr(torch.ops.tupelo, "weight_gradient")
+    return dtype is torch.bfloat16 and _products_work()
+
+
+@cache
+def _products_work() -> bool:
+    if not hasattr(torch.ops.tupelo, "weight_gradient"):
+        return False
+    try:
+        torch.ops.tupelo.weight_gradient(*torch.ones(2, 2, 2, dtype=torch.bfloat16))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _compile_command() -> list[str]:

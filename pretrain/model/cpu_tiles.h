@@ -50,12 +50,19 @@ inline void multiply(
       target);
 }
 
-// Calls act(begin, end) in all threads for parts of 0 <= i < size, and frees what products hold.
+// Frees what the products of a thread hold.
+struct Release {
+  ~Release() {
+    at::native::cpublas::brgemm_release();
+  }
+};
+
+// Calls act(begin, end), which multiplies, in all threads for parts of 0 <= i < size.
 template <typename Act>
 void for_parts_with_products(int64_t size, const Act& act) {
   at::parallel_for(0, size, 1, [&](int64_t begin, int64_t end) {
+    const Release at_the_end;
     act(begin, end);
-    at::native::cpublas::brgemm_release();
   });
 }
 

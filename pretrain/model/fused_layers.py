@@ -27,7 +27,7 @@ def linear_heads(x_BSD: Tensor, projection: nn.Linear, heads: int) -> tuple[Tens
 
 
 def linear(x: Tensor, weight_CI: Tensor) -> Tensor:
-    """Return x W^T in the type of x, R and any other leading dimensions x C.
+    """Return x W^T in the type of x, which is one that autocast leaves as it is.
 
     The gradient of the weight, a sum over all rows, is rounded to the type of the weight only,
     where there is a kernel for that.
@@ -171,7 +171,9 @@ def _linear_gradients(
     gradient_RC, x_RI = gradient.flatten(0, -2), x.flatten(0, -2)
     x_gradient = (gradient_RC @ weight_CI).view_as(x)
     if multiplies(x.dtype):
-        weight_gradient_CI = torch.ops.tupelo.weight_gradient(gradient_RC.contiguous(), x_RI)
+        weight_gradient_CI = torch.ops.tupelo.weight_gradient(
+            gradient_RC.contiguous(), x_RI.contiguous()
+        )
     else:
         weight_gradient_CI = gradient_RC.t() @ x_RI
     return x_gradient, weight_gradient_CI.to(dtype)

@@ -74,6 +74,15 @@ def test_a_linear_layer(dtype, of_weight, width):
 
 
 @pytest.mark.parametrize("dtype", list(BOUNDS))
+def test_a_linear_layer_of_a_part_of_a_tensor(dtype):
+    whole, weight = normal(3, 5, 20, dtype=dtype), normal(31, 8, seed=1)
+    inputs, references = [whole, weight], [exact(whole), exact(weight)]
+    found = fused_layers.linear(whole[..., :8], weight)
+    expected = F.linear(references[0][..., :8], references[1])
+    assert_equal([found], [expected], inputs, references, dtype)
+
+
+@pytest.mark.parametrize("dtype", list(BOUNDS))
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_linear_layer_with_gelu(dtype, width):
     x, linear = normal(3, 5, 8, dtype=dtype), layer(nn.Linear, 8, width)
