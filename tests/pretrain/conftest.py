@@ -9,16 +9,14 @@ import pytest
 
 from data_prep.settings import BuildSettings
 from tests.faults.comparison import CLOCK
+from tests.faults.launch import launcher
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
-TWO_RANKS = {
-    "deepspeed": (str(BIN / "deepspeed"), "--num_accelerators", "2", "--module", "pretrain"),
-    "torchrun": (
-        *(sys.executable, "-m", "torch.distributed.run"),
-        *("--standalone", "--nproc-per-node=2", "-m", "pretrain"),
-    ),
-}
+
+
+def two_ranks(kind, module="pretrain"):
+    """Return the words that start two ranks: `kind` is "torchrun" or "deepspeed"."""
+    return launcher(kind, 2, module)
 
 
 @pytest.fixture(scope="session")

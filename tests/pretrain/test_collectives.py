@@ -11,7 +11,7 @@ from pretrain.model.encoder import MaskedLanguageModel
 from pretrain.phases import Phases
 from pretrain.recipe import load_settings
 
-from .conftest import TWO_RANKS, lines
+from .conftest import lines, two_ranks
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_of_two_engines_the_newest_one_counts(clock):
 def test_zero_reduces_the_gradients_once_and_gathers_the_weights_once(command, tmp_path, stage):
     """Rajbhandari et al., ZeRO (SC 2020), Sec. 7: as much as plain data parallelism."""
     words = ("--engine.ds_config", f"zero{stage}_fp32", "--batch.micro_sequences", 4)
-    folder = command.train(tmp_path / "run", *words, launcher=TWO_RANKS["torchrun"])
+    folder = command.train(tmp_path / "run", *words, launcher=two_ranks("torchrun"))
     model = MaskedLanguageModel(load_settings("tiny_cpu").model)
     weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
     for row in lines(folder, "metrics.jsonl", without=()):

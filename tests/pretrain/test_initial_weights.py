@@ -19,7 +19,7 @@ from pretrain.pretrained import load_pretrained
 from pretrain.recipe import load_settings
 from pretrain.schedules import learning_rate_at
 
-from .conftest import TWO_RANKS, lines
+from .conftest import lines, two_ranks
 
 # So small that no weight moves: what the run has after a step is what it started from.
 STANDS_STILL = ("--learning_rate.peak", "1e-30", "--steps", 1, "--log_every_steps", 1)
@@ -37,7 +37,7 @@ def test_a_run_on_two_ranks_starts_from_the_weights_that_are_named(command, sour
         tmp_path / "run",
         *("--initial_weights", source, "--seed", 5, "--engine.ds_config", "zero3_fp32"),
         *STANDS_STILL,
-        launcher=TWO_RANKS["torchrun"],
+        launcher=two_ranks("torchrun"),
     )
     found, expected = (load_weights(newest_checkpoint(run)) for run in (folder, source))
     assert found.keys() == expected.keys()

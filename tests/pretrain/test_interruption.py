@@ -12,7 +12,7 @@ import pytest
 
 from pretrain.interruption import ECHO_SECONDS, Interruption, silence_unread_output
 
-from .conftest import ROOT, TWO_RANKS, lines
+from .conftest import ROOT, lines, two_ranks
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 STEPS, FAR = 60, 1_000_000
@@ -207,17 +207,17 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_goes_on_like_one_never_s
 @pytest.mark.ranks
 def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(command, tmp_path):
     two = ("--batch.micro_sequences", 4, "--steps", STEPS, *WORDS)
-    never_stopped = command.train(tmp_path / "a", *two, launcher=TWO_RANKS["torchrun"])
+    never_stopped = command.train(tmp_path / "a", *two, launcher=two_ranks("torchrun"))
     folder = tmp_path / "b"
     words = command.words("--run-folder", folder, *two)
-    process = command.start(words, TWO_RANKS["torchrun"])
+    process = command.start(words, two_ranks("torchrun"))
     wait_for_step(process, folder, 10)
     ranks_of(process, folder)[1].send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors[-3000:]
     assert "Traceback" not in errors
     assert 10 <= step_of(output, folder) < STEPS
-    status, _, errors = command.run(["train", str(folder), "--resume"], TWO_RANKS["torchrun"])
+    status, _, errors = command.run(["train", str(folder), "--resume"], two_ranks("torchrun"))
     assert status == 0, errors[-3000:]
     assert lines(folder, "metrics.jsonl") == lines(never_stopped, "metrics.jsonl")
 
@@ -226,7 +226,7 @@ def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(co
 def test_ranks_save_when_the_deepspeed_launcher_above_them_is_terminated(command, tmp_path):
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", FAR, *WORDS)
-    process = command.start(words, TWO_RANKS["deepspeed"])
+    process = command.start(words, two_ranks("deepspeed"))
     wait_for_step(process, folder, 5)
     ranks = ranks_of(process, folder)
     process.terminate()  # the lower process and the ranks hear nothing of it

@@ -11,7 +11,7 @@ from pretrain.ranks import Ranks
 from pretrain.recipe import CommandParser, load_settings, read_settings
 from pretrain.schedules import learning_rate_at
 
-from .test_train import TWO_RANKS
+from .conftest import two_ranks
 
 EXPONENTIAL = [
     *("--learning_rate.schedule", "warmup_linear_decay_exp"),
@@ -143,7 +143,7 @@ def test_a_plan_prints_numbers_that_follow_from_each_other(command, shards):
 def test_two_ranks_plan_together_without_shards(command, tmp_path):
     words = ["plan", "tiny_cpu", "--corpus", str(tmp_path), "--engine.ds_config", "zero1_fp32",
              "--seconds", "1", "--batch.micro_sequences", "4"]  # fmt: skip
-    status, output, errors = command.run(words, launcher=TWO_RANKS["torchrun"])
+    status, output, errors = command.run(words, launcher=two_ranks("torchrun"))
     assert status == 0, errors[-3000:]
     assert output.count(" optimizer steps in ") == 1 and "2 rank(s)" in output
     assert "random ids; there are no shards yet" in output

@@ -12,7 +12,7 @@ from pretrain.phases import SHARES
 from pretrain.profile_step import WARM_UP_STEPS, take_count
 from pretrain.recipe import load_settings
 
-from .conftest import TWO_RANKS
+from .conftest import two_ranks
 from .test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
@@ -100,7 +100,7 @@ def test_a_run_of_hours_is_profiled_at_its_end_too(command, tmp_path):
 @pytest.mark.ranks
 def test_of_two_ranks_the_first_prints_once_what_is_exchanged(command, tmp_path):
     words = ("--steps", 2, "--batch.micro_sequences", 4)
-    output, numbers = profiled(command, tmp_path, *words, launcher=TWO_RANKS["torchrun"])
+    output, numbers = profiled(command, tmp_path, *words, launcher=two_ranks("torchrun"))
     assert output.count("2 steps of random ids, 2 rank(s)") == 1
     assert set(numbers["metrics"]["payload_bytes_per_step"]) == {
         "all_reduce",

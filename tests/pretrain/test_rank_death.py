@@ -6,7 +6,7 @@ import pytest
 
 from pretrain.rank_death import lost_process
 
-from .conftest import TWO_RANKS
+from .conftest import two_ranks
 from .test_interruption import ranks_of, wait_for_step
 
 FAR = 1_000_000
@@ -52,7 +52,7 @@ def test_a_rank_that_raises_ends_three_ranks_with_its_traceback_alone(command, t
     """It raises outside of any collective, while the others wait for it in one."""
     words = command.words("--run-folder", tmp_path / "run", "--steps", FAR)
     words += ["--batch.global_sequences", "12"]
-    launcher = [*TWO_RANKS["torchrun"][:-1], "tests.pretrain.run_with_fault"]
+    launcher = two_ranks("torchrun", "tests.pretrain.run_with_fault")
     launcher = [word.replace("per-node=2", "per-node=3") for word in launcher]
     process = command.start(words, launcher, FAULT="raise:1:7")
     _, errors = process.communicate(timeout=300)
@@ -68,7 +68,7 @@ def test_a_rank_that_raises_ends_three_ranks_with_its_traceback_alone(command, t
 def test_a_rank_that_is_killed_ends_the_deepspeed_job_in_seconds(command, tmp_path):
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", FAR)
-    process = command.start(words, TWO_RANKS["deepspeed"])
+    process = command.start(words, two_ranks("deepspeed"))
     wait_for_step(process, folder, 5)
     ranks_of(process, folder)[1].kill()
     since = time.monotonic()

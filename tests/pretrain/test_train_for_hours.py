@@ -11,8 +11,7 @@ from pretrain.checkpoints import Checkpoint
 from pretrain.recipe import load_settings
 from pretrain.schedules import learning_rate_at
 
-from .conftest import lines
-from .test_train import TWO_RANKS
+from .conftest import lines, two_ranks
 
 HOURS = 0.002
 PEAK = 1e-3
@@ -85,7 +84,7 @@ def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
 def test_two_ranks_agree_on_the_end(command, tmp_path):
     """They would wait for each other for ever if one of them took another step."""
     words = ("--hours", HOURS, "--batch.micro_sequences", 4, *OFTEN, *DROPS)
-    folder = command.train(tmp_path / "run", *words, launcher=TWO_RANKS["torchrun"])
+    folder = command.train(tmp_path / "run", *words, launcher=two_ranks("torchrun"))
     assert lines(folder, "launches.jsonl")[0]["world_size"] == 2
     assert_ended_on_time(folder)
 

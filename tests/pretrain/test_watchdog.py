@@ -17,7 +17,7 @@ from pretrain.peers import Peer, this_machine, this_process
 from pretrain.ranks import Ranks
 from pretrain.watchdog import FIRST_STEPS, Limits, Watchdog, Watched
 
-from .conftest import TWO_RANKS
+from .conftest import two_ranks
 
 
 def test_a_step_may_take_twenty_times_the_median_and_two_minutes():
@@ -179,7 +179,7 @@ def test_the_stacks_of_a_run_in_which_one_rank_is_stopped_name_it_and_the_job_en
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", 1000, "--evaluation.every_steps", 1000)
     words += ["--watchdog.stuck_after_seconds", "4", "--watchdog.end_after_seconds", "16"]
-    launcher = [*TWO_RANKS["torchrun"][:-1], "tests.pretrain.run_with_fault"]
+    launcher = two_ranks("torchrun", "tests.pretrain.run_with_fault")
     process = command.start(words, launcher, FAULT="stop:1:12")
     _, errors = process.communicate(timeout=300)
     assert process.returncode != 0
