@@ -1,7 +1,10 @@
 """Which attention a run gets, compiled blocks, and that neither changes what is learned."""
 
 import functools
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -159,6 +162,22 @@ def test_it_is_said_whether_kernels_multiply_bf16(monkeypatch, can):
     for config, is_said in (({"bf16": {"enabled": True}}, can), ({}, False)):
         _, found = build_model(settings, config, "cpu")
         assert found.describe().endswith("; bf16 multiplied by kernels") == is_said
+
+
+@needs_kernels
+@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
+def test_where_onednn_may_not_multiply_bf16_torchs_products_are_taken(limit):
+    program = """
+from pretrain.execution import build_model
+from pretrain.recipe import load_settings
+model, execution = build_model(load_settings("tiny_cpu", []), {"bf16": {"enabled": True}}, "cpu")
+print(execution.describe())
+"""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": limit}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "attention fused (softmax and bias in one pass); blocks fused; loss fused" in done.stdout
+    assert "multiplied by kernels" not in done.stdout
 
 
 @needs_kernels

@@ -208,8 +208,9 @@ def block_settings(*words):
 def test_a_fused_block_is_the_block(norm, scale, kind, positions):
     settings = block_settings("--model.norm", norm, "--model.width", "96", "--model.num_heads", "2")
     block, fused = (made(settings, 0.1) for made in (Block, FusedBlock))
+    std = 0.3 if positions is None else 0.2  # a sum over fewer positions is rounded less evenly
     for place, parameter in enumerate(block.parameters()):
-        nn.init.normal_(parameter, std=0.2, generator=torch.Generator().manual_seed(place))
+        nn.init.normal_(parameter, std=std, generator=torch.Generator().manual_seed(place))
     fused.load_state_dict(block.state_dict())
     x, terms = normal(3, 19, 96), PositionTerms(normal(2, 19, 19, seed=1))
     reference_x, reference_terms = exact(x), PositionTerms(exact(terms.bias_NSS))
