@@ -11,6 +11,7 @@ from pretrain.model.attention_backends import ATTENTION_BACKENDS, PositionTerms
 from pretrain.model.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.positions import build_position_encoding
 from pretrain.recipe import load_settings
+from tests.pretrain.attention_reference import needs_triton
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
 HERE = ["eager", "sdpa", "folded"]
@@ -81,7 +82,7 @@ def relative_error(found, expected):
         *(("tupe-a-tie-cls", False), ("tupe-r", False)),
     ],
 )
-@pytest.mark.parametrize("name", [*HERE, "triton"])
+@pytest.mark.parametrize("name", [*HERE, pytest.param("triton", marks=needs_triton)])
 def test_a_backend_is_attention_written_out(name, positions, projection_bias, lengths, dtype):
     encoding = encoding_of(positions, position_projection_bias=projection_bias)
     if name == "folded" and not encoding.is_foldable:

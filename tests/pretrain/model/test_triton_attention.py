@@ -15,8 +15,11 @@ from tests.pretrain.attention_reference import (
     DEVICE,
     assert_close,
     exact,
+    needs_triton,
     with_gradients,
 )
+
+pytestmark = needs_triton
 
 
 @pytest.fixture(params=[80, 90])
