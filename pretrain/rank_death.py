@@ -29,6 +29,8 @@ LOST_RANK = re.compile(
 # A line says all about these.
 USER_ERRORS = (ConfigError, ShardError, TroubleError)
 LOST_WORKER = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: \w+|exited \w+)")
+# Raised instead where it was sending a batch; what ranks tell each other ends in a RuntimeError.
+LOST_BATCH = (ConnectionRefusedError, ConnectionResetError, EOFError)
 
 
 @contextlib.contextmanager
@@ -54,9 +56,11 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
 def lost_process(error: Exception) -> str | None:
     """Return the line for the death of another process, None for an error of this one."""
     text = str(error) if isinstance(error, RuntimeError) else ""
-    if found := LOST_WORKER.search(text):
+    worker = LOST_WORKER.search(text)
+    if worker or isinstance(error, LOST_BATCH):
+        reason = worker[0] if worker else type(error).__name__
         return (
-            f"a process that prepares batches is gone ({found[0]}); the kernel kills what takes "
+            f"a process that prepares batches is gone ({reason}); the kernel kills what takes "
             "too much memory: lower data.loader_workers, or make /dev/shm larger"
         )
     if found := LOST_RANK.search(text):

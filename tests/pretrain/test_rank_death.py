@@ -13,7 +13,7 @@ FAR = 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("message", "line"),
+    ("error", "line"),
     [
         (
             "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
@@ -29,10 +29,12 @@ FAR = 1_000_000
             "is gone (DataLoader worker (pid 4711) is killed by signal: Killed)",
         ),
         ("DataLoader worker (pid(s) 4711, 4712) exited unexpectedly", "exited unexpectedly)"),
+        (ConnectionResetError(104, "Connection reset by peer"), "is gone (ConnectionResetError)"),
+        (EOFError(), "a process that prepares batches is gone (EOFError)"),
     ],
 )
-def test_the_death_of_another_process_is_one_line(message, line):
-    assert line in lost_process(RuntimeError(message))
+def test_the_death_of_another_process_is_one_line(error, line):
+    assert line in lost_process(RuntimeError(error) if isinstance(error, str) else error)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,7 @@ def test_the_death_of_another_process_is_one_line(message, line):
         RuntimeError("[enforce fail at gloo/transport/tcp/pair.cc:446] op.preamble.length"),
         RuntimeError("shape '[3]' is invalid for input of size 4"),
         ValueError("Connection closed by peer"),
+        BrokenPipeError(32, "Broken pipe"),
     ],
 )
 def test_an_error_of_this_rank_keeps_its_traceback(error):
