@@ -17,7 +17,7 @@ tries it against the reference before it starts.
 Shape letters as in positions.py; 1: a dimension that cuDNN wants to see.
 """
 
-from typing import Any
+from typing import Any, List  # noqa: UP035
 
 import torch
 from torch import Tensor
@@ -83,7 +83,7 @@ def attention_backward(
     logsumexp_BNS1: Tensor,
     d_o_BNSH: Tensor,
     needs_bias_gradient: bool,
-) -> list[Tensor]:
+) -> List[Tensor]:  # noqa: UP006 - torch 2.6 does not know list[Tensor]
     """Return dQ, dK and dV (contiguous as BSNH), and dBias if it is needed."""
     outputs = _backward_outputs(q_BNSH, bias_NSS, needs_bias_gradient)
     layout, inputs = _prepare(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale)
