@@ -21,9 +21,8 @@ DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1"
 def profiled(command, folder, *words, **launcher):
     """Profile tiny_cpu, check that all went well and return what is printed and written."""
     # Of the recipe's own corpus there may be shards in this checkout.
-    unprepared = ("--corpus", folder / "text.txt")
-    words = ("--engine.ds_config", "zero1_fp32", "--to", folder, *unprepared, *words)
-    words = ("profile", "tiny_cpu", *words)
+    paths = ("--corpus", folder / "text.txt", "--to", folder)
+    words = ("profile", "tiny_cpu", "--engine.ds_config", "zero1_fp32", *paths, *words)
     status, output, errors = command.run(list(map(str, words)), **launcher)
     assert status == 0, errors[-3000:]
     return output, json.loads((folder / "profile.json").read_text())
