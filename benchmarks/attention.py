@@ -81,7 +81,7 @@ def measure(length: int, sequences: int, heads: int, device: str, arguments: Any
 
 def settings_of(positions: str, length: int, heads: int) -> Any:
     """Return the model settings of such an attention."""
-    from pretrain.recipe import load_settings
+    from pretrain.config.recipe import load_settings
 
     numbers = {
         "model.positions": positions,
@@ -97,9 +97,9 @@ def try_out(backend: str, settings: Any, device: str) -> tuple[str | None, float
     """Return why a backend does not work here, or None, and its largest relative error."""
     import torch
 
-    from pretrain.config import ConfigError
-    from pretrain.execution import Machine, plan_execution
-    from pretrain.model.attention_check import errors_of
+    from pretrain.config.errors import ConfigError
+    from pretrain.engine.execution import Machine, plan_execution
+    from pretrain.model.kernel_check import errors_of
 
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
     words = {"engine": settings.engine.model_copy(update={"attention": backend})}

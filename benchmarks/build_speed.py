@@ -22,10 +22,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from tokenizers import Tokenizer
 
-from data_prep.build import build
-from data_prep.corpora import open_source
+from data_prep.build.pipeline import build
 from data_prep.settings import PYTHON_DOCS, BuildSettings
 from data_prep.sources.source import RawDocument
+from data_prep.sources.spec import open_source
 
 PARAGRAPHS_PER_BATCH = 1000
 

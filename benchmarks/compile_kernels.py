@@ -94,7 +94,7 @@ def launches(architecture: int, dtype: str, head_width: int, case: str) -> list[
 @contextmanager
 def recorded_launches() -> Iterator[list[Launch]]:
     """Let kernels note what they are launched with instead of running."""
-    from pretrain.model import triton_kernels
+    from pretrain.kernels import triton_kernels
 
     found: list[Launch] = []
 

@@ -43,7 +43,7 @@ def main() -> None:
     options.add_argument("--accumulation", type=int, default=1, help="micro-batches of a step")
     options.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2], help="of ZeRO")
     arguments = options.parse_args()
-    from pretrain.ranks import start_ranks, stop_ranks
+    from pretrain.distributed.ranks import start_ranks, stop_ranks
 
     ranks = start_ranks()
     results = []
@@ -115,8 +115,8 @@ def standard_error(rounds: list[tuple[float, float, float]]) -> float:
 
 def coins(layers: int, kept: list[list[bool]]) -> Callable[[], list[float]]:
     """Return a function that tosses the coins of the next step and notes which blocks run."""
-    from pretrain.config import LayerDropSettings
-    from pretrain.layer_drop import branch_scales
+    from pretrain.config.settings import LayerDropSettings
+    from pretrain.schedules.layer_drop import branch_scales
 
     settings = LayerDropSettings(schedule="constant", theta_bar=THETA_BAR)
 

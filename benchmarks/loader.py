@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from side_by_side import ALLOCATOR, restart_with
 
 if TYPE_CHECKING:
-    from data_prep.manifest import TokenizerRecord
+    from data_prep.shards.manifest import TokenizerRecord
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 30_522  # that of BERT
@@ -87,9 +87,9 @@ def our_variants(arguments: argparse.Namespace, length: int, folder: Path) -> di
     """Return the raw memory map, our batches in line by kind of masking, and one worker."""
     import numpy as np
 
-    from data_prep.shards import open_shards
-    from pretrain.data import Place, TrainingBatches, batches_from
-    from pretrain.recipe import load_settings
+    from data_prep.shards.format import open_shards
+    from pretrain.config.recipe import load_settings
+    from pretrain.data.batches import Place, TrainingBatches, batches_from
 
     write_shards(folder / "shards", length, arguments.tokens // length)
     shards = open_shards(folder / "shards")
@@ -125,7 +125,7 @@ def hugging_face_variant(
     from torch.utils.data import DataLoader
     from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
-    from data_prep.shards import open_shards
+    from data_prep.shards.format import open_shards
 
     disable_progress_bars()
     train = open_shards(folder / "shards").split("train")
@@ -153,8 +153,8 @@ def write_shards(folder: Path, length: int, num_rows: int) -> None:
     """Write random rows and a tokenizer as a shard folder."""
     import numpy as np
 
-    from data_prep.manifest import Manifest, SplitRecord, write_manifest
-    from data_prep.shards import write_shard
+    from data_prep.shards.format import write_shard
+    from data_prep.shards.manifest import Manifest, SplitRecord, write_manifest
 
     folder.mkdir()
     record = write_tokenizer(folder)
@@ -193,7 +193,7 @@ def write_tokenizer(folder: Path) -> "TokenizerRecord":
     """Write a tokenizer that numbers its words, some of them continuations, and describe it."""
     from tokenizers import Tokenizer, models
 
-    from data_prep.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of
+    from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of
 
     names = [f"[{name.upper()}]" for name in SPECIAL]
     numbers = range(len(names), VOCABULARY)

@@ -36,7 +36,7 @@ def main() -> None:
     options = parser(__doc__, steps=21)
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     arguments = options.parse_args()
-    from pretrain.ranks import start_ranks
+    from pretrain.distributed.ranks import start_ranks
 
     ranks = start_ranks()
     results = []

@@ -67,10 +67,10 @@ def measure_rank(arguments: argparse.Namespace) -> None:
     """Take the steps of one rank; the first one writes what it saw."""
     from training_step import OurStep, Shape
 
-    from pretrain.memory import peak_memory_bytes
+    from pretrain.distributed.ranks import start_ranks, stop_ranks
     from pretrain.model.cost import parameters_by_group
-    from pretrain.ranks import start_ranks, stop_ranks
-    from pretrain.summary import optimizer_state_bytes
+    from pretrain.profiling.hardware import peak_memory_bytes
+    from pretrain.train.summary import optimizer_state_bytes
 
     ranks, shape = start_ranks(), Shape(*arguments.shape)
     step = OurStep(shape, f"zero{arguments.stage}_bf16_autocast", ranks, *POSITIONS)

@@ -93,7 +93,7 @@ def print_rows(title: str, headers: tuple[str, ...], rows: list[tuple[str, ...]]
 
 def write_json(file: Path | None, numbers: Any) -> None:
     """Write the numbers with what they were measured on."""
-    from pretrain.provenance import environment
+    from pretrain.train.provenance import environment
 
     if file is not None:
         file.write_text(json.dumps({"environment": environment(), "results": numbers}, indent=1))

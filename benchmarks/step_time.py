@@ -38,7 +38,7 @@ def main() -> None:
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     options.add_argument("--no-fp32", action="store_true", help="leave Hugging Face in fp32 out")
     arguments = options.parse_args()
-    from pretrain.ranks import start_ranks
+    from pretrain.distributed.ranks import start_ranks
 
     ranks = start_ranks()
     results = []

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from pretrain.config import RunSettings
-from pretrain.ds_config import compute_type, fill_ds_config, read_ds_config
-from pretrain.engine import Engine
-from pretrain.execution import build_model
-from pretrain.matrix_rate import MEASURED_SHAPES, measured_rate
-from pretrain.progress import Progress
-from pretrain.ranks import Ranks
-from pretrain.recipe import load_settings
-from pretrain.speed import RandomBatches
+from pretrain.config.ds_config import compute_type, fill_ds_config, read_ds_config
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import RunSettings
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine.engine import Engine
+from pretrain.engine.execution import build_model
+from pretrain.profiling.hardware import MEASURED_SHAPES, measured_rate
+from pretrain.train.benchmark import RandomBatches
+from pretrain.train.progress import Progress
 
 VOCABULARY = 30_528
 Scales = Callable[[], Sequence[float]]

@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.command_line import Commands, parser_of
-from data_prep.manifest import Manifest, ShardError, SplitName, read_manifest
+from data_prep.files.workers import WorkerDied
 from data_prep.masking import MaskingKind
-from data_prep.parallel import WorkerDied
 from data_prep.settings import BuildSettings
-from data_prep.shards import open_shards
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import Manifest, ShardError, SplitName, read_manifest
 from data_prep.sources.source import CorpusError
-from data_prep.tokenizer import TokenizerError
+from data_prep.tokenizer.describe import TokenizerError
 
 USER_ERROR = 2
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -46,15 +46,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build(to: Path, workers: int | None = None, **given: object) -> int:
-    from data_prep.build import build
+    from data_prep.build.pipeline import build
 
     build(BuildSettings.model_validate(given), to, workers=workers)
     return 0
 
 
 def _verify(folder: Path) -> int:
-    from data_prep.summary import summary
-    from data_prep.verify import unnamed_files, verify
+    from data_prep.shards.manifest import summary
+    from data_prep.tools.verify import unnamed_files, verify
 
     problems = verify(folder, progress=True)
     print("\n".join(problems) or f"{folder}: fine\n{summary(read_manifest(folder))}")
@@ -65,8 +65,8 @@ def _verify(folder: Path) -> int:
 
 
 def _repair(folder: Path, dry_run: bool, rebuild: bool, workers: int | None) -> int:
-    from data_prep.repair import rebuild as build_again
-    from data_prep.repair import repair
+    from data_prep.tools.repair import rebuild as build_again
+    from data_prep.tools.repair import repair
 
     if rebuild:
         done = build_again(folder, workers=workers)
@@ -80,7 +80,7 @@ def _repair(folder: Path, dry_run: bool, rebuild: bool, workers: int | None) -> 
 
 
 def _show(folder: Path, split: SplitName, rows: int, seed: int, masking: MaskingKind) -> int:
-    from data_prep.show import shown_rows
+    from data_prep.tools.show import shown_rows
 
     for line in shown_rows(open_shards(folder), split, count=rows, seed=seed, masking=masking):
         print(line)
@@ -88,9 +88,9 @@ def _show(folder: Path, split: SplitName, rows: int, seed: int, masking: Masking
 
 
 def _stats(folder: Path, json: Path | None, picture: Path | None) -> int:
-    from data_prep.row_statistics import count_rows, statistics_of
-    from data_prep.statistics_report import draw, tables, write_json
-    from data_prep.tokenizer import described_tokenizer
+    from data_prep.tokenizer.describe import described_tokenizer
+    from data_prep.tools.statistics import count_rows, statistics_of
+    from data_prep.tools.statistics_report import draw, tables, write_json
 
     shards = open_shards(folder)
     counts = count_rows(shards, progress=True)
@@ -108,7 +108,7 @@ def _stats(folder: Path, json: Path | None, picture: Path | None) -> int:
 
 
 def _split(folder: Path, to: Path, valid_fraction: float, rows_per_shard: int) -> int:
-    from data_prep.held_out import hold_out_anew
+    from data_prep.tools.split import hold_out_anew
 
     manifest = hold_out_anew(
         folder, to, valid_fraction=valid_fraction, rows_per_shard=rows_per_shard, progress=True
@@ -117,7 +117,7 @@ def _split(folder: Path, to: Path, valid_fraction: float, rows_per_shard: int) -
 
 
 def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per_shard: int) -> int:
-    from data_prep.mix import mix, open_ingredient
+    from data_prep.tools.mix import mix, open_ingredient
 
     manifest = mix(
         [open_ingredient(text) for text in ingredients],
@@ -130,7 +130,7 @@ def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per
 
 
 def _import(places: list[Path], to: Path, **settings: Any) -> int:
-    from data_prep.import_shards import ImportSettings, import_shards
+    from data_prep.tools.import_shards import ImportSettings, import_shards
 
     return _written(to, import_shards(places, to, ImportSettings(**settings), progress=True))
 
@@ -148,7 +148,7 @@ _COMMANDS: Commands = {
 
 
 def _written(folder: Path, manifest: Manifest) -> int:
-    from data_prep.summary import summary
+    from data_prep.shards.manifest import summary
 
     print(f"{folder}\n{summary(manifest)}")
     return 0

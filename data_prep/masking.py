@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.manifest import TokenizerRecord
+from data_prep.shards.manifest import TokenizerRecord
 
 IGNORED = -100  # the label PyTorch's cross entropy leaves out
 LONGEST_GROUPED_ROW = 1 << 16  # two columns are kept in the low half of a 64-bit key

@@ -1,17 +1,17 @@
 """The command line: `python -m finetune COMMAND`."""
 
-from data_prep.manifest import ShardError
-from data_prep.parallel import WorkerDied
-from data_prep.tokenizer import TokenizerError
-from finetune.tasks import TaskError
-from pretrain.command_line import exit_with_one_line, run_command
-from pretrain.config import ConfigError
+from data_prep.files.workers import WorkerDied
+from data_prep.shards.manifest import ShardError
+from data_prep.tokenizer.describe import TokenizerError
+from finetune.tasks.glue import TaskError
+from pretrain.commands.command_line import exit_with_one_line, run_command
+from pretrain.config.errors import ConfigError
 
 COMMANDS = {
-    "run": "finetune.run",
-    "tasks": "finetune.task_list",
-    "table": "finetune.table_command",
-    "submission": "finetune.submission_command",
+    "run": "finetune.commands.run",
+    "tasks": "finetune.commands.tasks",
+    "table": "finetune.commands.table",
+    "submission": "finetune.commands.submission",
 }
 
 

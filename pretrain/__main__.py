@@ -1,23 +1,22 @@
 """The command line: `python -m pretrain COMMAND`, under torchrun and deepspeed too."""
 
-from data_prep.manifest import ShardError
-from data_prep.parallel import WorkerDied
+from data_prep.files.workers import WorkerDied
+from data_prep.shards.manifest import ShardError
 from data_prep.sources.source import CorpusError
-from data_prep.tokenizer import TokenizerError
-from pretrain.command_line import exit_with_one_line, run_command
-from pretrain.config import ConfigError
-from pretrain.trouble import TroubleError
+from data_prep.tokenizer.describe import TokenizerError
+from pretrain.commands.command_line import exit_with_one_line, run_command
+from pretrain.config.errors import ConfigError, TroubleError
 
 COMMANDS = {
-    "doctor": "pretrain.doctor",
-    "prepare": "pretrain.prepare",
-    "plan": "pretrain.plan",
-    "train": "pretrain.train",
-    "profile": "pretrain.profile_step",
-    "compare": "pretrain.compare",
-    "fill-mask": "pretrain.fill_mask",
-    "export": "pretrain.export",
-    "import": "pretrain.import_weights",
+    "doctor": "pretrain.commands.doctor",
+    "prepare": "pretrain.commands.prepare",
+    "plan": "pretrain.commands.plan",
+    "train": "pretrain.commands.train",
+    "profile": "pretrain.commands.profile",
+    "compare": "pretrain.commands.compare",
+    "fill-mask": "pretrain.commands.fill_mask",
+    "export": "pretrain.commands.export",
+    "import": "pretrain.commands.import_model",
 }
 LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher puts one in front
 

@@ -3,76 +3,50 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EXPORTED = ROOT / "pretrain" / "hugging_face"
+EXPORTED = ROOT / "pretrain" / "convert" / "hf_code"
 PACKAGES = {
     "data_prep": set(),
     "pretrain": {"data_prep"},
     "finetune": {"data_prep", "pretrain"},
 }
-# Inside pretrain: a file may import only files of a lower level.
-LEVELS = [
-    {"config", "launcher"},
-    {"json_objects"},
-    {"checkpoints", "run_lines"},
-    {"checkpoint_folders", "recipe", "interruption", "ds_names"},
-    {
-        "model",
-        "layer_drop",
-        "schedules",
-        "budget",
-        "data",
-        "ds_config",
-        "logs",
-        "matrix_rate",
-        "memory",
-        "pages",
-        "phases",
-        "trouble",
-        "words",
-        "bert_names",
-        "command_line",
-        "finetuned_scores",
-        "hugging_face",
-    },
-    {"provenance", "launch_differences", "stored_tensors"},
-    {
-        "collectives",
-        "execution",
-        "exported",
-        "export_tokenizer",
-        "foreign_model",
-        "inspection",
-        "trouble_folder",
-    },
-    {"deepspeed_library", "engine_state"},
-    {"ranks", "optimizer"},
-    {"engine", "run_record", "resume", "convergence", "hugging_face_bert", "tupe_checkpoint"},
-    {
-        "agreement",
-        "flight_recorder",
-        "saver",
-        "peers",
-        "rank_death",
-        "foreign",
-        "progress",
-        "comparison_table",
-        "operators",
-        "checked_settings",
-        "speed",
-    },
-    {"summary", "speed_table", "provenance_table", "pretrained", "watchdog", "lookout"},
-    {"trainer"},
-    {"report", "export_check", "initial_weights", "pretrained_folder"},
-    {"model_card", "examination"},
-    {"doctor", "train", "prepare", "compare", "fill_mask", "plan", "export", "import_weights"},
-    {"profile_step"},
-    {"__main__"},
-]
+# Inside a package: a folder, or a file beside the folders, imports only those of earlier lines.
+LEVELS = {
+    "data_prep": [
+        {"files", "settings"},
+        {"sources", "shards"},
+        {"tokenizer", "masking"},
+        {"text"},
+        {"build"},
+        {"tools", "command_line"},
+        {"__main__"},
+    ],
+    "pretrain": [
+        {"config", "profiling", "kernels"},
+        {"schedules", "distributed", "model", "compare"},
+        {"data", "checkpoint"},
+        {"engine", "convert"},
+        {"stability"},
+        {"train"},
+        {"doctor"},
+        {"commands"},
+        {"__main__"},
+    ],
+    "finetune": [
+        {"protocol", "tasks", "results"},
+        {"training", "report"},
+        {"sweep"},
+        {"commands"},
+        {"__main__"},
+    ],
+}
+MOST_ENTRIES = 18  # of a folder; a fuller one holds two ideas
 
 
 def imported(file):
@@ -99,9 +73,12 @@ def test_packages_depend_in_one_direction():
 @pytest.mark.parametrize(
     ("library", "only"),
     [
-        ("deepspeed", {"pretrain/deepspeed_library.py"}),
-        ("h5py", {"data_prep/shards.py", "data_prep/foreign_shards.py"}),  # our format, and theirs
-        ("triton", {"pretrain/model/triton_kernels.py"}),
+        ("deepspeed", {"pretrain/distributed/deepspeed_library.py"}),
+        (
+            "h5py",
+            {"data_prep/shards/format.py", "data_prep/tools/external_shards.py"},
+        ),  # our format, and theirs
+        ("triton", {"pretrain/kernels/triton_kernels.py"}),
     ],
 )
 def test_these_files_alone_touch_the_library(library, only):
@@ -114,27 +91,55 @@ def test_these_files_alone_touch_the_library(library, only):
     assert touching == only
 
 
-def level(module):
-    part = module.split(".")[1]
-    return next(index for index, names in enumerate(LEVELS) if part in names)
+def modules(package):
+    """Map each module of a package to the modules of the package that it imports."""
+    paths = [file for file in files(package) if file.name != "__init__.py"]
+    return {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): {
+            name for name in imported(file) if name.startswith(f"{package}.")
+        }
+        for file in paths
+    }
 
 
-def test_pretrain_imports_point_downwards():
-    for file in files("pretrain"):
-        if file.name == "__init__.py":
-            continue
-        own = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-        for name in imported(file):
-            if name.startswith("pretrain."):
-                folders = {name.split(".")[1], own.split(".")[1]}
-                same_folder = folders in ({"model"}, {"examination"})
-                assert same_folder or level(name) < level(own), f"{own} imports {name}"
+@pytest.mark.parametrize("package", LEVELS)
+def test_folders_import_only_folders_of_lower_levels(package):
+    level = {folder: index for index, group in enumerate(LEVELS[package]) for folder in group}
+    for module, names in modules(package).items():
+        own = module.split(".")[1]
+        for name in names:
+            other = name.split(".")[1]
+            assert other == own or level[other] < level[own], f"{module} imports {name}"
 
 
-def test_the_model_knows_nothing_of_ranks_devices_or_deepspeed():
-    for file in files("pretrain/model"):
+@pytest.mark.parametrize("package", LEVELS)
+def test_no_imports_go_in_a_circle(package):
+    TopologicalSorter(modules(package)).prepare()
+
+
+def test_no_folder_holds_two_ideas():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    entries = {
+        place
+        for name in listed.stdout.split("\0")
+        if (ROOT / name).is_file()
+        for place in (Path(name), *Path(name).parents[:-1])
+    }
+    full = Counter(str(entry.parent) for entry in entries if entry.name != "__init__.py")
+    assert {folder: n for folder, n in full.items() if n > MOST_ENTRIES} == {}
+
+
+@pytest.mark.parametrize("room", ["model", "kernels"])
+def test_the_model_knows_nothing_of_ranks_devices_or_deepspeed(room):
+    for file in files(f"pretrain/{room}"):
         names = set(imported(file))
-        forbidden = ("torch.distributed", "torch.cuda", "deepspeed", "pretrain.engine")
+        forbidden = ("torch.distributed", "torch.cuda", "deepspeed", "logging", "pretrain.engine")
         assert not {name for name in names if name.startswith(forbidden)}, file
 
 
@@ -169,14 +174,14 @@ class Blocked:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Blocked())
-import pretrain.__main__, pretrain.train, pretrain.fill_mask
+import pretrain.__main__, pretrain.commands.train, pretrain.commands.fill_mask
 """
 
 
 WITHOUT_TRITON = """
 import sys
 import pretrain.model.encoder
-assert "pretrain.model.triton_kernels" not in sys.modules
+assert "pretrain.kernels.triton_kernels" not in sys.modules
 """
 
 

@@ -520,8 +520,8 @@ def test_help_of_fine_tuning_is_the_header_and_installs_nothing(checkout):
 
 
 def test_the_help_tells_only_options_of_fine_tuning_that_there_are(checkout):
-    from finetune import run
-    from pretrain.recipe import CommandParser
+    from finetune.commands import run
+    from pretrain.config.recipe import CommandParser
 
     parser = CommandParser()
     run.add_arguments(parser)
@@ -554,8 +554,8 @@ def test_files_of_fine_tuning_are_found_from_the_callers_folder(checkout, tmp_pa
 
 
 def test_the_flags_of_fine_tuning_are_those_without_a_value(checkout):
-    from finetune import run
-    from pretrain.recipe import CommandParser
+    from finetune.commands import run
+    from pretrain.config.recipe import CommandParser
 
     parser = CommandParser()
     run.add_arguments(parser)

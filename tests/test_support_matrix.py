@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.ds_config import DS_CONFIGS, read_ds_config
-from pretrain.ranks import start_ranks
+from pretrain.config.ds_config import DS_CONFIGS, read_ds_config
+from pretrain.distributed.ranks import start_ranks
 
 from .support_matrix import trial
 from .support_matrix.cells import PRECISIONS, STAGES, Cell, covering, supported

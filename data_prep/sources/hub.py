@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from data_prep.hub_access import connect_to_hub
+from data_prep.files.hub import connect_to_hub
 from data_prep.sources.source import (
     BEGINNING,
     CorpusError,

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.files.quoting import is_unicode
 from data_prep.sources.source import (
     BEGINNING,
     Parsed,
@@ -24,7 +25,6 @@ from data_prep.sources.source import (
     RawDocument,
     Skipped,
     Source,
-    is_unicode,
     stored_bytes,
 )
 

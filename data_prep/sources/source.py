@@ -191,15 +191,6 @@ def paragraphs_of(text: str) -> list[str]:
     return paragraphs
 
 
-def is_unicode(text: str) -> bool:
-    """Say whether text can be written; escapes in JSON and Python can name half a character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _pieces_of(paragraph: str) -> Iterator[str]:
     """Yield a paragraph in pieces that are short enough, cut at spaces where there are any."""
     start = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from data_prep.files.quoting import is_unicode
 from data_prep.sources.files import BLOCK_BYTES, COMPRESSIONS, opened
 from data_prep.sources.lines import opened_text, whole_lines
 from data_prep.sources.source import (
@@ -18,7 +19,6 @@ from data_prep.sources.source import (
     RawDocument,
     Record,
     Skipped,
-    is_unicode,
     paragraphs_of,
 )
 

@@ -5,9 +5,9 @@ Shape letters as in positions.py; M = predicted positions.
 
 from torch import Tensor, nn
 
-from pretrain.config import ModelSettings
-from pretrain.model.attention_backends import ATTENTION_BACKENDS, PositionTerms
-from pretrain.model.positions import PositionEncoding
+from pretrain.config.settings import ModelSettings
+from pretrain.model.attention_backends import ATTENTION_BACKENDS
+from pretrain.model.positions import PositionEncoding, PositionTerms
 
 
 def position_terms(

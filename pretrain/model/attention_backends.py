@@ -8,29 +8,20 @@ choosing among them is the task of execution.py:
     sdpa     torch's `scaled_dot_product_attention`
     folded   a bias that is a product, as wider heads of plain attention: TUPE-A, nothing to add
     triton   our own kernels for NVIDIA GPUs, see triton_attention.py
-    cudnn    NVIDIA's kernels, which return the gradient of a shared bias, see cudnn_attention.py
 
 Queries are not scaled yet. The bias is cast inside each layer, so that its gradient is summed over
 the layers in fp32. Shape letters as in positions.py; C = 2H.
 """
 
 import contextlib
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pretrain.model.positions import FoldedBias
-
-
-class PositionTerms(NamedTuple):
-    """What one forward pass shares among its layers; see `PositionEncoding`."""
-
-    bias_NSS: Tensor | None = None
-    query_key_NSH: tuple[Tensor, Tensor] | None = None
-    folded: FoldedBias | None = None  # instead of bias_NSS, for the backend of that name
+from pretrain.model.positions import PositionTerms
 
 
 class AttentionBackend(Protocol):
@@ -100,7 +91,7 @@ def fused(
     lengths_B: Tensor | None,
 ) -> Tensor:
     """Attend by our own kernels for CPUs."""
-    from pretrain.model.fused_attention import fused_attention
+    from pretrain.kernels.cpu_attention import fused_attention
 
     assert not dropout, "see execution.py"
     return fused_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
@@ -178,27 +169,10 @@ def triton(
     lengths_B: Tensor | None,
 ) -> Tensor:
     """Attend by our own kernels."""
-    from pretrain.model.triton_attention import triton_attention
+    from pretrain.kernels.triton_attention import triton_attention
 
     assert not dropout, "see execution.py"
     return triton_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
-
-
-def cudnn(
-    q_BNSH: Tensor,
-    k_BNSH: Tensor,
-    v_BNSH: Tensor,
-    terms: PositionTerms,
-    *,
-    scale: float,
-    dropout: float,
-    lengths_B: Tensor | None,
-) -> Tensor:
-    """Attend by NVIDIA cuDNN."""
-    from pretrain.model.cudnn_attention import cudnn_attention
-
-    assert terms.bias_NSS is not None and not dropout, "see execution.py"
-    return cudnn_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
 
 
 ATTENTION_BACKENDS: dict[str, AttentionBackend] = {
@@ -207,7 +181,6 @@ ATTENTION_BACKENDS: dict[str, AttentionBackend] = {
     "sdpa": sdpa,
     "folded": folded,
     "triton": triton,
-    "cudnn": cudnn,
 }
 
 

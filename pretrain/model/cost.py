@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from pretrain.config import ModelSettings
-from pretrain.model.encoder import MaskedLanguageModel
+from pretrain.config.settings import ModelSettings
+from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.model.positions import build_position_encoding
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.

@@ -1,4 +1,4 @@
-"""The encoder and its masked-language-model loss. Shapes as in positions.py and heads.py."""
+"""The encoder, and every initial value of a model. Shapes as in positions.py."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pretrain.config import ModelSettings
+from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions, position_terms
-from pretrain.model.blocks import Block
-from pretrain.model.fused_block import FusedBlock
-from pretrain.model.heads import MaskedLanguageModelHead
-from pretrain.model.initialise import initialise
+from pretrain.model.blocks import Block, FusedBlock
 from pretrain.model.positions import build_position_encoding
 
 
@@ -109,41 +106,18 @@ class Encoder(nn.Module):
         return recomputed
 
 
-class MaskedLanguageModel(nn.Module):
-    """Encoder and head; calling it returns the loss, as DeepSpeed's engine wants it."""
+def initialise(model: nn.Module, standard_deviation: float) -> None:
+    """Draw the weights as BERT does (Devlin et al. 2018; TUPE's code does the same).
 
-    def __init__(
-        self,
-        model: ModelSettings,
-        *,
-        attention: str = "eager",
-        recompute: bool = False,
-        fused_blocks: bool = False,
-        fused_loss: bool = False,
-    ) -> None:
-        """Build the model; arguments as in `Encoder` and `MaskedLanguageModelHead`."""
-        super().__init__()
-        self.encoder = Encoder(
-            model, attention=attention, recompute=recompute, fused_blocks=fused_blocks
-        )
-        self.head = MaskedLanguageModelHead(model, fused_loss=fused_loss)
-        initialise(self, model.initializer_range)
+    linear weights, embeddings (words, positions, relative buckets)    N(0, standard_deviation)
+    linear biases, output bias, LayerNorm biases                       0
+    LayerNorm weights                                                  1
 
-    def forward(
-        self,
-        ids_BS: Tensor,
-        positions_M: Tensor,
-        labels_M: Tensor,
-        branch_scales: Sequence[float] | None = None,
-    ) -> Tensor:
-        """Return the mean loss over the predicted positions; arguments as in `logits`."""
-        x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
-        return self.head.loss(x_MD, self.encoder.token_embeddings.weight, labels_M)
-
-    def logits(
-        self, ids_BS: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None = None
-    ) -> Tensor:
-        """Return logits_MV at the flat positions `row * S + column` given in positions_M."""
-        x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
-        logits_MV: Tensor = self.head(x_MD, self.encoder.token_embeddings.weight)
-        return logits_MV
+    Draws from torch's global generator: seed it before. PLD's code divides the output weights of
+    the branches by sqrt(2 L) besides; here PreLN and PostLN start from the same weights.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=standard_deviation)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

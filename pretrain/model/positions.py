@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrain.config import ConfigError, ModelSettings, choose
+from pretrain.config.errors import ConfigError, choose
+from pretrain.config.settings import ModelSettings
 
 
 class FoldedBias(NamedTuple):
@@ -346,3 +347,11 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
             "remove it"
         )
     return encoding(model)
+
+
+class PositionTerms(NamedTuple):
+    """What one forward pass shares among its layers; see `PositionEncoding`."""
+
+    bias_NSS: Tensor | None = None
+    query_key_NSH: tuple[Tensor, Tensor] | None = None
+    folded: FoldedBias | None = None  # instead of bias_NSS, for the backend of that name

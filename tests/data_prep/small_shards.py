@@ -3,8 +3,20 @@
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.manifest import Manifest, SplitRecord, TokenizerRecord, sha256_of, write_manifest
-from data_prep.packing import RowFormat, TokenStream, rows_dropped, shard_tasks, write_documents
+from data_prep.shards.manifest import (
+    Manifest,
+    SplitRecord,
+    TokenizerRecord,
+    sha256_of,
+    write_manifest,
+)
+from data_prep.shards.packing import (
+    RowFormat,
+    TokenStream,
+    rows_dropped,
+    shard_tasks,
+    write_documents,
+)
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 SEP = SPECIAL["sep"]

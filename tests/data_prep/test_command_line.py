@@ -8,12 +8,12 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from data_prep.__main__ import main
-from data_prep.manifest import read_manifest
-from data_prep.parallel import WorkerDied
+from data_prep.files.workers import WorkerDied
 from data_prep.settings import PRESETS, BuildSettings
-from data_prep.shards import open_shards
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import read_manifest
 from data_prep.sources.source import CorpusError
-from data_prep.tokenizer import TokenizerError
+from data_prep.tokenizer.describe import TokenizerError
 from tests.data_prep.small_shards import random_documents, word_tokenizer, write_folder
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +39,9 @@ def asked(monkeypatch):
 
 
 def replace_build(monkeypatch, build):
-    module = types.ModuleType("data_prep.build")
+    module = types.ModuleType("data_prep.build.pipeline")
     module.build = build
-    monkeypatch.setitem(sys.modules, "data_prep.build", module)
+    monkeypatch.setitem(sys.modules, "data_prep.build.pipeline", module)
 
 
 def run(*arguments):

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from data_prep.manifest import TokenizerRecord
 from data_prep.masking import IGNORED, Masking, mask_rows, predictions_per_row, splitmix64
+from data_prep.shards.manifest import TokenizerRecord
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 TOKENIZER = TokenizerRecord(

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from pretrain.deepspeed_library import import_deepspeed
+from pretrain.distributed.deepspeed_library import import_deepspeed
 
 from .case import Case, outcome_of, run_case
 from .kinds import KINDS, cases_of
@@ -34,7 +34,7 @@ from .run import train_reference
 CASE_LIMIT_SECONDS = 600.0  # the longest take three minutes on a quiet machine
 # What a trainer imports on its way, seconds of it: a forked one finds it there.
 IMPORTED_LATE = (
-    *("pretrain.train", "torch._inductor.compile_fx", "torch.utils.data"),
+    *("pretrain.commands.train", "torch._inductor.compile_fx", "torch.utils.data"),
     "deepspeed.runtime.zero.muon.muon_optimizer",
 )
 

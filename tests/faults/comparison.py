@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from pretrain.checkpoint_folders import newest_checkpoint
-from pretrain.checkpoints import load_weights
+from pretrain.checkpoint.folders import newest_checkpoint
+from pretrain.checkpoint.format import load_weights
 
 # Everything else must be equal to the last bit.
 CLOCK = frozenset(

@@ -1,6 +1,7 @@
 """The kinds of fault, and how many of each the whole suite and its short version try."""
 
-from . import (
+from .case import Case
+from .cases import (
     damaged_checkpoints,
     damaged_shards,
     disk,
@@ -11,7 +12,6 @@ from . import (
     worlds,
     writes,
 )
-from .case import Case
 from .material import Variant
 
 KINDS = (

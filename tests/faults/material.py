@@ -5,11 +5,11 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.build import build
+from data_prep.build.pipeline import build
 from data_prep.settings import BuildSettings
-from data_prep.shards import open_shards
-from pretrain.data import Place, TrainingBatches
-from pretrain.recipe import load_settings
+from data_prep.shards.format import open_shards
+from pretrain.config.recipe import load_settings
+from pretrain.data.batches import Place, TrainingBatches
 
 from .sample_log import digests
 

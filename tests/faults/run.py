@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pretrain import matrix_rate
+from pretrain.profiling import hardware
 
 from .comparison import CLOCK, FETCHED_AHEAD, differences
 from .launch import Launch, fork_trainer, launcher, start_command
@@ -63,8 +63,8 @@ class Run:
 
         def prepare_rank(rank: int) -> None:
             # The rate only scales an utilisation, and measuring it takes as long as the training.
-            matrix_rate.MEASURED_SECONDS = 0.0
-            matrix_rate.MEASURED_SHAPES = {"cpu": (64, 64, 64)}
+            hardware.MEASURED_SECONDS = 0.0
+            hardware.MEASURED_SHAPES = {"cpu": (64, 64, 64)}
             log_samples(logs[rank], before_step)
             prepare(rank)
 

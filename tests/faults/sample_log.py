@@ -58,8 +58,8 @@ def digests(batch: Any) -> list[str]:
 
 def log_samples(file: Path, before_step: Callable[[int], None]) -> None:
     """Make this process log what its trainer consumes, and call `before_step` in it."""
-    from pretrain.engine import Engine
-    from pretrain.trainer import Trainer
+    from pretrain.engine.engine import Engine
+    from pretrain.train.trainer import Trainer
 
     log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     train, train_step = Trainer.train, Engine.train_step

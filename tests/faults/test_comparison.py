@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from pretrain.checkpoints import Content, EngineCounters, Piece, complete, write_part
+from pretrain.checkpoint.format import Content, EngineCounters, Piece, complete, write_part
 
 from .comparison import differences
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from pretrain.data import MaskedBatch
+from pretrain.data.batches import MaskedBatch
 
 from .sample_log import Consumed, behind_the_weights, count_samples, digests, read_launch
 

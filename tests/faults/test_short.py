@@ -35,7 +35,7 @@ def test_a_few_faults_of_each_kind_are_survived_without_losing_or_repeating_a_sa
 
 
 def test_a_run_that_reads_samples_again_is_not_survived(tmp_path):
-    found = run_module("tests.faults.planted", tmp_path)
+    found = run_module("tests.faults.cases.planted", tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr[-3000:]
     outcomes = json.loads(found.stdout.splitlines()[-1])
     assert outcomes["sound"]["tried"] == outcomes["sound"]["survived"] == 1, outcomes["sound"]

@@ -5,14 +5,13 @@ import random
 import numpy
 import torch
 
-from finetune.batches import Rows
-from finetune.encoding import EncodedTask, Split
-from finetune.settings import Protocol
-from finetune.targets import Classes, Values
-from finetune.tasks import Task
-from pretrain.config import ModelSettings
-from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.pretrained import Pretrained
+from finetune.protocol import Protocol
+from finetune.tasks.glue import Task
+from finetune.training.batches import EncodedTask, Rows, Split
+from finetune.training.targets import Classes, Values
+from pretrain.config.settings import ModelSettings
+from pretrain.convert.pretrained import Pretrained
+from pretrain.model.objectives import MaskedLanguageModel
 
 VOCABULARY, LONGEST = 40, 30
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from hypothesis import given
 
-from pretrain.checkpoints import Checkpoint, load_weights
-from pretrain.config import ConfigError
-from pretrain.progress import Progress
-from pretrain.recipe import load_settings
+from pretrain.checkpoint.format import Checkpoint, load_weights
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.train.progress import Progress
 from tests.hostile.mutations import mutated_bytes, mutated_trees
 from tests.hostile.property import few, result_or_clear_error
-from tests.pretrain.test_checkpoints import DAMAGES, WHOLE, reseal, write
+from tests.pretrain.checkpoint.test_format import DAMAGES, WHOLE, reseal, write
 
 PART = "part_00001.safetensors"
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.glue_files import read_files
-from finetune.own_task import OwnTask, read_own
-from finetune.records import read_records
-from finetune.score_table import score_table
-from finetune.submission_command import main as submit
-from finetune.table_notes import notes
-from finetune.table_text import as_latex, as_markdown, as_text, caption
-from finetune.tasks import GLUE, TaskError
-from pretrain.config import ConfigError
-from pretrain.finetuned_scores import score_rows
-from tests.finetune.score_case import write_grid, write_result
+from finetune.commands.submission import main as submit
+from finetune.report.notes import notes
+from finetune.report.score_table import score_table
+from finetune.report.text import as_latex, as_markdown, as_text, caption
+from finetune.results.records import read_records
+from finetune.tasks.custom import OwnTask, read_own
+from finetune.tasks.glue import GLUE, TaskError
+from finetune.tasks.glue_files import read_files
+from pretrain.config.errors import ConfigError
+from pretrain.convert.model_card import score_rows
+from tests.finetune.report.score_case import write_grid, write_result
 from tests.finetune.small_glue import write_small_glue
 from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines
 from tests.hostile.property import few, result_or_clear_error

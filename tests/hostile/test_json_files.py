@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.json_files import JsonError, json_in
-from data_prep.shown import shown
+from data_prep.files.quoting import shown
+from data_prep.files.strict_json import JsonError, json_in
 from tests.hostile.property import few
 
 TREES = st.recursive(

@@ -9,20 +9,21 @@ import torch
 from hypothesis import given
 from safetensors.torch import load_file, save_file
 
-from data_prep.manifest import TOKENIZER_FILE
-from data_prep.tokenizer import TokenizerError, record_of
-from pretrain.config import ConfigError, ModelSettings
-from pretrain.foreign import read_foreign
-from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.pretrained import Pretrained, build_model, load_pretrained
-from pretrain.pretrained_folder import write_pretrained
-from pretrain.words import Words
+from data_prep.shards.manifest import TOKENIZER_FILE
+from data_prep.tokenizer.describe import TokenizerError, record_of
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ModelSettings
+from pretrain.convert.hf_writer import write_pretrained
+from pretrain.convert.loader import read_foreign
+from pretrain.convert.pretrained import Pretrained, build_model, load_pretrained
+from pretrain.convert.text_encoder import Words
+from pretrain.model.objectives import MaskedLanguageModel
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import few, result_or_clear_error
-from tests.pretrain.authors_model import checkpoint
-from tests.pretrain.small_tokenizers import trained
-from tests.pretrain.test_import_bert import ENTRIES, save
-from tests.pretrain.test_import_tupe import ROWS, write
+from tests.pretrain.convert.authors_model import checkpoint
+from tests.pretrain.convert.small_tokenizers import trained
+from tests.pretrain.convert.test_fairseq_tupe import ROWS, write
+from tests.pretrain.convert.test_hf_bert import ENTRIES, save
 
 ERRORS = (ConfigError, TokenizerError)
 SHAPE = {"num_layers": 2, "width": 16, "num_heads": 2, "max_sequence_length": 16}

@@ -7,14 +7,13 @@ import math
 import pytest
 from hypothesis import given
 
-from pretrain.comparison_table import run_rows, table
-from pretrain.config import ConfigError
-from pretrain.convergence import compare, differing_settings, read_run
-from pretrain.report import write_report
-from pretrain.speed_table import speed_rows
+from pretrain.compare.convergence import compare, differing_settings, read_run
+from pretrain.compare.report import write_report
+from pretrain.compare.tables import run_rows, speed_rows, table
+from pretrain.config.errors import ConfigError
 from tests.hostile.mutations import mutated_json, mutated_lines
 from tests.hostile.property import few, result_or_clear_error
-from tests.pretrain.test_compare import write_run
+from tests.pretrain.commands.test_compare import write_run
 
 FILES = ("run.json", "result.json", "evals.jsonl", "metrics.jsonl", "launches.jsonl")
 

@@ -5,18 +5,19 @@ import shutil
 import pytest
 from hypothesis import given
 
-from finetune.settings import load_protocol
-from pretrain.config import ConfigError, RunSettings, as_json
-from pretrain.deepspeed_library import check_ds_config
-from pretrain.ds_config import (
+from finetune.protocol import load_protocol
+from pretrain.config.ds_config import (
     DS_CONFIGS,
     compute_type,
     fill_ds_config,
     lift_layer_drop,
     read_ds_config,
 )
-from pretrain.recipe import RECIPES, load_settings
-from pretrain.summary import describe_run
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import RECIPES, load_settings
+from pretrain.config.settings import RunSettings, as_json
+from pretrain.distributed.deepspeed_library import check_ds_config
+from pretrain.train.summary import describe_run
 from tests.hostile.mutations import mutated_json, mutated_toml
 from tests.hostile.property import few, result_or_clear_error
 
@@ -68,7 +69,7 @@ def test_any_run_json_is_a_recipe_or_refused(tmp_path):
 
 
 def test_any_protocol_of_fine_tuning_is_one_or_refused(tmp_path):
-    from finetune.settings import PROTOCOLS
+    from finetune.protocol import PROTOCOLS
 
     file = tmp_path / "mine.toml"
     for other in PROTOCOLS.glob("*.toml"):

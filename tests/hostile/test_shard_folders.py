@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from data_prep.foreign_shards import read_samples
-from data_prep.manifest import Manifest, ShardError, read_manifest, sha256_of, write_manifest
-from data_prep.row_statistics import count_rows, statistics_of
-from data_prep.shards import open_shards, read_header
-from data_prep.show import shown_rows
-from data_prep.tokenizer import TokenizerError, described_tokenizer
-from data_prep.verify import verify
+from data_prep.shards.format import open_shards, read_header
+from data_prep.shards.manifest import Manifest, ShardError, read_manifest, sha256_of, write_manifest
+from data_prep.tokenizer.describe import TokenizerError, described_tokenizer
+from data_prep.tools.external_shards import read_samples
+from data_prep.tools.show import shown_rows
+from data_prep.tools.statistics import count_rows, statistics_of
+from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import random_documents, rows_of, write_folder
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_message, few, result_or_clear_error

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pretrain.model.attention_check import disagreement_with_eager
-from pretrain.recipe import load_settings
-
-from . import attention_reference as reference
-from . import training_case as case
-from .test_phases import ENGINE_PROGRAM
-from .test_profile_step import profiled
+from pretrain.config.recipe import load_settings
+from pretrain.model.kernel_check import disagreement_with_eager
+from tests.pretrain import training_case as case
+from tests.pretrain.commands.test_profile import profiled
+from tests.pretrain.model import attention_reference as reference
+from tests.pretrain.profiling.test_step_timer import ENGINE_PROGRAM
 
 ROOT = Path(__file__).parents[2]
 ON_GPU = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -84,19 +83,9 @@ def test_a_profile_lists_kernels_and_device_memory(command, tmp_path):
     assert sum(numbers["metrics"]["time_shares"].values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("positions", ["tupe-a", "tupe-r"])
-def test_cudnn_returns_the_gradient_of_a_bias(positions, dtype):
-    pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
-    words = ["--model.width", "256", "--model.num_heads", "4", "--model.positions", positions]
-    settings = load_settings("tiny_cpu", words).model
-    found = disagreement_with_eager("cudnn", settings, length=128, device="cuda", dtype=dtype)
-    assert found is None
-
-
 NO_SYNCHRONISATION = """
 import torch
-from pretrain.ranks import start_ranks
+from pretrain.distributed.ranks import start_ranks
 from tests.pretrain import training_case as case
 ranks = start_ranks()
 settings = case.case_settings("--optimizer.kind", "torch")
@@ -157,7 +146,7 @@ def attention_example(length, *, batch=4, heads=3, head_width=64, dtype=torch.bf
 
 
 def check_attention(q, k, v, bias, lengths, d_o):
-    from pretrain.model.triton_attention import triton_attention
+    from pretrain.kernels.triton_attention import triton_attention
 
     arguments = (q, k, v, bias, lengths, 0.1, d_o)
     found = reference.with_gradients(triton_attention, *arguments)
@@ -181,7 +170,7 @@ def test_the_compiled_attention_kernels_do_not_see_padding(length):
 
 
 def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
-    from pretrain.model.triton_attention import triton_attention
+    from pretrain.kernels.triton_attention import triton_attention
 
     q, k, v, bias, d_o = attention_example(512, batch=32, heads=12)
     arguments = (q, k, v, bias, None, 0.1, d_o)
@@ -190,7 +179,7 @@ def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
 
 
 def test_attention_in_a_compiled_function_is_the_attention_outside():
-    from pretrain.model.triton_attention import triton_attention
+    from pretrain.kernels.triton_attention import triton_attention
 
     q, k, v, bias, d_o = attention_example(256)
     arguments = (q, k, v, bias, None, 0.1, d_o)

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import torch
 
-from pretrain import execution
-from pretrain.checkpoint_folders import checkpoint_folder
-from pretrain.checkpoints import Checkpoint
-from pretrain.config import CheckpointSettings
-from pretrain.data import MaskedBatch
-from pretrain.ds_config import fill_ds_config, read_ds_config
-from pretrain.engine import Engine
-from pretrain.layer_drop import branch_scales, theta_at
-from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.optimizer import parameter_groups
-from pretrain.ranks import start_ranks, stop_ranks
-from pretrain.recipe import load_settings
-from pretrain.saver import Saver
-from pretrain.schedules import learning_rate_at
+from pretrain.checkpoint.folders import checkpoint_folder
+from pretrain.checkpoint.format import Checkpoint
+from pretrain.checkpoint.writer import Saver
+from pretrain.config.ds_config import fill_ds_config, read_ds_config
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import CheckpointSettings
+from pretrain.data.batches import MaskedBatch
+from pretrain.distributed.ranks import start_ranks, stop_ranks
+from pretrain.engine import execution
+from pretrain.engine.engine import Engine
+from pretrain.engine.optimizer import parameter_groups
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.schedules.layer_drop import branch_scales, theta_at
+from pretrain.schedules.learning_rate import learning_rate_at
 
 STEPS, LENGTH, PREDICTIONS = 6, 16, 5
 

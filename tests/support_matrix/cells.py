@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from pretrain.config import ConfigError
-from pretrain.ds_config import compute_type, fill_ds_config, read_ds_config
-from pretrain.execution import AMPERE, Machine, plan_execution
-from pretrain.recipe import load_settings
+from pretrain.config.ds_config import compute_type, fill_ds_config, read_ds_config
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.engine.execution import AMPERE, Machine, plan_execution
 
 LAYERS, LENGTH, VOCABULARY, ROWS = 3, 16, 64, 2
 STEPS = 6

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import torch
 import torch.distributed as distributed
 
-from pretrain import execution
-from pretrain.checkpoint_folders import checkpoint_folder
-from pretrain.checkpoints import Checkpoint
-from pretrain.config import CheckpointSettings
-from pretrain.data import MaskedBatch
-from pretrain.engine import Engine
-from pretrain.layer_drop import scales_of_step
-from pretrain.model.encoder import MaskedLanguageModel
-from pretrain.optimizer import parameter_groups
-from pretrain.saver import Saver
-from pretrain.schedules import learning_rate_at
+from pretrain.checkpoint.folders import checkpoint_folder
+from pretrain.checkpoint.format import Checkpoint
+from pretrain.checkpoint.writer import Saver
+from pretrain.config.settings import CheckpointSettings
+from pretrain.data.batches import MaskedBatch
+from pretrain.engine import execution
+from pretrain.engine.engine import Engine
+from pretrain.engine.optimizer import parameter_groups
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.schedules.layer_drop import scales_of_step
+from pretrain.schedules.learning_rate import learning_rate_at
 
 from .cells import LENGTH, ROWS, STEPS, VOCABULARY, ds_config_of, settings_of
 

@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from pretrain.ranks import start_ranks, stop_ranks
+from pretrain.distributed.ranks import start_ranks, stop_ranks
 from tests.support_matrix.cells import all_cells
 from tests.support_matrix.trial import try_cell
 

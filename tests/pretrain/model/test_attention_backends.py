@@ -5,13 +5,13 @@ from functools import partial
 import pytest
 import torch
 
-from pretrain.model import fused_attention
+from pretrain.config.recipe import load_settings
+from pretrain.kernels import cpu_attention
+from pretrain.kernels.cpu_build import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention import position_terms
-from pretrain.model.attention_backends import ATTENTION_BACKENDS, PositionTerms
-from pretrain.model.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
-from pretrain.model.positions import build_position_encoding
-from pretrain.recipe import load_settings
-from tests.pretrain.attention_reference import needs_triton
+from pretrain.model.attention_backends import ATTENTION_BACKENDS
+from pretrain.model.positions import PositionTerms, build_position_encoding
+from tests.pretrain.model.attention_reference import needs_triton
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
 HERE = ["eager", "sdpa", "folded"]
@@ -129,7 +129,7 @@ def test_fused_attention_in_bf16_with_or_without_a_kernel_for_whole_heads(monkey
     expected = reference((q.double(), k.double(), v.double()), bias.double(), lengths, 0.2)
     attend = partial(ATTENTION_BACKENDS["fused"], dropout=0.0, scale=0.2, lengths_B=lengths)
     assert relative_error(attend(q, k, v, PositionTerms(bias)), expected) < 1e-2
-    monkeypatch.setattr(fused_attention, "computes_whole_heads", lambda queries: False)
+    monkeypatch.setattr(cpu_attention, "computes_whole_heads", lambda queries: False)
     assert relative_error(attend(q, k, v, PositionTerms(bias)), expected) < 1e-2
 
 

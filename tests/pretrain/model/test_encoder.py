@@ -6,11 +6,12 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
 from data_prep.masking import IGNORED
-from pretrain.model.attention_backends import PositionTerms
+from pretrain.config.recipe import load_settings
 from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
-from pretrain.model.encoder import Encoder, MaskedLanguageModel
-from pretrain.recipe import load_settings
+from pretrain.model.encoder import Encoder
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.positions import PositionTerms
 
 NO_TERMS = PositionTerms()
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from pretrain.config import ConfigError
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
 from pretrain.model.attention import Attention, position_terms
 from pretrain.model.positions import (
     POSITION_ENCODINGS,
     build_position_encoding,
     relative_bucket,
 )
-from pretrain.recipe import load_settings
 
 LENGTH, HEADS, HEAD_WIDTH, WIDTH = 7, 3, 4, 12
 

@@ -1,0 +1,376 @@
+"""Turn a corpus into a folder of shards: text, tokenizer, full rows, HDF5, manifest.
+
+Each step works on segments of the text in worker processes and writes down what is done (see
+segments.py), so that a build that was killed goes on where it was. The shards are a function of
+the sources and settings alone: not of the number of workers, nor of interruptions.
+"""
+
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from tokenizers import Tokenizer
+
+from data_prep.build.reading import TooLittleText, in_brackets, read_segments, read_sources
+from data_prep.build.resume import check_identity
+from data_prep.build.segments import (
+    PLACES_PER_REASON,
+    SEGMENT_BYTES,
+    TOKENIZER_RECORD,
+    Counts,
+    EncodedSegment,
+    EncodeTask,
+    ReadSegment,
+    SampleTask,
+    SegmentFiles,
+    token_files,
+)
+from data_prep.build.selection import KeptSegment, choose_paragraphs
+from data_prep.files.atomic import save_text
+from data_prep.files.progress_bar import progress_bar
+from data_prep.files.workers import Workers, cpu_count
+from data_prep.settings import BuildSettings
+from data_prep.shards.folders import CONTENT, finish, workplace_of
+from data_prep.shards.manifest import (
+    TOKENIZER_FILE,
+    Manifest,
+    ShardRecord,
+    SplitName,
+    SplitRecord,
+    TokenizerRecord,
+    summary,
+    write_manifest,
+)
+from data_prep.shards.packing import RowFormat, ShardTask, TokenStream, rows_dropped, shard_tasks
+from data_prep.sources.source import Source
+from data_prep.sources.spec import open_source
+from data_prep.text.encode import DocumentEncoder
+from data_prep.tokenizer.describe import SpecialNames, record_of
+from data_prep.tokenizer.load import load_tokenizer, special_names_beside
+from data_prep.tokenizer.train import TokenizerKind, alphabet_of, train_tokenizer
+
+if TYPE_CHECKING:
+    from data_prep.files.progress_bar import Bar
+
+SKIPPED_FILE = "skipped.jsonl"
+
+
+class Segment(NamedTuple):
+    """What is known of a segment once its text was read and the repetitions were found."""
+
+    files: SegmentFiles
+    read: ReadSegment
+    kept: KeptSegment
+    weight: float
+
+
+def build(
+    settings: BuildSettings,
+    folder: Path,
+    *,
+    progress: bool = True,
+    workers: int | None = None,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Manifest:
+    """Build a shard folder, or go on with it where an earlier call was stopped.
+
+    Whole documents are held out, evenly over the text, the first included; the tokenizer sees the
+    training documents only. Memory does not depend on the size of the corpus: about 200 MB for
+    each process, 400 with spaCy, and what training a tokenizer takes on top (see
+    `tokenizer_sample_characters`). The folder "NAME.building" holds the text and the token ids
+    meanwhile: about one and a half times the size of the text.
+
+    Args:
+        settings: What to build.
+        folder: Must not exist yet.
+        progress: Whether to show progress and a summary on stderr.
+        workers: Number of processes; default: one for each CPU. 1 uses no other process.
+        segment_bytes: Size of the parts in which workers take the text.
+
+    Raises:
+        CorpusError: The text cannot be read or is too small.
+        ShardError: `folder` exists, cannot be written, is being built by another process, or an
+            unfinished build there has other settings or other sources.
+        TokenizerError: The tokenizer cannot be loaded, or not be used for this.
+        WorkerDied: A worker process was killed. What is done is kept.
+    """
+    start = time.monotonic()
+    sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
+    with workplace_of(folder) as workplace, Workers(workers or cpu_count()) as pool:
+        work = _Build(settings, sources, workplace, pool, progress=progress)
+        work.go_on()
+        try:
+            loaded = work.load_tokenizer()
+            segments = work.read(segment_bytes)
+            tokenizer = loaded or work.train_tokenizer(segments)
+            encoded = work.encode(segments, tokenizer)
+            splits = work.write_shards(segments, encoded, tokenizer)
+        except TooLittleText:
+            shutil.rmtree(workplace)  # nobody will go on with it
+            raise
+        manifest = work.manifest(segments, tokenizer, splits)
+        finish(workplace, folder)
+    if progress:
+        seconds = time.monotonic() - start
+        print(f"{folder}: built in {seconds:.0f} s\n{summary(manifest)}", file=sys.stderr)
+    return manifest
+
+
+class _Build:
+    """One call of `build`: its steps, each of which does only what is not done yet."""
+
+    def __init__(
+        self,
+        settings: BuildSettings,
+        sources: list[Source],
+        workplace: Path,
+        pool: Workers,
+        *,
+        progress: bool,
+    ) -> None:
+        self.settings, self.sources, self.pool = settings, sources, pool
+        self.workplace, self.progress = workplace, progress
+        self.content = workplace / CONTENT
+        for name in ("segments", "written", CONTENT):
+            (workplace / name).mkdir(exist_ok=True)
+        for stray in workplace.rglob("*.partial*"):
+            stray.unlink()
+
+    def go_on(self) -> None:
+        """Check that what an earlier call left belongs to this build, and say what it is."""
+        num_forgotten = check_identity(self.settings, self.sources, self.workplace)
+        found = {
+            "parts of the text read": len(read_segments(self.workplace)),
+            "parts encoded": len(list((self.workplace / "segments").glob("*.encoded.json"))),
+            "files of rows": len(list((self.workplace / "written").iterdir())),
+        }
+        reused = [f"{number} {what}" for what, number in found.items() if number]
+        if num_forgotten:
+            reused.append(f"{num_forgotten} parts read again, their files have changed")
+        if reused and self.progress:
+            print(f"going on with {self.workplace}: {', '.join(reused)}", file=sys.stderr)
+
+    def read(self, segment_bytes: int) -> list[Segment]:
+        """Read the sources, clean the text, find what is repeated, and return the segments."""
+        segments = read_sources(
+            self.sources,
+            self.settings,
+            self.workplace,
+            self.pool,
+            segment_bytes=segment_bytes,
+            progress=self.progress,
+        )
+        files = [SegmentFiles(self.workplace, number) for number in range(len(segments))]
+        kept = choose_paragraphs(files, segments, self.settings, self.workplace)
+        return [
+            Segment(place, segment, choice, self.sources[segment.source].weight)
+            for place, segment, choice in zip(files, segments, kept, strict=True)
+        ]
+
+    def load_tokenizer(self) -> TokenizerRecord | None:
+        """Return the tokenizer that is loaded, or was trained by an earlier call, if there is one.
+
+        Before anything is read: a name that does not exist should not be found out hours later.
+        """
+        file = self.workplace / TOKENIZER_RECORD
+        if file.exists():
+            return TokenizerRecord.model_validate_json(file.read_bytes())
+        if _trained_kind(self.settings) is not None:
+            return None
+        place = self.settings.tokenizer
+        names = special_names_beside(place)
+        return self._save_tokenizer(load_tokenizer(place), kind="loaded", names=names)
+
+    def train_tokenizer(self, segments: list[Segment]) -> TokenizerRecord:
+        """Train the tokenizer on a sample of the text."""
+        kind = _trained_kind(self.settings)
+        assert kind is not None
+        return self._save_tokenizer(self._train(segments, kind), kind=kind, names={})
+
+    def encode(self, segments: list[Segment], tokenizer: TokenizerRecord) -> list[EncodedSegment]:
+        """Turn the text of every segment into token ids."""
+        encoder = DocumentEncoder(
+            self.content / TOKENIZER_FILE,
+            tokenizer,
+            splitter=self.settings.sentences,
+            language=self.settings.language,
+        )
+        done = [EncodedSegment.load(s.files.path("encoded.json")) for s in segments]
+        tasks = (
+            EncodeTask(s.files, self.settings, s.kept.first_document, s.weight, encoder, tokenizer)
+            for s, record in zip(segments, done, strict=True)
+            if record is None
+        )
+        results = self.pool.map(EncodeTask.run, tasks)
+        encoded = []
+        total = sum(segment.read.characters for segment in segments)
+        with progress_bar("encoding", total, "char", shown=self.progress) as bar:
+            for segment, record in zip(segments, done, strict=True):
+                encoded.append(record or next(results))
+                bar.update(segment.read.characters)
+        return encoded
+
+    def write_shards(
+        self,
+        segments: list[Segment],
+        encoded: list[EncodedSegment],
+        tokenizer: TokenizerRecord,
+    ) -> dict[SplitName, SplitRecord]:
+        """Cut the tokens into rows and write the files of both splits."""
+        row_format = RowFormat.of(tokenizer, self.settings.sequence_length)
+        files = [segment.files for segment in segments]
+        weights = [segment.weight for segment in segments]
+        splits: dict[SplitName, SplitRecord] = {}
+        for name in get_args(SplitName):
+            stream = TokenStream(token_files(files, encoded, weights, name), row_format.dtype)
+            counts = _total(encoded, weights, name)
+            tasks = shard_tasks(
+                name, stream, row_format, max_rows_per_shard=self.settings.rows_per_shard
+            )
+            if not tasks:
+                raise TooLittleText(
+                    f"{', '.join(self.settings.corpus)}: the {name} split has {counts.tokens} "
+                    f"tokens, too few for one row of {self.settings.sequence_length}"
+                    f"{in_brackets(_cleaning_of(segments))}; use a larger corpus, shorter rows or "
+                    "another valid fraction"
+                )
+            records = self._write_files(name, tasks)
+            splits[name] = SplitRecord(
+                **counts.model_dump(),
+                rows=sum(record.rows for record in records),
+                rows_per_shard=records[0].rows,
+                rows_dropped=rows_dropped(tasks),
+                shards=tuple(records),
+            )
+        return splits
+
+    def manifest(
+        self,
+        segments: list[Segment],
+        tokenizer: TokenizerRecord,
+        splits: dict[SplitName, SplitRecord],
+    ) -> Manifest:
+        """Write the manifest, and the list of what was skipped."""
+        manifest = Manifest(
+            sequence_length=self.settings.sequence_length,
+            dtype=RowFormat.of(tokenizer, self.settings.sequence_length).dtype,
+            tokenizer=tokenizer,
+            splits=splits,
+            settings=self.settings.model_dump(mode="json"),
+            source="; ".join(source.description for source in self.sources),
+            licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
+            cleaning=_cleaning_of(segments),
+        )
+        self._write_skipped(segments)
+        write_manifest(self.content, manifest)
+        return manifest
+
+    def _save_tokenizer(
+        self, tokenizer: Tokenizer, *, kind: TokenizerKind | Literal["loaded"], names: SpecialNames
+    ) -> TokenizerRecord:
+        """Write the tokenizer into the content and describe it."""
+        file = self.content / TOKENIZER_FILE
+        tokenizer.save(str(file))
+        moses = self.settings.language if self.settings.moses else None
+        record = record_of(tokenizer, file, kind=kind, moses=moses, names=names)
+        save_text(self.workplace / TOKENIZER_RECORD, record.model_dump_json())
+        return record
+
+    def _train(self, segments: list[Segment], kind: TokenizerKind) -> Tokenizer:
+        settings = self.settings
+        characters = sum(segment.read.characters for segment in segments)
+        every = -(-characters // settings.tokenizer_sample_characters)
+        tasks = (SampleTask(s.files, settings, s.kept.first_document, every) for s in segments)
+        with progress_bar("sample", len(segments), "part", shown=self.progress) as bar:
+            files = []
+            for file in self.pool.map(SampleTask.run, tasks):
+                files.append(file)
+                bar.update()
+        counts: Counter[str] = Counter()
+        for segment in segments:
+            counts.update(json.loads(segment.files.path("characters.json").read_text()))
+        total = sum(file.stat().st_size for file in files)
+        with progress_bar("tokenizer", total, "B", shown=self.progress) as bar:
+            return train_tokenizer(
+                _pieces(files, bar),
+                kind=kind,
+                vocabulary_size=settings.vocabulary_size,
+                lowercase=settings.lowercase,
+                alphabet=alphabet_of(counts, vocabulary_size=settings.vocabulary_size),
+                moses=settings.moses,
+            )
+
+    def _write_files(self, name: SplitName, tasks: list[ShardTask]) -> list[ShardRecord]:
+        jobs = (_ShardJob(task, self.workplace, self.content) for task in tasks)
+        records = []
+        with progress_bar(
+            f"{name} rows", sum(task.num_rows for task in tasks), "row", shown=self.progress
+        ) as bar:
+            for record in self.pool.map(_ShardJob.run, jobs):
+                records.append(record)
+                bar.update(record.rows)
+        return records
+
+    def _write_skipped(self, segments: list[Segment]) -> None:
+        """List the first places of each reason, for people."""
+        seen: Counter[str] = Counter()
+        lines = []
+        for place in (place for segment in segments for place in segment.read.skipped):
+            seen[place.reason] += 1
+            if seen[place.reason] <= PLACES_PER_REASON:
+                lines.append(json.dumps(place._asdict(), ensure_ascii=False) + "\n")
+        if lines:
+            save_text(self.content / SKIPPED_FILE, "".join(lines))
+
+
+class _ShardJob(NamedTuple):
+    """A file of rows that is to be written, unless that was done before."""
+
+    task: ShardTask
+    workplace: Path
+    content: Path
+
+    def run(self) -> ShardRecord:
+        record_file = self.workplace / "written" / f"{self.task.file}.json"
+        if record_file.exists():
+            return ShardRecord.model_validate_json(record_file.read_bytes())
+        record = self.task.write(self.content)
+        save_text(record_file, record.model_dump_json())
+        return record
+
+
+def _cleaning_of(segments: list[Segment]) -> dict[str, int]:
+    """Return what reading and cleaning changed and left out, by name."""
+    counts: Counter[str] = Counter()
+    for segment in segments:
+        counts.update(segment.read.cleaning)
+        counts.update(segment.kept.cleaning)
+    return dict(sorted(counts.items()))
+
+
+def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:
+    """Return what is trained, None where a tokenizer is loaded."""
+    return next((kind for kind in get_args(TokenizerKind) if kind == settings.tokenizer), None)
+
+
+def _total(encoded: list[EncodedSegment], weights: list[float], name: SplitName) -> Counts:
+    """Return what a split amounts to, repetitions included."""
+    total = Counts()
+    for record, weight in zip(encoded, weights, strict=True):
+        if name == "valid":
+            total = total.plus(record.valid)
+        else:
+            total = total.plus(record.train, times=max(1, int(weight))).plus(record.repeated)
+    return total
+
+
+def _pieces(files: Iterable[Path], bar: "Bar") -> Iterator[str]:
+    for file in files:
+        with file.open(encoding="utf-8", newline="\n") as stream:
+            yield from (line.rstrip("\n") for line in stream)
+        bar.update(file.stat().st_size)

@@ -1,0 +1,158 @@
+"""Read the sources of a build, segment by segment, going on after what was read before."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from data_prep.build.segments import ReadSegment, ReadTask, SegmentFiles
+from data_prep.files.progress_bar import progress_bar
+from data_prep.files.workers import Workers
+from data_prep.settings import BuildSettings
+from data_prep.sources.source import CorpusError, RawDocument, Source
+from data_prep.text.sampling import Share
+
+
+class TooLittleText(CorpusError):
+    """The sources hold no text, or not enough to hold some out or to fill a row."""
+
+
+def read_segments(workplace: Path) -> list[ReadSegment]:
+    """Return the segments that were read, up to the first that is missing."""
+    found: list[ReadSegment] = []
+    while record := ReadSegment.load(_record_file(workplace, len(found))):
+        found.append(record)
+    return found
+
+
+def forget_segments(workplace: Path, source: int, file: int) -> int:
+    """Forget the segments that hold text of this file of a source, or later; return how many."""
+    segments = read_segments(workplace)
+    reached = [(segment.source, *segment.end) for segment in segments]
+    stays = sum(place <= (source, file, 0) for place in reached)
+    for number in range(stays, len(segments)):
+        _record_file(workplace, number).unlink()
+    return len(segments) - stays
+
+
+def read_sources(
+    sources: list[Source],
+    settings: BuildSettings,
+    workplace: Path,
+    pool: Workers,
+    *,
+    segment_bytes: int,
+    progress: bool,
+) -> list[ReadSegment]:
+    """Read and clean what is not read yet, and return all segments.
+
+    Raises:
+        CorpusError: A source cannot be read.
+        TooLittleText: A source holds no text, or all of them a single document.
+    """
+    segments = read_segments(workplace)
+    known = [source.num_bytes for source in sources]
+    total = None if None in known else sum(size for size in known if size is not None)
+    with progress_bar("reading", total, "B", shown=progress) as bar:
+        bar.update(_bytes_read(segments))
+        if not _enough_words(segments, settings):
+            tasks = _read_tasks(sources, settings, workplace, segments, segment_bytes)
+            for segment in pool.map(ReadTask.run, tasks):
+                before = _bytes_read(segments)
+                segments.append(segment)
+                bar.update(_bytes_read(segments) - before)
+                if _enough_words(segments, settings):
+                    break
+    _refuse_too_little(segments, settings)
+    return segments
+
+
+def _read_tasks(
+    sources: list[Source],
+    settings: BuildSettings,
+    workplace: Path,
+    done: list[ReadSegment],
+    segment_bytes: int,
+) -> Iterator[ReadTask]:
+    """Yield the segments that are not read yet."""
+    number = len(done)
+    first = done[-1].source + done[-1].is_last if done else 0
+    for source in range(first, len(sources)):
+        files = SegmentFiles(workplace, number)
+        task = ReadTask(files, source, sources[source], [], settings)
+        if done and done[-1].source == source:
+            last = done[-1]
+            task = task._replace(end=last.end, num_raw=last.num_raw, read_bytes=last.read_bytes)
+        for part in _parts(task, segment_bytes):
+            yield part._replace(files=SegmentFiles(workplace, number))
+            number += 1
+
+
+def _parts(task: ReadTask, segment_bytes: int) -> Iterator[ReadTask]:
+    """Yield the parts of a source, each of which ends with a document."""
+    share = Share(min(1.0, task.source.weight))
+    first_byte, size = task.read_bytes, 0
+    for raw in task.source.raw_documents(task.end):
+        if not isinstance(raw, RawDocument):
+            task.raw.append(raw)
+            continue
+        taken = share.takes(task.num_raw)
+        if taken:
+            task.raw.append(raw)
+            size += _size(raw)
+        task = task._replace(
+            end=raw.end,
+            num_raw=task.num_raw + 1,
+            num_left_out=task.num_left_out + (not taken),
+            read_bytes=raw.read_bytes,
+        )
+        if max(size, task.read_bytes - first_byte) >= segment_bytes:
+            yield task
+            task = task._replace(raw=[], num_left_out=0)
+            first_byte, size = task.read_bytes, 0
+    if task.raw or task.num_left_out:
+        yield task._replace(is_last=True)
+
+
+def _refuse_too_little(segments: list[ReadSegment], settings: BuildSettings) -> None:
+    """Refuse sources that brought nothing, and text that cannot be held out from."""
+    read = settings.corpus
+    if _enough_words(segments, settings):
+        read = read[: segments[-1].source + 1]
+    for number, name in enumerate(read):
+        own = [segment for segment in segments if segment.source == number]
+        if not any(segment.documents for segment in own):
+            reasons: Counter[str] = Counter()
+            for segment in own:
+                reasons.update(segment.cleaning)
+            raise TooLittleText(
+                f"{name}: no text at all{in_brackets(reasons)}; name a larger corpus"
+            )
+    if sum(segment.documents for segment in segments) == 1:
+        raise TooLittleText(
+            f"{', '.join(read)}: a single document, which cannot be split "
+            "into train and valid; put an empty line between documents"
+        )
+
+
+def in_brackets(counts: Mapping[str, int]) -> str:
+    """Return what was left out, as a part of an error message."""
+    found = ", ".join(f"{what}: {count}" for what, count in counts.items())
+    return f" ({found})" if found else ""
+
+
+def _enough_words(segments: list[ReadSegment], settings: BuildSettings) -> bool:
+    limit = settings.max_words
+    return limit is not None and sum(segment.words for segment in segments) >= limit
+
+
+def _bytes_read(segments: list[ReadSegment]) -> int:
+    return sum({segment.source: segment.read_bytes for segment in segments}.values())
+
+
+def _record_file(workplace: Path, number: int) -> Path:
+    return SegmentFiles(workplace, number).path("read.json")
+
+
+def _size(raw: RawDocument) -> int:
+    content = raw.content
+    return sum(map(len, content)) if isinstance(content, list) else len(content)

@@ -1,0 +1,1 @@
+"""Files, JSON, worker processes, progress bars: what every other room may use."""

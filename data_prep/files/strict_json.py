@@ -1,0 +1,74 @@
+"""Read JSON of unknown origin: what the format leaves open is decided here, once for all files.
+
+Python's reader takes the last of two equal keys, fails over deep nesting with an error of its own,
+and gives halves of characters that nothing can print. Here each of these is a `JsonError`.
+"""
+
+import json
+from typing import Any
+
+from data_prep.files.quoting import is_unicode, shown
+
+MOST_LEVELS = 64  # our own files have seven
+MOST_DIGITS = 40  # 128 bits have 39
+_TOO_DEEP = f"nested more than {MOST_LEVELS} levels deep"
+
+
+class JsonError(ValueError):
+    """A text is no JSON that can be read; the message does not name the file."""
+
+
+def json_in(content: bytes) -> Any:
+    """Return what a JSON text holds.
+
+    NaN and Infinity are numbers, as Python writes them: the loss of a run that diverged is one.
+
+    Raises:
+        JsonError: it is not UTF-8 or not JSON, a key is there twice, a string is half a character,
+            a number has more than 40 digits, or something is nested more than 64 levels deep.
+    """
+    try:
+        tree = json.loads(
+            content.decode("utf-8"), object_pairs_hook=_object, parse_int=_whole_number
+        )
+    except UnicodeDecodeError as error:
+        raise JsonError(f"byte {error.start} is not valid UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise JsonError(str(error)) from None
+    except RecursionError:
+        raise JsonError(_TOO_DEEP) from None
+    _check(tree)
+    return tree
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise JsonError(f"{shown(twice)} is there twice in one object")
+    return found
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise JsonError(f"a number of {len(digits):,} digits, {digits[:10]}...")
+    return int(digits)
+
+
+def _check(tree: Any) -> None:
+    """Refuse halves of characters and deep nesting, without recursion."""
+    level = [tree]
+    for _ in range(MOST_LEVELS):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += [*value, *value.values()]
+            elif isinstance(value, list):
+                inner += value
+            elif isinstance(value, str) and not is_unicode(value):
+                raise JsonError(f"{shown(value)} holds half a character")
+        if not inner:
+            return
+        level = inner
+    raise JsonError(_TOO_DEEP)

@@ -1,0 +1,270 @@
+"""The format of a shard folder: HDF5 files of token rows, their tokenizer and a manifest.
+
+Each HDF5 file holds one contiguous, uncompressed dataset "ids" [rows, sequence_length], read
+through a memory map: random rows cost a tenth of what they cost through HDF5 itself, and there is
+no handle that must not cross a fork. Only this file and foreign_shards.py import h5py.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.files.atomic import partial_name, replace
+from data_prep.files.quoting import bare
+from data_prep.shards.manifest import (
+    REPAIR,
+    TOKENIZER_FILE,
+    Manifest,
+    ShardError,
+    ShardRecord,
+    SplitName,
+    check_counts,
+    check_tokenizer,
+    read_manifest,
+    sha256_of,
+)
+
+DATASET = "ids"
+MOST_HEADER_BYTES = 1 << 20  # ours have a few thousand
+DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+TOKENIZER_ATTRIBUTE = "tokenizer_sha256"
+# What h5py raises over damage: each part of a header is decoded by other code.
+HDF5_DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
+
+Rows = NDArray[np.unsignedinteger]
+
+
+class ShardHeader(NamedTuple):
+    """What an HDF5 file says about its rows, which begin at byte `offset`."""
+
+    offset: int | None  # None if they are not contiguous
+    shape: tuple[int, ...]
+    dtype: str
+    tokenizer_sha256: str
+
+
+class Split:
+    """The rows of one split, as if they were one array. Can be pickled and forked."""
+
+    def __init__(self, folder: Path, name: SplitName, manifest: Manifest):
+        self.num_rows = manifest.splits[name].rows
+        self._folder = folder
+        self._name = name
+        self._manifest = manifest
+        self._maps: dict[int, Rows] = {}
+
+    def rows(self, indices: NDArray[np.integer]) -> Rows:
+        """Return the rows [n, sequence_length] with these global numbers [n], in that order.
+
+        Raises:
+            IndexError: A number is negative or not below `num_rows`.
+            ShardError: A row holds an id that the tokenizer does not have.
+        """
+        if indices.size and (indices.min() < 0 or indices.max() >= self.num_rows):
+            raise IndexError(f"row numbers must lie in 0..{self.num_rows - 1}")
+        shards, rows = np.divmod(indices, self._manifest.splits[self._name].rows_per_shard)
+        found = np.empty((len(indices), self._manifest.sequence_length), self._manifest.dtype)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            found[here] = self._checked(self._map(shard)[rows[here]], shard)
+        return found
+
+    def read_in_order(self, shards: Iterable[int], *, max_rows: int) -> Iterator[Rows]:
+        """Yield the rows of these files one after the other, at most `max_rows` at once.
+
+        Raises:
+            ShardError: A row holds an id that the tokenizer does not have.
+        """
+        for shard in shards:
+            rows = self._map(shard)
+            for first in range(0, len(rows), max_rows):
+                yield self._checked(rows[first : first + max_rows], shard)
+
+    def fingerprint(self) -> str:
+        """Return a sha256 that identifies the rows and the tokenizer that made them."""
+        shards = self._manifest.splits[self._name].shards
+        identity = [shard.sha256 for shard in shards] + [self._manifest.tokenizer.sha256]
+        return hashlib.sha256("\n".join(identity).encode()).hexdigest()
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_maps": {}}  # pickled, a memory map becomes a copy of the file
+
+    def _checked(self, rows: Rows, shard: int) -> Rows:
+        """Return rows whose ids all have a meaning: others would index past the end of a table."""
+        size = self._manifest.tokenizer.vocabulary_size
+        if rows.size and (largest := rows.max()) >= size:
+            name = self._manifest.splits[self._name].shards[shard].file
+            raise ShardError(
+                f"{self._folder / name}: holds the id {largest}, beyond the vocabulary of {size}; "
+                f"{REPAIR}"
+            )
+        return rows
+
+    def _map(self, shard: int) -> Rows:
+        if shard not in self._maps:
+            record = self._manifest.splits[self._name].shards[shard]
+            file = self._folder / record.file
+            header = check_shard(file, record, self._manifest)
+            self._maps[shard] = np.memmap(file, header.dtype, "r", header.offset or 0, header.shape)
+        return self._maps[shard]
+
+
+class ShardSet:
+    """An opened shard folder."""
+
+    def __init__(self, folder: Path, manifest: Manifest):
+        self.folder = folder
+        self.manifest = manifest
+        self.tokenizer_path = folder / TOKENIZER_FILE
+
+    def split(self, name: SplitName) -> Split:
+        """Return the rows of "train" or "valid".
+
+        Raises:
+            ShardError: There is no such split.
+        """
+        if name not in self.manifest.splits:
+            raise ShardError(
+                f"{self.folder}: holds no {name} rows; "
+                "python -m data_prep split holds out documents anew"
+            )
+        return Split(self.folder, name, self.manifest)
+
+
+def open_shards(folder: Path) -> ShardSet:
+    """Open a shard folder and check each file, without reading the rows (see verify.py).
+
+    Raises:
+        ShardError: A file is missing, cut short, damaged, or made with another tokenizer.
+    """
+    manifest = read_manifest(folder)
+    check_tokenizer(folder, manifest)
+    check_counts(folder, manifest)
+    for split in manifest.splits.values():
+        for record in split.shards:
+            check_shard(folder / record.file, record, manifest)
+    return ShardSet(folder, manifest)
+
+
+def write_shard(
+    file: Path,
+    chunks: Iterable[Rows],
+    *,
+    shape: tuple[int, int],
+    dtype: str,
+    tokenizer_sha256: str,
+) -> ShardRecord:
+    """Write one file of rows, complete or not at all, and describe it.
+
+    Args:
+        file: Name of the file.
+        chunks: The rows in order, as arrays [n, S] of any length.
+        shape: (number of rows, S).
+        dtype: "uint16" or "uint32".
+        tokenizer_sha256: Names the tokenizer that made the ids.
+    """
+    partial = partial_name(file)
+    with h5py.File(partial, "w") as shard:
+        dataset = shard.create_dataset(DATASET, shape, dtype, track_times=False)
+        shard.attrs[TOKENIZER_ATTRIBUTE] = tokenizer_sha256
+        shard.attrs["sequence_length"] = shape[1]
+        first = 0
+        for chunk in chunks:
+            dataset[first : first + len(chunk)] = chunk
+            first += len(chunk)
+    assert first == shape[0], f"{first} rows instead of {shape[0]}"
+    replace(partial, file)
+    return ShardRecord(
+        file=file.name, rows=shape[0], bytes=file.stat().st_size, sha256=sha256_of(file)
+    )
+
+
+def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHeader:
+    """Check one file against the manifest, without reading its rows, and return its header.
+
+    Raises:
+        ShardError: The file is missing, cut short, damaged, a link to elsewhere, or holds other
+            rows.
+    """
+    _refuse_elsewhere(file)
+    if (size := file.stat().st_size) != record.bytes:
+        raise ShardError(f"{file}: {size} bytes instead of {record.bytes}; {REPAIR}")
+    header = read_header(file)
+    if header.tokenizer_sha256 != manifest.tokenizer.sha256:
+        raise ShardError(f"{file}: made with another tokenizer than {TOKENIZER_FILE}; {REPAIR}")
+    expected = (record.rows, manifest.sequence_length)
+    if header.offset is None or header.shape != expected or header.dtype != manifest.dtype:
+        raise ShardError(
+            f"{file}: holds {header.dtype} {header.shape} instead of contiguous "
+            f"{manifest.dtype} {expected}; {REPAIR}"
+        )
+    needed = (
+        header.offset + record.rows * manifest.sequence_length * np.dtype(header.dtype).itemsize
+    )
+    if needed > size:
+        raise ShardError(f"{file}: {size} bytes, but its rows end at {needed}; {REPAIR}")
+    return header
+
+
+def read_header(file: Path) -> ShardHeader:
+    """Return what an HDF5 file says about its rows; no other file is opened, whatever it says.
+
+    Raises:
+        ShardError: It is not a shard.
+    """
+    _refuse_elsewhere(file)
+    try:
+        with h5py.File(file) as shard:
+            offset, shape, dtype = _rows_in(shard)
+        return ShardHeader(offset, shape, dtype, _digest_beside(file, offset, shape, dtype))
+    except HDF5_DAMAGE as error:
+        raise ShardError(f"{file}: not a readable shard ({_reason(error)}); {REPAIR}") from error
+
+
+def _refuse_elsewhere(file: Path) -> None:
+    """Refuse what is no file, such as a pipe without an end, and links to other folders."""
+    if not file.is_file():
+        raise ShardError(f"{file}: no such file; {REPAIR}")
+    if not file.resolve().is_relative_to(file.parent.resolve()):
+        raise ShardError(f"{file}: a link that leads out of the folder; put the file itself here")
+
+
+def _rows_in(shard: "h5py.File") -> tuple[int | None, tuple[int, ...], str]:
+    """Return where the rows begin, their shape and their type."""
+    if not isinstance(shard.get(DATASET, getlink=True), h5py.HardLink):
+        raise KeyError(f"no {DATASET} of its own")
+    dataset = shard[DATASET]
+    if not isinstance(dataset, h5py.Dataset):
+        raise KeyError(f"{DATASET} is no data set")
+    if dataset.external or dataset.is_virtual:
+        raise KeyError(f"the rows of {DATASET} are said to be in other files")
+    return dataset.id.get_offset(), dataset.shape or (), str(dataset.dtype)
+
+
+def _digest_beside(file: Path, offset: int | None, shape: tuple[int, ...], dtype: str) -> str:
+    """Return the one sha256 that stands before or behind the rows: that of the tokenizer.
+
+    It is an attribute; but over a damaged heap of texts the HDF5 library reads on without end.
+    """
+    begin = offset or 0
+    end = begin + math.prod(shape) * np.dtype(dtype).itemsize
+    with file.open("rb") as stream:
+        around = stream.read(min(begin, MOST_HEADER_BYTES))
+        if 0 <= end < file.stat().st_size:
+            stream.seek(end)
+            around += b"|" + stream.read(MOST_HEADER_BYTES)
+    digests: set[bytes] = set(DIGEST.findall(around))
+    if len(digests) != 1:
+        raise KeyError(f"{len(digests)} digests instead of that of its tokenizer")
+    return str(digests.pop(), "ascii")
+
+
+def _reason(error: Exception) -> str:
+    return bare(str(error.args[0]) if error.args else type(error).__name__)

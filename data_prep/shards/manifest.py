@@ -1,0 +1,224 @@
+"""The manifest of a shard folder: what it holds, and the checks that need no HDF5."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from data_prep.files.atomic import save_text
+from data_prep.files.quoting import bare, shown
+from data_prep.files.strict_json import JsonError, json_in
+
+MANIFEST_FILE = "manifest.json"
+
+TOKENIZER_FILE = "tokenizer.json"
+
+FORMAT, VERSION = "tupelo-shards", 2
+
+REBUILD = "build the folder again"
+
+REPAIR = "python -m data_prep repair drops what is broken, with --rebuild it restores it"
+
+SplitName = Literal["train", "valid"]
+
+SpecialToken = Literal["pad", "unk", "cls", "sep", "mask"]
+
+NEEDED_TOKENS: tuple[SpecialToken, ...] = ("cls", "sep", "mask")
+
+LONGEST_FILE_NAME = 255  # bytes, of every file system in use
+
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")  # a part of the names of files in the libraries
+
+
+class ShardError(ValueError):
+    """Something is wrong with a shard folder: one line that names the file and what to do."""
+
+
+class _Record(BaseModel):
+    # Strict: "12", 12.0 and true are no whole numbers.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TokenizerRecord(_Record):
+    """What the rows say about the tokenizer that made them."""
+
+    kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"]
+    sha256: str
+    vocabulary_size: int = Field(ge=1, le=1 << 32)
+    special_tokens: dict[SpecialToken, int]
+    joint: Literal["", " "] = ""  # what is put before a sentence that follows another one
+    moses: str | None = None  # language of the Moses steps that come before the tokenizer
+
+    @field_validator("special_tokens")
+    @classmethod
+    def _has_what_rows_need(
+        cls, tokens: dict[SpecialToken, int], info: ValidationInfo
+    ) -> dict[SpecialToken, int]:
+        size = info.data.get("vocabulary_size", 0)
+        for name in (*NEEDED_TOKENS, *tokens):
+            if not 0 <= tokens.get(name, -1) < size:
+                raise ValueError(f"no id for {name!r} among the {size} of the vocabulary")
+        return tokens
+
+    @field_validator("moses")
+    @classmethod
+    def _is_a_language(cls, moses: str | None) -> str | None:
+        if moses is not None and not LANGUAGE.fullmatch(moses):
+            raise ValueError(f"{shown(moses)} is not the code of a language, such as en")
+        return moses
+
+
+class ShardRecord(_Record):
+    """One HDF5 file."""
+
+    file: str
+    rows: int = Field(ge=1)
+    bytes: int = Field(ge=1)
+    sha256: str
+
+    @field_validator("file")
+    @classmethod
+    def _stays_in_the_folder(cls, file: str) -> str:
+        leads_away = file in ("", ".", "..") or "/" in file or "\\" in file
+        if leads_away or not file.isprintable() or len(file.encode()) > LONGEST_FILE_NAME:
+            raise ValueError(f"{shown(file)} is not the name of a file in this folder")
+        return file
+
+
+class SplitRecord(_Record):
+    """One split; documents to tokens count the text before it was cut into rows.
+
+    Words and sentences are unknown (None) where only tokens were at hand.
+    """
+
+    documents: int = Field(ge=0)
+    words: int | None = Field(ge=0)
+    sentences: int | None = Field(ge=0)
+    tokens: int = Field(ge=0)
+    rows: int = Field(ge=1)
+    rows_per_shard: int = Field(ge=1)
+    rows_dropped: int = Field(ge=0)
+    shards: tuple[ShardRecord, ...] = Field(min_length=1)
+
+
+class Manifest(_Record):
+    """What a shard folder holds. It carries no time, so that equal input gives equal bytes."""
+
+    format: Literal["tupelo-shards"] = "tupelo-shards"
+    version: Literal[2] = 2
+    sequence_length: int = Field(ge=3)
+    dtype: Literal["uint16", "uint32"]
+    tokenizer: TokenizerRecord
+    splits: dict[SplitName, SplitRecord]
+    settings: dict[str, object]
+    source: str
+    licence: str
+    cleaning: dict[str, int] = {}  # what reading and cleaning changed or left out, and how often
+    history: tuple[str, ...] = ()  # what was done to the rows after they were built
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest, readable for people."""
+    save_text(folder / MANIFEST_FILE, manifest.model_dump_json(indent=2) + "\n")
+
+
+def sha256_of(file: Path) -> str:
+    """Return the sha256 of a file, in hexadecimal digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a shard folder.
+
+    Raises:
+        ShardError: It is missing, not JSON, of another version or format, or incomplete.
+    """
+    file = folder / MANIFEST_FILE
+    try:
+        content = _bytes_of(file)
+    except OSError as error:
+        raise ShardError(
+            f"{file}: {(error.strerror or str(error)).lower()}; build the shards with "
+            "python -m data_prep build, or name a folder that holds them"
+        ) from error
+    try:
+        _check_version(file, json_in(content))
+        return Manifest.model_validate_json(content)
+    except JsonError as error:
+        raise ShardError(f"{file}: not JSON ({error}); {REBUILD}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = bare(".".join(map(str, first["loc"])))
+        message = first["msg"].removeprefix("Value error, ")
+        raise ShardError(f"{file}: {place}: {message}; {REBUILD}") from error
+
+
+def check_tokenizer(folder: Path, manifest: Manifest) -> None:
+    """Check that the folder holds the tokenizer that made its rows.
+
+    Raises:
+        ShardError: It does not.
+    """
+    file = folder / TOKENIZER_FILE
+    if not file.is_file():
+        raise ShardError(f"{file}: no such file; {REBUILD}")
+    if sha256_of(file) != manifest.tokenizer.sha256:
+        raise ShardError(f"{file}: not the tokenizer that made these shards; {REBUILD}")
+
+
+def check_counts(folder: Path, manifest: Manifest) -> None:
+    """Check that the numbers of rows agree: the place of a row is computed from them.
+
+    Raises:
+        ShardError: They do not, or a file is named twice, or there is nothing to train on.
+    """
+    file = folder / MANIFEST_FILE
+    if "train" not in manifest.splits:
+        raise ShardError(f"{file}: names no training rows; {REBUILD}")
+    names = [record.file for split in manifest.splits.values() for record in split.shards]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ShardError(f"{file}: names {min(twice)} more than once; {REBUILD}")
+    for name, split in manifest.splits.items():
+        rows = {record.rows for record in split.shards}
+        if rows != {split.rows_per_shard} or split.rows != split.rows_per_shard * len(split.shards):
+            raise ShardError(f"{file}: the row counts of {name} contradict each other; {REPAIR}")
+
+
+def _bytes_of(file: Path) -> bytes:
+    """Return the content of a file; of a pipe there might be no end."""
+    if file.exists() and not file.is_file():
+        raise OSError(f"{file.name} is no file")
+    return file.read_bytes()
+
+
+def _check_version(file: Path, content: Any) -> None:
+    found = content if isinstance(content, dict) else {}
+    if found.get("format") != FORMAT:
+        raise ShardError(f"{file}: not the manifest of a shard folder; name one, or {REBUILD}")
+    version = found.get("version")
+    if version == 1:
+        raise ShardError(f"{file}: written by an older version of this program; {REBUILD}")
+    if version != VERSION:
+        raise ShardError(
+            f"{file}: version {shown(version)}, but this program reads version {VERSION}; "
+            f"update the program, or {REBUILD}"
+        )
+
+
+def summary(manifest: Manifest) -> str:
+    """Return a line for each split, one for each kind of cleaning and one for each later change."""
+    lines = []
+    for name, split in manifest.splits.items():
+        counted = {"words": split.words, "sentences": split.sentences}
+        known = "".join(f"{number:,} {unit}, " for unit, number in counted.items() if number)
+        lines.append(
+            f"  {name}: {split.documents:,} documents, {known}{split.tokens:,} tokens, "
+            f"{split.rows:,} rows of {manifest.sequence_length} in {len(split.shards)} files "
+            f"({split.rows_dropped} dropped)"
+        )
+    lines += [f"  {what}: {number:,}" for what, number in manifest.cleaning.items()]
+    lines += [f"  afterwards: {change}" for change in manifest.history]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What happens to text before tokens: cleaning, deduplication, sentences, encoding."""

@@ -1,0 +1,118 @@
+"""Turn documents into token ids: sentences, Moses where it is asked for, tokenizer."""
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from data_prep.settings import SentenceSplitter
+from data_prep.shards.manifest import TokenizerRecord
+from data_prep.text.sentences import split_sentences
+
+# A batch takes about 20 times the memory of its text; smaller ones are not faster.
+CHARACTERS_PER_BATCH = 1_000_000
+
+
+class EncodedDocument(NamedTuple):
+    """A document as the rows hold it, without special tokens."""
+
+    ids: NDArray[np.uint32]
+    num_sentences: int
+
+
+@dataclass(frozen=True)
+class DocumentEncoder:
+    """Turns documents into token ids. Can be pickled; each process reads the tokenizer once."""
+
+    tokenizer_file: Path
+    record: TokenizerRecord
+    splitter: SentenceSplitter
+    language: str
+
+    def encode(self, documents: list[list[str]]) -> list[EncodedDocument]:
+        """Return the ids of each document, a list of paragraphs.
+
+        They are those of the paragraphs joined by spaces, wherever these are cut into sentences.
+        """
+        texts: list[str] = []
+        num_texts, num_sentences = [], []
+        for document in documents:
+            pieces, count = _pieces(document, self.splitter, self.language, self.record.moses)
+            texts += pieces[:1] + [self.record.joint + piece for piece in pieces[1:]]
+            num_texts.append(len(pieces))
+            num_sentences.append(count)
+        ids = iter(self._ids_of(texts))
+        return [
+            EncodedDocument(_joined(list(itertools.islice(ids, number))), count)
+            for number, count in zip(num_texts, num_sentences, strict=True)
+        ]
+
+    def _ids_of(self, texts: list[str]) -> Iterator[NDArray[np.uint32]]:
+        tokenizer = _tokenizer(self.tokenizer_file, self.record.sha256)
+        for batch in _batches(texts):
+            for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
+                yield np.array(encoding.ids, np.uint32)
+
+
+def text_pieces(
+    paragraphs: list[str], *, splitter: SentenceSplitter, language: str, moses: str | None
+) -> list[str]:
+    """Return a document as the tokenizer gets it: its sentences, after Moses if that is named.
+
+    Sentences without a space between them, as in Chinese, stay together.
+    """
+    return _pieces(paragraphs, splitter, language, moses)[0]
+
+
+def _pieces(
+    paragraphs: list[str], splitter: SentenceSplitter, language: str, moses: str | None
+) -> tuple[list[str], int]:
+    """Return the pieces, and how many sentences they are."""
+    pieces: list[str] = []
+    num_sentences = 0
+    for sentences in split_sentences(paragraphs, splitter=splitter, language=language):
+        num_sentences += sum(not sentence.isspace() for sentence in sentences)
+        begun = ""
+        for sentence in sentences:
+            begun += sentence
+            if sentence[-1:].isspace():
+                pieces.append(begun.strip())
+                begun = ""
+        pieces.append(begun.strip())
+    pieces = list(filter(None, pieces))
+    if moses is None:
+        return pieces, num_sentences
+    from data_prep.text.moses import moses_words  # the training path need not have sacremoses
+
+    return [moses_words(piece, moses) for piece in pieces], num_sentences
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    num_characters = 0
+    for text in texts:
+        batch.append(text)
+        num_characters += len(text)
+        if num_characters >= CHARACTERS_PER_BATCH:
+            yield batch
+            batch, num_characters = [], 0
+    if batch:
+        yield batch
+
+
+def _joined(arrays: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    return np.concatenate([np.empty(0, np.uint32), *arrays])
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(file: Path, sha256: str) -> Tokenizer:
+    """Return the tokenizer of a file; `sha256` tells apart what stands there at different times."""
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.encode_special_tokens = True  # text that says "[MASK]" is text, not a special token
+    return tokenizer

@@ -1,0 +1,1 @@
+"""Training, loading and describing tokenizers."""

@@ -1,0 +1,228 @@
+"""What the rest must know of a tokenizer, wherever it comes from: special tokens, joints, words.
+
+Training needs this module, so it imports no more than the tokenizers library.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from data_prep.files.quoting import bare
+from data_prep.shards.manifest import SpecialToken, TokenizerRecord, sha256_of
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUATION = "##"
+
+SpecialNames = dict[SpecialToken, str]
+LARGEST_VOCABULARY = 1 << 32
+
+# BERT and ELECTRA; RoBERTa, XLM-R and their kin; ESM.
+_KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
+    "pad": (PAD, "<pad>"),
+    "unk": (UNK, "<unk>"),
+    "cls": (CLS, "<s>", "<cls>"),
+    "sep": (SEP, "</s>", "<sep>", "<eos>"),
+    "mask": (MASK, "<mask>"),
+}
+_PURPOSE: dict[SpecialToken, str] = {
+    "pad": "to fill up batches of texts",
+    "unk": "for words that it does not know",
+    "cls": "to begin every row",
+    "sep": "between documents and at the end of every row",
+    "mask": "in the place of hidden tokens",
+}
+_PROBES = (("one", "two"), ("The end.", "Another one"), ("a b c", '"Quoted"'), ("1", "2"))
+
+
+class TokenizerError(ValueError):
+    """A tokenizer cannot be loaded or not be used: one line that says why and what to do."""
+
+
+def record_of(
+    tokenizer: Tokenizer,
+    file: Path,
+    *,
+    kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"],
+    moses: str | None = None,
+    names: SpecialNames | None = None,
+) -> TokenizerRecord:
+    """Return what the manifest says about a tokenizer.
+
+    Args:
+        tokenizer: As it is used.
+        file: Where it was saved.
+        kind: How it was trained.
+        moses: Language of the Moses steps before it, if there are any.
+        names: Special tokens that are called otherwise than usual.
+
+    Raises:
+        TokenizerError: A special token is missing, or sentences cannot be joined.
+    """
+    return TokenizerRecord(
+        kind=kind,
+        sha256=sha256_of(file),
+        vocabulary_size=vocabulary_size(tokenizer),
+        special_tokens=special_tokens_of(tokenizer, names or {}),
+        joint=joint_of(tokenizer),
+        moses=moses,
+    )
+
+
+def read_tokenizer(file: Path) -> Tokenizer:
+    """Read a tokenizer.json.
+
+    Raises:
+        TokenizerError: It is none.
+    """
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing more special
+        raise TokenizerError(f"{file}: not a tokenizer.json ({bare(str(error))})") from error
+
+
+def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
+    """Read the tokenizer.json beside a manifest and check that it is what the manifest says.
+
+    Raises:
+        TokenizerError: It is no tokenizer, or has other entries.
+    """
+    tokenizer = read_tokenizer(file)
+    check_described(tokenizer, record, file)
+    return tokenizer
+
+
+def check_described(tokenizer: Tokenizer, record: TokenizerRecord, file: Path) -> None:
+    """Check that a tokenizer is what is said of it.
+
+    Raises:
+        TokenizerError: It has other entries.
+    """
+    size = vocabulary_size(tokenizer)
+    if size != record.vocabulary_size:
+        raise TokenizerError(
+            f"{file}: has {size:,} entries, but is described as one of {record.vocabulary_size:,}; "
+            "bring the tokenizer back that belongs here"
+        )
+    for role, number in record.special_tokens.items():
+        if tokenizer.id_to_token(number) is None:
+            raise TokenizerError(
+                f"{file}: has no entry {number}, which is said to be its {role} token; bring the "
+                "tokenizer back that belongs here"
+            )
+
+
+def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:
+    """Return the ids of the special tokens, by the names given or by well-known ones.
+
+    "unk" may be missing where every text can be written in bytes.
+
+    Raises:
+        TokenizerError: One is missing, or two are the same.
+    """
+    found: dict[SpecialToken, int] = {}
+    missing = []
+    for role in get_args(SpecialToken):
+        candidates = (names[role],) if role in names else _KNOWN_NAMES[role]
+        ids = [tokenizer.token_to_id(name) for name in candidates]
+        known = [number for number in ids if number is not None]
+        if known:
+            found[role] = known[0]
+        elif role != "unk" or not _is_byte_level(tokenizer):
+            missing.append(f"no {role} token ({' or '.join(candidates)}) {_PURPOSE[role]}")
+    if missing:
+        raise TokenizerError(
+            f"the tokenizer has {', '.join(missing)}; choose one made for masked language models, "
+            "or add what is missing to its tokenizer.json"
+        )
+    by_id: dict[int, SpecialToken] = {}
+    for role, number in found.items():
+        if number in by_id:
+            raise TokenizerError(
+                f"the tokenizer uses {tokenizer.id_to_token(number)} both as {by_id[number]} and "
+                f"as {role}; they must differ"
+            )
+        by_id[number] = role
+    return found
+
+
+def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
+    """Return what must stand before a sentence so that it is cut as it is after another one.
+
+    Raises:
+        TokenizerError: Neither nothing nor a space gives the tokens of the whole text.
+    """
+    for joint in get_args(Literal["", " "]):
+        if all(
+            _ids(tokenizer, f"{first} {second}")
+            == _ids(tokenizer, first) + _ids(tokenizer, joint + second)
+            for first, second in _PROBES
+        ):
+            return joint  # type: ignore[no-any-return]
+    raise TokenizerError(
+        "the tokenizer cuts a sentence differently after another one than alone, with or without "
+        "a space before it; rows cannot be made of sentences with it: choose another one"
+    )
+
+
+def vocabulary_size(tokenizer: Tokenizer) -> int:
+    """Return the highest id + 1, holes counted.
+
+    Raises:
+        TokenizerError: There are no entries, or more than 32 bits can number.
+    """
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    size = max(ids, default=-1) + 1
+    if not 0 < size <= LARGEST_VOCABULARY:
+        raise TokenizerError(f"the tokenizer has ids up to {size - 1:,}; 32 bits must hold them")
+    return size
+
+
+def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Say of each token whether a word starts with it [vocabulary size]; special tokens do.
+
+    Raises:
+        TokenizerError: A token alone does not tell.
+    """
+    description = json.loads(tokenizer.to_str())
+    model, vocabulary = description["model"], tokenizer.get_vocab(with_added_tokens=True)
+    prefix = model.get("continuing_subword_prefix")
+    if prefix:
+        starting = {token for token in vocabulary if not token.startswith(prefix)}
+    elif _is_byte_level(tokenizer):
+        # The bytes of space and line feed, as this kind of tokenizer writes them.
+        starting = {token for token in vocabulary if token.startswith(("Ġ", "Ċ"))}
+    elif "Metaspace" in _types_in(description["pre_tokenizer"]):
+        starting = {token for token in vocabulary if token.startswith("▁")}
+    else:
+        raise TokenizerError(
+            f"the tokens of this {model['type']} tokenizer do not tell where a word starts (no "
+            "continuation prefix such as ##, no mark such as Ġ or ▁); use masking=tokens"
+        )
+    starting.update(str(token) for token in SPECIAL_TOKENS if token in vocabulary)
+    starting.update(
+        token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special
+    )
+    starts = np.zeros(vocabulary_size(tokenizer), bool)
+    starts[[vocabulary[token] for token in starting]] = True
+    return starts
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def _is_byte_level(tokenizer: Tokenizer) -> bool:
+    return "ByteLevel" in _types_in(json.loads(tokenizer.to_str())["pre_tokenizer"])
+
+
+def _types_in(step: dict[str, Any] | None) -> set[str]:
+    """Return the types of a step and of those that it is made of."""
+    if step is None:
+        return set()
+    parts = (_types_in(part) for part in step.get("pretokenizers", []))
+    return {step["type"]}.union(*parts)

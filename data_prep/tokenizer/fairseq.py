@@ -1,0 +1,109 @@
+"""The words of a fairseq model, from its dictionary and the codes of fastBPE, as one tokenizer.
+
+fastBPE marks a piece that is not the end of its word ("th@@", "the"), the tokenizers library one
+that is ("th", "the</w>"). What their codes can produce and their dictionary does not hold is
+unknown to the model. Merging needs a number for it all the same: those pieces get the numbers after
+the last one of the model, and `FairseqTokenizer.num_unknown_pieces` says how many they are.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
+
+from data_prep.tokenizer.describe import TokenizerError
+
+BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+# Before the entries of the dictionary: fairseq's own, and those that the TUPE authors' fork adds.
+FIRST, ADDED = (BOS, PAD, EOS, UNK), ("<file>", "<email>", "<url>")
+CONTINUES, ENDS = "@@", "</w>"
+
+
+class FairseqTokenizer(NamedTuple):
+    """A tokenizer whose ids are those of a fairseq model."""
+
+    tokenizer: Tokenizer
+    num_unknown_pieces: int  # ids after those of the model; to it they are all <unk>
+
+
+def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> FairseqTokenizer:
+    """Build the tokenizer; it lowercases, as the TUPE authors do, and expects words at spaces.
+
+    Args:
+        dictionary: dict.txt, an entry and its count on each line.
+        codes: of fastBPE, a merge and its count on each line.
+        num_rows: of the model's token embedding, by which the layout is recognised.
+
+    Raises:
+        TokenizerError: a file cannot be read, or is not the one of this model.
+    """
+    pieces = {
+        _piece(symbol): number for number, symbol in enumerate(_symbols(dictionary, num_rows))
+    }
+    merges = _merges(codes)
+    unknown = 0
+    for left, right in merges:
+        for piece in (left, right, left + right):
+            if piece not in pieces:
+                pieces[piece] = num_rows + unknown
+                unknown += 1
+    tokenizer = Tokenizer(models.BPE(pieces, merges, unk_token=UNK, end_of_word_suffix=ENDS))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.BPEDecoder(suffix=ENDS)
+    tokenizer.add_special_tokens([*FIRST, MASK])
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{BOS} $A {EOS}",
+        pair=f"{BOS} $A {EOS} $B {EOS}",
+        special_tokens=[(name, pieces[name]) for name in (BOS, EOS)],
+    )
+    return FairseqTokenizer(tokenizer, unknown)
+
+
+def _symbols(dictionary: Path, num_rows: int) -> list[str]:
+    """Return what each row of the model stands for."""
+    entries = [line.rpartition(" ")[0] for line in _lines(dictionary)]
+    if "" in entries:
+        raise TokenizerError(
+            f"{dictionary}: line {entries.index('') + 1} is not an entry and its count; give the "
+            "dict.txt of the model"
+        )
+    for first in (FIRST + ADDED, FIRST):
+        if len(first) + len(entries) + 1 == num_rows:
+            return [*first, *entries, MASK]
+    fewest = len(FIRST) + len(entries) + 1
+    raise TokenizerError(
+        f"{dictionary}: has {len(entries):,} entries, which with {len(FIRST)} or "
+        f"{len(FIRST + ADDED)} special tokens and {MASK} make {fewest:,} or "
+        f"{fewest + len(ADDED):,}; the model has {num_rows:,}: give the dict.txt of this model"
+    )
+
+
+def _piece(symbol: str) -> str:
+    """Return a symbol of the dictionary as the tokenizers library writes it."""
+    if symbol in (*FIRST, MASK):
+        return symbol
+    return symbol.removesuffix(CONTINUES) if symbol.endswith(CONTINUES) else symbol + ENDS
+
+
+def _merges(codes: Path) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(_lines(codes), start=1):
+        parts = line.split(" ")
+        if len(parts) != 3 or not all(parts):
+            raise TokenizerError(
+                f"{codes}: line {number} is not two pieces and a count; give the codes that "
+                "fastBPE learned"
+            )
+        merges.append((parts[0], parts[1]))
+    return merges
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    except OSError as error:
+        raise TokenizerError(f"{file}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{file}: not valid UTF-8 ({error.reason})") from error

@@ -1,0 +1,184 @@
+"""Train a WordPiece or BPE tokenizer; the same text gives the same file, byte for byte."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
+
+from data_prep.tokenizer.describe import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK, TokenizerError
+
+TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]
+
+LARGEST_ALPHABET = 1000  # BERT's; rarer characters become [UNK]
+
+
+def train_tokenizer(
+    sentences: Iterable[str],
+    *,
+    kind: TokenizerKind,
+    vocabulary_size: int,
+    lowercase: bool,
+    alphabet: list[str],
+    moses: bool = False,
+) -> Tokenizer:
+    """Train a tokenizer, special tokens as ids 0 to 4.
+
+    "wordpiece" and "bpe" have BERT's normaliser and pre-tokenizer, "byte-bpe" RoBERTa's, so that
+    it knows every text. `vocabulary_size` is an upper bound: a small corpus holds fewer pieces.
+
+    Args:
+        sentences: Training text.
+        kind: How pieces are chosen and words are cut.
+        vocabulary_size: Number of tokens, special ones included.
+        lowercase: Whether to lowercase and to strip accents.
+        alphabet: Characters that may be tokens of their own, see `alphabet_of`; not for bytes.
+        moses: Whether the words are already cut: then they end at spaces only.
+
+    Raises:
+        TokenizerError: The vocabulary is too small for the 256 bytes.
+    """
+    if kind == "byte-bpe":
+        return _finished(_trained_on_bytes(sentences, vocabulary_size, lowercase=lowercase))
+    words = _words(moses=moses)
+    learned = _learned_pieces(sentences, vocabulary_size, alphabet, words, lowercase=lowercase)
+    model: models.Model = models.WordPiece(learned["vocab"], unk_token=UNK)
+    if kind == "bpe":
+        merges = [(left, right) for left, right in learned["merges"]]
+        model = models.BPE(
+            learned["vocab"], merges, unk_token=UNK, continuing_subword_prefix=CONTINUATION
+        )
+    return bert_tokenizer(model, words, lowercase=lowercase)
+
+
+def character_counts(sentences: Iterable[str], *, lowercase: bool) -> Counter[str]:
+    """Return how often each character occurs, after BERT's normalisation, white space left out."""
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        counts.update(normalizer.normalize_str(sentence))
+    return Counter({mark: count for mark, count in counts.items() if not mark.isspace()})
+
+
+def alphabet_of(counts: Counter[str], *, vocabulary_size: int) -> list[str]:
+    """Return the most frequent characters, sorted.
+
+    At most 1000, and at most a sixteenth of the vocabulary where that leaves 64: each may take two
+    tokens ("a" and "##a"), and a text with rare scripts would otherwise leave no room for words.
+    """
+    limit = min(LARGEST_ALPHABET, max(64, vocabulary_size // 16))
+    by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
+    return sorted(by_frequency[:limit])
+
+
+def bert_tokenizer(
+    model: models.Model,
+    words: pre_tokenizers.PreTokenizer | None = None,
+    *,
+    lowercase: bool,
+) -> Tokenizer:
+    """Return a tokenizer as BERT's around a model whose vocabulary holds the special tokens.
+
+    Args:
+        model: WordPiece, or BPE with "##" before pieces that continue a word.
+        words: What cuts the words; default: BERT's.
+        lowercase: Whether to lowercase and to strip accents.
+    """
+    tokenizer = _untrained(model, words or pre_tokenizers.BertPreTokenizer(), lowercase=lowercase)
+    tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    return _finished(tokenizer)
+
+
+def _finished(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in (CLS, SEP)],
+    )
+    return tokenizer
+
+
+def _trained_on_bytes(
+    sentences: Iterable[str], vocabulary_size: int, *, lowercase: bool
+) -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    smallest = len(SPECIAL_TOKENS) + len(alphabet)
+    if vocabulary_size < smallest:
+        raise TokenizerError(
+            f"vocabulary_size={vocabulary_size} is too small for byte-bpe: special tokens and "
+            f"bytes alone are {smallest}; raise it"
+        )
+    tokenizer = Tokenizer(models.BPE())
+    if lowercase:
+        # Accents can be stripped from decomposed characters only; what is left is composed again.
+        steps = (
+            normalizers.NFD(),
+            normalizers.Lowercase(),
+            normalizers.StripAccents(),
+            normalizers.NFC(),
+        )
+        tokenizer.normalizer = normalizers.Sequence(list(steps))
+    # With a space before the first word too, a word is the same tokens wherever it stands.
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    return tokenizer
+
+
+def _learned_pieces(
+    sentences: Iterable[str],
+    vocabulary_size: int,
+    alphabet: list[str],
+    words: pre_tokenizers.PreTokenizer,
+    *,
+    lowercase: bool,
+) -> dict[str, Any]:
+    """Return the vocabulary and the merges, as tokenizers writes a BPE model.
+
+    The trainer numbers the continuing characters ("##a") in the order of a hash map that differs
+    from process to process, and breaks ties by number. Handing them over as special tokens fixes
+    the order; `train_tokenizer` then declares only the real special tokens special.
+    """
+    continuing = [
+        CONTINUATION + character for character in alphabet if _may_continue(character, words)
+    ]
+    trainer = trainers.BpeTrainer(  # tokenizers' WordPieceTrainer is this one inside
+        vocab_size=vocabulary_size,
+        special_tokens=[*SPECIAL_TOKENS, *continuing],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=False,
+    )
+    model = models.BPE(continuing_subword_prefix=CONTINUATION)
+    learner = _untrained(model, words, lowercase=lowercase)
+    learner.train_from_iterator(sentences, trainer)
+    learned: dict[str, Any] = json.loads(learner.to_str())["model"]
+    return learned
+
+
+def _words(*, moses: bool) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
+
+
+def _untrained(
+    model: models.Model, words: pre_tokenizers.PreTokenizer, *, lowercase: bool
+) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = words
+    return tokenizer
+
+
+def _may_continue(character: str, words: pre_tokenizers.PreTokenizer) -> bool:
+    """Say whether the character can stand inside a word: BERT cuts punctuation off."""
+    return len(words.pre_tokenize_str(f"a{character}a")) == 1

@@ -1,0 +1,1 @@
+"""Commands on finished shard folders: show, stats, verify, mix, repair, import."""

@@ -1,0 +1,191 @@
+"""Read other people's pre-training shards and undo their masking.
+
+Three layouts of HDF5 are known: one data set for each field with a sample in each row (NVIDIA's
+BERT, bing_bert, academic-budget BERT, the last also without `next_sentence_labels`), the same with
+rows of different lengths (MLPerf), and the same fields inside of groups, each of which holds one
+sample or many. This is the only file besides shards.py that imports h5py.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.shards.format import DATASET
+from data_prep.shards.manifest import ShardError
+
+Ids = NDArray[np.int64]
+
+SAMPLES_PER_READ = 2048
+SUFFIXES = {".hdf5", ".h5", ".hdf"}
+NEEDED = ("input_ids", "masked_lm_positions", "masked_lm_ids")
+FIELDS = (*NEEDED, "input_mask", "next_sentence_labels")
+
+
+class Samples(NamedTuple):
+    """Some consecutive samples of a file, unmasked."""
+
+    ids: Ids  # [n, S]
+    lengths: Ids  # [n], padding left out
+    # [n], or None where samples are not pairs. 1 says that the second segment is a random one:
+    # "1 if instance.is_random_next else 0" in NVIDIA's and 24hBERT's create_pretraining_data.py.
+    is_random_next: NDArray[np.bool_] | None
+    shown: Ids  # what stood in the places that were to be predicted, mostly [MASK]
+    share: float  # of the file
+
+
+class DamagedFile(ShardError):
+    """A file that cannot be read to its end."""
+
+
+def foreign_files(places: list[Path]) -> list[Path]:
+    """Return the HDF5 files that are named, or are in folders that are named, in order.
+
+    Raises:
+        ShardError: There are none in one of the places.
+    """
+    files = []
+    for place in places:
+        if not place.exists():
+            raise ShardError(f"{place}: no such file or folder")
+        found = [place]
+        if place.is_dir():
+            found = sorted(file for file in place.rglob("*") if file.suffix in SUFFIXES)
+        if not found:
+            raise ShardError(f"{place}: holds no {', '.join(sorted(SUFFIXES))} file")
+        files += found
+    return files
+
+
+def read_samples(file: Path, *, sep_id: int) -> Iterator[Samples]:
+    """Yield the samples of a file in order, some at a time.
+
+    Args:
+        file: An HDF5 file.
+        sep_id: Ends a sample where no `input_mask` tells where the padding begins. 24hBERT pads
+            the shards of its RoBERTa with 0, which is <s> there: padding has no id of its own.
+
+    Raises:
+        DamagedFile: The file cannot be read to its end or contradicts itself.
+        ShardError: The file is something else.
+    """
+    try:
+        with h5py.File(file) as content:
+            groups = list(_groups(file, content))
+            for group in groups:
+                for samples in _samples(group, sep_id):
+                    yield samples._replace(share=samples.share / len(groups))
+    # h5py reports damage inside of a file as any of these.
+    except (OSError, KeyError, ValueError, RuntimeError, IndexError) as error:
+        if isinstance(error, ShardError):
+            raise
+        raise DamagedFile(
+            f"{file}: cannot be read ({error}); fetch it again, or leave such files out with "
+            "--damaged-files skip"
+        ) from error
+
+
+def _groups(file: Path, content: Any) -> Iterator[Any]:
+    """Yield what holds the fields: the file itself, or each of its groups in the order of names."""
+    if "input_ids" in content:
+        yield content
+        return
+    # "10" comes after "9"
+    names = sorted(content, key=lambda name: (len(name), name))
+    groups = [
+        content[name]
+        for name in names
+        if isinstance(content.get(name, getlink=True), h5py.HardLink)
+    ]
+    if groups and all(isinstance(group, h5py.Group) and "input_ids" in group for group in groups):
+        yield from groups
+        return
+    hint = "shards of this program are combined with mix" if DATASET in content else "not known"
+    raise ShardError(f"{file}: holds {', '.join(names[:5]) or 'nothing'} and no input_ids; {hint}")
+
+
+def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
+    """Yield the samples of a file or group."""
+    if missing := [name for name in NEEDED if name not in group]:
+        raise KeyError(f"{missing[0]} is missing beside input_ids")
+    for name in set(FIELDS).intersection(group):
+        _refuse_elsewhere(group, name)
+    is_single = group["input_ids"].ndim == 1 and not _is_ragged(group["input_ids"])
+    num_samples = 1 if is_single else len(group["input_ids"])
+    for first in range(0, num_samples, SAMPLES_PER_READ):
+        end = min(first + SAMPLES_PER_READ, num_samples)
+
+        def read(name: str, part: slice = slice(first, end)) -> Any:
+            data = group[name]
+            return np.atleast_2d(data[()]) if is_single else data[part]
+
+        ids, lengths = _matrix(read("input_ids"))
+        positions, counts = _matrix(read("masked_lm_positions"))
+        shown = _unmask(ids, positions, counts, _matrix(read("masked_lm_ids"))[0])
+        labels = None
+        if "next_sentence_labels" in group:
+            labels = read("next_sentence_labels").reshape(-1) != 0
+        if "input_mask" in group:
+            lengths = _lengths(_matrix(read("input_mask"))[0])
+        elif not _is_ragged(group["input_ids"]):
+            lengths = _last(ids, sep_id) + 1
+        yield Samples(ids, lengths, labels, shown, len(ids) / num_samples)
+
+
+def _refuse_elsewhere(group: Any, name: str) -> None:
+    """Refuse a field whose values are said to be in another file."""
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise KeyError(f"{name} is a link")
+    data = group[name]
+    if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
+        raise KeyError(f"{name} is no data set of this file")
+
+
+def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> Ids:
+    """Write the original ids [n, P] back in place, and return what stood there.
+
+    A position of 0 ends the list: [CLS] stands there, which is never masked.
+    """
+    if positions.shape != originals.shape:
+        raise ValueError(f"{positions.shape} positions but {originals.shape} masked ids")
+    if positions.size and not 0 <= positions.min() <= positions.max() < ids.shape[1]:
+        raise ValueError(f"masked_lm_positions reach {positions.max()} of {ids.shape[1]} places")
+    listed = np.arange(positions.shape[1]) < counts[:, None]
+    used = np.logical_and.accumulate((positions != 0) & listed, axis=1)
+    rows, columns = np.nonzero(used)
+    places = (rows, positions[rows, columns])
+    shown = ids[places]
+    ids[places] = originals[rows, columns]
+    return shown
+
+
+def _matrix(data: Any) -> tuple[Ids, Ids]:
+    """Return samples [n, S] and their lengths [n]; rows of different lengths are filled with 0."""
+    if data.dtype != object:
+        return data.astype(np.int64), np.full(len(data), data.shape[1])
+    lengths = np.array([len(row) for row in data])
+    matrix = np.zeros((len(data), lengths.max(initial=0)), np.int64)
+    for row, content in zip(matrix, data, strict=True):
+        row[: len(content)] = content
+    return matrix, lengths
+
+
+def _lengths(mask: Ids) -> Ids:
+    """Return how many places of each row are not padding."""
+    lengths: Ids = mask.sum(axis=1)
+    if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
+        raise ValueError("input_mask has padding that is not at the end")
+    return lengths
+
+
+def _last(ids: Ids, wanted: int) -> Ids:
+    """Return the last column of each row that holds an id, -1 if none does."""
+    columns: Ids = np.where(ids == wanted, np.arange(ids.shape[1]), -1).max(axis=1)
+    return columns
+
+
+def _is_ragged(data: Any) -> bool:
+    return h5py.check_vlen_dtype(data.dtype) is not None

@@ -1,0 +1,93 @@
+"""Hold out the documents of a shard folder anew."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.files.progress_bar import progress_bar
+from data_prep.shards.folders import complete_or_absent
+from data_prep.shards.format import ShardSet, open_shards
+from data_prep.shards.manifest import TOKENIZER_FILE, Manifest, SplitName, write_manifest
+from data_prep.shards.packing import RowFormat, Tokens
+from data_prep.shards.repacking import ROWS_PER_SHARD, deal_documents, write_splits
+from data_prep.shards.unpacking import StoredDocument, stored_bytes, stored_documents
+from data_prep.text.sampling import Share
+
+
+def hold_out_anew(
+    folder: Path,
+    to: Path,
+    *,
+    valid_fraction: float,
+    rows_per_shard: int = ROWS_PER_SHARD,
+    progress: bool = False,
+) -> Manifest:
+    """Write the documents of a shard folder into a new one that holds out others.
+
+    All documents, training ones first, are counted in order; document i is held out if
+    (i * p) mod q < p for a fraction of p / q. What the old rows left out stays out, and a document
+    that was cut where they end stays cut; the manifest's history says how many tokens such
+    documents have.
+
+    Args:
+        folder: A shard folder, with or without held-out rows.
+        to: The new folder.
+        valid_fraction: Share of the documents that is held out, in (0, 0.5].
+        rows_per_shard: Upper bound of the rows in one file.
+        progress: Whether to show progress on stderr.
+
+    Raises:
+        ShardError: A folder cannot be read or written, or a split would have no row.
+    """
+    shards = open_shards(folder)
+    manifest = shards.manifest
+    row_format = RowFormat.of(manifest.tokenizer, manifest.sequence_length)
+    cut: list[int] = []
+    with complete_or_absent(to) as partial:
+        scratch = partial / "scratch"
+        scratch.mkdir()
+        documents = _all_documents(shards, progress=progress)
+        counted = deal_documents(_dealt(documents, valid_fraction, cut), scratch, row_format)
+        splits = write_splits(
+            partial, counted, row_format, rows_per_shard=rows_per_shard, progress=progress
+        )
+        shutil.rmtree(scratch)
+        shutil.copyfile(shards.tokenizer_path, partial / TOKENIZER_FILE)
+        line = (
+            f"split: {valid_fraction:g} of all documents held out anew; {len(cut)} documents with "
+            f"{sum(cut):,} tokens stood where rows ended and may be cut short"
+        )
+        new = manifest.model_copy(
+            update={
+                "splits": splits,
+                "dtype": row_format.dtype,
+                "settings": {
+                    "command": "split",
+                    "valid_fraction": valid_fraction,
+                    "of": manifest.settings,
+                },
+                "history": (*manifest.history, line),
+            }
+        )
+        write_manifest(partial, new)
+    return new
+
+
+def _all_documents(shards: ShardSet, *, progress: bool) -> Iterator[StoredDocument]:
+    names: tuple[SplitName, ...] = ("train", "valid")
+    present = [name for name in names if name in shards.manifest.splits]
+    total = stored_bytes(shards.manifest)
+    with progress_bar("read documents", total, "B", shown=progress) as bar:
+        for name in present:
+            yield from stored_documents(shards, name, bar)
+
+
+def _dealt(
+    documents: Iterator[StoredDocument], valid_fraction: float, cut: list[int]
+) -> Iterator[tuple[SplitName, Tokens]]:
+    """Name the split of each document, and append the lengths of those that may be cut."""
+    held_out = Share(valid_fraction)
+    for place, document in enumerate(documents):
+        if document.may_be_cut:
+            cut.append(len(document.ids))
+        yield "valid" if held_out.takes(place) else "train", document.ids

@@ -1,0 +1,1 @@
+"""One file per command of `python -m finetune`: options, and a call."""

@@ -1,0 +1,36 @@
+"""Make a table of fine-tuning results: one row per model, one column per task.
+
+    python -m finetune table runs/NAME/bert_a runs/NAME/tupe_r --to runs/NAME/glue
+
+Folders are pre-training runs that were fine-tuned, or folders of grids, several taken together.
+"""
+
+import argparse
+from pathlib import Path
+from typing import get_args
+
+from finetune.report.page import print_table
+from finetune.report.scores import Counting
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m finetune table`."""
+    parser.add_argument("folders", nargs="+", type=Path, help="runs or grids, with all below them")
+    parser.add_argument("--to", type=Path, help="folder for the page, the pictures and the files")
+    parser.add_argument(
+        "--average",
+        choices=get_args(Counting),
+        default="glue",
+        help="how scores are counted; glue: the mean of a task's metrics, MNLI once; tupe: the "
+        "first metric, both sets of MNLI, without WNLI",
+    )
+    parser.add_argument(
+        "--step",
+        default="newest",
+        help="of pre-training: newest (of each model), all, or a number; pictures show all",
+    )
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print the table, and write it where a folder is given."""
+    print_table(arguments.folders, to=arguments.to, average=arguments.average, step=arguments.step)

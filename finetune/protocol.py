@@ -1,0 +1,139 @@
+"""Every setting of a fine-tuning protocol, defined once, and the files that fill them in.
+
+A protocol is a TOML file in protocols/ or the user's own, which may extend another; an option of
+the command line wins over it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt, ValidationError, field_validator
+
+from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.recipe import read_toml
+from pretrain.config.settings import LearningRateSettings, OptimizerSettings, Section, explain
+
+PROTOCOLS = Path(__file__).parent / "protocols"
+
+# A grid may grow in these without becoming another one.
+GROWING = ("learning_rates", "seeds")
+
+
+class Protocol(Section):
+    """How a pre-trained encoder is fine-tuned, the same for all that are to be compared."""
+
+    name: str = Field("own", description="what tables call this protocol")
+    learning_rates: tuple[float, ...] = Field(
+        (2e-5, 3e-5, 4e-5, 5e-5), min_length=1, description="highest values, each one tried"
+    )
+    seeds: int = Field(5, ge=1, description="runs of each configuration: seeds 0, 1, ...")
+    epochs: int = Field(5, ge=1, description="passes over the training rows")
+    epochs_of: dict[str, PositiveInt] = Field({}, description="tasks that have another number")
+    batch: int = Field(32, ge=1, description="rows per optimizer step")
+    sequence_length: int = Field(
+        512, ge=8, description="longest row, unless the model's own is shorter; the rest is cut"
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings, branches and head")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="of attention weights")
+    schedule: Literal["warmup_linear", "warmup_cosine", "warmup_constant"] = Field(
+        "warmup_linear",
+        description="learning rate by step, see pretrain/schedules/learning_rate.py",
+    )
+    warmup_ratio: float = Field(0.06, ge=0, lt=1, description="share of the steps spent warming up")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="decay of Adam's two moments")
+    epsilon: float = Field(1e-6, gt=0, description="added to Adam's denominator")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+    decay_everything: bool = Field(False, description="decay biases and norms too")
+    max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
+    precision: Literal["auto", "bf16", "fp32"] = Field(
+        "auto", description="of matrix products; auto: bf16 where the device computes in it"
+    )
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _check_rates(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
+        wrong = [rate for rate in rates if not 0 < rate < float("inf")]
+        if wrong or len(set(rates)) < len(rates):
+            raise ValueError(f"learning_rates={rates}: give positive numbers, each of them once")
+        return rates
+
+    @field_validator("max_gradient_norm", mode="before")
+    @classmethod
+    def _read_none(cls, value: Any) -> Any:
+        return None if value == "none" else value  # TOML has no null
+
+    def epochs_on(self, task: str) -> int:
+        """Return the number of epochs on a task."""
+        return self.epochs_of.get(task, self.epochs)
+
+    def optimizer(self) -> OptimizerSettings:
+        """Return the part that `pretrain.engine.engine.build_optimizer` reads."""
+        return OptimizerSettings(
+            kind="torch",  # nothing to compile; fused on GPUs too
+            betas=self.betas,
+            epsilon=self.epsilon,
+            weight_decay=self.weight_decay,
+            decay_everything=self.decay_everything,
+            max_gradient_norm=self.max_gradient_norm,
+        )
+
+    def learning_rate(self, peak: float) -> LearningRateSettings:
+        """Return the part that `pretrain.schedules.learning_rate.learning_rate_at` reads."""
+        return LearningRateSettings(
+            schedule=self.schedule, peak=peak, warmup_ratio=self.warmup_ratio
+        )
+
+
+def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Protocol:
+    """Read a protocol and put `changes` over it; an `epochs` given there is that of all tasks.
+
+    What is changed becomes a part of the name, such as quick-epochs_5: tables tell protocols apart
+    by it. More learning rates or seeds make no other protocol.
+
+    Args:
+        place: a name in finetune/protocols, or a .toml file.
+        changes: values by the name of the setting.
+
+    Raises:
+        ConfigError: there is no such protocol or setting, or a value is out of range.
+    """
+    tree, given = _read(place), dict(changes or {})
+    if "epochs" in given:
+        given["epochs_of"] = {}
+    before, after = _protocol(place, tree), _protocol(place, {**tree, **given})
+    return after.model_copy(update={"name": after.name + _difference(before, after)})
+
+
+def _protocol(place: str, tree: Mapping[str, Any]) -> Protocol:
+    try:
+        return Protocol(**tree)
+    except ValidationError as error:
+        raise ConfigError(f"protocol {place}: {explain(error, Protocol)}") from None
+
+
+def _difference(before: Protocol, after: Protocol) -> str:
+    """Return what is to be added to the name of a changed protocol."""
+    old, new = before.model_dump(), after.model_dump()
+    changed = [name for name in new if new[name] != old[name] and name not in GROWING]
+    if "epochs_of" in changed:  # an `epochs` for all tasks
+        changed = ["epochs", *(name for name in changed if not name.startswith("epochs"))]
+    return "".join(f"-{name}_{_as_word(new[name])}" for name in changed)
+
+
+def _as_word(value: Any) -> str:
+    return "_".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _read(place: str) -> dict[str, Any]:
+    path = Path(place)
+    if path.suffix == ".toml" and path.is_file():
+        return read_toml(path)
+    named = PROTOCOLS / f"{place}.toml"
+    if named.is_file():
+        return read_toml(named)
+    known = sorted(file.stem for file in PROTOCOLS.glob("*.toml"))
+    raise ConfigError(
+        f"there is no protocol {place!r}{nearest(place, known)}; one of {', '.join(known)}, or a "
+        ".toml file"
+    )

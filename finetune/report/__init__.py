@@ -1,0 +1,1 @@
+"""Tables, figures and pages from the results of fine-tuning."""

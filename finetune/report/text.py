@@ -1,0 +1,264 @@
+"""A table of scores as text: for the terminal, Markdown, CSV and LaTeX."""
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tabulate import tabulate
+
+from finetune.report.score_table import MAJORITY, ScoreTable
+from finetune.report.scores import DIVERGED, Cell
+from finetune.results.records import Row
+from finetune.tasks.glue import GLUE
+
+FIELDS = (
+    *("model", "steps", "protocol", "column", "score", "lowest", "highest"),
+    *("learning_rate", "seeds", "finished", "diverged"),
+)
+TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    }
+)
+
+
+class Entry(NamedTuple):
+    """What stands in one place of the table."""
+
+    value: str
+    spread: str = ""  # over the seeds
+    remark: str = ""  # on seeds or tasks that are missing
+    best: bool = False
+
+
+def headers(table: ScoreTable) -> list[str]:
+    """Return the names of the columns of `entries`."""
+    steps = ["steps"] if _has_steps(table) else []
+    average = ["average"] if table.has_average else []
+    return ["model", *steps, *(column.title for column in table.columns), *average]
+
+
+def entries(table: ScoreTable) -> list[list[Entry]]:
+    """Return the rows of the table, x 100 with one decimal, the best of each column marked."""
+    usual = _usual_seeds(table)
+    columns = [[Entry(table.label(row)) for row in table.rows]]
+    if _has_steps(table):
+        columns.append([Entry(_step(row)) for row in table.rows])
+    for column in table.columns:
+        medians = [table.median(row, column) for row in table.rows]
+        cells = [table.best(row, column.task) for row in table.rows]
+        found = [_entry(cell, column.split, usual) for cell in cells]
+        columns.append(_marked(found, medians))
+    if table.has_average:
+        columns.append(_averages(table))
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def caption(table: ScoreTable) -> str:
+    """Return in words what the numbers are."""
+    several = [
+        task
+        for task in dict.fromkeys(column.task for column in table.columns)
+        if task in GLUE and len(GLUE[task].metrics) > 1
+    ]
+    how = "the mean of" if table.counting == "glue" else "the first of"
+    seeds = _usual_seeds(table)
+    sentences = [
+        f"Scores on the development sets x 100 after fine-tuning by protocol {table.protocol}",
+        f"Median (range) over {seeds} seeds, unless said otherwise, at the learning rate whose "
+        "median is best"
+        if seeds > 1
+        else "One seed, unless said otherwise, at the learning rate that is best",
+        "A diverged seed counts as worse than any score; ranges are over finished seeds",
+    ]
+    if several:
+        metrics = [f"{task} ({', '.join(GLUE[task].metrics)})" for task in several]
+        sentences.append(f"{', '.join(metrics)}: {how} these")
+    if table.has_average:
+        sentences.append(_average_in_words(table))
+    return ". ".join(sentences) + "."
+
+
+def as_text(table: ScoreTable) -> str:
+    """Return the table for the terminal: range and remarks stand under the median."""
+    rows = [["\n".join(filter(None, entry[:3])) for entry in row] for row in entries(table)]
+    return tabulate(
+        rows,
+        headers=headers(table),
+        colalign=("left", *["right"] * (len(rows[0]) - 1)),
+        disable_numparse=True,
+    )
+
+
+def as_markdown(table: ScoreTable, notes: Sequence[str]) -> str:
+    """Return the table, its caption and the notes as Markdown."""
+    lines = [
+        [name.replace("|", "\\|") for name in headers(table)],
+        ["---", *["---:"] * (len(headers(table)) - 1)],
+        *([_markdown(entry) for entry in row] for row in entries(table)),
+    ]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    listed = "".join(f"* {note}\n" for note in notes)
+    return f"{text}\n\n{caption(table)}\n" + (f"\n{listed}" if listed else "")
+
+
+def as_csv(table: ScoreTable) -> str:
+    """Return a line per model and column, with all digits, x 100."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for row in table.rows:
+        start = [table.label(row), "" if row.step is None else row.step, table.protocol]
+        for column in table.columns:
+            cell = table.best(row, column.task)
+            if cell is not None:
+                writer.writerow([*start, column.title, *_numbers(cell, column.split)])
+        average = table.average(row)
+        if table.has_average and average is not None:
+            writer.writerow([*start, "average", _digits(average), *[""] * 6])
+    return stream.getvalue()
+
+
+def as_latex(table: ScoreTable, notes: Sequence[str]) -> str:
+    """Return a table environment for the package booktabs; ranges stand under the medians."""
+    names = headers(table)
+    body = []
+    for row in entries(table):
+        body.append(" & ".join(_tex(entry) for entry in row) + r" \\")
+        below = [
+            " ".join([entry.spread.replace(" - ", "--"), entry.remark]).strip().translate(TEX)
+            for entry in row
+        ]
+        if any(below):
+            small = [rf"{{\scriptsize {text}}}" if text else "" for text in below]
+            body.append(" & ".join(small) + r" \\[2pt]")
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            *(f"% {' '.join(note.split())}" for note in notes),
+            r"\begin{table}",
+            r"\centering\small",
+            rf"\caption{{{caption(table).translate(TEX)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}",
+            r"\toprule",
+            " & ".join(name.translate(TEX) for name in names) + r" \\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def rate_rows(table: ScoreTable) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows of a table of the learning rates that were best."""
+    tasks = list(dict.fromkeys(column.task for column in table.columns))
+    rows = []
+    for row in table.rows:
+        if row == MAJORITY:
+            continue
+        cells = [table.best(row, task) for task in tasks]
+        rates = ["-" if cell is None else f"{cell.learning_rate:g}" for cell in cells]
+        rows.append([table.label(row), _step(row), *rates])
+    return ["model", "steps", *tasks], rows
+
+
+def _entry(cell: Cell | None, split: str, usual_seeds: int) -> Entry:
+    if cell is None:
+        return Entry("-")
+    median, scores = cell.median(split), cell.scores(split)
+    spread = f"{100 * min(scores):.1f} - {100 * max(scores):.1f}" if len(scores) > 1 else ""
+    remark = ""
+    if cell.learning_rate is not None and len(scores) < cell.num_asked:
+        remark = f"{len(scores)} of {cell.num_asked} seeds"
+    elif cell.learning_rate is not None and cell.num_asked != usual_seeds:
+        remark = f"{cell.num_asked} seed{'s' * (cell.num_asked > 1)}"
+    if median is None:
+        return Entry("-" if cell.finished else "failed", "", remark)
+    return Entry("diverged" if median == DIVERGED else f"{100 * median:.1f}", spread, remark)
+
+
+def _averages(table: ScoreTable) -> list[Entry]:
+    averages = [table.average(row) for row in table.rows]
+    found = [
+        Entry(f"{100 * average:.1f}")
+        if average is not None
+        else Entry("-", "", f"lacks {', '.join(table.lacking(row))}")
+        for row, average in zip(table.rows, averages, strict=True)
+    ]
+    return _marked(found, averages)
+
+
+def _marked(found: Sequence[Entry], values: Sequence[float | None]) -> list[Entry]:
+    """Mark the entries with the highest value; equal ones as the table shows them are all best."""
+    rounded = [DIVERGED if value is None else round(100 * value, 1) for value in values]
+    best = max(rounded)
+    return [
+        entry._replace(best=value == best > DIVERGED)
+        for entry, value in zip(found, rounded, strict=True)
+    ]
+
+
+def _markdown(entry: Entry) -> str:
+    value = entry.value.replace("|", "\\|")
+    inside = "; ".join(filter(None, entry[1:3])).replace("|", "\\|")
+    return (f"**{value}**" if entry.best else value) + (f" ({inside})" if inside else "")
+
+
+def _tex(entry: Entry) -> str:
+    value = entry.value.translate(TEX)
+    return rf"\textbf{{{value}}}" if entry.best else value
+
+
+def _numbers(cell: Cell, split: str) -> list[str]:
+    median, scores = cell.median(split), cell.scores(split)
+    rate = "" if cell.learning_rate is None else f"{cell.learning_rate:g}"
+    seeds = [str(number) for number in (cell.num_asked, len(scores), cell.num_diverged)]
+    value = "" if median is None else "diverged" if median == DIVERGED else _digits(median)
+    ends = [_digits(min(scores)), _digits(max(scores))] if scores else ["", ""]
+    return [value, *ends, rate, *seeds]
+
+
+def _digits(fraction: float) -> str:
+    return f"{100 * fraction:.6g}"
+
+
+def _step(row: Row) -> str:
+    """Return the step as papers write it, 300k or 1M, where nothing is lost by it."""
+    if row.step is None:
+        return ""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if row.step and row.step % size == 0:
+            return f"{row.step // size}{letter}"
+    return f"{row.step:,}"
+
+
+def _has_steps(table: ScoreTable) -> bool:
+    return any(row.step is not None for row in table.rows)
+
+
+def _average_in_words(table: ScoreTable) -> str:
+    tasks = list(dict.fromkeys(column.task for column in table.averaged))
+    how = {
+        "glue": "as GLUE counts it (MNLI's two sets are one task)",
+        "tupe": "as TUPE's Table 2 counts it (every column but WNLI)",
+    }[table.counting]
+    number = "all nine tasks" if len(tasks) == len(GLUE) else f"{', '.join(tasks)} only"
+    return f"The average is over {number}, {how}"
+
+
+def _usual_seeds(table: ScoreTable) -> int:
+    """Return how many seeds most cells of the table have."""
+    numbers = [
+        cells[0].num_asked
+        for (row, _), cells in table.cells.items()
+        if row != MAJORITY and row in table.rows
+    ]
+    return statistics.mode(numbers) if numbers else 1

@@ -1,0 +1,102 @@
+"""What a grid was asked for, as its folder tells: grid.json, and beside it majority.json."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from data_prep.files.quoting import bare
+from data_prep.files.strict_json import JsonError, json_in
+from finetune.results.result import GRID_FILE, MAJORITY_FILE, Scores
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import flat
+
+WITHOUT_PRETRAINING = "without pre-training"
+Content = TypeVar("Content")
+
+
+class ModelRecord(BaseModel):
+    """A model that was asked for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str  # what tables call it
+    source: str
+    step: int | None = Field(ge=0)
+    pretrained: bool
+    digest: str  # of the weights, or the shape
+
+    @property
+    def folder_name(self) -> str:
+        """Return the name of its folder in a grid."""
+        return model_folder(self.model, self.step, pretrained=self.pretrained)
+
+
+class GridRecord(BaseModel):
+    """What grid.json holds: every model on every task, at every rate, with every seed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    protocol: dict[str, Any]  # without what may grow
+    tasks: list[str]
+    learning_rates: list[float]
+    seeds: list[int]
+    models: list[ModelRecord]
+    data: dict[str, str]  # digest of the labelled examples by task
+    test: dict[str, str] = {}  # digest of the test examples by task, where predictions were wanted
+
+
+def model_folder(name: str, step: int | None, *, pretrained: bool) -> str:
+    """Return the name of the folder of a model in a grid, never one that leads elsewhere."""
+    extra = "" if step is None else f" step_{step:08d}"
+    if not pretrained:
+        extra = f" {WITHOUT_PRETRAINING}"
+    return re.sub(r"^\.+|[^\w.-]+", "-", name + extra)
+
+
+def read_grid(folder: Path) -> GridRecord | None:
+    """Return what a folder was asked for so far; None: there is no grid in it.
+
+    Raises:
+        ConfigError: grid.json is damaged.
+    """
+    file = folder / GRID_FILE
+    return _read(file, TypeAdapter(GridRecord)) if file.is_file() else None
+
+
+def read_majority(folder: Path) -> dict[str, Scores]:
+    """Return the scores without a model by task, as far as they are there.
+
+    Raises:
+        ConfigError: majority.json is damaged.
+    """
+    file = folder / MAJORITY_FILE
+    kind = TypeAdapter(dict[str, Annotated[Scores, Field(min_length=1)]])
+    return _read(file, kind) if file.is_file() else {}
+
+
+def changed_settings(old: GridRecord, new: GridRecord) -> dict[str, tuple[Any, Any]]:
+    """Return the settings in which two protocols differ, with their old and new values."""
+    before, now = flat(old.protocol), flat(new.protocol)
+    return {
+        name: (before.get(name), now.get(name))
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    }
+
+
+def _read(file: Path, kind: TypeAdapter[Content]) -> Content:
+    try:
+        content = file.read_bytes()
+        json_in(content)
+        return kind.validate_json(content, strict=True)
+    except JsonError as error:
+        reason = f"its text: {error}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{bare('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
+    raise ConfigError(
+        f"{file} is damaged: {reason}; remove it, and give the command of this grid again, which "
+        "writes it anew"
+    )

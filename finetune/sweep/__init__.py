@@ -1,0 +1,1 @@
+"""Many fine-tuning runs: sources, trials, workers, progress."""

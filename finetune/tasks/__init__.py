@@ -1,0 +1,1 @@
+"""Tasks and where their examples come from: GLUE, the Hub, files of the user."""

@@ -1,0 +1,182 @@
+"""Rows with named columns, out of TSV, CSV and JSON Lines.
+
+TSV is GLUE's: a tab ends a field and a line feed a row, quotes are ordinary characters. CSV is
+that of RFC 4180, where a quoted field may hold commas and line breaks.
+"""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from finetune.tasks.glue import TaskError
+from pretrain.config.errors import nearest
+
+MAX_NAMED_COLUMNS = 20  # in a message: a file without its header has a sentence for each
+
+
+class Row(NamedTuple):
+    """One row of a file."""
+
+    line: int  # where it begins in the file, from 1
+    values: dict[str, object]  # text, but for JSON
+
+
+def raise_it(error: TaskError) -> NoReturn:
+    """Refuse a broken row."""
+    raise error
+
+
+def read_rows(file: Path, needed: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a file, whose format is that of its suffix; all have the needed columns.
+
+    Raises:
+        TaskError: the file cannot be read, or is not what its suffix says.
+    """
+    suffix = file.suffix.lower()
+    if suffix == ".tsv":
+        yield from named_rows(file, tab_separated(file), needed)
+    elif suffix == ".csv":
+        yield from named_rows(file, _comma_separated(file), needed)
+    elif suffix == ".jsonl":
+        yield from _json_rows(file, needed)
+    else:
+        raise TaskError(
+            f"{file}: the suffix {suffix!r} is no known format; "
+            "name it .tsv, .csv or .jsonl for what it is"
+        )
+
+
+def named_rows(
+    file: Path,
+    records: Iterator[tuple[int, list[str]]],
+    needed: Sequence[str],
+    *,
+    header: Sequence[str] = (),
+    refuse: Callable[[TaskError], None] = raise_it,
+) -> Iterator[Row]:
+    """Yield records as rows with named fields.
+
+    Args:
+        file: for messages.
+        records: line and fields of each.
+        needed: columns that must be there.
+        header: names of the columns; by default the first record.
+        refuse: is given what is wrong with a record of another length, which is not yielded.
+
+    Raises:
+        TaskError: a needed column is missing or there twice, or what `refuse` raises.
+    """
+    columns = list(header)
+    if not columns:
+        line, columns = next(records, (1, []))
+        check_columns(file, line, needed, columns)
+    for line, fields in records:
+        if len(fields) == len(columns):
+            yield Row(line, dict(zip(columns, fields, strict=True)))
+        else:
+            refuse(
+                TaskError(
+                    f"{file}, row {line}: {_fields(len(fields))} where there are {len(columns)} "
+                    "columns; mend or remove the row"
+                )
+            )
+
+
+def tab_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line and fields of each row of a TSV file; empty lines at its end are none.
+
+    Raises:
+        TaskError: the file cannot be read or is not UTF-8.
+    """
+    # Not splitlines(), which also splits at the separators that sentences have in them.
+    lines = text_of(file).split("\n")
+    while lines and lines[-1] in ("", "\r"):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        yield number, line.removesuffix("\r").split("\t")
+
+
+def text_of(file: Path) -> str:
+    """Return the content of a UTF-8 file without its byte-order mark.
+
+    Raises:
+        TaskError: it cannot be read or is not UTF-8.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise TaskError(f"{file} cannot be read: {error.strerror or error}") from None
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise TaskError(
+            f"{file}, row {line}: byte {error.start} (0x{content[error.start]:02x}) is not UTF-8; "
+            f"convert the file: iconv -f ENCODING -t UTF-8 {file.name}"
+        ) from None
+
+
+def check_columns(file: Path, line: int, needed: Sequence[str], found: Sequence[str]) -> None:
+    """Check that each needed column is there, once.
+
+    Raises:
+        TaskError: one is not; names those that were found and the nearest.
+    """
+    for column in needed:
+        if found.count(column) == 1:
+            continue
+        if column in found:
+            raise TaskError(f"{file}, row {line}: two columns are called {column!r}; rename one")
+        names = [shortened(name) for name in found]
+        listed = ", ".join(names[:MAX_NAMED_COLUMNS])
+        raise TaskError(
+            f"{file}, row {line}: no column {column!r}{nearest(column, names)}; it has "
+            f"{listed or 'none'}; rename a column, or name another one"
+        )
+
+
+def shortened(text: str) -> str:
+    """Return text that fits into a message of one line."""
+    start = text if len(text) <= 40 else f"{text[:37]}..."
+    return "".join(letter if letter.isprintable() else "?" for letter in start)
+
+
+def _comma_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(sys.maxsize)  # a text may be longer than the 131,072 of the module
+    rows = csv.reader(io.StringIO(text_of(file), newline=""), strict=True)
+    begins = 1
+    try:
+        for fields in rows:
+            if fields:
+                yield begins, fields
+            begins = rows.line_num + 1
+    except csv.Error as error:
+        raise TaskError(
+            f"{file}, row {begins}: not CSV: {error}; quote fields with line breaks, commas or "
+            "quotes, and double the quotes in them"
+        ) from None
+
+
+def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[Row]:
+    for number, line in enumerate(text_of(file).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            values = None
+        if not isinstance(values, dict):
+            raise TaskError(
+                f"{file}, row {number}: {shortened(line.strip())} is not a JSON object; "
+                "JSON Lines have one in every line"
+            )
+        check_columns(file, number, needed, list(values))
+        yield Row(number, values)
+
+
+def _fields(number: int) -> str:
+    return f"{number} field" + ("" if number == 1 else "s")

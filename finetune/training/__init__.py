@@ -1,0 +1,1 @@
+"""One fine-tuning run: batches, model, targets, metrics, loop."""

@@ -1,0 +1,122 @@
+"""Scores of predictions, computed by scikit-learn and SciPy.
+
+A score is a fraction of 1. One that is not defined is 0: a correlation with predictions that are
+all equal, an F1 where nothing is predicted or labelled positive. NaN would spoil every average.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+from sklearn import metrics as of_classes
+
+from finetune.results.result import Scores
+from finetune.tasks.glue import Example, Task, TaskData
+
+Metric = Callable[[ArrayLike, ArrayLike], float]
+
+
+def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Return the share of the predictions that equal the label."""
+    return float(of_classes.accuracy_score(labels, predictions))
+
+
+def f1(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Return the harmonic mean of precision and recall of class 1."""
+    return float(of_classes.f1_score(labels, predictions, zero_division=0))
+
+
+def macro_f1(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Return the mean of F1 over the classes that are predicted or labelled."""
+    return float(of_classes.f1_score(labels, predictions, average="macro", zero_division=0))
+
+
+def matthews(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Return Matthews' correlation coefficient."""
+    with warnings.catch_warnings():
+        # "A single label was found": then the coefficient is 0, as the module says.
+        warnings.simplefilter("ignore", UserWarning)
+        return float(of_classes.matthews_corrcoef(labels, predictions))
+
+
+def pearson(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Return Pearson's correlation coefficient."""
+    return _correlation(stats.pearsonr, predictions, labels)
+
+
+def spearman(predictions: ArrayLike, labels: ArrayLike) -> float:
+    """Return Spearman's rank correlation coefficient."""
+    return _correlation(stats.spearmanr, predictions, labels)
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "matthews": matthews,
+    "pearson": pearson,
+    "spearman": spearman,
+}
+
+
+def scores_of(task: Task, outputs: ArrayLike, labels: ArrayLike) -> dict[str, float]:
+    """Return every metric of a task.
+
+    Args:
+        task: names the metrics.
+        outputs: what the model says: (examples, classes), the largest is the prediction; in a
+            regression one value an example.
+        labels: indices into the task's labels, or values.
+
+    Raises:
+        ValueError: an output is not finite, so that nothing is predicted.
+    """
+    numbers = numpy.asarray(outputs)
+    if not numpy.isfinite(numbers).all():
+        raise ValueError(f"{task.name}: outputs of the model are not finite")
+    predictions = numbers if task.kind == "regression" else numbers.argmax(-1)
+    return {name: METRICS[name](predictions, labels) for name in task.metrics}
+
+
+def majority_scores(data: TaskData) -> Scores:
+    """Return the scores without a model: of the most frequent label or the mean value in training.
+
+    Of several labels that are equally frequent the first counts.
+    """
+    known = _labels(data.train)
+    guess: float
+    if data.task.kind == "regression":
+        guess = sum(known) / len(known)
+    else:
+        counts = Counter(known)
+        guess = min(counts, key=lambda label: (-counts[label], label))
+    return {
+        split: {
+            name: METRICS[name]([guess] * len(examples), _labels(examples))
+            for name in data.task.metrics
+        }
+        for split, examples in data.development.items()
+    }
+
+
+def _labels(examples: Sequence[Example]) -> list[int | float]:
+    return [example.label for example in examples if example.label is not None]
+
+
+def _correlation(
+    coefficient: Callable[..., tuple[float, float]], predictions: ArrayLike, labels: ArrayLike
+) -> float:
+    left, right = _numbers(predictions), _numbers(labels)
+    if numpy.ptp(left) == 0 or numpy.ptp(right) == 0:
+        return 0.0
+    with warnings.catch_warnings():
+        # Values that differ in their last bits only: noise, which no average is spoilt by.
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        return float(coefficient(left, right)[0])
+
+
+def _numbers(values: ArrayLike) -> NDArray[numpy.float64]:
+    return numpy.asarray(values, dtype=numpy.float64).reshape(-1)

@@ -1,0 +1,204 @@
+"""One fine-tuning run: a plain PyTorch loop over one model, task, learning rate and seed.
+
+Everything random is a function of the seed, the epoch and the step, so that a repeated run ends
+with the same scores; on a CPU with as many threads, bit for bit.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from finetune.protocol import Protocol as FineTuningProtocol
+from finetune.results.result import Scores
+from finetune.training.batches import (
+    Batch,
+    EncodedTask,
+    Split,
+    evaluation_batches,
+    training_batches,
+)
+from finetune.training.metrics import scores_of
+from finetune.training.model import TaskModel
+from finetune.training.targets import is_constant
+from pretrain.config.ds_config import computes_in_bf16
+from pretrain.convert.pretrained import Pretrained
+from pretrain.engine.optimizer import build_optimizer
+from pretrain.schedules.learning_rate import learning_rate_at
+
+# Steps after which the losses are fetched: to look at each one would make a GPU wait.
+FETCH_STEPS = 20
+
+EVALUATION_BATCH = 64
+
+# Separates dropout from every other use of the seed.
+DROPOUT_STREAM = 0x64726F70
+
+
+class Diverged(ArithmeticError):
+    """A loss or an output is not finite: from here on nothing can be learned."""
+
+
+class Watch(Protocol):
+    """Is told how a run comes along."""
+
+    def trained(self, rows: int) -> None:
+        """Count the rows of an optimizer step."""
+
+    def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:
+        """Take the losses up to `step`, and the learning rate there."""
+
+    def scored(self, epoch: int, scores: Scores) -> None:
+        """Take the scores after so many epochs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run that came to its end has shown."""
+
+    scores: Scores  # after the last epoch
+    is_constant: bool  # one prediction for everything, on every development split
+    predictions: dict[str, list[float]]  # by test split; class index or value, in its order
+
+
+def build_task_model(
+    pretrained: Pretrained,
+    protocol: FineTuningProtocol,
+    *,
+    num_outputs: int,
+    seed: int,
+    takes_weights: bool,
+    attention: str = "eager",
+) -> TaskModel:
+    """Build the model; the head, and without `takes_weights` everything, is drawn from the seed."""
+    torch.manual_seed(seed)
+    settings = pretrained.model.model_copy(
+        update={"dropout": protocol.dropout, "attention_dropout": protocol.attention_dropout}
+    )
+    model = TaskModel(settings, num_outputs, attention=attention)
+    if takes_weights:
+        model.load_encoder(pretrained.weights)
+    return model
+
+
+class FineTuning:
+    """A model being fine-tuned on a task."""
+
+    def __init__(
+        self,
+        model: TaskModel,
+        data: EncodedTask,
+        protocol: FineTuningProtocol,
+        *,
+        learning_rate: float,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        """Move the model to the device and build its optimizer."""
+        self.model, self.data, self.protocol = model.to(device), data, protocol
+        self.seed, self.device = seed, device
+        self.epochs = protocol.epochs_on(data.task.name)
+        self.steps_per_epoch = math.ceil(len(data.train.rows) / protocol.batch)
+        self._rates = protocol.learning_rate(learning_rate)
+        kind: Literal["cpu", "cuda"] = "cuda" if device.type == "cuda" else "cpu"
+        self._optimizer = build_optimizer(model, protocol.optimizer(), kind)
+        self._uses_bf16 = protocol.precision == "bf16" or (
+            protocol.precision == "auto" and computes_in_bf16(kind)
+        )
+
+    def run(self, watch: Watch, *, predicts_test: bool = False) -> Outcome:
+        """Train for all epochs and score after each of them; the last scores count.
+
+        Raises:
+            Diverged: a loss or an output is not finite.
+        """
+        for epoch in range(self.epochs):
+            self._train_epoch(epoch, watch)
+            logits = {name: self.logits(split) for name, split in self.data.development.items()}
+            scores = {name: self._scores(name, found) for name, found in logits.items()}
+            watch.scored(epoch + 1, scores)
+        target = self.data.target
+        constant = all(is_constant(target, found) for found in logits.values())
+        test = self.data.test if predicts_test else {}
+        predictions = {n: target.predictions(self.logits(split)) for n, split in test.items()}
+        return Outcome(scores, constant, predictions)
+
+    def train_step(
+        self, batch: Batch, labels: Sequence[float], *, epoch: int, place: int
+    ) -> Tensor:
+        """Take the optimizer step at `place` of an epoch; return its loss, still on the device."""
+        # Dropout has no generator of its own in PyTorch: the global one is set for each step.
+        torch.manual_seed(_dropout_seed(self.seed, epoch, place))
+        self.model.train()
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.learning_rate(epoch, place)
+        loss = self.data.target.loss(self._forward(batch), labels)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.protocol.max_gradient_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.protocol.max_gradient_norm)
+        self._optimizer.step()
+        return loss.detach()
+
+    def learning_rate(self, epoch: int, place: int) -> float:
+        """Return the learning rate of the step at `place` of an epoch."""
+        step = epoch * self.steps_per_epoch + place
+        return learning_rate_at(step, self._rates, self.epochs * self.steps_per_epoch)
+
+    @torch.no_grad()
+    def logits(self, split: Split) -> NDArray[numpy.float32]:
+        """Return the logits of every row in its order, N x C.
+
+        Raises:
+            Diverged: one is not finite.
+        """
+        self.model.eval()
+        num_outputs = self.data.target.num_outputs
+        found = numpy.empty((len(split.rows), num_outputs), dtype=numpy.float32)
+        for numbers in evaluation_batches(split.rows.lengths, EVALUATION_BATCH):
+            found[numbers] = self._forward(split.rows.batch(numbers)).cpu().numpy()
+        if not numpy.isfinite(found).all():
+            raise Diverged("the model's outputs are not finite; try a smaller learning rate")
+        return found
+
+    def _train_epoch(self, epoch: int, watch: Watch) -> None:
+        train, losses = self.data.train, []
+        order = training_batches(
+            train.rows.lengths, self.protocol.batch, seed=self.seed, epoch=epoch
+        )
+        for place, numbers in enumerate(order):
+            labels = [train.labels[number] for number in numbers]
+            batch = train.rows.batch(numbers)
+            losses.append(self.train_step(batch, labels, epoch=epoch, place=place))
+            watch.trained(len(numbers))
+            if len(losses) == FETCH_STEPS or place == len(order) - 1:
+                self._hand_over(losses, epoch, place, watch)
+                losses = []
+
+    def _hand_over(self, losses: list[Tensor], epoch: int, place: int, watch: Watch) -> None:
+        values: list[float] = torch.stack(losses).tolist()
+        last = epoch * self.steps_per_epoch + place + 1
+        for step, value in enumerate(values, start=last - len(values) + 1):
+            if not math.isfinite(value):
+                raise Diverged(f"the loss is {value} at step {step}; try a smaller learning rate")
+        watch.losses(last, values, self.learning_rate(epoch, place))
+
+    def _scores(self, split: str, logits_NC: NDArray[numpy.float32]) -> dict[str, float]:
+        outputs = self.data.target.outputs(logits_NC)
+        return scores_of(self.data.task, outputs, self.data.development[split].labels)
+
+    def _forward(self, batch: Batch) -> Tensor:
+        ids_BS, lengths_B = (tensor.to(self.device, non_blocking=True) for tensor in batch)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._uses_bf16):
+            logits_BC: Tensor = self.model(ids_BS, lengths_B)
+        return logits_BC
+
+
+def _dropout_seed(seed: int, epoch: int, place: int) -> int:
+    words = numpy.random.SeedSequence([seed, epoch, place, DROPOUT_STREAM])
+    return int(words.generate_state(1, numpy.uint64)[0])

@@ -1,0 +1,306 @@
+"""What a checkpoint is on the disk: weights and moments in pieces, independent of ranks and ZeRO.
+
+    checkpoints/step_00010000/
+        checkpoint.json            what the parts hold, their sha256, counters; its own sha256
+        part_00000.safetensors     fp32 weights and Adam's two moments of what rank 0 updates
+
+A piece is a run of elements of one flattened parameter. Whoever loads asks for the elements that
+it needs, so any number of ranks reads, at any ZeRO stage, what any other has written. Nothing here
+is pickled: a checkpoint of a stranger cannot run code.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from data_prep.files.atomic import write_through
+from data_prep.files.quoting import shown
+from data_prep.files.strict_json import JsonError, json_in
+from data_prep.shards.manifest import sha256_of
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import explain
+
+CONTENT = "checkpoint.json"
+REMOVED = ".removed"
+FORMAT = 1
+FP32_BYTES = 4
+
+# What is kept of each element; AdamW's names, as torch, apex and DeepSpeed spell them.
+KINDS = ("weight", "exp_avg", "exp_avg_sq")
+
+
+class CheckpointError(ConfigError):
+    """A checkpoint is incomplete or damaged."""
+
+
+class Piece(NamedTuple):
+    """Elements start .. start + size - 1 of a flattened parameter."""
+
+    start: int
+    size: int
+
+
+class Part(BaseModel):
+    """What checkpoint.json says of one file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str
+    size_bytes: int = Field(ge=0)
+    pieces: dict[str, Piece]  # by the name of the parameter
+
+
+class EngineCounters(BaseModel):
+    """What the optimizer and the loss scaler count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    adam_steps: int = Field(0, ge=0)  # without those that an fp16 overflow skipped
+    loss_scaler: dict[str, float] = {}  # empty without one
+
+
+class Content(BaseModel):
+    """What checkpoint.json holds."""
+
+    # NaN stays what it is: the held-out loss of an evaluation may be.
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+    format: int = FORMAT
+    step: int = Field(ge=0)
+    world_size: int = Field(ge=1)
+    shapes: dict[str, list[NonNegativeInt]]  # of the parameters
+    parts: dict[str, Part]  # by the name of the file
+    engine: EngineCounters
+    progress: dict[str, Any]  # counters of the run
+
+
+class Checkpoint:
+    """A complete checkpoint; nothing but checkpoint.json is read before it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read checkpoint.json.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or describes something incomplete.
+            ConfigError: another version of the code has written it.
+        """
+        self.folder = folder
+        self.content = _read_content(folder)
+        self._places = _places(folder, self.content)
+
+    def verify(self) -> None:
+        """Read all files and compare them with their sha256.
+
+        Raises:
+            CheckpointError: one is missing or differs; names it.
+        """
+        for name, part in self.content.parts.items():
+            file = self.folder / name
+            if not file.is_file():
+                raise _damaged(self.folder, f"{name} is missing")
+            size = file.stat().st_size
+            if size != part.size_bytes:
+                raise _damaged(
+                    self.folder, f"{name} has {size:,} bytes instead of {part.size_bytes:,}"
+                )
+            try:
+                sha256 = sha256_of(file)
+            except OSError as error:  # a bad sector
+                raise _damaged(self.folder, f"{name} cannot be read: {error.strerror}") from None
+            if sha256 != part.sha256:
+                raise _damaged(self.folder, f"{name} has another sha256 than when it was written")
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return all weights, fp32 and whole, by name.
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        return {name: self.whole(name) for name in self.content.shapes}
+
+    def whole(self, name: str) -> Tensor:
+        """Return the weights of one parameter in their shape."""
+        shape = self.content.shapes[name]
+        return self.read("weight", name, Piece(0, math.prod(shape))).view(shape)
+
+    def read(self, kind: str, name: str, wanted: Piece) -> Tensor:
+        """Return some elements of a parameter, or of one of its moments: fp32 [wanted.size].
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        found = torch.empty(wanted.size)
+        for file, piece in self._places[name]:
+            first = max(piece.start, wanted.start)
+            end = min(piece.start + piece.size, wanted.start + wanted.size)
+            if first < end:
+                source = self._slice(file, f"{kind}/{name}", first - piece.start, end - piece.start)
+                found[first - wanted.start : end - wanted.start] = source
+        return found
+
+    def _slice(self, file: str, key: str, first: int, end: int) -> Tensor:
+        try:
+            with safe_open(self.folder / file, framework="pt") as tensors:
+                found: Tensor = tensors.get_slice(key)[first:end]
+        except (OSError, SafetensorError) as error:
+            raise _damaged(self.folder, f"{file}: {error}") from None
+        if found.dtype != torch.float32 or found.shape != (end - first,):
+            raise _damaged(self.folder, f"{key} in {file} is not {end - first} numbers in fp32")
+        return found
+
+
+def write_part(
+    folder: Path, rank: int, tensors: Mapping[str, Tensor], pieces: Mapping[str, Piece]
+) -> dict[str, Part]:
+    """Write what one rank holds and wait until it is on the disk.
+
+    Args:
+        folder: of the checkpoint that is being written.
+        rank: names the file.
+        tensors: "KIND/NAME" -> fp32 [size], on the CPU.
+        pieces: which elements these are, by parameter.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file = folder / f"part_{rank:05d}.safetensors"
+    try:
+        save_file(dict(tensors), file)
+    except SafetensorError as error:
+        raise _os_error(error) from None
+    write_through(file)
+    part = Part(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
+    return {file.name: part}
+
+
+def complete(partial: Path, content: Content) -> Path:
+    """Write checkpoint.json and give the folder its name: from here on the checkpoint exists.
+
+    Raises:
+        OSError: it cannot be written, or the parts of other ranks are not here.
+    """
+    for name, part in content.parts.items():
+        file = partial / name
+        if not file.is_file() or file.stat().st_size != part.size_bytes:
+            raise OSError(
+                f"{file}, which another rank wrote, is not to be seen on this machine; the run "
+                "folder must be on a disk that all machines share"
+            )
+    described = content.model_dump(mode="json")
+    text = json.dumps({"sha256": _digest(described), "content": described}, indent=1)
+    (partial / CONTENT).write_text(text + "\n", encoding="utf-8")
+    write_through(partial / CONTENT)
+    final = partial.with_suffix("")
+    if final.exists():  # a run that went back has come here again
+        remove(final)
+    os.replace(partial, final)
+    return final
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """Read the model's weights, fp32 and whole, from a checkpoint.
+
+    Raises:
+        CheckpointError: it is incomplete or damaged.
+    """
+    checkpoint = Checkpoint(folder)
+    checkpoint.verify()
+    return checkpoint.weights()
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint, so that a half removed one is never taken for one."""
+    removed = folder.with_suffix(REMOVED)
+    shutil.rmtree(removed, ignore_errors=True)  # what an attempt before this one has left
+    folder.rename(removed)
+    shutil.rmtree(removed)
+
+
+def _os_error(error: SafetensorError) -> OSError:
+    """Return the error of the operating system of which safetensors only gives the words."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
+
+
+def _read_content(folder: Path) -> Content:
+    file = folder / CONTENT
+    try:
+        stored = json_in(file.read_bytes())
+    except FileNotFoundError:
+        raise _damaged(folder, f"it has no {CONTENT}") from None
+    except (OSError, JsonError) as error:
+        raise _damaged(folder, f"{CONTENT} cannot be read: {error}") from None
+    if not isinstance(stored, dict) or stored.keys() != {"sha256", "content"}:
+        raise _damaged(folder, f"{CONTENT} is not what was written")
+    if _digest(stored["content"]) != stored["sha256"]:
+        raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
+    _check_format(folder, stored["content"])
+    try:
+        return Content.model_validate(stored["content"])
+    except ValidationError as error:
+        raise _damaged(folder, f"{CONTENT}: {explain(error, Content)}") from None
+
+
+def _check_format(folder: Path, content: Any) -> None:
+    """Refuse what another version has written; it is not damaged, and none of it is renamed."""
+    found = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
+    if found != FORMAT:
+        raise ConfigError(
+            f"{folder} has format {shown(found)}, this version of the code reads {FORMAT}; use the "
+            "version that wrote it"
+        )
+
+
+def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]]:
+    """Return in which files the elements of each parameter are, once and without a gap."""
+    places: dict[str, list[tuple[str, Piece]]] = {name: [] for name in content.shapes}
+    for file, part in content.parts.items():
+        if not re.fullmatch(r"part_\d{5}\.safetensors", file):
+            raise _damaged(folder, f"{CONTENT} names the file {file!r}")
+        if part.size_bytes < FP32_BYTES * len(KINDS) * sum(p.size for p in part.pieces.values()):
+            raise _damaged(folder, f"{file} is too small for what {CONTENT} says of it")
+        for name, piece in part.pieces.items():
+            if name not in places or min(piece) < 0:
+                raise _damaged(folder, f"{CONTENT} puts {name} {tuple(piece)} into {file}")
+            places[name].append((file, piece))
+    for name, found in places.items():
+        found.sort(key=lambda place: place[1].start)
+        covered = 0
+        for _, piece in found:
+            if piece.start != covered:
+                break
+            covered += piece.size
+        if covered != math.prod(content.shapes[name]):
+            raise _damaged(folder, f"its files do not hold {name} whole")
+    return places
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(folder: Path, reason: str) -> CheckpointError:
+    return CheckpointError(f"{folder} is damaged ({reason})")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one rank has to save, on the host."""
+
+    tensors: dict[str, Tensor]  # "KIND/NAME" -> fp32 [size]
+    pieces: dict[str, Piece]  # which elements of a parameter these are
+    shapes: dict[str, list[int]]  # of all parameters
+    counters: EngineCounters

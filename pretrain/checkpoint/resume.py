@@ -1,0 +1,168 @@
+"""What must be the same when a run goes on, and what may be different.
+
+A run goes on bit for bit on as many ranks with the same settings. With --elastic it goes on on
+another number of ranks, at another ZeRO stage or in another way of execution: the same samples in
+the same order, learning rate and schedules as before, and losses that are equal within rounding
+(dropout and, unless layer_drop.draw_per=step, layer drop draw other numbers).
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
+from pretrain.config.ds_config import micro_batches_per_step
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_lines, read_json_object
+from pretrain.config.settings import RunSettings, as_json, flat
+
+# What changes no number of the run. Whether shards are those of the start is told by their content.
+FREE = ("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards")
+# How a run is executed; any difference in the DeepSpeed JSON and in the number of ranks too.
+ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
+
+MEND = "bring it back from a copy"
+
+Changes = dict[str, tuple[Any, Any]]  # by setting: what it was, and what it is
+
+
+class Resumption(NamedTuple):
+    """From where a run goes on, and what is different from its last launch."""
+
+    checkpoint: Path | None  # None: from the beginning
+    changes: Changes
+
+    def describe(self) -> str:
+        """Return from where the run goes on, and what has changed, in a line."""
+        origin = "the beginning: it has no checkpoint yet"
+        if self.checkpoint is not None:
+            origin = f"step {step_of(self.checkpoint):,}"
+        changed = ", ".join(
+            f"{name} ({before} to {now})" for name, (before, now) in sorted(self.changes.items())
+        )
+        return f"going on from {origin}" + (f"; changed: {changed}" if changed else "")
+
+
+def refuse_to_start(folder: Path) -> None:
+    """Refuse to start a run where there is one.
+
+    Raises:
+        ConfigError: the folder holds a run.
+    """
+    if (folder / "run.json").exists():
+        raise ConfigError(
+            f"{folder} already holds a run; continue it with --resume, or choose another "
+            "folder with --run-folder"
+        )
+
+
+def refuse_to_resume_nothing(folder: Path) -> None:
+    """Refuse to go on where there is no run.
+
+    Raises:
+        ConfigError: the folder holds none.
+    """
+    if not (folder / "run.json").exists():
+        raise ConfigError(f"{folder} holds no run to resume; start it without --resume")
+
+
+def plan_resumption(
+    folder: Path,
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    launch: dict[str, Any],
+    *,
+    elastic: bool,
+) -> Resumption:
+    """Check that the run may go on here, and find its newest sound checkpoint.
+
+    Damaged checkpoints are named on stderr and renamed.
+
+    Args:
+        folder: of the run.
+        settings: of the run.
+        ds_config: as DeepSpeed gets it.
+        launch: number of ranks and identity of the data, as in launches.jsonl.
+        elastic: whether it may be executed in another way than before.
+
+    Raises:
+        ConfigError: it is a run with other data or settings (they are named), a file of it is
+            damaged, or all its checkpoints are.
+    """
+    before = _last_launch(folder)
+    if any(
+        before.get(name, launch[name]) != launch[name] for name in ("training_data", "held_out")
+    ):
+        raise ConfigError(
+            f"cannot resume {folder}: the shards are not those that it was started on; "
+            "bring them back, or start a new run"
+        )
+    # A run that is older than a setting was started with what is its default today.
+    defaults, now = (flat(json.loads(as_json(each))) for each in (RunSettings(), settings))
+    stored = flat(read_json_object(folder / "run.json", mend=MEND))
+    changes = _changes(defaults | stored, now)
+    filled = read_json_object(folder / "ds_config.json", mend=MEND)
+    changes |= _changes(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
+    if "world_size" in before:
+        ranks = ({"world_size": found["world_size"]} for found in (before, launch))
+        changes |= _changes(*ranks)
+    _refuse(folder, changes, elastic=elastic)
+    if elastic:
+        _note_other_draws(settings, before.get("world_size"), launch["world_size"])
+    return Resumption(find_checkpoint(folder), changes)
+
+
+def find_checkpoint(run: Path) -> Path | None:
+    """Return the newest sound checkpoint of a run; newer ones are named on stderr and renamed.
+
+    Raises:
+        CheckpointError: there are checkpoints, and all of them are damaged.
+    """
+    checkpoint, complaints = newest_sound_checkpoint(run)
+    for complaint in complaints:
+        print(
+            f"warning: {complaint}; it was renamed to *.damaged, and the run goes on from "
+            f"{checkpoint}",
+            file=sys.stderr,
+        )
+    return checkpoint
+
+
+def _refuse(folder: Path, changes: Changes, *, elastic: bool) -> None:
+    bound = {name: change for name, change in changes.items() if not name.startswith(FREE)}
+    needs_elastic = {name for name in bound if name.startswith(ELASTIC)}
+    refused = bound.keys() - needs_elastic if elastic else bound.keys()
+    if not refused:
+        return
+    described = ", ".join(f"{n} (was {bound[n][0]}, is {bound[n][1]})" for n in sorted(refused))
+    hint = "; a resume is the same run: leave these out, or start a new one"
+    if refused == needs_elastic:
+        hint = "; with --elastic it goes on all the same, equal within rounding"
+    raise ConfigError(f"cannot resume {folder} with other settings: {described}{hint}")
+
+
+def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: int) -> None:
+    drop = settings.layer_drop
+    if drop.schedule == "none" or drop.draw_per == "step" or ranks_before in (None, ranks):
+        return
+    count = micro_batches_per_step(settings, ranks)
+    print(
+        f"note: layer drop tosses its coins for each of the {count} micro-batches of a step, whose "
+        "number depends on that of the ranks: from here on other blocks may be skipped than on as "
+        "many ranks as before; with layer_drop.draw_per=step it would not depend on it",
+        file=sys.stderr,
+    )
+
+
+def _last_launch(folder: Path) -> dict[str, Any]:
+    launches = read_json_lines(folder / "launches.jsonl", mend=MEND)
+    return launches[-1] if launches else {}
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> Changes:
+    return {
+        name: (before.get(name), now.get(name))
+        for name in before | now
+        if before.get(name) != now.get(name)
+    }

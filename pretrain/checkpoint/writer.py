@@ -1,0 +1,178 @@
+"""Writes checkpoints while training goes on."""
+
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread, get_native_id
+from typing import Any, TypeVar
+
+import torch.distributed as distributed
+
+from pretrain.checkpoint.folders import (
+    CHECKPOINTS,
+    PARTIAL,
+    checkpoint_folder,
+    checkpoints_of,
+    kept,
+    remove_remains,
+    step_of,
+)
+from pretrain.checkpoint.format import Content, Snapshot, complete, remove, write_part
+from pretrain.config.settings import CheckpointSettings
+from pretrain.distributed.ranks import Ranks, from_all_ranks
+
+Result = TypeVar("Result")
+
+
+class Saver:
+    """Saves the checkpoints of a run, one after the other.
+
+    Training stands still only while the state is copied to the host, and for a save that is not
+    through when the next one is due. The ranks write side by side; a checkpoint exists when all of
+    them have. One that cannot be written leaves the run alive and the older ones as they are.
+    """
+
+    def __init__(
+        self, run: Path, settings: CheckpointSettings, ranks: Ranks, *, newest: int | None = None
+    ) -> None:
+        """Remove what a launch that was killed left half written.
+
+        Args:
+            run: folder of the run.
+            settings: which checkpoints stay.
+            ranks: all of them must build a saver.
+            newest: step of the checkpoint from which this launch goes on.
+        """
+        self._run, self._settings, self._ranks = run, settings, ranks
+        # Its own group: the collectives of training go on meanwhile.
+        self._group = distributed.new_group(backend="gloo") if ranks.world_size > 1 else None
+        self._thread: Thread | None = None
+        self._failure: BaseException | None = None
+        self.newest = newest  # step of the newest checkpoint that this launch knows to be good
+        self.attempted = newest  # step of the last save, whether it came to a good end or not
+        if ranks.is_first:
+            remove_remains(run)
+            self._remove_old()  # on a disk that is full, a smaller keep_last makes room
+
+    def save(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
+        """Begin to write a checkpoint; the one before is complete, or failed, when this returns.
+
+        Args:
+            step: number of finished optimizer steps.
+            snapshot: of the engine of this rank.
+            progress: counters of the run, of the first rank.
+        """
+        self.wait()
+        self.attempted = step
+        self._thread = Thread(
+            target=self._attempt, args=(step, snapshot, progress), name=f"checkpoint of step {step}"
+        )
+        self._thread.start()
+        if not self._settings.background:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until nothing is being written any more."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _attempt(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
+        if self._settings.background:
+            # Where training computes on the cores that write, it goes first.
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
+        try:
+            self._write(step, snapshot, progress)
+        except BaseException as failure:  # a thread has nobody to raise it to: `wait` does
+            self._failure = failure
+
+    def _write(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
+        partial = checkpoint_folder(self._run, step).with_suffix(PARTIAL)
+        is_first, rank = self._ranks.is_first, self._ranks.rank
+        try:
+            self._together(lambda: _make_empty(partial) if is_first else None)
+            parts = self._together(
+                lambda: write_part(partial, rank, snapshot.tensors, snapshot.pieces)
+            )
+            content = Content(
+                step=step,
+                world_size=self._ranks.world_size,
+                shapes=snapshot.shapes,
+                parts={name: part for found in parts for name, part in found.items()},
+                engine=snapshot.counters,
+                progress=progress,
+            )
+            self._together(lambda: complete(partial, content) if is_first else None)
+        except NotWritten as failure:
+            if is_first:
+                shutil.rmtree(partial, ignore_errors=True)
+                self._warn(step, str(failure))
+            return
+        self.newest = step
+        try:
+            # The others wait for it: a rank that ends while the first still removes is missed.
+            self._together(lambda: self._remove_old() if is_first else None)
+        except NotWritten as failure:
+            if is_first:
+                print(
+                    f"\nwarning: an old checkpoint cannot be removed ({failure})", file=sys.stderr
+                )
+
+    def _together(self, action: Callable[[], Result]) -> list[Result]:
+        """Let every rank act and return all results; if one fails, all of them know it.
+
+        Raises:
+            NotWritten: the operating system refused what a rank wanted.
+        """
+        outcome: tuple[Any, str | None]
+        try:
+            outcome = action(), None
+        except OSError as error:
+            outcome = None, _reason(error)
+        outcomes = from_all_ranks(outcome, self._ranks, group=self._group)
+        for _, complaint in outcomes:
+            if complaint is not None:
+                raise NotWritten(complaint)
+        return [result for result, _ in outcomes]
+
+    def _warn(self, step: int, reason: str) -> None:
+        found = checkpoints_of(self._run)
+        good = f"the newest good one is of step {step_of(found[-1])}" if found else "there is none"
+        print(
+            f"\nwarning: the checkpoint of step {step} could not be written to "
+            f"{self._run / CHECKPOINTS} ({reason}); {good}; make room for the next",
+            file=sys.stderr,
+        )
+
+    def _remove_old(self) -> None:
+        found = {step_of(folder): folder for folder in checkpoints_of(self._run)}
+        settings = self._settings
+        stays = kept(
+            found,
+            keep_last=settings.keep_last,
+            keep_every=settings.keep_every,
+            pinned=settings.pinned,
+        )
+        for step in found.keys() - stays:
+            remove(found[step])
+
+
+class NotWritten(Exception):
+    """The operating system refused to write or to remove a checkpoint, on some rank."""
+
+
+def _make_empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "no space left on the disk"
+    return error.strerror or str(error)

@@ -1,0 +1,1 @@
+"""One file per command of `python -m pretrain`: options, and a call."""

@@ -1,0 +1,35 @@
+"""Compare finished runs: which reached a held-out loss sooner.
+
+    python -m pretrain compare runs/NAME/bert_a runs/NAME/tupe_r --report runs/NAME/report
+
+The first run is the baseline; runs that differ only in the seed are taken together.
+"""
+
+import argparse
+from pathlib import Path
+
+from pretrain.compare.convergence import compare, read_run
+from pretrain.compare.report import write_report
+from pretrain.compare.tables import table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m pretrain compare`."""
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, the baseline first")
+    parser.add_argument(
+        "--target",
+        default="auto",
+        help="held-out loss in nats; auto: the one that the baseline ends with",
+    )
+    parser.add_argument("--report", type=Path, help="folder for the page, pictures and numbers")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print the comparison, and write the report where one is asked for."""
+    comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
+    print(table(comparison))
+    for note in comparison.notes:
+        print(f"note: {note}")
+    if arguments.report is not None:
+        write_report(comparison, arguments.report)
+        print(f"report: {arguments.report / 'index.html'}")

@@ -1,0 +1,181 @@
+"""Bring a model that others have trained into the form in which ours are exported.
+
+    python -m pretrain import bert-base-uncased --to models/bert
+    python -m pretrain import tupe_r.pt --dictionary dict.txt --bpe-codes bpe-code --to models/tupe
+
+The folder can be trained further, fine-tuned and loaded by transformers like an export, and holds
+a recipe that starts from it.
+"""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, BertForMaskedLM
+
+from data_prep.files.atomic import save_text
+from data_prep.shards.folders import complete_or_absent, refuse_existing
+from data_prep.shards.manifest import TOKENIZER_FILE
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings
+from pretrain.convert.hf_bert import bert_folder
+from pretrain.convert.hf_check import quiet
+from pretrain.convert.hf_format import is_export, is_stock_bert
+from pretrain.convert.hf_writer import write_pretrained
+from pretrain.convert.loader import WordFiles, read_foreign
+from pretrain.convert.pretrained import Pretrained, build_model, from_foreign
+from pretrain.convert.text_encoder import TELLING_WORDS
+
+RECIPE_FILE = "recipe.toml"
+TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
+ROWS_COMPARED, LONGEST_COMPARED = 4, 128
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m pretrain import`."""
+    parser.add_argument(
+        "place",
+        help="a BERT that Hugging Face's transformers saved, or its name on the Hub; or a .pt file "
+        "of the TUPE authors' code",
+    )
+    parser.add_argument("--to", type=Path, required=True, help="the new folder")
+    words = parser.add_argument_group("words of a .pt file, if they are not beside it")
+    words.add_argument("--dictionary", type=Path, help="dict.txt of fairseq")
+    words.add_argument("--bpe-codes", type=Path, help="codes of fastBPE")
+    words.add_argument("--tokenizer", help="instead of both: a tokenizer.json with the same ids")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Read the model, check it, write it, and print what to do next."""
+    place, target = str(arguments.place), Path(arguments.to)
+    files = WordFiles(arguments.dictionary, arguments.bpe_codes, arguments.tokenizer)
+    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
+        raise ConfigError(
+            f"{place} is a model of this program already; start from it with --initial_weights "
+            f"{place}"
+        )
+    if any(files) and not place.endswith(".pt"):
+        raise ConfigError(
+            f"--dictionary, --bpe-codes and --tokenizer are the words of a .pt file, and {place} "
+            "is none; remove them"
+        )
+    if files.tokenizer is not None and (files.dictionary or files.codes):
+        raise ConfigError(
+            f"--tokenizer {files.tokenizer} takes the place of --dictionary and --bpe-codes; give "
+            "it alone, or those two"
+        )
+    refuse_existing(target)  # here too: a download takes a while
+    foreign = read_foreign(place, files)
+    if foreign is None:
+        raise ConfigError(
+            f"{place} is neither a folder with the config.json and the weights of a BERT, nor a "
+            ".pt file of the TUPE authors' code"
+        )
+    pretrained = from_foreign(foreign, place)
+    notes = list(foreign.notes)
+    if is_stock_bert(pretrained.model):
+        check_words_in_transformers(pretrained, place)
+        difference = difference_to_transformers(pretrained, place)
+        notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
+    if pretrained.words.record.moses is not None:
+        notes.append(
+            "text goes through Moses before its tokenizer: here by itself, in transformers you "
+            "must do it"
+        )
+    write_import(pretrained, target)
+    print(f"imported {pretrained.name} to {target}")
+    for note in notes:
+        print(f"  {note}")
+    recipe = shlex.quote(str(target / RECIPE_FILE))
+    print(f"Train it further:\n  ./run_pretrain.sh {recipe} --corpus YOUR_TEXT --steps 10000")
+
+
+def check_words_in_transformers(pretrained: Pretrained, place: str) -> None:
+    """Check that transformers cuts text into the same tokens.
+
+    Raises:
+        ConfigError: it does not; names a word.
+    """
+    folder = bert_folder(place)
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    for word in TELLING_WORDS:
+        ours = pretrained.words.pair_ids(word, max_length=pretrained.sequence_length)
+        theirs = tokenizer(word, truncation=True, max_length=pretrained.sequence_length)
+        if theirs["input_ids"] != ours:
+            raise ConfigError(
+                f"{place}: {word!r} becomes {ours} here and {theirs['input_ids']} in transformers; "
+                f"let AutoTokenizer.from_pretrained({str(folder)!r}) save itself there, or in a "
+                f"copy: its {TOKENIZER_FILE} means the same to both"
+            )
+
+
+def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
+    """Return the largest difference of a logit between BERT in transformers and here.
+
+    Raises:
+        ConfigError: it is more than rounding.
+    """
+    with quiet():
+        # Its own config.json could ask for kernels of the Hub, which are code.
+        theirs = BertForMaskedLM.from_pretrained(
+            bert_folder(place), attn_implementation="eager", weights_only=True
+        ).eval()
+    ours = build_model(pretrained)
+    shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))
+    generator = torch.Generator().manual_seed(0)
+    ids_BS = torch.randint(pretrained.model.vocabulary_size, shape, generator=generator)
+    with torch.no_grad():
+        theirs_MV = theirs(input_ids=ids_BS).logits.float().flatten(0, 1)
+        ours_MV = ours.logits(ids_BS, torch.arange(ids_BS.numel()))
+    difference = float((theirs_MV - ours_MV).abs().max())
+    if not difference <= TOLERANCE:  # NaN too
+        raise ConfigError(
+            f"{place} computes other logits here than in transformers: the largest difference is "
+            f"{difference:.2g}, more than {TOLERANCE:.0e}; nothing was written"
+        )
+    return difference
+
+
+def write_import(pretrained: Pretrained, target: Path) -> None:
+    """Write the folder, complete or not at all.
+
+    Raises:
+        ShardError: it exists, or cannot be written.
+    """
+    with complete_or_absent(target) as partial:
+        write_pretrained(partial, pretrained)
+        save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
+
+
+def recipe_from(pretrained: Pretrained, folder: Path) -> str:
+    """Return a recipe that trains the model in `folder` further, as TOML."""
+    default = RunSettings().data.sequence_length
+    data = {
+        "tokenizer": str(folder / TOKENIZER_FILE),
+        "sequence_length": min(default, pretrained.sequence_length),
+    }
+    if pretrained.words.record.moses is not None:
+        data |= {"moses": True, "language": pretrained.words.record.moses}
+    model = pretrained.model.model_dump(exclude={"preset"})
+    sections = {"data": data, "model": model}
+    lines = [
+        "# Trains an imported model further. Steps, batch and learning rate are the defaults.",
+        f"name = {_toml(pretrained.name)}",
+        f"initial_weights = {_toml(str(folder))}",
+    ]
+    for title, values in sections.items():
+        lines.append(f"[{title}]")
+        lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Return a string, number or truth value as TOML writes it.
+
+    For these that is as JSON does, but for the two halves in which JSON escapes rare characters.
+    """
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,216 @@
+"""Show where the time of a training step goes: by phase, by operator, and as a picture of it.
+
+    python -m pretrain profile RECIPE                       ten steps on this machine
+    python -m pretrain profile RECIPE --steps 50 --full-depth
+
+Every setting of the recipe can be changed; --steps is the number of timed steps here. The steps
+are those of the run's end, where layer drop has reached its steady state. The rows are real ones
+where the shards exist, else random ids, which cost the same. The weights stay as they are.
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from tabulate import tabulate
+
+from pretrain.config.ds_config import compute_type
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import add_settings
+from pretrain.config.settings import RunSettings
+from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
+from pretrain.engine.engine import Engine
+from pretrain.engine.execution import build_model
+from pretrain.engine.launch import checked_settings
+from pretrain.profiling.hardware import MatrixRate, matrix_rate, peak_memory_bytes
+from pretrain.schedules.layer_drop import scales_of_step, theta_at
+from pretrain.train.benchmark import costliest_operators, endless_batches, existing_shards, trace
+from pretrain.train.progress import Progress
+from pretrain.train.provenance import environment
+
+WARM_UP_STEPS, TIMED_STEPS, TRACED_STEPS = 3, 10, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `python -m pretrain profile`."""
+    parser.add_argument("--to", type=Path, help="default: profiles/NAME of the recipe")
+    parser.add_argument("--full-depth", action="store_true", help="run every block at every step")
+    parser.set_defaults(source=add_settings(parser))
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Time and trace the steps, print two tables, and write them and the trace."""
+    count = take_count(arguments)
+    ranks = start_ranks()
+    try:
+        settings, ds_config = on_first_rank(
+            ranks, lambda: checked_settings(arguments, ranks, ranks.device)
+        )
+        folder = on_first_rank(ranks, lambda: _folder(arguments.to, settings))
+        rate = matrix_rate(ranks.device, compute_type(ds_config))
+        torch.manual_seed(settings.seed)
+        model, execution = build_model(settings, ds_config, ranks.device)
+        engine = Engine(model, settings, ds_config, ranks)
+        steps = Steps(settings, engine, full_depth=arguments.full_depth)
+        for _ in range(WARM_UP_STEPS):
+            steps.take_one()
+        metrics = steps.timed(count, rate)
+        # Tracing slows the steps down, so that these are others.
+        profiler = trace(steps.take_one, TRACED_STEPS, ranks, folder / "trace.json.gz")
+        if profiler is not None:
+            numbers = {
+                "name": settings.name,
+                "rows": steps.rows,
+                "ranks": ranks.world_size,
+                "steps": count,
+                "full_depth": arguments.full_depth,
+                "execution": dataclasses.asdict(execution),
+                "matrix_rate": dataclasses.asdict(rate),
+                "metrics": metrics,
+                "operators": costliest_operators(profiler, TRACED_STEPS),
+                "environment": environment(),
+            }
+            (folder / "profile.json").write_text(json.dumps(numbers, indent=1) + "\n")
+            print(describe(numbers, folder))
+    finally:
+        stop_ranks()
+
+
+def take_count(arguments: argparse.Namespace) -> int:
+    """Return the number of timed steps, and take it from the settings of the run.
+
+    Raises:
+        ConfigError: it is not a positive number.
+    """
+    given = str(vars(arguments).pop("steps", TIMED_STEPS))
+    if not given.isdecimal() or int(given) == 0:
+        raise ConfigError(f"--steps {given} must be a number of steps to time, at least 1")
+    return int(given)
+
+
+def at_the_end(settings: RunSettings, *, full_depth: bool) -> RunSettings:
+    """Return settings in which step `steps` is the end of the schedule, also of a run of hours.
+
+    With `full_depth` they have no layer drop, so that what is logged of it agrees with what ran.
+    """
+    schedule = "none" if full_depth else settings.layer_drop.schedule
+    layer_drop = settings.layer_drop.model_copy(update={"schedule": schedule})
+    return settings.model_copy(update={"hours": None, "layer_drop": layer_drop})
+
+
+class Steps:
+    """Optimizer steps of a recipe from the end of its run on, as training takes them."""
+
+    def __init__(self, settings: RunSettings, engine: Engine, *, full_depth: bool) -> None:
+        shards = on_first_rank(engine.ranks, lambda: existing_shards(settings))
+        self.engine = engine
+        self.settings = at_the_end(settings, full_depth=full_depth)
+        self.rows = "random ids" if shards is None else f"rows of {shards.folder}"
+        self._batches = endless_batches(settings, shards, engine.ranks)
+        self._progress = self._new_progress(settings.steps)
+
+    def take_one(self) -> None:
+        """Take the next step; it changes no weight."""
+        scales = self._branch_scales(self._progress.step)
+        micro_batches = zip(islice(self._batches, len(scales)), scales, strict=True)
+        # Learning rate 0: the same arithmetic, and nothing diverges while it is timed.
+        self._progress.add_step(self.engine.train_step(micro_batches, 0.0), scales)
+
+    def timed(self, count: int, rate: MatrixRate) -> dict[str, Any]:
+        """Take `count` steps and return their metrics, as training logs them."""
+        self._progress = self._new_progress(self._progress.step)
+        self.engine.synchronize()
+        self.engine.take_spent()
+        start = time.perf_counter()
+        for _ in range(count):
+            self.take_one()
+        self.engine.synchronize()
+        seconds = time.perf_counter() - start
+        self._progress.add_seconds(seconds, self.engine.take_spent())
+        self._progress.fetch_losses(self.engine.mean_over_ranks)
+        memory = peak_memory_bytes(self.engine.ranks.device)
+        return self._progress.take_metrics(0.0, rate, memory)
+
+    def _new_progress(self, step: int) -> Progress:
+        progress = Progress(self.settings, self.engine.ranks.world_size)
+        progress.counters.step = step
+        return progress
+
+    def _branch_scales(self, step: int) -> list[list[float]]:
+        settings, count = self.settings, self._progress.micro_batches_per_step
+        theta = theta_at(settings.steps, settings.layer_drop, settings.steps)
+        return scales_of_step(step, settings, theta=theta, count=count)
+
+
+def describe(numbers: dict[str, Any], folder: Path) -> str:
+    """Return the numbers of a profile as the tables that are printed."""
+    metrics, steps = numbers["metrics"], numbers["steps"]
+    milliseconds = 1000 * metrics["training_seconds"] / steps
+    phases = [
+        (name, f"{share * milliseconds:.2f}", f"{share:.1%}")
+        for name, share in metrics["time_shares"].items()
+    ]
+    phases.append(("all", f"{milliseconds:.2f}", "100.0%"))
+    operators = [
+        (row["name"], f"{row['calls_per_step']:,.0f}", f"{row['milliseconds']:.2f}", row["share"])
+        for row in numbers["operators"]
+    ]
+    return "\n\n".join(
+        (
+            f"{numbers['name']}: {steps} steps of {numbers['rows']}, {numbers['ranks']} rank(s)",
+            _table(phases, ("phase", "ms a step", "share")),
+            tabulate(_speed_rows(numbers), tablefmt="plain", disable_numparse=True),
+            _table(
+                [(*row[:3], f"{row[3]:.1%}") for row in operators],
+                ("operator, traced", "calls a step", "ms a step", "share"),
+            ),
+            f"numbers: {folder / 'profile.json'}\ntrace: {folder / 'trace.json.gz'}; open it in "
+            "https://ui.perfetto.dev or chrome://tracing",
+        )
+    )
+
+
+def _table(rows: list[Any], headers: tuple[str, ...]) -> str:
+    alignment = ("left", *["right"] * (len(headers) - 1))
+    return tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True)
+
+
+def _speed_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
+    metrics, steps, rate = numbers["metrics"], numbers["steps"], numbers["matrix_rate"]
+    execution = numbers["execution"]
+    exchanged = [
+        f"{kind} {size / 2**20:,.2f} MiB"
+        for kind, size in metrics["payload_bytes_per_step"].items()
+    ]
+    kinds = {"compiles_blocks": "compiled", "fuses_blocks": "fused"}
+    return [
+        ("attention", f"{execution['attention']}: {execution['reason']}"),
+        ("blocks", next((kinds[kind] for kind in kinds if execution[kind]), "as written")),
+        ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
+        ("samples/s", f"{metrics['samples_per_second']:,.1f}"),
+        ("FLOPs per step, full depth", f"{metrics['full_depth_flops'] / steps:.3e}"),
+        ("FLOPs per step, realised", f"{metrics['flops'] / steps:.3e}"),
+        (
+            "model FLOPs utilisation",
+            f"{metrics['model_flops_utilisation']:.1%} of {rate['flops_per_second']:.3e} FLOP/s a "
+            f"rank ({rate['source']})",
+        ),
+        ("memory high-water mark", f"{metrics['peak_memory_bytes'] / 2**20:,.1f} MiB"),
+        ("exchanged per step and rank", ", ".join(exchanged) or "nothing"),
+    ]
+
+
+def _folder(given: Path | None, settings: RunSettings) -> Path:
+    folder = given or Path("profiles") / settings.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the profile to {folder}: {error.strerror}; choose another one with --to"
+        ) from None
+    return folder

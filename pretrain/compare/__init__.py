@@ -1,0 +1,1 @@
+"""Which run got there sooner: tables and a page."""

@@ -1,0 +1,130 @@
+"""What the files of a run folder must say to be compared, and the check of every line.
+
+A line may hold more: older and newer versions write other things, and what a reader does not ask
+for does not concern it. What it asks for is of the right kind, or the file is refused by name:
+a run folder may come from somebody else.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from data_prep.files.quoting import bare, shown
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_lines, read_json_object
+
+LEAVE_OUT = "leave this run out"
+
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Word = Annotated[str, Field(max_length=10_000)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Totals(_Line):
+    step: Count
+    tokens: Count
+    training_seconds: Amount
+    flops: Amount
+
+
+class Evaluation(_Totals):
+    """A line of evals.jsonl."""
+
+    loss: float  # NaN and infinity: it diverged
+    training_seconds: Speed
+    tokens: Annotated[int, Field(ge=1, lt=1 << 63)]
+
+
+class Metrics(_Totals):
+    """A line of metrics.jsonl; what may be missing was not measured in older versions."""
+
+    loss: float
+    learning_rate: Amount
+    theta: Amount
+    keep_rates: list[Amount]
+    tokens_per_second: Speed
+    model_flops_utilisation: Amount = 0.0
+    peak_memory_bytes: Count = 0
+    time_shares: dict[Word, Annotated[float, Field(allow_inf_nan=False)]] = {}
+
+
+class _MatrixRate(_Line):
+    flops_per_second: Speed
+
+
+class Launch(_Line):
+    """A line of launches.jsonl."""
+
+    at: Word
+    commit: Word
+    device: Word
+    source: str
+    held_out: Word
+    training_data: Word
+    versions: dict[Word, Word]
+    world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
+    matrix_rate: _MatrixRate | None = None
+
+
+class Result(_Line):
+    """result.json."""
+
+    parameters: Count
+    final_learning_rate: Amount
+    peak_learning_rate: Speed
+
+
+class _Batch(_Line):
+    global_sequences: Count
+
+
+class _LayerDrop(_Line):
+    schedule: Word
+
+
+class Settings(_Line):
+    """The part of run.json that a comparison asks for, in every version."""
+
+    name: Annotated[str, Field(min_length=1, max_length=10_000)]
+    seed: int
+    hours: Speed | None = None
+    batch: _Batch
+    layer_drop: _LayerDrop
+
+
+def read_checked(file: Path, kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON object in a file of a run folder.
+
+    Raises:
+        ConfigError: it cannot be read, or is not of this kind.
+    """
+    return _checked(read_json_object(file, mend=LEAVE_OUT), kind, str(file))
+
+
+def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]]:
+    """Return the complete lines of a file of a run folder; none where there is no file.
+
+    Raises:
+        ConfigError: a line cannot be read, or is not of this kind.
+    """
+    lines = read_json_lines(file, mend=LEAVE_OUT)
+    return [_checked(line, kind, f"line {n} of {file}") for n, line in enumerate(lines, 1)]
+
+
+def _checked(content: dict[str, Any], kind: type[BaseModel], place: str) -> dict[str, Any]:
+    try:
+        kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, message = bare(".".join(map(str, first["loc"]))), first["msg"]
+        found = "" if first["type"] == "missing" else f"={shown(first['input'])}"
+        raise ConfigError(
+            f"{place} is damaged: {where}{found}: {message[0].lower()}{message[1:]}; {LEAVE_OUT}"
+        ) from None
+    return content

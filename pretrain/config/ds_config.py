@@ -1,0 +1,333 @@
+"""The DeepSpeed JSON: where it is found, what the recipe fills in, what is refused.
+
+The JSON says how a run is executed (ZeRO stage, precision), the recipe what is computed. So batch
+and clipping are "auto" in the JSON and come from the recipe; a JSON that states another value is
+refused rather than one of the two winning silently.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+
+from data_prep.files.quoting import bare, shown
+from pretrain.config.ds_keys import check_names
+from pretrain.config.errors import ConfigError, choose, nearest
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.settings import LayerDropSettings, RunSettings, explain
+
+DS_CONFIGS = Path(__file__).parents[2] / "ds_configs"
+AUTO = "auto"
+
+# Blocks that DeepSpeed 0.19 removed: their mere presence ends the run there. What to do instead.
+REMOVED_BLOCKS = {
+    "amp": 'use a "fp16" or "bf16" block',
+    "elasticity": "start the run again with --resume on the new machine",
+    "sparse_attention": "it has no successor",
+    "sparse_gradients": "it has no successor",
+    "curriculum_learning": "it has no successor here",
+    "compression_training": "it has no successor here",
+}
+
+# As DeepSpeed spells them, with or without "torch." in front.
+AUTOCAST_TYPES = {
+    "bfloat16": torch.bfloat16,
+    "bf16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp16": torch.float16,
+    "half": torch.float16,
+}
+
+# What must be an object where it is given.
+OBJECTS = (
+    "fp16",
+    "bf16",
+    "torch_autocast",
+    "zero_optimization",
+    "zero_optimization.offload_optimizer",
+    "zero_optimization.offload_param",
+    "optimizer",
+    "optimizer.params",
+    "progressive_layer_drop",
+)
+
+# What is on or off.
+SWITCHED = ("fp16", "bf16", "torch_autocast", "progressive_layer_drop")
+
+
+def read_ds_config(
+    name: str, device: Literal["cpu", "cuda"], *, world_size: int = 1
+) -> dict[str, Any]:
+    """Read the JSON that `engine.ds_config` names.
+
+    Args:
+        name: a path, the name of a file in ds_configs/, or "auto": see `default_ds_config`.
+        device: where the run will be executed.
+        world_size: number of ranks.
+
+    Raises:
+        ConfigError: no such file, or not a JSON object.
+    """
+    path = _ds_config_path(default_ds_config(device, world_size) if name == AUTO else name)
+    config = read_json_object(path)
+    for block in OBJECTS:
+        outer, _, inner = block.rpartition(".")
+        holder = config.get(outer, {}) if outer else config
+        if not isinstance(holder.get(inner, {}), dict):
+            raise ConfigError(f"{path}: {block} must be an object, not {shown(holder[inner])}")
+    for block in SWITCHED:
+        if not isinstance(config.get(block, {}).get("enabled", False), bool):
+            found = shown(config[block]["enabled"])
+            raise ConfigError(f"{path}: {block}.enabled must be true or false, not {found}")
+    stage = zero_stage(config)
+    if type(stage) is not int or stage not in (0, 1, 2, 3):
+        raise ConfigError(
+            f"{path}: zero_optimization.stage must be 0, 1, 2 or 3, not {shown(stage)}"
+        )
+    return config
+
+
+def default_ds_config(device: Literal["cpu", "cuda"], world_size: int) -> str:
+    """Return the name of the configuration that suits this machine.
+
+    bf16 where the device computes in it, else fp16 on CUDA and fp32 on a CPU. ZeRO-1 divides the
+    optimizer state among the ranks; one rank has nobody to share with, and would only keep and
+    copy the weights and gradients once more.
+    """
+    stage = 0 if world_size == 1 else 1
+    if computes_in_bf16(device):
+        return f"zero{stage}_bf16_autocast"
+    return "zero1_fp16" if device == "cuda" else f"zero{stage}_fp32"
+
+
+def computes_in_bf16(device: Literal["cpu", "cuda"]) -> bool:
+    """Return whether the device itself multiplies in bf16; emulated, it is slower than fp32."""
+    if device == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    cpu_info = Path("/proc/cpuinfo")  # avx512_bf16, amx_bf16 (x86) or bf16 (Arm)
+    return cpu_info.is_file() and "bf16" in cpu_info.read_text()
+
+
+def lift_layer_drop(
+    config: dict[str, Any], settings: LayerDropSettings
+) -> tuple[LayerDropSettings, str | None]:
+    """Move a `progressive_layer_drop` block, which DeepSpeed no longer knows, into our settings.
+
+    Returns:
+        The layer-drop settings, and a sentence for the user (None if there was no block). The
+        block is removed from `config`.
+
+    Raises:
+        ConfigError: the recipe asks for layer drop too, with other values.
+    """
+    block = config.pop("progressive_layer_drop", None)
+    if block is None:
+        return settings, None
+    if not block.get("enabled", False):
+        return settings, "progressive_layer_drop is disabled in the DeepSpeed JSON: dropped it"
+    lifted = {
+        "schedule": "progressive",
+        "theta_bar": block.get("theta", 1.0),  # DeepSpeed's own defaults
+        "gamma": block.get("gamma", 0.001),
+    }
+    stated = settings.model_dump(include=set(lifted))
+    if settings.schedule != "none" and stated != lifted:
+        raise ConfigError(
+            f"the DeepSpeed JSON asks for layer drop with {shown(lifted)}, the recipe with "
+            f"{stated}; "
+            "remove progressive_layer_drop from the JSON"
+        )
+    try:
+        layer_drop = LayerDropSettings(**{**settings.model_dump(), **lifted})
+    except ValidationError as error:
+        raise ConfigError(f"progressive_layer_drop in the JSON: {explain(error)}") from None
+    return layer_drop, (
+        "moved progressive_layer_drop from the DeepSpeed JSON to "
+        f"layer_drop.schedule=progressive theta_bar={lifted['theta_bar']} gamma={lifted['gamma']}; "
+        "add --layer_drop.compat deepspeed to repeat bing_bert exactly"
+    )
+
+
+def fill_ds_config(
+    config: dict[str, Any],
+    settings: RunSettings,
+    *,
+    world_size: int,
+    device: Literal["cpu", "cuda"],
+) -> dict[str, Any]:
+    """Return the configuration as DeepSpeed gets it: every "auto" replaced, everything checked.
+
+    Raises:
+        ConfigError: it contradicts the recipe, the batch does not divide, or the combination is
+            known not to work.
+    """
+    _refuse_unsupported(config, device)
+    check_names(config)
+    from_recipe = {
+        "train_batch_size": settings.batch.global_sequences,
+        "train_micro_batch_size_per_gpu": micro_sequences(settings, world_size),
+        "gradient_accumulation_steps": micro_batches_per_step(settings, world_size),
+        # Always written: where it is absent, DeepSpeed clips at 1.0.
+        "gradient_clipping": settings.optimizer.max_gradient_norm or 0.0,
+    }
+    filled = {key: value for key, value in config.items() if key != "optimizer"}
+    _check_optimizer(config.get("optimizer", {}), settings)
+    for key, value in from_recipe.items():
+        stated = filled.get(key, AUTO)
+        if stated not in (AUTO, value):
+            raise ConfigError(
+                f"the DeepSpeed JSON says {key}={shown(stated)}, the recipe {value}; "
+                'write "auto" there'
+            )
+        filled[key] = value
+    filled.setdefault("steps_per_print", 10**9)  # the progress bar is ours
+    return filled
+
+
+def micro_sequences(settings: RunSettings, world_size: int) -> int:
+    """Return the sequences that a rank takes at once.
+
+    Raises:
+        ConfigError: the global batch does not divide.
+    """
+    batch = settings.batch
+    if batch.global_sequences % world_size:
+        raise ConfigError(
+            f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
+            f"ranks; take {_multiple_near(batch.global_sequences, world_size)}"
+        )
+    if batch.micro_sequences is None:
+        return batch.global_sequences // world_size
+    per_pass = batch.micro_sequences * world_size
+    if batch.global_sequences % per_pass:
+        raise ConfigError(
+            f"batch.global_sequences={batch.global_sequences} is not a multiple of "
+            f"batch.micro_sequences={batch.micro_sequences} x {world_size} ranks = {per_pass}; "
+            f"take {_multiple_near(batch.global_sequences, per_pass)}"
+        )
+    return batch.micro_sequences
+
+
+def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
+    """Return how many micro-batches a rank accumulates for one optimizer step.
+
+    Raises:
+        ConfigError: the global batch does not divide.
+    """
+    return settings.batch.global_sequences // (micro_sequences(settings, world_size) * world_size)
+
+
+def zero_stage(config: dict[str, Any]) -> Any:
+    """Return the ZeRO stage of a configuration: an int, once `read_ds_config` has checked it."""
+    return config.get("zero_optimization", {}).get("stage", 0)
+
+
+def compute_type(config: dict[str, Any]) -> torch.dtype:
+    """Return the type in which matrix products are computed under a configuration.
+
+    Raises:
+        ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
+    """
+    autocast = config.get("torch_autocast", {})
+    if autocast.get("enabled", False):
+        name = str(autocast.get("dtype")).removeprefix("torch.")
+        return choose(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
+    for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        if config.get(block, {}).get("enabled", False):
+            return dtype
+    return torch.float32
+
+
+def _ds_config_path(name: str) -> Path:
+    for path in (Path(name), DS_CONFIGS / name, DS_CONFIGS / f"{name}.json"):
+        if os.path.isfile(path):  # unlike pathlib, it knows that a name too long is no file
+            return path
+    known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
+    raise ConfigError(
+        f"engine.ds_config={shown(name)} is neither a file nor in ds_configs/"
+        f"{nearest(name, known)}; there are {', '.join(known)}"
+    )
+
+
+def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
+    for block, instead in REMOVED_BLOCKS.items():
+        if block in config:
+            raise ConfigError(
+                f"DeepSpeed no longer has {block!r}, which the DeepSpeed JSON holds; remove it: "
+                f"{instead}"
+            )
+    if "scheduler" in config:
+        raise ConfigError(
+            "the DeepSpeed JSON has a scheduler; the learning rate is the recipe's, see "
+            "learning_rate.schedule: remove the block"
+        )
+    # DeepSpeed imports whatever they are called, which executes it.
+    modules = config.get("torch_autocast", {}).get("lower_precision_safe_modules") or []
+    listed = modules if isinstance(modules, list) else [modules]
+    if strange := [name for name in listed if not str(name).startswith("torch.nn.")]:
+        raise ConfigError(
+            "torch_autocast.lower_precision_safe_modules in the DeepSpeed JSON names "
+            f"{shown(strange[0])}; name modules of torch.nn, or remove it"
+        )
+    fp16, bf16 = (config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
+    if fp16 and device == "cpu":
+        raise ConfigError(
+            "fp16 needs a CUDA device and this run is on a CPU; use bf16: "
+            "--engine.ds_config zero1_bf16_autocast"
+        )
+    zero = config.get("zero_optimization", {})
+    if (fp16 or bf16) and zero_stage(config) == 0:
+        raise ConfigError(
+            "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
+            "scaled, bf16 makes a step too many); use stage 1"
+        )
+    if _autocasts_to_fp16(config):
+        raise ConfigError(
+            "torch_autocast.dtype=float16 is wrong in DeepSpeed 0.19 (at ZeRO stage 1 to 3 "
+            "gradients are clipped before they are unscaled, at stage 0 nobody learns of an "
+            "overflow); use a fp16 block instead, as zero1_fp16 does"
+        )
+    for name in ("offload_optimizer", "offload_param"):
+        if zero.get(name, {}).get("device", "none") != "none":
+            raise ConfigError(
+                f"zero_optimization.{name} is not supported: an encoder of this size fits on the "
+                "device; remove it"
+            )
+
+
+def _autocasts_to_fp16(config: dict[str, Any]) -> bool:
+    is_on = config.get("torch_autocast", {}).get("enabled", False)
+    return bool(is_on) and compute_type(config) == torch.float16
+
+
+def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
+    if block.get("type", "AdamW") not in ("Adam", "AdamW"):
+        raise ConfigError(
+            f"the DeepSpeed JSON asks for the optimizer {shown(block['type'])}; there is "
+            "AdamW, see the settings under optimizer: remove the block"
+        )
+    from_recipe: dict[str, Any] = {
+        "lr": settings.learning_rate.peak,
+        "betas": list(settings.optimizer.betas),
+        "eps": settings.optimizer.epsilon,
+        "weight_decay": settings.optimizer.weight_decay,
+    }
+    for key, stated in block.get("params", {}).items():
+        if key not in from_recipe:
+            raise ConfigError(
+                f"the DeepSpeed JSON sets optimizer {bare(key)}={shown(stated)}, which has no "
+                "counterpart here: AdamW with bias correction is used; remove it"
+            )
+        if stated not in (AUTO, from_recipe[key]):
+            raise ConfigError(
+                f"the DeepSpeed JSON says optimizer {key}={shown(stated)}, the recipe "
+                f"{from_recipe[key]}; "
+                'write "auto" there'
+            )
+
+
+def _multiple_near(number: int, divisor: int) -> str:
+    below = number // divisor * divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)

@@ -1,0 +1,39 @@
+"""The errors that users see, and the look-up of names that they may have misspelt."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from data_prep.files.quoting import shown
+
+Entry = TypeVar("Entry")
+
+LONGEST_COMPARED = 200  # difflib compares letter by letter: a long text would take minutes
+
+
+class ConfigError(ValueError):
+    """The user's settings ask for something that does not exist or cannot be combined."""
+
+
+def choose(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
+    """Return the variant called `name`.
+
+    Raises:
+        ConfigError: it is not in the table; names the nearest one.
+    """
+    if name not in table:
+        raise ConfigError(
+            f"{setting}={shown(name)} does not exist{nearest(name, list(table))}; "
+            f"one of {', '.join(table)}"
+        )
+    return table[name]
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return "; did you mean X?" for the most similar known name, or nothing."""
+    found = difflib.get_close_matches(name[:LONGEST_COMPARED], known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+class TroubleError(RuntimeError):
+    """Training stopped itself because of its numbers."""

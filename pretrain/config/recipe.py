@@ -1,0 +1,188 @@
+"""From a recipe and the command line to `RunSettings`: the one way to build them.
+
+A recipe is a TOML file, which may extend another; `--section.name value` on the command line wins
+over it. Every option of the command line and its help come from the fields in config.py.
+"""
+
+import argparse
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from pydantic import ValidationError
+from pydantic_settings import CliSettingsSource
+
+from data_prep.files.quoting import bare, shown
+from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.settings import RunSettings, explain
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+PARENT = re.compile(r"[\w-][\w. -]{0,99}")
+MOST_PARENTS = 20
+
+# What a preset decides, unless it is given beside it or after it.
+SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that raises `ConfigError`, with the nearest name, instead of exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        if unknown:
+            options = [name for name in self._option_string_actions if name.startswith("--")]
+            if not unknown[0].startswith("-"):
+                raise ConfigError(
+                    f"{unknown[0]} belongs to no option: most take one value, and several are "
+                    "given with commas and without spaces, such as 100,200"
+                )
+            raise ConfigError(f"there is no {unknown[0]}{nearest(unknown[0], options)}")
+        raise ConfigError(message)
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, *, recipe_nargs: Literal["?"] | None = None
+) -> CliSettingsSource[argparse.ArgumentParser]:
+    """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
+
+    Args:
+        parser: to which they are added.
+        recipe_nargs: "?" where a command can do without a recipe.
+    """
+    parser.add_argument(
+        "recipe",
+        nargs=recipe_nargs,
+        help="a name in pretrain/recipes, a .toml file, or a run folder",
+    )
+    parser.add_argument(
+        "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
+    )
+    return CliSettingsSource(
+        RunSettings,
+        root_parser=parser,
+        cli_parse_none_str="none",
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+
+def read_settings(
+    arguments: argparse.Namespace, source: CliSettingsSource[argparse.ArgumentParser]
+) -> RunSettings:
+    """Build the settings: recipe first, the command line's values over it.
+
+    Raises:
+        ConfigError: unknown recipe or name, wrong type, or an impossible combination.
+    """
+    tree = read_recipe(arguments.recipe)
+    if arguments.corpus:
+        tree = _merge(tree, {"data": {"corpus": tuple(arguments.corpus)}})
+    preset = vars(arguments).get("model.preset")
+    if preset is not None:
+        tree = _merge(tree, {"model": {"preset": preset}})
+    try:
+        return RunSettings(_cli_settings_source=source(parsed_args=arguments), **tree)
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
+def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
+    """Build the settings of a recipe with command-line overrides (`--section.name value`)."""
+    parser = CommandParser(allow_abbrev=False)
+    source = add_settings(parser)
+    return read_settings(parser.parse_args([str(recipe), *overrides]), source)
+
+
+def read_recipe(recipe: str) -> dict[str, Any]:
+    """Read a recipe by name or path, or the settings of an earlier run by its folder.
+
+    `extends = "other"` in a recipe starts from another one in the same folder.
+
+    Raises:
+        ConfigError: there is no such recipe, or it is not valid TOML.
+    """
+    path = Path(recipe)
+    if os.path.isfile(path / "run.json"):  # unlike pathlib, it knows that a name too long is none
+        return read_json_object(path / "run.json")
+    if path.suffix == ".toml" and os.path.isfile(path):
+        return read_toml(path)
+    named = RECIPES / f"{recipe}.toml"
+    if os.path.isfile(named):
+        return read_toml(named)
+    known = sorted(file.stem for file in RECIPES.glob("*.toml"))
+    raise ConfigError(
+        f"there is no recipe {shown(recipe)}{nearest(recipe, known)}; recipes: {', '.join(known)}"
+    )
+
+
+def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a TOML file and, under it, the one in the same folder that it `extends`.
+
+    Args:
+        path: of the file; its name without the ending is the default of `name`.
+        children: files that extend this one.
+
+    Raises:
+        ConfigError: it is not valid TOML, or extends a missing file or itself.
+    """
+    tree = _toml_in(path)
+    tree.setdefault("name", path.stem)
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree
+    if not isinstance(parent, str) or not PARENT.fullmatch(parent):
+        raise ConfigError(
+            f"{path} extends {shown(parent)}, which is not the name of a recipe; give that of one "
+            "in the same folder, without .toml"
+        )
+    parent_path = path.parent / f"{parent}.toml"
+    if not parent_path.is_file():
+        raise ConfigError(f"{path} extends {parent!r}, but there is no {parent_path}")
+    if parent_path in (*children, path):
+        raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
+    if len(children) == MOST_PARENTS:
+        raise ConfigError(f"{path} is extended {MOST_PARENTS} times over; put some into one file")
+    return _merge(read_toml(parent_path, (*children, path)), tree)
+
+
+def _toml_in(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
+    except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
+        raise ConfigError(f"{path} is not valid TOML: {bare(str(error))}") from None
+    _refuse_huge_numbers(tree, path)
+    return tree
+
+
+def _refuse_huge_numbers(tree: dict[str, Any], path: Path) -> None:
+    """Refuse numbers of more than 64 bits: TOML has none, but Python reads them."""
+    values: list[Any] = [tree]
+    for value in values:
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, int) and value.bit_length() > 64:
+            raise ConfigError(
+                f"{path} is not valid TOML: a number of {value.bit_length():,} bits, which has 64"
+            )
+
+
+def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    if "preset" in extra:  # a new preset is a new shape
+        merged = {name: value for name, value in base.items() if name not in SHAPE}
+    for name, value in extra.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merge(merged[name], value) if both_tables else value
+    return merged

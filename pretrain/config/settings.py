@@ -1,0 +1,487 @@
+"""Every setting of a pre-training run, defined once: name, type, default, bounds, description.
+
+A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the command line. What a
+recipe cannot say (ZeRO stage, precision) lives in the DeepSpeed JSON that `engine.ds_config` names.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeGuard, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from data_prep.files.quoting import bare, shown
+from data_prep.settings import TextSettings
+from pretrain.config.errors import nearest
+
+LONGEST_NAME = 200  # of a run: it becomes the name of a folder
+
+
+def _is_section(kind: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+class Section(BaseModel):
+    """A group of settings: immutable, unknown names refused, defaults checked too."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+
+
+class DataSettings(TextSettings):
+    """Which text, how it becomes rows of token ids, and how these are read."""
+
+    shards: Path | None = Field(
+        None, description="folder of HDF5 shards; default: a name made of the settings here"
+    )
+    masked_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
+    masking: Literal["tokens", "words", "spans"] = Field(
+        "tokens", description="what is hidden together: a token, a word, or a run of words"
+    )
+    mean_span_words: float = Field(
+        3.8, ge=1, description="mean length of a run; with masking=spans only"
+    )
+    loader_workers: int = Field(0, ge=0, description="processes that prepare batches; 0: in line")
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "DataSettings":
+        default = DataSettings.model_fields["mean_span_words"].default
+        if self.masking != "spans" and self.mean_span_words != default:
+            raise ValueError(
+                f"data.mean_span_words={self.mean_span_words} is without effect with data.masking="
+                f"{self.masking!r}; choose data.masking=spans, or remove it"
+            )
+        return self
+
+
+# Far beyond what is trained anywhere: a typing error, or a file made to fill the memory, is told
+# from a model before anything is made of it.
+MOST_LAYERS, WIDEST, LONGEST_ROW, LARGEST_VOCABULARY = 4096, 1 << 18, 1 << 18, 1 << 26
+
+PRESETS: dict[str, dict[str, int]] = {
+    # Turc et al. 2019 (mini, small) and Devlin et al. 2018 (base, large)
+    "mini": {"num_layers": 4, "width": 256, "num_heads": 4},
+    "small": {"num_layers": 4, "width": 512, "num_heads": 8},
+    "base": {"num_layers": 12, "width": 768, "num_heads": 12},
+    "large": {"num_layers": 24, "width": 1024, "num_heads": 16},
+}
+
+
+class ModelSettings(Section):
+    """Shape and variant of the encoder."""
+
+    preset: Literal["mini", "small", "base", "large"] | None = Field(
+        None, description="gives the four numbers below, unless they are given too"
+    )
+    num_layers: int = Field(12, ge=1, le=MOST_LAYERS, description="Transformer blocks")
+    width: int = Field(768, ge=1, le=WIDEST, description="width of the hidden states")
+    num_heads: int = Field(12, ge=1, le=WIDEST, description="attention heads")
+    feedforward_width: int = Field(
+        3072, ge=1, le=4 * WIDEST, description="inner width; default 4 x width"
+    )
+    vocabulary_size: int = Field(
+        30_528, ge=16, le=LARGEST_VOCABULARY, description="rows of the token embedding"
+    )
+    max_sequence_length: int = Field(
+        512, ge=8, le=LONGEST_ROW, description="rows of the position table"
+    )
+    positions: str = Field("tupe-r", description="position encoding, see model/positions.py")
+    cls_reset: Literal["paper", "reference"] = Field(
+        "paper",
+        description="[CLS] row and column: the sum is reset (TUPE Eq. 9), or, as in the authors' "
+        "code, the absolute and the relative part each",
+    )
+    position_projection_bias: bool = Field(
+        False,
+        description="a bias in U^Q and U^K: the TUPE authors' code has one, the paper has none",
+    )
+    norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before or after a branch")
+    relative_buckets: int = Field(
+        32, ge=4, le=LONGEST_ROW, multiple_of=2, description="T5 distance buckets"
+    )
+    relative_max_distance: int = Field(
+        128, ge=2, le=LONGEST_ROW, description="distance where T5 buckets end"
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
+    layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
+    initializer_range: float = Field(0.02, gt=0, description="standard deviation of new weights")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values  # refused with its name by pydantic
+        preset = values.get("preset")
+        shape = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
+        filled: dict[str, Any] = {**shape, **values}
+        width = shown(filled.get("width")).strip("'")  # on the command line it is text
+        if "feedforward_width" not in filled and width.isascii() and width.isdigit():
+            filled["feedforward_width"] = 4 * int(width)
+        return filled
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "ModelSettings":
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"model.width={self.width} cannot be split over model.num_heads={self.num_heads}; "
+                "choose a width that is a multiple of the heads"
+            )
+        return self
+
+    @property
+    def head_width(self) -> int:
+        """Return the width of one attention head."""
+        return self.width // self.num_heads
+
+
+class BatchSettings(Section):
+    """How many sequences an optimizer step sees, and how many fit on a device at once."""
+
+    global_sequences: int = Field(256, ge=1, description="sequences per optimizer step, all ranks")
+    micro_sequences: int | None = Field(
+        None, ge=1, description="sequences per rank and pass; default: a rank's whole share"
+    )
+
+
+# Of a moment of Adam.
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerSettings(Section):
+    """Adam and what surrounds it."""
+
+    kind: Literal["auto", "torch", "deepspeed", "apex"] = Field(
+        "auto", description="AdamW: auto is DeepSpeed's FusedAdam on CUDA, torch's fused one on CPU"
+    )
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of the two moments")
+    epsilon: float = Field(1e-6, gt=0, description="added to the denominator")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+    decay_everything: bool = Field(
+        False, description="decay biases and norms too, as the TUPE authors' code does"
+    )
+    max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
+
+
+class LearningRateSettings(Section):
+    """Learning rate by step, see schedules.py."""
+
+    schedule: str = Field("warmup_linear", description="see schedules.py")
+    peak: float = Field(1e-4, gt=0, description="highest value, reached at the end of warm-up")
+    warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the steps spent warming up")
+    decay_rate: float | None = Field(None, gt=0, lt=1, description="warmup_linear_decay_exp only")
+    decay_steps: int | None = Field(None, ge=1, description="warmup_linear_decay_exp only")
+
+    @model_validator(mode="after")
+    def _check_decay(self) -> "LearningRateSettings":
+        exponential = self.schedule == "warmup_linear_decay_exp"
+        for name in ("decay_rate", "decay_steps"):
+            given = self.model_dump()[name] is not None
+            if given != exponential:
+                raise ValueError(
+                    f"learning_rate.{name} is {'missing' if exponential else 'without effect'} "
+                    f"with learning_rate.schedule={self.schedule!r}; "
+                    f"{'give it' if exponential else 'set it to none'}"
+                )
+        return self
+
+
+class LayerDropSettings(Section):
+    """Progressive layer drop, see layer_drop.py."""
+
+    schedule: str = Field("none", description="keep ratio by step, see layer_drop.py")
+    theta_bar: float = Field(0.5, gt=0, le=1, description="keep ratio of the last layer at the end")
+    gamma: float | None = Field(None, gt=0, description="speed of the decay; default 100 / steps")
+    draw_per: Literal["micro_batch", "step"] = Field(
+        "micro_batch", description="how often coins are tossed; step: equal at any world size"
+    )
+    rescale: bool = Field(True, description="scale a kept branch by 1 / its keep probability")
+    compat: Literal["none", "deepspeed"] = Field(
+        "none", description="deepspeed: the behaviour that bing_bert published, flaws included"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "LayerDropSettings":
+        unused = {"none": ("theta_bar", "gamma", "rescale", "compat"), "constant": ("gamma",)}
+        for name in unused.get(self.schedule, ()):
+            if self.model_dump()[name] != LayerDropSettings.model_fields[name].default:
+                raise ValueError(
+                    f"layer_drop.{name} is without effect with layer_drop.schedule="
+                    f"{self.schedule!r}; choose a schedule, such as progressive, or remove it"
+                )
+        return self
+
+
+class EvaluationSettings(Section):
+    """Held-out loss, always at full depth."""
+
+    every_steps: int = Field(1000, ge=1, description="steps between evaluations")
+    rows: int = Field(4096, ge=1, description="held-out rows read, at most")
+
+
+class CheckpointSettings(Section):
+    """When the whole training state is written, and how long it stays."""
+
+    every_steps: int = Field(10_000, ge=1, description="steps between checkpoints")
+    keep_last: int | None = Field(None, ge=1, description="older ones are removed; none: keep all")
+    keep_every: int | None = Field(
+        None, ge=1, description="and those of every so many steps stay; with keep_last only"
+    )
+    pinned: tuple[PositiveInt, ...] = Field(
+        (),
+        description="steps whose checkpoint is written in any case, and stays; several with "
+        "commas, such as 100000,300000",
+    )
+    background: bool = Field(
+        True, description="write while training goes on; takes 12 bytes of memory per parameter"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "CheckpointSettings":
+        if self.keep_every is not None and self.keep_last is None:
+            raise ValueError(
+                f"checkpoint.keep_every={self.keep_every} is without effect while all are kept; "
+                "give checkpoint.keep_last too, or remove it"
+            )
+        return self
+
+
+class WatchdogSettings(Section):
+    """When a step takes too long, see watchdog.py."""
+
+    stuck_after_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="report a step that takes longer, and an evaluation or a checkpoint that takes "
+        "ten times as long; default: 20 times the median step, at least 120",
+    )
+    end_after_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="end the job, with status 1, if a step takes longer; default: wait for ever",
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> "WatchdogSettings":
+        stuck, end = self.stuck_after_seconds, self.end_after_seconds
+        if stuck is not None and end is not None and end < stuck:
+            raise ValueError(
+                f"watchdog.end_after_seconds={end:g} is less than "
+                f"watchdog.stuck_after_seconds={stuck:g}; a step is reported before it ends the job"
+            )
+        return self
+
+
+class TroubleSettings(Section):
+    """What is done about a loss that is not finite or jumps, and about fp16 overflows in a row."""
+
+    on_not_finite: Literal["stop", "rewind"] = Field(
+        "stop",
+        description="a loss or gradient that is not finite, or a streak of overflows: stop, or go "
+        "back to the newest checkpoint and leave the rows of that step out",
+    )
+    on_spike: Literal["record", "stop", "rewind"] = Field(
+        "record", description="a loss spike: write a recording and go on, stop, or rewind"
+    )
+    spike_factor: float = Field(
+        2.0, gt=1, description="times the median of the last 100 losses: above, it is a spike"
+    )
+    overflow_streak: int = Field(20, ge=1, description="fp16 overflows in a row that are trouble")
+    skip_steps: int = Field(
+        1,
+        ge=1,
+        description="steps whose rows a rewound run leaves out, ending with the troubled one; the "
+        "whole of a streak, and the step before a spike, come on top",
+    )
+    max_rewinds: int = Field(
+        3, ge=1, description="rewinds to one and the same checkpoint; then the run stops"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "TroubleSettings":
+        if "rewind" in (self.on_not_finite, self.on_spike):
+            return self
+        for name in ("skip_steps", "max_rewinds"):
+            if self.model_dump()[name] != TroubleSettings.model_fields[name].default:
+                raise ValueError(
+                    f"trouble.{name} is without effect unless trouble.on_not_finite or "
+                    "trouble.on_spike is rewind; choose that, or remove it"
+                )
+        return self
+
+
+class EngineSettings(Section):
+    """How DeepSpeed runs it."""
+
+    ds_config: str = Field(
+        "auto",
+        description="DeepSpeed JSON: a path, or a name in ds_configs/; auto: bf16 where the "
+        "device has it, else fp16 on CUDA and fp32 on CPU; ZeRO-1, on one rank ZeRO-0",
+    )
+    attention: Literal["auto", "eager", "fused", "sdpa", "folded", "triton"] = Field(
+        "auto", description="how attention is computed, see model/attention_backends.py"
+    )
+    cpu_kernels: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="our C++ kernels for attention, blocks and loss on a CPU; auto: where there is "
+        "a compiler to build them, once, in a third of a minute",
+    )
+    compile_blocks: Literal["auto", "on", "off"] = Field(
+        "auto", description="torch.compile each block; auto: on CUDA, but not at ZeRO stage 3"
+    )
+    recompute_blocks: bool = Field(
+        False,
+        description="activation checkpointing: keep the input of each block only; a third more "
+        "time, a fraction of the memory",
+    )
+
+
+class RunSettings(BaseSettings):
+    """One pre-training run. Each section is read by the part of the program it is named for."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+
+    name: str = Field("run", description="what tables and pictures call this run")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="of weights, masks, order, dropout and layer drop"
+    )
+    initial_weights: str | None = Field(
+        None,
+        description="start from these weights instead of random ones: a run, a checkpoint, an "
+        "export, a Hugging Face BERT (folder or name), or a checkpoint of the TUPE authors' code",
+    )
+    steps: int = Field(1_000_000, ge=1, description="optimizer steps")
+    hours: float | None = Field(
+        None,
+        gt=0,
+        description="train for so long instead, evaluation and checkpoints not counted; steps is "
+        "then the unit of learning_rate.decay_steps and layer_drop.gamma only",
+    )
+    log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    batch: BatchSettings = BatchSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    learning_rate: LearningRateSettings = LearningRateSettings()
+    layer_drop: LayerDropSettings = LayerDropSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    watchdog: WatchdogSettings = WatchdogSettings()
+    trouble: TroubleSettings = TroubleSettings()
+    engine: EngineSettings = EngineSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_none_as_a_word(cls, values: Any) -> Any:
+        """Undo what the command line makes of `none`, where a setting has a choice of that name."""
+        sections = {
+            name: field.annotation
+            for name, field in cls.model_fields.items()
+            if _is_section(field.annotation)
+        }
+        return {
+            name: _with_words(sections[name], value)
+            if name in sections and isinstance(value, dict)
+            else value
+            for name, value in values.items()
+        }
+
+    @field_validator("name")
+    @classmethod
+    def _is_one_line(cls, name: str) -> str:
+        parts = name.split("/")
+        leads_away = name.startswith("/") or ".." in parts  # out of runs/, where its folder is made
+        if leads_away or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+            raise ValueError(
+                f"name={shown(name)}: give a name of one line, up to {LONGEST_NAME} letters, that "
+                "does not lead to another folder"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> "RunSettings":
+        if self.data.sequence_length > self.model.max_sequence_length:
+            raise ValueError(
+                f"data.sequence_length={self.data.sequence_length} is longer than "
+                f"model.max_sequence_length={self.model.max_sequence_length}; raise the latter"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the recipe only; pydantic would also read environment variables such as SEED."""
+        return (init_settings,)
+
+
+def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
+    """Return the first complaint of pydantic as one line that names setting and value."""
+    first = error.errors()[0]
+    where = bare(".".join(str(part) for part in first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {where}{nearest(where, _names(settings))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    return f"{where}={shown(first['input'])}: {message[0].lower()}{message[1:]}"
+
+
+def as_json(settings: RunSettings) -> str:
+    """Return the settings as they are written to run.json."""
+    return json.dumps(settings.model_dump(mode="json"), indent=1) + "\n"
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one level: {"model.norm": "pre", ...}."""
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        is_section = isinstance(value, dict)
+        values |= flat(value, f"{prefix}{name}.") if is_section else {prefix + name: value}
+    return values
+
+
+def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:
+    fields = section.model_fields
+    words = {
+        name
+        for name, field in fields.items()
+        if field.annotation is str or "none" in get_args(field.annotation)
+    }
+    return {
+        name: "none" if value is None and name in words else value for name, value in values.items()
+    }
+
+
+def _names(section: type[BaseModel], prefix: str = "") -> list[str]:
+    names = []
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if _is_section(kind):
+            names += _names(kind, f"{name}.")
+        else:
+            names.append(prefix + name)
+    return names

@@ -1,0 +1,1 @@
+"""Load, export and import models; Hugging Face and fairseq formats."""

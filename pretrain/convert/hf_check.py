@@ -1,0 +1,151 @@
+"""Load an export back as its users will, and compare it with the trainer's model on real text."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers.utils import logging
+
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import MANIFEST_FILE, TOKENIZER_FILE, read_manifest
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.convert.pretrained import Pretrained, build_model
+from pretrain.convert.text_encoder import MASK
+from pretrain.data.shards import shards_folder
+
+TOLERANCE = 1e-4  # of a logit in fp32; sums in another order differ by 1e-6 to 1e-5
+NUM_ROWS = 4
+TEXT = (
+    ("The committee met on Tuesday, and nobody could say why.", None),
+    ("A list of names is returned in the order of the files.", "Is the order kept?"),
+    (f"In winter the lake is covered with {MASK}, which carries a horse and a cart.", None),
+    ("Yes.", "They asked whether 3.5 % of 1,200 is 42; it is, and the clerk wrote it down."),
+)
+
+Tokenize = Callable[..., Any]  # a tokenizer of transformers
+
+
+class ComparedRows(NamedTuple):
+    """Rows of token ids, of different lengths, and where they come from."""
+
+    rows: list[list[int]]
+    source: str
+
+
+class ExportCheck(NamedTuple):
+    """How equal an export is to the model that was trained."""
+
+    largest_difference: float
+    num_logits: int
+    source: str
+
+
+def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
+    """Return held-out rows of the run, if its shards are at hand, and sentences of this file.
+
+    The rows are of different lengths, so that the batch is padded, and some tokens are masked.
+    """
+    words, length = pretrained.words, pretrained.sequence_length
+    sentences = [
+        words.ids(first)[:length]
+        if second is None
+        else words.pair_ids(first, second, max_length=length)
+        for first, second in TEXT
+    ]
+    folder = shards_folder(load_settings(run))
+    if (folder / MANIFEST_FILE).is_file():
+        manifest = read_manifest(folder)
+        fits = manifest.tokenizer.sha256 == words.record.sha256
+        if fits and "valid" in manifest.splits:
+            split = open_shards(folder).split("valid")
+            stored = split.rows(np.arange(min(NUM_ROWS, split.num_rows))).tolist()
+            held_out = _cut_and_masked(stored, words.special["mask"])
+            return ComparedRows(held_out + sentences, "held-out rows and a few sentences")
+    return ComparedRows(sentences, "a few sentences, as the shards are not at hand")
+
+
+def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -> ExportCheck:
+    """Compare logits and token ids of the export with ours.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    with quiet():
+        model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        if pretrained.words.record.moses is None:
+            _compare_tokenizers(pretrained, tokenizer)
+    ids_BS, lengths_B = _padded(compared.rows, pretrained.words.pad)
+    is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
+    with torch.no_grad():
+        theirs = model(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits[is_word_BS]
+        ours = trainer_logits(pretrained, ids_BS, lengths_B)[is_word_BS]
+    difference = (theirs - ours).abs().max().item()
+    if not difference <= TOLERANCE:  # NaN too
+        raise ConfigError(
+            f"the exported model computes other logits than the trainer: the largest difference is "
+            f"{difference:.2g}, more than {TOLERANCE:.0e}; nothing was written. Report this with "
+            f"the run.json of {pretrained.name}"
+        )
+    return ExportCheck(difference, theirs.numel(), compared.source)
+
+
+def trainer_logits(pretrained: Pretrained, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
+    """Return the logits of the trainer's own model at every position, shape BSV."""
+    model = build_model(pretrained)
+    x_BSD = model.encoder(ids_BS, lengths_B=lengths_B)
+    logits_BSV: Tensor = model.head(x_BSD, model.encoder.token_embeddings.weight)
+    return logits_BSV
+
+
+def _compare_tokenizers(pretrained: Pretrained, tokenizer: Tokenize) -> None:
+    words, length = pretrained.words, pretrained.sequence_length
+    mask = str(words.tokenizer.id_to_token(words.special["mask"]))
+    for first, second in TEXT:
+        if MASK in first:
+            ours = words.ids(first)
+            theirs = tokenizer(first.replace(MASK, mask))["input_ids"]
+        else:
+            ours = words.pair_ids(first, second, max_length=length)
+            theirs = tokenizer(first, second, truncation=True)["input_ids"]
+        if theirs != ours:
+            raise ConfigError(
+                f"the exported tokenizer makes {theirs} of {first!r}, {second!r}, ours makes "
+                f"{ours}; nothing was written. Report this with the {TOKENIZER_FILE} of "
+                f"{pretrained.name}"
+            )
+
+
+def _cut_and_masked(stored: list[list[int]], mask: int) -> list[list[int]]:
+    rows = []
+    for number, row in enumerate(stored):
+        ids = row[: max(3, len(row) * (len(stored) - number) // len(stored))]
+        ids[4::7] = [mask] * len(ids[4::7])
+        rows.append(ids)
+    return rows
+
+
+def _padded(rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
+    longest = max(map(len, rows))
+    ids_BS = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
+    return ids_BS, torch.tensor([len(row) for row in rows], dtype=torch.int32)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing a progress bar and what it thinks of the folder."""
+    verbosity, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bar:
+            logging.enable_progress_bar()

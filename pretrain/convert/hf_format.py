@@ -1,0 +1,210 @@
+"""The files of an exported model: what Hugging Face's transformers loads, and we read back.
+
+config.json          shape and variant; its entry "tupelo" says what only we want to know
+model.safetensors    `BertForMaskedLM`, or `TupeloForMaskedLM` with the names that we use ourselves
+*_tupelo.py          code of the latter
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from data_prep.files.atomic import save_text
+from data_prep.files.quoting import bare
+from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
+from data_prep.tokenizer.describe import check_described
+from data_prep.tokenizer.load import load_tokenizer
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.settings import ModelSettings, explain
+from pretrain.convert.hf_names import TOKEN_TYPES, bert_names, from_bert, to_bert
+from pretrain.convert.text_encoder import Words
+from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_of
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CODE = Path(__file__).parent / "hf_code"
+CODE_FILES = ("configuration_tupelo.py", "modeling_tupelo.py")
+RECORD = "tupelo"  # entry of config.json; transformers keeps what it does not know
+
+# Field of ModelSettings -> name in config.json: BERT's names first, then those of TupeloConfig.
+BERT_FIELDS = {
+    "num_layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "feedforward_width": "intermediate_size",
+    "vocabulary_size": "vocab_size",
+    "max_sequence_length": "max_position_embeddings",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "initializer_range": "initializer_range",
+}
+TUPELO_FIELDS = BERT_FIELDS | {
+    name: name
+    for name in (
+        "positions",
+        "cls_reset",
+        "position_projection_bias",
+        "norm",
+        "relative_buckets",
+        "relative_max_distance",
+    )
+}
+
+
+class ExportRecord(BaseModel):
+    """What we want to know of an exported model and transformers does not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    step: int | None = Field(ge=0)
+    sequence_length: int = Field(ge=3)
+    tokenizer: TokenizerRecord
+    vocabulary: str  # `Words.fingerprint`
+
+
+class Exported(NamedTuple):
+    """An exported model, as it was before."""
+
+    model: ModelSettings
+    weights: dict[str, Tensor]
+    words: Words
+    record: ExportRecord
+
+
+def is_stock_bert(model: ModelSettings) -> bool:
+    """Return whether Hugging Face's own BERT computes the same."""
+    return model.positions == "bert-a" and model.norm == "post"
+
+
+def write_model(
+    folder: Path, model: ModelSettings, weights: dict[str, Tensor], record: ExportRecord
+) -> None:
+    """Write the configuration, the weights, and the code that is needed."""
+    save_text(folder / CONFIG_FILE, json.dumps(configuration(model, record), indent=2) + "\n")
+    if is_stock_bert(model):
+        weights = to_bert(weights, model.num_layers)
+        weights[TOKEN_TYPES] = torch.zeros(2, model.width)
+    else:
+        for name in CODE_FILES:
+            shutil.copyfile(CODE / name, folder / name)
+    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
+    save_file(whole, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    # safetensors lets nobody but the owner read its files
+    (folder / WEIGHTS_FILE).chmod((folder / CONFIG_FILE).stat().st_mode)
+
+
+def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
+    """Return the content of config.json."""
+    stock, settings = is_stock_bert(model), model.model_dump()
+    kind: dict[str, Any] = {
+        "model_type": "tupelo",
+        "architectures": ["TupeloForMaskedLM"],
+        "auto_map": {
+            "AutoConfig": "configuration_tupelo.TupeloConfig",
+            "AutoModel": "modeling_tupelo.TupeloModel",
+            "AutoModelForMaskedLM": "modeling_tupelo.TupeloForMaskedLM",
+            "AutoModelForSequenceClassification": "modeling_tupelo.TupeloForSequenceClassification",
+        },
+    }
+    if stock:
+        kind = {
+            "model_type": "bert",
+            "architectures": ["BertForMaskedLM"],
+            "hidden_act": "gelu",
+            "position_embedding_type": "absolute",
+            "type_vocab_size": 2,
+        }
+    fields = BERT_FIELDS if stock else TUPELO_FIELDS
+    return {
+        **kind,
+        **{theirs: settings[ours] for ours, theirs in fields.items()},
+        "pad_token_id": record.tokenizer.special_tokens.get("pad"),
+        RECORD: record.model_dump(mode="json"),
+    }
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether the folder holds a model that was exported here."""
+    file = folder / CONFIG_FILE
+    return file.is_file() and RECORD in read_json_object(file)
+
+
+def read_export(folder: Path) -> Exported:
+    """Read an exported model back, also after transformers has saved it again.
+
+    Raises:
+        ConfigError: the configuration or the weights are missing or damaged, or the tokenizer is
+            that of another model.
+        TokenizerError: the tokenizer is missing or damaged.
+    """
+    content = read_json_object(folder / CONFIG_FILE)
+    stock = content.get("model_type") == "bert"
+    fields = BERT_FIELDS if stock else TUPELO_FIELDS
+    missing = [theirs for theirs in (*fields.values(), RECORD) if theirs not in content]
+    if missing:
+        raise ConfigError(f"{folder / CONFIG_FILE} lacks {', '.join(missing)}; export again")
+    values = {ours: content[theirs] for ours, theirs in fields.items()}
+    if stock:
+        values |= {"positions": "bert-a", "norm": "post"}
+    try:
+        model = ModelSettings(**values)
+        record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
+        stored = load_file(folder / WEIGHTS_FILE)
+        if stock:
+            check_bert_shapes(stored, model, place=str(folder / WEIGHTS_FILE))
+        else:
+            check_weights(stored, model, place=str(folder))
+        weights = from_bert(stored, model.num_layers) if stock else stored
+    except ValidationError as error:
+        raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}; export again") from None
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {bare(str(error))}") from None
+    except KeyError as error:
+        raise ConfigError(f"{folder / WEIGHTS_FILE} lacks {error}: it has another head") from None
+    tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE))
+    words = Words(tokenizer, record.tokenizer)
+    if words.fingerprint() != record.vocabulary:
+        raise ConfigError(
+            f"{folder / TOKENIZER_FILE} is not the tokenizer that this model was trained with: its "
+            "entries have other ids; export again"
+        )
+    check_described(tokenizer, record.tokenizer, folder / TOKENIZER_FILE)
+    return Exported(
+        model=model,
+        weights={name: tensor.float() for name, tensor in weights.items()},
+        words=words,
+        record=record,
+    )
+
+
+def check_bert_shapes(stored: Mapping[str, Tensor], model: ModelSettings, *, place: str) -> None:
+    """Check the shape of BERT's weights under their own names, before they become ours.
+
+    Raises:
+        ConfigError: one is another; names it.
+        KeyError: one is missing.
+    """
+    missing = [
+        n for names in bert_names(model.num_layers).values() for n in names if n not in stored
+    ]
+    if missing:
+        raise KeyError(missing[0])
+    expected = to_bert(shapes_of(model), model.num_layers)
+    check_shapes(stored, expected, expected, place=place)
+    if TOKEN_TYPES in stored:
+        rows = stored[TOKEN_TYPES].shape[:1]
+        table = {TOKEN_TYPES: torch.empty(*rows, model.width, device="meta")}
+        if not any(rows):
+            raise ConfigError(f"{place}: {TOKEN_TYPES} has no row")
+        check_shapes(stored, table, table, place=place)

@@ -1,0 +1,174 @@
+"""Start a run from weights that exist (`initial_weights`), or refuse with what does not fit.
+
+Only step 0 does: a resumed run has weights of its own. The optimizer and the schedules start anew.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any, get_args
+
+from data_prep.shards.format import ShardSet
+from data_prep.shards.manifest import NEEDED_TOKENS, TOKENIZER_FILE
+from data_prep.tokenizer.describe import described_tokenizer
+from data_prep.tokenizer.load import load_tokenizer, special_names_beside
+from data_prep.tokenizer.train import TokenizerKind
+from pretrain.checkpoint.folders import CHECKPOINTS
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ModelSettings, RunSettings
+from pretrain.convert.external import words_of
+from pretrain.convert.pretrained import Pretrained, load_pretrained
+from pretrain.convert.text_encoder import TELLING_WORDS, Words
+from pretrain.model.objectives import MaskedLanguageModel
+
+# Settings that change neither what a weight means nor how many there are.
+FREE = {"preset", "dropout", "attention_dropout", "initializer_range"}
+RELATIVE = {"relative_buckets", "relative_max_distance"}
+ENTRIES_TRIED = 1000  # with a capital letter, in whatever script they are
+
+
+def load_initial_weights(
+    model: MaskedLanguageModel, settings: RunSettings, shards: ShardSet
+) -> dict[str, Any] | None:
+    """Give a new model the weights that the settings name.
+
+    Args:
+        model: whole, on the host: call this before the engine takes it, on the first rank.
+        settings: of the run.
+        shards: that it reads.
+
+    Returns:
+        Where they come from, for launches.jsonl; None where the settings name none.
+
+    Raises:
+        ConfigError: there are none, or they are those of another model or of other words.
+        ShardError: the manifest or the tokenizer of the run that is named is damaged.
+        TokenizerError: the tokenizer of the model of others that is named cannot be used.
+    """
+    if settings.initial_weights is None:
+        return None
+    pretrained = load_pretrained(settings.initial_weights)
+    check_model(pretrained, settings.model)
+    check_words(pretrained, settings, shards)
+    model.load_state_dict(pretrained.weights)
+    return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}
+
+
+def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
+    """Check that the weights are those of a model of these settings.
+
+    Raises:
+        ConfigError: they are not; names every setting that differs, and the options to give.
+    """
+    theirs, ours = pretrained.model.model_dump(), model.model_dump()
+    free = set(FREE)
+    if not any(".relative." in name for name in pretrained.weights):
+        free |= RELATIVE
+    different = [name for name in ours if name not in free and ours[name] != theirs[name]]
+    if different:
+        described = ", ".join(
+            f"model.{name}={theirs[name]} there and {ours[name]} here" for name in different
+        )
+        options = " ".join(f"--model.{name} {theirs[name]}" for name in different)
+        raise ConfigError(
+            f"initial_weights={pretrained.place} is another model: {described}; give {options}"
+        )
+
+
+def check_before_build(settings: RunSettings) -> None:
+    """Check, before rows are built for hours, that they will fit the weights to start from.
+
+    Raises:
+        ConfigError: they will not.
+        TokenizerError: the tokenizer that the settings name cannot be loaded.
+    """
+    if settings.initial_weights is None:
+        return
+    pretrained, place = load_pretrained(settings.initial_weights), settings.data.tokenizer
+    check_model(pretrained, settings.model)
+    if place in get_args(TokenizerKind):
+        raise ConfigError(
+            f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="
+            f"{pretrained.place} have one already; give {_mend(pretrained, settings)}"
+        )
+    moses = settings.data.language if settings.data.moses else None
+    words = words_of(load_tokenizer(place), special_names_beside(place), moses=moses)
+    problem = _other_words(pretrained.words, words)
+    if problem is not None:
+        raise ConfigError(
+            f"data.tokenizer={place} has other words than initial_weights={pretrained.place}: "
+            f"{problem}; give {_mend(pretrained, settings)}"
+        )
+
+
+def check_words(pretrained: Pretrained, settings: RunSettings, shards: ShardSet) -> None:
+    """Check that an id means the same word in the rows of this run as to the weights.
+
+    Raises:
+        ConfigError: it does not; says how to build rows for which it does.
+    """
+    tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
+    problem = _other_words(pretrained.words, Words(tokenizer, shards.manifest.tokenizer))
+    if problem is not None:
+        raise ConfigError(
+            f"the rows in {shards.folder} have other words than initial_weights="
+            f"{pretrained.place}: {problem}; make rows that fit with {_mend(pretrained, settings)}"
+        )
+
+
+def _mend(pretrained: Pretrained, settings: RunSettings) -> str:
+    """Return the options that give rows of the words of the weights."""
+    tokenizer = _tokenizer_place(Path(pretrained.place))
+    if tokenizer is None:
+        place = shlex.quote(pretrained.place)
+        return f"the recipe that python -m pretrain import {place} --to FOLDER writes"
+    options = ["--data.tokenizer", tokenizer]
+    if (pretrained.words.record.moses is not None) != settings.data.moses:
+        options += ["--data.moses", str(pretrained.words.record.moses is not None).lower()]
+    if pretrained.words.record.moses not in (None, settings.data.language):
+        options += ["--data.language", str(pretrained.words.record.moses)]
+    if settings.data.shards is not None:
+        options += ["--data.shards", "none"]
+    return " ".join(options)
+
+
+def _other_words(theirs: Words, ours: Words) -> str | None:
+    """Return how the words of the rows (ours) differ from those of the weights, or None."""
+    before, now = (words.tokenizer.get_vocab(with_added_tokens=True) for words in (theirs, ours))
+    if before != now:
+        token = min(token for token in before | now if before.get(token) != now.get(token))
+        return (
+            f"{sum(before.get(token) == number for token, number in now.items()):,} of "
+            f"{len(now):,} entries have the same id; {token!r} is {now.get(token)} in the rows and "
+            f"{before.get(token)} to the weights"
+        )
+    for role in NEEDED_TOKENS:
+        if theirs.special[role] != ours.special[role]:
+            return f"the {role} token is {ours.special[role]}, not {theirs.special[role]}"
+    if theirs.record.moses != ours.record.moses:
+        described = [
+            f"by Moses (language {words.record.moses})" if words.record.moses else "without Moses"
+            for words in (ours, theirs)
+        ]
+        return f"they were cut {described[0]}, the weights know words cut {described[1]}"
+    entries = sorted(filter(str.isalpha, now), key=now.__getitem__)[:ENTRIES_TRIED]
+    for word in (*TELLING_WORDS, *map(str.capitalize, entries)):
+        rows, weights = (
+            words.tokenizer.encode(word, add_special_tokens=False).tokens
+            for words in (ours, theirs)
+        )
+        if rows != weights:
+            return (
+                f"{word!r} is {' '.join(rows)} in the rows and {' '.join(weights)} to the weights"
+            )
+    return None
+
+
+def _tokenizer_place(place: Path) -> str | None:
+    """Return what `data.tokenizer` can load; None beside a .pt file that has a dictionary only."""
+    is_file = place.suffix == ".pt"
+    folder = place.parent if is_file else place
+    if place.parent.name == CHECKPOINTS:
+        folder = place.parent.parent
+    if (folder / TOKENIZER_FILE).is_file():
+        return str(folder / TOKENIZER_FILE)
+    return None if is_file else str(place)

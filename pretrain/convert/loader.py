@@ -1,0 +1,105 @@
+"""Models that others have trained: which kind is this, and what is it in our terms.
+
+hugging_face_bert.py    BERT, as Hugging Face's transformers saves it
+tupe_checkpoint.py      TUPE, as its authors' fork of fairseq saves it
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from data_prep.shards.manifest import TOKENIZER_FILE
+from data_prep.tokenizer.fairseq import UNK, fairseq_tokenizer
+from data_prep.tokenizer.load import load_tokenizer, special_names_beside
+from pretrain.config.errors import ConfigError
+from pretrain.convert.external import Foreign, words_of
+from pretrain.convert.fairseq_tupe import read_tupe
+from pretrain.convert.hf_bert import is_hub_name, is_hugging_face_folder, read_bert
+
+# As the TUPE authors' scripts call them.
+DICTIONARY_FILE, MERGES_FILE = "dict.txt", "bpe-code"
+MOSES_LANGUAGE = "en"  # of the authors' preparation of text
+TOKENS, OUTPUT_BIAS = "encoder.token_embeddings.weight", "head.output_bias"
+
+OPTIMIZER_NOTE = "left out: the optimizer's state; the learning-rate schedule starts anew"
+
+
+class WordFiles(NamedTuple):
+    """Where the words of a TUPE checkpoint are written down, if not beside it."""
+
+    dictionary: Path | None = None
+    codes: Path | None = None
+    tokenizer: str | None = None  # instead of both: one whose ids agree
+
+
+def read_foreign(place: str, files: WordFiles | None = None) -> Foreign | None:
+    """Read a model of others; None where there is none.
+
+    Args:
+        place: a folder, a file, or a name on the Hugging Face Hub.
+        files: of the words of a TUPE checkpoint.
+
+    Raises:
+        ConfigError: it cannot be expressed here, or is damaged.
+        TokenizerError: its words are missing, or belong to something else.
+    """
+    path = Path(place)
+    if path.suffix == ".pt" and not path.is_dir():
+        return _with_words(path, files or WordFiles()) if path.is_file() else None
+    if is_hugging_face_folder(path) or is_hub_name(place):
+        return read_bert(place)
+    return None
+
+
+def _with_words(file: Path, files: WordFiles) -> Foreign:
+    """Read a checkpoint of the TUPE authors' code with its words."""
+    model, weights = read_tupe(file)
+    place, notes = files.tokenizer, [OPTIMIZER_NOTE]
+    if not any(files) and (file.parent / TOKENIZER_FILE).is_file():
+        place = str(file.parent / TOKENIZER_FILE)
+    if place is not None:
+        words = words_of(load_tokenizer(place), special_names_beside(place), moses=MOSES_LANGUAGE)
+    else:
+        dictionary, codes = _dictionary_and_codes(file, files)
+        tokenizer, copies = fairseq_tokenizer(dictionary, codes, num_rows=model.vocabulary_size)
+        words = words_of(tokenizer, {}, moses=MOSES_LANGUAGE)
+        if copies:
+            weights = with_copies(weights, words.special["unk"], copies)
+            size = model.vocabulary_size + copies
+            model = model.model_copy(update={"vocabulary_size": size})
+            notes.append(
+                f"{copies:,} pieces of {codes.name} are not in {dictionary.name}; each got a copy "
+                f"of the row of {UNK}, so that model.vocabulary_size is {size:,}"
+            )
+    return Foreign(model, weights, words, file.stem, model.max_sequence_length, tuple(notes))
+
+
+def with_copies(weights: dict[str, Tensor], row: int, copies: int) -> dict[str, Tensor]:
+    """Return weights with so many copies of a row of the vocabulary after the last one.
+
+    A piece that BPE makes and the dictionary lacks is <unk> to the model. As a copy of it, the
+    piece has the same vector, and all of them share its probability: every other token keeps its
+    own.
+    """
+    embeddings, bias = weights[TOKENS], weights[OUTPUT_BIAS].clone()
+    bias[row] -= math.log(1 + copies)
+    return weights | {
+        TOKENS: torch.cat([embeddings, embeddings[row].expand(copies, -1)]),
+        OUTPUT_BIAS: torch.cat([bias, bias[row].expand(copies)]),
+    }
+
+
+def _dictionary_and_codes(file: Path, files: WordFiles) -> tuple[Path, Path]:
+    dictionary = files.dictionary or file.parent / DICTIONARY_FILE
+    codes = files.codes or file.parent / MERGES_FILE
+    for wanted in (dictionary, codes):
+        if not wanted.is_file():
+            raise ConfigError(
+                f"there is no {wanted}, and without it the ids of {file} mean nothing; put "
+                f"{DICTIONARY_FILE} and {MERGES_FILE} beside it, or a {TOKENIZER_FILE} of the same "
+                "ids, or name them to python -m pretrain import"
+            )
+    return dictionary, codes

@@ -1,0 +1,277 @@
+"""The model card of an export: what it is, how to use it, where it comes from, how good it is."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import jinja2
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    model_validator,
+)
+from tabulate import tabulate
+
+from data_prep.files.atomic import save_text
+from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
+from pretrain.compare.html import COLOURS, as_written, empty_axes
+from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
+from pretrain.compare.tables import amount
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import RunSettings, as_json
+from pretrain.convert.hf_check import ExportCheck
+from pretrain.convert.hf_format import is_stock_bert
+from pretrain.convert.pretrained import Pretrained
+from pretrain.model.cost import parameters_by_group
+
+CARD_FILE = "README.md"
+PICTURE_FILE = "loss.png"
+MOST_ROWS = 12  # of the table of losses; the picture has them all
+
+Rows = Sequence[Sequence[Any]]
+
+POSITIONS = {
+    "bert-a": "absolute positions (BERT)",
+    "bert-r": "absolute and relative positions (BERT-R, TUPE Eq. 5)",
+    "bert-ad": "absolute positions with projections of their own (BERT-A^d, TUPE Sec. 4.3)",
+    "tupe-a": "untied absolute positions (TUPE-A, Eq. 10)",
+    "tupe-r": "untied absolute and relative positions (TUPE-R, Eq. 11)",
+    "tupe-a-tie-cls": "untied absolute positions, [CLS] tied to them (TUPE Eq. 7)",
+}
+
+
+def write_card(
+    folder: Path, pretrained: Pretrained, run: Path, check: ExportCheck, *, place: str
+) -> None:
+    """Write README.md and the picture of the held-out loss.
+
+    Args:
+        folder: of the export.
+        pretrained: what was exported.
+        run: folder of the run that it comes from.
+        check: how equal both are.
+        place: how the examples name the folder.
+    """
+    settings, manifest = load_settings(run), read_manifest(run)
+    evaluations = _until(pretrained.step, read_checked_lines(run / "evals.jsonl", Evaluation))
+    metrics = _until(pretrained.step, read_checked_lines(run / "metrics.jsonl", Metrics))
+    if evaluations:
+        _draw(evaluations, metrics, settings.name, folder / PICTURE_FILE)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    scores = score_rows(run, pretrained.step)
+    text = environment.get_template("model_card.md.j2").render(
+        name=settings.name,
+        place=place,
+        trust="" if is_stock_bert(settings.model) else ", trust_remote_code=True",
+        summary=_summary(settings, pretrained),
+        sequence_length=pretrained.sequence_length,
+        language=_language(manifest),
+        moses=manifest.tokenizer.moses,
+        data=_table(_data_rows(manifest), ["", ""]),
+        training=_table(_training_rows(settings, pretrained, metrics), ["", ""]),
+        losses=_table(*_loss_table(evaluations)) if evaluations else "",
+        picture=PICTURE_FILE,
+        scores=_table(scores, HEADERS) if scores else "",
+        provenance=_table(_provenance_rows(run, check), ["", ""]),
+        settings=as_json(settings).rstrip(),
+    )
+    save_text(folder / CARD_FILE, text)
+
+
+def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
+    model = settings.model
+    parameters = parameters_by_group(model)["total"]
+    kind = "pre-norm" if model.norm == "pre" else "post-norm"
+    loads_as = "a `BertForMaskedLM`" if is_stock_bert(model) else "a model with code of its own"
+    return (
+        f"An encoder of {model.num_layers} {kind} layers, width {model.width}, {model.num_heads} "
+        f"heads and {parameters:,} parameters with {POSITIONS[model.positions]}, pre-trained by "
+        f"Tupelo as a masked language model for {pretrained.step:,} steps. "
+        f"For transformers it is {loads_as}."
+    )
+
+
+def _language(manifest: Manifest) -> str | None:
+    """Return the code of the language; anything else would be YAML of its own in the card."""
+    language = manifest.settings.get("language")
+    return language if isinstance(language, str) and LANGUAGE.fullmatch(language) else None
+
+
+def _data_rows(manifest: Manifest) -> Rows:
+    rows: list[list[Any]] = [["source", manifest.source], ["licence", manifest.licence]]
+    for name, split in manifest.splits.items():
+        known = [("documents", split.documents), ("words", split.words), ("tokens", split.tokens)]
+        counts = [f"{count:,} {what}" for what, count in known if count is not None]
+        rows.append([name, ", ".join([*counts, f"{split.rows:,} rows"])])
+    tokenizer = manifest.tokenizer
+    rows.append(["tokenizer", f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} entries"])
+    rows.append(["tokens in a row", manifest.sequence_length])
+    rows += [[f"cleaning: {what}", f"{count:,}"] for what, count in manifest.cleaning.items()]
+    return rows + [["afterwards", step] for step in manifest.history]
+
+
+def _training_rows(
+    settings: RunSettings, pretrained: Pretrained, metrics: list[dict[str, Any]]
+) -> Rows:
+    data, rate, drop = settings.data, settings.learning_rate, settings.layer_drop
+    length = f"{settings.hours:g} hours" if settings.hours else f"{settings.steps:,} steps"
+    rows: list[list[Any]] = [
+        ["started from", settings.initial_weights or "new weights"],
+        ["planned", length],
+        ["this checkpoint", f"{pretrained.step:,} steps"],
+        ["sequences in a step", f"{settings.batch.global_sequences:,}"],
+        ["masked", f"{data.masked_probability:.0%} of the tokens, drawn as {data.masking}"],
+        ["learning rate", f"{rate.schedule}, peak {rate.peak:g}, warm-up {rate.warmup_ratio:.0%}"],
+        ["weight decay", f"{settings.optimizer.weight_decay:g}"],
+        ["layer drop", drop.schedule + (f" to {drop.theta_bar:g}" * (drop.schedule != "none"))],
+        ["dropout", f"{settings.model.dropout:g}, attention {settings.model.attention_dropout:g}"],
+        ["seed", settings.seed],
+    ]
+    for last in metrics[-1:]:
+        seconds = amount(last["training_seconds"], "training_seconds")
+        rows.append(["time", f"{seconds} until step {last['step']:,}"])
+        rows.append(["tokens seen", amount(last["tokens"], "tokens")])
+        rows.append(["FLOPs", amount(last["flops"], "flops")])
+    return rows
+
+
+def _provenance_rows(run: Path, check: ExportCheck) -> Rows:
+    rows = [
+        [
+            "compared with the trainer",
+            f"largest difference {check.largest_difference:.1g} in {check.num_logits:,} logits of "
+            f"{check.source}, fp32",
+        ]
+    ]
+    for launch in read_checked_lines(run / "launches.jsonl", Launch)[-1:]:
+        versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
+        rows.append(["device", f"{launch['device']}, {launch['world_size']} rank(s)"])
+        rows += [["commit of Tupelo", launch["commit"]], ["versions", versions]]
+    return rows
+
+
+def _loss_table(evaluations: list[dict[str, Any]]) -> tuple[Rows, list[str]]:
+    last = len(evaluations) - 1
+    shown = sorted({round(last * place / (MOST_ROWS - 1)) for place in range(MOST_ROWS)})
+    rows = [
+        [
+            f"{row['step']:,}",
+            amount(row["tokens"], "tokens"),
+            amount(row["training_seconds"], "training_seconds"),
+            f"{row['loss']:.3f}",
+        ]
+        for row in (evaluations[place] for place in shown)
+    ]
+    return rows, ["step", "tokens", "training time", "held-out loss"]
+
+
+def _draw(
+    evaluations: list[dict[str, Any]], metrics: list[dict[str, Any]], name: str, file: Path
+) -> None:
+    figure, axes = empty_axes()
+    for rows, label, colour, width in (
+        (metrics, "training", "0.6", 0.8),
+        (evaluations, "held out", COLOURS[0], 1.8),
+    ):
+        steps, losses = ([row[key] for row in rows] for key in ("step", "loss"))
+        axes.plot(steps, losses, label=label, color=colour, linewidth=width)
+    axes.set(xlabel="optimizer steps", ylabel="loss in nats", title=as_written(name))
+    axes.legend(frameon=False)
+    figure.savefig(file)
+
+
+def _until(step: int | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if step is None or row["step"] <= step]
+
+
+def _table(rows: Rows, headers: Sequence[str]) -> str:
+    safe = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    return tabulate(safe, headers=headers, tablefmt="github", disable_numparse=True)
+
+
+FOLDER = "finetune"  # in the run folder
+HEADERS = ["protocol", "task", "split", "metric", "score", "seeds", "learning rate"]
+
+
+class _Result(BaseModel):
+    """The part of a result.json of fine-tuning that a model card shows."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    step: int | None
+    pretrained: bool
+    task: str
+    protocol: str
+    learning_rate: float
+    status: str
+    scores: dict[str, Annotated[dict[str, FiniteFloat], Field(min_length=1)]]
+
+    @model_validator(mode="after")
+    def _check_scores(self) -> "_Result":
+        if self.status == "finished" and not self.scores:
+            raise ValueError("a run that is finished has scores")
+        return self
+
+    @property
+    def rank(self) -> float:
+        """Return the first metric in the mean of the development sets; a diverged seed is worst."""
+        first = [next(iter(metrics.values())) for metrics in self.scores.values()]
+        return statistics.fmean(first) if self.status == "finished" else -math.inf
+
+
+def score_rows(run: Path, step: int | None) -> list[list[str]]:
+    """Return a row per protocol, task, split and metric, of the runs from this step.
+
+    The median over the seeds at the learning rate whose median is best, as TUPE Sec. 4.1 and
+    `python -m finetune table --average tupe` have it; a diverged seed is worse than any score.
+
+    Raises:
+        ConfigError: a result is damaged.
+    """
+    by_task: dict[tuple[str, str], dict[float, list[_Result]]] = defaultdict(dict)
+    for file in sorted((run / FOLDER).glob("*/**/lr_*/seed_*/result.json")):
+        result = _read(file)
+        if (result.step, result.pretrained) == (step, True) and result.status != "failed":
+            rates = by_task[result.protocol, result.task]
+            rates.setdefault(result.learning_rate, []).append(result)
+    rows = []
+    for (protocol, task), rates in sorted(by_task.items()):
+        best = max(rates, key=lambda rate: statistics.median(r.rank for r in rates[rate]))
+        rows += [[protocol, task, *row, f"{best:g}"] for row in _medians(rates[best])]
+    return rows
+
+
+def _medians(results: Sequence[_Result]) -> Iterator[list[str]]:
+    """Yield split, metric, median and the number of seeds that finished."""
+    finished = [result for result in results if result.status == "finished"]
+    diverged = [-math.inf] * (len(results) - len(finished))
+    for split, metrics in finished[0].scores.items() if finished else ():
+        for metric in metrics:
+            scores = [
+                result.scores[split][metric]
+                for result in finished
+                if metric in result.scores.get(split, {})
+            ]
+            median = statistics.median(scores + diverged)
+            shown = "diverged" if median == -math.inf else f"{100 * median:.1f}"
+            yield [split, metric, shown, str(len(finished))]
+
+
+def _read(file: Path) -> _Result:
+    try:
+        return _Result.model_validate_json(file.read_bytes())
+    except ValidationError:
+        raise ConfigError(f"{file} is damaged; remove it, and repeat that run") from None

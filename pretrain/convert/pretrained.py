@@ -1,0 +1,161 @@
+"""Read back what pre-training has made: weights, their shape, and the words that they know."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from data_prep.shards.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
+from data_prep.tokenizer.describe import described_tokenizer
+from pretrain.checkpoint.folders import CHECKPOINTS, newest_checkpoint, step_of
+from pretrain.checkpoint.folders import checkpoints_of as checkpoints_of
+from pretrain.checkpoint.format import CheckpointError, load_weights
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import ModelSettings
+from pretrain.convert.external import Foreign
+from pretrain.convert.hf_format import is_export, read_export
+from pretrain.convert.loader import read_foreign
+from pretrain.convert.text_encoder import Words
+from pretrain.convert.weight_checks import check_weights
+from pretrain.model.objectives import MaskedLanguageModel
+
+
+class Pretrained(NamedTuple):
+    """A pre-trained model, wherever it comes from."""
+
+    model: ModelSettings
+    weights: dict[str, Tensor]  # state dict of MaskedLanguageModel, fp32, on the CPU
+    words: Words
+    name: str  # what tables call it
+    place: str  # where it comes from, an absolute path
+    step: int | None  # of pre-training; None: not known
+    sequence_length: int  # of the longest row that it was trained on
+
+
+def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
+    """Load a model that was pre-trained here, or by others.
+
+    Args:
+        place: a run folder; RUN/checkpoints/step_00010000; what `pretrain export` or `pretrain
+            import` wrote; a BERT that Hugging Face's transformers saved, or its name on the Hub; a
+            .pt file of the TUPE authors' code, see foreign.py.
+        checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
+
+    Raises:
+        ConfigError: there is no model here, or its parts do not belong together.
+        ShardError: the manifest or the tokenizer of a run is missing or damaged.
+        TokenizerError: the tokenizer of others is missing or cannot be used.
+    """
+    folder = Path(place).absolute()
+    if (folder / "run.json").is_file():
+        return _from_checkpoint(folder, _chosen_checkpoint(folder, checkpoint))
+    if checkpoint is not None:
+        raise ConfigError(
+            f"checkpoint={checkpoint!r} was given with {place}, which is not a run folder: it has "
+            "no run.json; leave the checkpoint out, or name the run"
+        )
+    run = folder.parent.parent
+    if folder in checkpoints_of(run) and (run / "run.json").is_file():
+        return _from_checkpoint(run, folder)
+    if is_export(folder):
+        return _from_export(folder)
+    foreign = read_foreign(str(place))
+    if foreign is not None:
+        return from_foreign(foreign, str(place))
+    raise ConfigError(
+        f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
+        f"{CHECKPOINTS}/step_* folders, an export, a BERT saved by Hugging Face's transformers "
+        "(config.json and its weights), or a .pt file of the TUPE authors' code"
+    )
+
+
+def from_foreign(foreign: Foreign, place: str) -> Pretrained:
+    """Return what was read from `place`, checked.
+
+    Raises:
+        ConfigError: its parts do not belong together.
+    """
+    check_weights(foreign.weights, foreign.model, place=place)
+    check_words(foreign.words, foreign.model, place=place)
+    return Pretrained(
+        model=foreign.model,
+        weights=foreign.weights,
+        words=foreign.words,
+        name=foreign.name,
+        place=str(Path(place).absolute()) if Path(place).exists() else place,
+        step=None,
+        sequence_length=foreign.sequence_length,
+    )
+
+
+def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
+    """Return the model with its weights, in evaluation mode."""
+    model = MaskedLanguageModel(pretrained.model)
+    model.load_state_dict(pretrained.weights)
+    return model.eval()
+
+
+def check_words(words: Words, model: ModelSettings, *, place: str) -> None:
+    """Check that the model has a row for every token of the words.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    last, size = words.record.vocabulary_size - 1, model.vocabulary_size
+    if last >= size:
+        raise ConfigError(
+            f"the tokenizer of {place} has ids up to {last:,}, but the model has {size:,} words; "
+            "give the tokenizer that it was trained with"
+        )
+
+
+def _chosen_checkpoint(run: Path, checkpoint: str | int | None) -> Path:
+    if checkpoint is None:
+        return newest_checkpoint(run)
+    if not re.fullmatch(r"(step_)?\d+", str(checkpoint)):
+        raise ConfigError(f"checkpoint={checkpoint!r} is not a step, such as 10000")
+    step = int(str(checkpoint).removeprefix("step_"))
+    found = checkpoints_of(run)
+    for folder in found:
+        if step_of(folder) == step:
+            return folder
+    steps = ", ".join(str(step_of(folder)) for folder in found) or "none yet"
+    raise ConfigError(f"{run} has no checkpoint of step {step}; those at hand: {steps}")
+
+
+def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
+    settings, manifest = load_settings(run), read_manifest(run)
+    check_tokenizer(run, manifest)
+    try:
+        weights = load_weights(checkpoint)
+    except CheckpointError as error:
+        raise ConfigError(f"{error}; name another checkpoint of the run") from None
+    check_weights(weights, settings.model, place=str(checkpoint))
+    tokenizer = described_tokenizer(run / TOKENIZER_FILE, manifest.tokenizer)
+    words = Words(tokenizer, manifest.tokenizer)
+    check_words(words, settings.model, place=str(run))
+    return Pretrained(
+        model=settings.model,
+        weights=weights,
+        words=words,
+        name=settings.name,
+        place=str(checkpoint),
+        step=step_of(checkpoint),
+        sequence_length=settings.data.sequence_length,
+    )
+
+
+def _from_export(folder: Path) -> Pretrained:
+    model, weights, words, record = read_export(folder)
+    check_words(words, model, place=str(folder))
+    return Pretrained(
+        model=model,
+        weights=weights,
+        words=words,
+        name=record.name,
+        place=str(folder),
+        step=record.step,
+        sequence_length=record.sequence_length,
+    )

@@ -1,0 +1,94 @@
+"""The checks of weights that were read from a file: tensors, of this shape, of finite numbers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from data_prep.files.quoting import bare, shown
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ModelSettings
+from pretrain.model.objectives import MaskedLanguageModel
+
+NAMES_SHOWN = 3
+
+
+def shapes_of(model: ModelSettings) -> dict[str, Tensor]:
+    """Return the state dict of a MaskedLanguageModel as tensors without memory."""
+    with torch.device("meta"):
+        return MaskedLanguageModel(model).state_dict()
+
+
+def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
+    """Return what was read from a file of weights, which may hold anything.
+
+    Raises:
+        ConfigError: it is no dictionary of tensors, or one is larger than what is stored of it.
+    """
+    if not isinstance(stored, dict):
+        raise ConfigError(f"{place} holds no weights but {shown(type(stored).__name__)}")
+    for name, tensor in stored.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise ConfigError(
+                f"{place} holds {shown(type(tensor).__name__)} as {shown(name)}; weights are "
+                "tensors with names"
+            )
+        # A view repeats its memory as often as it says: a small file would fill any memory.
+        is_plain = tensor.layout is torch.strided and not tensor.is_quantized
+        if not is_plain or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
+            raise ConfigError(f"{place}: {bare(name)} is not stored in full; save a plain copy")
+    return stored
+
+
+def check_shapes(
+    stored: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    names: Iterable[str],
+    *,
+    place: str,
+) -> None:
+    """Check that these tensors have the shapes of others, and hold finite numbers.
+
+    Raises:
+        ConfigError: one does not; names it.
+    """
+    for name in sorted(names):
+        found, wanted = tuple(stored[name].shape), tuple(expected[name].shape)
+        if found != wanted:
+            raise ConfigError(f"{place}: {bare(name)} is {shown(found)} instead of {wanted}")
+        if not stored[name].is_floating_point() or not stored[name].isfinite().all():
+            raise ConfigError(
+                f"{place}: {bare(name)} holds what is no finite number: the file is damaged, or "
+                "its training diverged"
+            )
+
+
+def check_weights(weights: Mapping[str, Tensor], model: ModelSettings, *, place: str) -> None:
+    """Check that these are the weights of a MaskedLanguageModel of this shape.
+
+    Raises:
+        ConfigError: one is missing, unknown, of another shape or not finite; names it.
+    """
+    expected = shapes_of(model)
+    complaints = []
+    for title, names in (
+        ("lacks", sorted(expected.keys() - weights.keys())),
+        ("has no use for", sorted(weights.keys() - expected.keys())),
+    ):
+        if names:
+            more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+            complaints.append(f"{title} {', '.join(map(bare, names[:NAMES_SHOWN]))}{more}")
+    different = [
+        f"{name} is {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
+        for name in sorted(expected.keys() & weights.keys())
+        if expected[name].shape != weights[name].shape
+    ]
+    complaints += different[:NAMES_SHOWN]
+    if complaints:
+        raise ConfigError(
+            f"the weights in {place} do not fit model.positions={model.positions!r}, "
+            f"model.norm={model.norm!r}: {'; '.join(complaints)}; name the folder that they were "
+            "trained in"
+        )
+    check_shapes(weights, expected, expected, place=f"the weights in {place}")

@@ -1,0 +1,193 @@
+"""Shards to batches. A sample is addressed by (seed, epoch, global index): no state to save.
+
+Optimizer step t takes the global samples t*G .. (t+1)*G - 1, sample g is entry g mod N of the
+permutation of epoch g div N. So a run that is resumed, in the middle of a shard and on another
+number of ranks too, sees the samples that the straight run would have seen.
+"""
+
+import itertools
+import multiprocessing
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from data_prep.masking import IGNORED, mask_rows, predictions_per_row
+from data_prep.shards.format import ShardSet, Split
+from pretrain.config.settings import RunSettings
+from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_rows
+from pretrain.distributed.signals import heed_only_the_parent, signals_held_back
+
+# Separates the order of the samples from every other use of the seed.
+ORDER_STREAM = 0x6F72646572
+
+
+class MaskedBatch(NamedTuple):
+    """The input of the model: ids_BS, and flat positions_M and labels_M of the predictions."""
+
+    ids_BS: Tensor
+    positions_M: Tensor
+    labels_M: Tensor
+
+    def num_predictions(self) -> int:
+        """Return how many labels are not IGNORED; for a batch that is still on the host."""
+        return int(self.labels_M.ne(IGNORED).sum())
+
+
+class Place(NamedTuple):
+    """Which samples are this rank's: ranks take turns, `micro_sequences` at a time."""
+
+    micro_sequences: int
+    rank: int
+    world_size: int
+
+    def samples(self, index: int) -> NDArray[numpy.int64]:
+        """Return the global samples of the `index`-th micro-batch of this rank."""
+        first = (index * self.world_size + self.rank) * self.micro_sequences
+        return numpy.arange(first, first + self.micro_sequences)
+
+
+class TrainingBatches(Dataset[MaskedBatch]):
+    """Item `step * accumulation + i` is micro-batch i of an optimizer step, for one rank."""
+
+    def __init__(self, shards: ShardSet, settings: RunSettings, place: Place) -> None:
+        self.rows = MaskedSplit(shards, "train", settings)
+        self.seed, self.place = settings.seed, place
+
+    def __getitem__(self, index: int) -> MaskedBatch:
+        """Return the micro-batch; it may span two epochs."""
+        samples = self.place.samples(index)
+        batches = [
+            self.rows.batch(numbers, seed=self.seed, epoch=epoch)
+            for epoch, numbers in rows_of_samples(samples, self.rows.split.num_rows, self.seed)
+        ]
+        return batches[0] if len(batches) == 1 else _joined(batches)
+
+
+class HeldOutBatches(Dataset[MaskedBatch]):
+    """The held-out rows of one rank, with fixed masks; every rank has the same number of batches.
+
+    Ranks without rows left get a batch in which nothing is predicted, so that all of them call
+    the model equally often (ZeRO-3 exchanges weights in every call).
+    """
+
+    def __init__(self, shards: ShardSet, settings: RunSettings, place: Place) -> None:
+        self.rows = MaskedSplit(shards, "valid", settings)
+        self.num_rows, self.place = num_held_out_rows(shards, settings), place
+
+    def __len__(self) -> int:
+        return -(-self.num_rows // (self.place.micro_sequences * self.place.world_size))
+
+    def __getitem__(self, index: int) -> MaskedBatch:
+        """Return batch `index` of this rank."""
+        places = self.place.samples(index)
+        places = places[places < self.num_rows]
+        if len(places):
+            # Spread over the whole split: its beginning may be about one thing only.
+            numbers = places * self.rows.split.num_rows // self.num_rows
+            return self.rows.batch(numbers, seed=HELD_OUT_SEED, epoch=0)
+        batch = self.rows.batch(numpy.zeros(1, dtype=numpy.int64), seed=HELD_OUT_SEED, epoch=0)
+        return batch._replace(labels_M=torch.full_like(batch.labels_M, IGNORED))
+
+
+class MaskedSplit:
+    """One split of the shards, read by row number and masked."""
+
+    def __init__(
+        self, shards: ShardSet, split: Literal["train", "valid"], settings: RunSettings
+    ) -> None:
+        self.split: Split = shards.split(split)
+        self.tokenizer = shards.manifest.tokenizer
+        self.masking = masking_of(shards, settings)
+
+    def batch(self, numbers: NDArray[numpy.int64], *, seed: int, epoch: int) -> MaskedBatch:
+        """Return these rows, masked as a function of (seed, epoch, row number)."""
+        masked = mask_rows(
+            self.split.rows(numbers),
+            numbers,
+            seed=seed,
+            epoch=epoch,
+            tokenizer=self.tokenizer,
+            masking=self.masking,
+        )
+        row_starts = numpy.arange(len(numbers))[:, None] * masked.ids.shape[1]
+        return MaskedBatch(
+            torch.from_numpy(masked.ids),
+            torch.from_numpy((masked.positions + row_starts).ravel()),
+            torch.from_numpy(masked.labels.ravel()),
+        )
+
+
+def rows_of_samples(
+    samples: NDArray[numpy.int64], num_rows: int, seed: int
+) -> list[tuple[int, NDArray[Any]]]:
+    """Return each epoch that ascending global samples lie in, with the numbers of their rows."""
+    epochs, places = numpy.divmod(samples, num_rows)
+    return [
+        (epoch, epoch_order(num_rows, seed, epoch)[places[epochs == epoch]])
+        for epoch in numpy.unique(epochs).tolist()
+    ]
+
+
+@lru_cache(maxsize=2)
+def epoch_order(num_rows: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
+    """Return the permutation of the row numbers in which an epoch reads them [num_rows].
+
+    It takes 4 bytes a row in each process that makes batches, twice that from the second epoch on:
+    4 GB for a billion rows. There may be up to 2^32 rows.
+    """
+    key = numpy.array([seed, ORDER_STREAM], dtype=numpy.uint64)
+    counter = numpy.array([0, 0, epoch, 0], dtype=numpy.uint64)
+    generator = numpy.random.Generator(numpy.random.Philox(key=key, counter=counter))
+    order = numpy.arange(num_rows, dtype=numpy.uint32)
+    generator.shuffle(order)  # what permutation() does to a copy
+    return order
+
+
+def batches_from(
+    dataset: Dataset[MaskedBatch], first: int, end: int | None, *, workers: int, pin_memory: bool
+) -> Iterator[MaskedBatch]:
+    """Iterate over the items first .. end - 1; a resumed run skips nothing, it starts there.
+
+    Without an end, workers make a few batches more than are taken.
+    """
+    loader: DataLoader[MaskedBatch] = DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=itertools.count(first) if end is None else range(first, end),
+        num_workers=workers,
+        pin_memory=pin_memory,
+        worker_init_fn=_begin_worker,
+    )
+    with signals_held_back():  # until the workers have made themselves deaf to them
+        return iter(loader)
+
+
+def predictions_per_batch(settings: RunSettings) -> int:
+    """Return the number of predicted positions in one global batch."""
+    per_row = predictions_per_row(settings.data.sequence_length, settings.data.masked_probability)
+    return per_row * settings.batch.global_sequences
+
+
+def _begin_worker(number: int) -> None:
+    del number
+    parent = multiprocessing.parent_process()
+    assert parent is not None and parent.pid is not None
+    heed_only_the_parent(parent.pid)
+
+
+def _joined(batches: list[MaskedBatch]) -> MaskedBatch:
+    offset, positions = 0, []
+    for batch in batches:
+        positions.append(batch.positions_M + offset)
+        offset += batch.ids_BS.numel()
+    return MaskedBatch(
+        torch.cat([batch.ids_BS for batch in batches]),
+        torch.cat(positions),
+        torch.cat([batch.labels_M for batch in batches]),
+    )

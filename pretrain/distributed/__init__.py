@@ -1,0 +1,1 @@
+"""Ranks, processes, signals and failures; the one import of deepspeed."""

@@ -1,0 +1,77 @@
+"""The only file that imports DeepSpeed: how it is loaded, and what else is asked of it."""
+
+import logging
+import os
+import warnings
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from data_prep.files.quoting import bare
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import explain
+from pretrain.profiling.communication import CountedCollectives
+from pretrain.profiling.step_timer import Phases
+
+
+def import_deepspeed() -> Any:
+    """Return the library, told to be quiet and to compile nothing on a CPU."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else it prints what it guessed
+    import deepspeed
+    import deepspeed.ops
+
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # DeepSpeed 0.19.8 calls collectives by names that torch 2.13 renames, once a step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    # On a CPU it would compile a C++ operation that only inference uses: a minute, a compiler,
+    # and a lock file on which later starts hang if the build is killed.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
+
+
+def check_ds_config(ds_config: dict[str, Any]) -> None:
+    """Check that DeepSpeed understands a configuration, before anything is built.
+
+    Raises:
+        ConfigError: it does not; names what it complains of.
+    """
+    import_deepspeed()
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    try:
+        DeepSpeedConfig(ds_config)
+    except ValidationError as error:
+        raise ConfigError(f"the DeepSpeed JSON: {explain(error)}") from None
+    # What its own code raises, half-way, over a value of another type than it expects.
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
+            f"{bare(str(error))}"
+        ) from None
+
+
+def installed_operations() -> dict[str, bool]:
+    """Return DeepSpeed's operations, and whether each was compiled when it was installed."""
+    import_deepspeed()
+    from deepspeed.git_version_info import installed_ops
+
+    return dict(installed_ops)
+
+
+def count_collectives(phases: Phases) -> CountedCollectives:
+    """Put the counter between DeepSpeed and its communication backend."""
+    import_deepspeed()
+    from deepspeed.comm import comm
+
+    # Every collective of DeepSpeed's looks this global up and goes through it.
+    comm.cdb = counted = CountedCollectives(comm.cdb, phases)
+    return counted
+
+
+def fused_adam() -> Any:
+    """Return the class of DeepSpeed's AdamW for CUDA, which it compiles at its first use."""
+    from deepspeed.ops.adam import FusedAdam
+
+    return FusedAdam

@@ -1,0 +1,171 @@
+"""Being asked to stop: a signal, or a launcher that is gone.
+
+SIGTERM (a queue, `kill`, a spot machine), SIGUSR1 (Slurm's --signal=USR1@120) and SIGINT (Ctrl-C)
+are noted, and the training loop saves and leaves at its next step. A second one ends the process.
+
+Python runs a signal handler between two instructions of the main thread, and that one may be
+waiting for another rank in a collective, for ever. So the signals are heard by a thread, through
+the file descriptor to which Python's own handler in C writes them at once.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any, Literal, NoReturn
+
+from pretrain.distributed.processes import Launcher
+
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGINT})
+
+# One Ctrl-C reaches a process twice: from the terminal, and passed on by its launcher.
+ECHO_SECONDS = 2.0
+
+LOOK_SECONDS = 1.0
+
+# To the thread; the number of no signal.
+END = b"\0"
+
+
+class Interruption:
+    """Whether this process was asked to stop; for a `with` statement in the main thread.
+
+    Before `begin_training` a signal ends the process at once, with one line: there is nothing to
+    save. After `leave` a signal is no news: it ends only a process that cannot leave by itself.
+    """
+
+    def __init__(self, *, speaks: bool) -> None:
+        """Prepare; nothing happens before the `with` statement.
+
+        Args:
+            speaks: whether this process tells what it was asked, of all the ranks.
+        """
+        self.cause: str | None = None  # what asked it to stop, such as SIGTERM
+        self._speaks = speaks
+        self._stage: Literal["set-up", "training", "leaving"] = "set-up"
+        self._cause_at = 0.0
+        self._launcher = Launcher()
+        self._reader, self._writer = socket.socketpair()
+        self._thread = threading.Thread(target=self._listen, name="interruption", daemon=True)
+        self._previous: dict[signal.Signals, Any] = {}
+        self._previous_descriptor = -1
+
+    def __enter__(self) -> "Interruption":
+        """Begin to hear the signals."""
+        self._writer.setblocking(False)
+        self._previous_descriptor = signal.set_wakeup_fd(
+            self._writer.fileno(), warn_on_full_buffer=False
+        )
+        self._previous = {number: signal.signal(number, _leave_to_thread) for number in SIGNALS}
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the signals back to whoever had them."""
+        del kind, error, trace
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_descriptor)
+        # Closing it would not end the thread: processes that were forked have it open too.
+        self._writer.send(END)
+        self._thread.join()
+        self._writer.close()
+        self._reader.close()
+
+    def begin_training(self) -> None:
+        """From now on there is something to save."""
+        self._stage = "training"
+
+    def leave(self) -> None:
+        """Let this process leave undisturbed: it has saved what there is, or it has failed."""
+        self._stage, self._cause_at = "leaving", time.monotonic()
+
+    def _listen(self) -> None:
+        while True:
+            if select.select([self._reader], [], [], LOOK_SECONDS)[0]:
+                received = self._reader.recv(64)
+                if END in received:
+                    return
+                # Others are written there too: that of a process that ended, for one.
+                for number in filter(SIGNALS.__contains__, received):
+                    self._note(signal.Signals(number).name, 128 + number)
+            elif self.cause is None and self._launcher.is_gone():
+                self._note("its launcher is gone", 1)
+
+    def _note(self, cause: str, status: int) -> None:
+        now = time.monotonic()
+        if self._stage == "set-up":
+            self._exit(f"stopped before the first step ({cause}); there is nothing to save", status)
+        elif self._stage == "training" and self.cause is None:
+            self.cause, self._cause_at = cause, now
+            self._say(f"{cause}: saving after this step; a second signal ends at once")
+        elif now - self._cause_at > ECHO_SECONDS:
+            self._exit(f"{cause}: ended at once", status)
+
+    def _exit(self, line: str, status: int) -> NoReturn:
+        try:
+            self._say(line)
+        finally:
+            os._exit(status)
+
+    def _say(self, line: str) -> None:
+        silence_unread_output()
+        if self._speaks:
+            # One write: other ranks and a progress bar write to the same place.
+            sys.stderr.write(f"\n{line}\n")
+            sys.stderr.flush()
+
+
+def silence_unread_output() -> None:
+    """Send output that nobody reads any more to nowhere.
+
+    Ctrl-C in `./run_pretrain.sh ... | tee log` ends tee too; the next line of the progress bar
+    would then end the run before it has saved.
+    """
+    for descriptor in (1, 2):
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        # POLLERR is what the write end of a pipe reports when its reader is gone.
+        if any(event & select.POLLERR for _, event in poll.poll(0)):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+@contextlib.contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Hold the signals back for a moment; processes that are forked in it never get them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def heed_only_the_parent(parent: int) -> None:
+    """Make this process deaf to the signals that reach the whole job, except its parent's SIGTERM.
+
+    For processes that prepare batches: a terminal and Slurm signal them too, and the run still
+    needs their batches for its last step. By SIGTERM the parent ends those that are left over.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def listen() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=listen, name="parent's SIGTERM", daemon=True).start()
+
+
+def _leave_to_thread(number: int, frame: FrameType | None) -> None:
+    del number, frame

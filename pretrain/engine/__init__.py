@@ -1,0 +1,1 @@
+"""The DeepSpeed engine, the optimizer and its state, the execution plan."""

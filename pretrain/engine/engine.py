@@ -1,0 +1,342 @@
+"""The training engine over DeepSpeed.
+
+It runs the same on one CPU process and on many GPUs, under plain `python`, `torchrun` and the
+`deepspeed` launcher. The training loop hands it the micro-batches of one optimizer step and a
+learning rate; accumulation, loss scaling, clipping, ZeRO and Adam happen in here.
+"""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from pretrain.checkpoint.format import Checkpoint, EngineCounters, Piece, Snapshot
+from pretrain.config.ds_config import zero_stage
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings
+from pretrain.data.batches import MaskedBatch
+from pretrain.distributed.deepspeed_library import count_collectives, import_deepspeed
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine.optimizer import build_optimizer
+from pretrain.engine.optimizer_state import (
+    adam_of,
+    adam_steps,
+    check_shapes,
+    moments_of,
+    reset_moments,
+    scaler_counters,
+    set_scaler_counters,
+    shape_of,
+    updated_pieces,
+)
+from pretrain.profiling.step_timer import Phases
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one optimizer step tells; reading the tensor waits for the device."""
+
+    losses: Tensor  # one per micro-batch of this rank
+    gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
+    skipped: bool  # nothing was updated: fp16 overflow, or a gradient that is not finite
+    loss_scale: float
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What training steps took on this rank."""
+
+    seconds: dict[str, float]  # by phase
+    payload_bytes: dict[str, int]  # by kind of collective
+
+
+class Engine:
+    """A model, its optimizer and ZeRO behind a few methods."""
+
+    def __init__(
+        self, model: nn.Module, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+    ) -> None:
+        """Give the model to DeepSpeed.
+
+        Args:
+            model: called with a `MaskedBatch` and branch scales, returns the loss. All ranks get
+                the weights that it has on the first one.
+            settings: of the run; the optimizer section is read.
+            ds_config: filled by `fill_ds_config`.
+            ranks: from `start_ranks`.
+
+        Raises:
+            ConfigError: the optimizer is not to be had here, or ZeRO-3 with layer drop in a
+                DeepSpeed whose gradient buffer cannot be cleared.
+        """
+        self.ranks = ranks
+        self._phases = Phases(ranks.device)
+        self._collectives = count_collectives(self._phases)
+        optimizer = build_optimizer(model, settings.optimizer, ranks.device)
+        self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
+            model=model, optimizer=optimizer, config=ds_config
+        )
+        # At stage 0 DeepSpeed forgets the norm by which it clips.
+        self._engine.clip_fp32_gradients = self._clip_and_keep_norm
+        self.device = torch.device(self._engine.device)
+        self._module: nn.Module = self._engine.module
+        self._zero_stage: int = zero_stage(ds_config)
+        # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
+        # of 12 layers on a CPU.
+        self._is_alone = ranks.world_size == 1 and self._zero_stage == 0
+        # ZeRO itself leaves out an update whose gradient is not finite, torch's AdamW is told to.
+        # DeepSpeed's and NVIDIA's FusedAdam cannot be told without waiting for the device.
+        self._guards_update = self._zero_stage == 0 and isinstance(optimizer, torch.optim.AdamW)
+        clips = settings.optimizer.max_gradient_norm is not None
+        self.refuses_not_finite_updates = self._zero_stage > 0 or (self._guards_update and clips)
+        self._engine.enable_backward_allreduce = not self._is_alone
+        fp16 = ds_config.get("fp16", {})
+        self.scales_loss = bool(fp16.get("enabled", False))
+        # A fixed loss scale, one that is not 0, never changes.
+        is_dynamic = self.scales_loss and not fp16.get("loss_scale", 0)
+        self.smallest_loss_scale = fp16.get("min_loss_scale", 1) if is_dynamic else None
+        self._is_divided = self._zero_stage == 3
+        self._drops_layers = settings.layer_drop.schedule != "none"
+        self._clears_stale_gradients = self._drops_layers and self._is_divided
+        if self._clears_stale_gradients and not hasattr(
+            self._optimizer, "grad_partitions_flat_buffer"
+        ):
+            raise ConfigError(
+                "layer drop at ZeRO stage 3 needs the gradient buffer of DeepSpeed 0.19.8, which "
+                "the installed one keeps elsewhere; use stage 1 or 2"
+            )
+
+    def train_step(
+        self,
+        micro_batches: Iterable[tuple[MaskedBatch, Sequence[float]]],
+        learning_rate: float,
+    ) -> StepResult:
+        """Take one optimizer step over all micro-batches of this rank and their branch scales."""
+        self._engine.train()
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        skipped_before, losses = self._engine.skipped_steps, []
+        on_device = ((self.on_device(batch), scales) for batch, scales in micro_batches)
+        for batch, scales in self._phases.waiting_for(on_device):
+            with self._phases.phase("forward"):
+                loss = self._engine(*batch, self.branch_scales(scales))
+            with self._phases.phase("backward"):
+                self._engine.backward(loss)
+            losses.append(loss.detach())
+            with self._phases.phase("optimizer"):
+                if self._is_alone and self._engine.is_gradient_accumulation_boundary():
+                    self._fill_missing_gradients()
+                self._engine.step()
+        if self._clears_stale_gradients:
+            # Stage 3 overwrites a gradient only when the backward pass reaches its weight, and
+            # would apply the last one again to a block that was skipped.
+            self._optimizer.grad_partitions_flat_buffer.zero_()
+        skipped = self._engine.skipped_steps > skipped_before
+        if skipped and self._is_divided:
+            self._gather_small_weights()
+        return StepResult(
+            torch.stack(losses).float(),
+            self._engine.get_global_grad_norm(),
+            skipped=skipped,
+            loss_scale=self.loss_scale(),
+        )
+
+    def branch_scales(self, scales: Sequence[float]) -> Sequence[float] | None:
+        """Return what the model is called with: without layer drop it need not scale anything."""
+        return scales if self._drops_layers else None
+
+    def loss_scale(self) -> float:
+        """Return by how much losses are multiplied; 1 where gradients cannot underflow."""
+        # DeepSpeed's engine.loss_scale() is what its JSON says: 0 where the scale is dynamic.
+        return float(self._optimizer.loss_scale) if self.scales_loss else 1.0
+
+    @property
+    def attention(self) -> str:
+        """Return how the model computes attention, see model/attention_backends.py."""
+        backend: str = self._engine.module.encoder.attention
+        return backend
+
+    @property
+    def fused_blocks(self) -> bool:
+        """Return whether the blocks are those of model/fused_block.py."""
+        return bool(self._engine.module.encoder.fused_blocks)
+
+    @property
+    def fused_loss(self) -> bool:
+        """Return whether the model computes the loss by model/cpu_kernels.py."""
+        return bool(self._engine.module.head.fused_loss)
+
+    def take_spent(self) -> Spent:
+        """Return what the steps since the last call took; call it after `synchronize`."""
+        return Spent(self._phases.take_seconds(), self._collectives.take_payload_bytes())
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[MaskedBatch]) -> tuple[float, int]:
+        """Return the mean held-out loss in nats at full depth, and the number of predictions.
+
+        Every rank must bring the same number of batches; the mean is over all predictions of all
+        ranks.
+        """
+        self._engine.eval()
+        totals = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for batch in batches:
+            num_predictions = batch.num_predictions()
+            loss = self._engine(*self.on_device(batch))
+            totals += torch.stack(
+                [loss.double() * num_predictions, totals.new_tensor(num_predictions)]
+            )
+        distributed.all_reduce(totals)
+        return float(totals[0] / totals[1]), int(totals[1])
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished, so that a clock read after this is true."""
+        if self.ranks.device == "cuda":
+            torch.cuda.synchronize()
+
+    def mean_over_ranks(self, values: Tensor) -> list[float]:
+        """Return the elementwise mean of a 1-D tensor over the ranks."""
+        total = values.detach().double()
+        distributed.all_reduce(total)
+        return [float(value) for value in total / self.ranks.world_size]
+
+    def average_over_ranks(self, tensor: Tensor) -> None:
+        """Replace a tensor by its mean over the ranks."""
+        distributed.all_reduce(tensor)
+        tensor /= self.ranks.world_size
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Return the weights as the forward pass reads them; every rank must call it.
+
+        They are copies on the host: on the device there may be no room for them.
+        """
+        weights = {}
+        for name, parameter in self._module.named_parameters():
+            weights[name] = self._whole(parameter).detach().to("cpu", copy=True)
+        return weights
+
+    def has_finite_weights(self) -> bool:
+        """Return whether every weight, on all ranks, is a finite number; waits for the device."""
+        parameters: Iterable[Any] = self._module.parameters()
+        if self._is_divided:
+            parameters = (parameter.ds_tensor for parameter in parameters)
+        finite = [torch.isfinite(weight.detach()).all() for weight in parameters]
+        bad = (~torch.stack(finite)).any().float().to(self.device)
+        distributed.all_reduce(bad)
+        return not float(bad)
+
+    def forward_context(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the autocast under which the model is called."""
+        if not self._engine.torch_autocast_enabled():
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self._engine.torch_autocast_dtype())
+
+    def on_device(self, batch: MaskedBatch) -> MaskedBatch:
+        """Return the batch on the device of this rank."""
+        return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
+
+    def snapshot(self) -> Snapshot:
+        """Copy to the host what this rank has to save; training can go on when this returns."""
+        adam, world_size = adam_of(self._optimizer), self.ranks.world_size
+        updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
+        if self._zero_stage == 0:  # every rank has everything, and saves its share
+            updated = updated[self.ranks.rank :: world_size]
+        tensors = {}
+        for part in updated:
+            sources = {"weight": part.of(part.holder), **moments_of(adam, part)}
+            for kind, source in sources.items():
+                tensors[f"{kind}/{part.name}"] = source.float().to("cpu", copy=True)
+        return Snapshot(
+            tensors,
+            {part.name: part.piece for part in updated},
+            {name: list(shape_of(p)) for name, p in self._module.named_parameters()},
+            EngineCounters(
+                adam_steps=adam_steps(adam), loss_scaler=scaler_counters(self._optimizer)
+            ),
+        )
+
+    @torch.no_grad()
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint, of whatever number of ranks and ZeRO stage.
+
+        Learning rate, betas and weight decay are not read from it: they are the recipe's.
+
+        Raises:
+            CheckpointError: it is damaged, or of another model.
+        """
+        check_shapes(checkpoint, self._module)
+        self._restore_computing_weights(checkpoint)
+        adam, counters = adam_of(self._optimizer), checkpoint.content.engine
+        updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
+        for holder in {id(part.holder): part.holder for part in updated}.values():
+            reset_moments(adam, holder, counters.adam_steps)
+        for part in updated:
+            targets = {"weight": part.of(part.holder), **moments_of(adam, part)}
+            for kind, target in targets.items():
+                target.copy_(checkpoint.read(kind, part.name, part.piece))
+        set_scaler_counters(self._optimizer, counters.loss_scaler)
+        distributed.barrier()
+
+    def _restore_computing_weights(self, checkpoint: Checkpoint) -> None:
+        """Set the weights with which the model computes, in whatever type."""
+        if not self._is_divided:
+            for name, parameter in self._module.named_parameters():
+                parameter.copy_(checkpoint.whole(name))
+            return
+        if self._optimizer.persistent_parameters:
+            self._optimizer.persistent_parameters[0].partition(
+                self._optimizer.persistent_parameters
+            )
+        divided: Iterable[tuple[str, Any]] = self._module.named_parameters()
+        for name, parameter in divided:
+            part = parameter.ds_tensor.detach().view(-1)
+            start = self.ranks.rank * part.numel()
+            size = min(part.numel(), parameter.ds_numel - start)  # the rest of it is padding
+            if size > 0:
+                part[:size].copy_(checkpoint.read("weight", name, Piece(start, size)))
+        self._gather_small_weights()
+
+    def _gather_small_weights(self) -> None:
+        """Bring back what ZeRO-3 keeps whole on each rank, as it does after an update.
+
+        DeepSpeed 0.19.8 forgets it after a step without one, and the next backward pass may then
+        end in a tracing error.
+        """
+        if self._optimizer.persistent_parameters:
+            self._optimizer.persistent_parameters[0].all_gather(
+                self._optimizer.persistent_parameters
+            )
+
+    def _fill_missing_gradients(self) -> None:
+        """Give a skipped block a gradient of zero, as every exchange of gradients does."""
+        for parameter in self._module.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def _clip_and_keep_norm(self) -> None:
+        parameters, largest = list(self._module.parameters()), self._engine.gradient_clipping()
+        if not self._guards_update:
+            self._engine._global_grad_norm = nn.utils.clip_grad_norm_(parameters, largest)
+            return
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        self._engine._global_grad_norm = norm
+        # What torch's GradScaler sets: the update divides by the one, instead of one more pass over
+        # all gradients, and is left out, on the device, if the other is not zero.
+        self._optimizer.grad_scale = (norm / largest).clamp(min=1)
+        self._optimizer.found_inf = (~torch.isfinite(norm)).float()
+
+    def _whole(self, parameter: Any) -> Tensor:
+        """Return a weight with all its elements; at ZeRO stage 3 each rank has a part of them.
+
+        DeepSpeed's own GatheredParameters, used between two steps, disturbs the order in which it
+        then expects to fetch the weights: the next step may end in a tracing error.
+        """
+        if not self._is_divided:
+            return parameter  # type: ignore[no-any-return]
+        part = parameter.ds_tensor.detach().view(-1)
+        parts = [torch.empty_like(part) for _ in range(self.ranks.world_size)]
+        distributed.all_gather(parts, part)
+        return torch.cat(parts)[: parameter.ds_numel].view(parameter.ds_shape)

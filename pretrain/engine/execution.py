@@ -1,0 +1,285 @@
+"""How the model is executed here: which attention, compiled or not, activations kept or not.
+
+The results are the same within rounding whatever is chosen, the speed is not. What "auto" stands
+for is decided here, once, and written into launches.jsonl with its reason; what cannot work is
+refused before anything starts.
+"""
+
+import dataclasses
+import importlib.util
+import shutil
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from pretrain.config.ds_config import compute_type, zero_stage
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings
+from pretrain.kernels.cpu_build import (
+    KERNEL_TYPES,
+    KernelError,
+    load_cpu_kernels,
+    multiplies,
+    obstacle_to_cpu_kernels,
+)
+from pretrain.kernels.triton_tilings import HEAD_WIDTHS
+from pretrain.model.kernel_check import disagreement_with_block, disagreement_with_eager
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.positions import POSITION_ENCODINGS
+
+AMPERE = (8, 0)
+
+# Up to here the matrix of the scores is so small that writing it out costs less than it saves.
+SHORT_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the choice depends on besides the settings."""
+
+    device: Literal["cpu", "cuda"]
+    dtype: torch.dtype  # of the matrix products
+    zero_stage: int
+    capability: tuple[int, int] = (0, 0)  # of the GPU
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How the model runs, and why."""
+
+    attention: str
+    reason: str
+    compiles_blocks: bool
+    recomputes_blocks: bool
+    fuses_blocks: bool = False  # by our kernels for CPUs
+    fuses_loss: bool = False  # by our kernels for CPUs
+    kernels_multiply: bool = False  # heads, and gradients of weights in fp32
+    kernel_problem: str | None = None  # why our kernels for CPUs are not used as planned
+
+    def describe(self) -> str:
+        """Return a line for the user."""
+        extras = ["blocks compiled"] * self.compiles_blocks
+        extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
+        extras += ["blocks fused"] * self.fuses_blocks + ["loss fused"] * self.fuses_loss
+        extras += ["bf16 multiplied by kernels"] * self.kernels_multiply
+        extras += [] if self.kernel_problem is None else [self.kernel_problem]
+        return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
+
+
+def build_model(
+    settings: RunSettings, ds_config: dict[str, Any], device: Literal["cpu", "cuda"]
+) -> tuple[MaskedLanguageModel, Execution]:
+    """Build the model, initialised from torch's generator, as it is executed on this machine.
+
+    Raises:
+        ConfigError: what the settings ask for cannot work here.
+    """
+    machine = this_machine(ds_config, device)
+    execution = plan_execution(settings, machine)
+    if execution.fuses_loss:
+        execution = _with_kernels(execution, settings, machine)
+    if execution.attention == "fused" or (device == "cuda" and execution.attention != "eager"):
+        execution = _checked(execution, settings, machine)
+    model = MaskedLanguageModel(
+        settings.model,
+        attention=execution.attention,
+        recompute=execution.recomputes_blocks,
+        fused_blocks=execution.fuses_blocks,
+        fused_loss=execution.fuses_loss,
+    )
+    if execution.compiles_blocks:
+        model.encoder.compile_blocks()
+    return model, execution
+
+
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """Return what dropout draws from in a step, so that a resumed run needs no generator state."""
+    # Odd 64-bit constants spread the three numbers; torch mixes the result further.
+    return (
+        seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
+    ) % 2**63
+
+
+def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
+    """Return what runs with this DeepSpeed configuration find here."""
+    capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
+    return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability)
+
+
+def plan_execution(settings: RunSettings, machine: Machine) -> Execution:
+    """Decide how the model runs.
+
+    Raises:
+        ConfigError: what the settings ask for cannot work on such a machine.
+    """
+    attention: str = settings.engine.attention
+    reason = "as set"
+    if attention == "auto":
+        attention, reason = _fitting_attention(settings, machine)
+    else:
+        obstacle = _obstacle(attention, settings, machine)
+        if obstacle is not None:
+            raise ConfigError(
+                f"engine.attention={attention!r}: {obstacle}; leave it at auto, or take eager"
+            )
+    compiles = _compiles_blocks(settings, machine)
+    obstacle = _kernels_obstacle(settings, machine)
+    is_news = obstacle is not None and obstacle not in reason
+    is_expected = machine.device == "cpu" and settings.engine.cpu_kernels == "auto"
+    return Execution(
+        attention,
+        reason,
+        compiles,
+        settings.engine.recompute_blocks,
+        fuses_blocks=obstacle is None and not compiles,
+        fuses_loss=obstacle is None,
+        kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
+    )
+
+
+def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, str]:
+    if machine.device == "cpu":
+        obstacle = _obstacle("fused", settings, machine)
+        if obstacle is not None:
+            return "eager", f"no kernel of ours: {obstacle}"
+        return "fused", "softmax and bias in one pass"
+    encoding = POSITION_ENCODINGS[settings.model.positions]
+    if not encoding.has_attention_bias:
+        return "sdpa", "positions without a bias: torch's kernels"
+    obstacle = _obstacle("triton", settings, machine)
+    if obstacle is not None:
+        return "sdpa", f"no kernel of ours: {obstacle}"
+    if settings.data.sequence_length <= SHORT_ROWS:
+        return "eager", f"rows of at most {SHORT_ROWS} tokens"
+    return "triton", "the gradient of the bias without a copy for each sequence"
+
+
+def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | None:
+    """Return why a backend cannot compute this run, or None."""
+    model = settings.model
+    if attention == "folded" and not POSITION_ENCODINGS[model.positions].is_foldable:
+        return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
+    if attention in ("fused", "folded", "triton") and model.attention_dropout:
+        return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
+    if attention == "fused":
+        return _fused_obstacle(settings, machine)
+    if attention != "triton":
+        return None
+    if machine.device == "cpu":
+        return "it needs an NVIDIA GPU"
+    if machine.capability < AMPERE:
+        major, minor = machine.capability
+        return f"it needs compute capability 8.0, and this GPU has {major}.{minor}"
+    return _triton_obstacle(settings)
+
+
+def _fused_obstacle(settings: RunSettings, machine: Machine) -> str | None:
+    obstacle = _kernels_obstacle(settings, machine)
+    if obstacle is None and _compiles_blocks(settings, machine):
+        return "torch.compile does not see through it, and engine.compile_blocks is on"
+    return obstacle
+
+
+def _kernels_obstacle(settings: RunSettings, machine: Machine) -> str | None:
+    """Return why our kernels for CPUs are not used, or None; refuse it where they must be."""
+    obstacle = _obstacle_to_kernels(settings, machine)
+    if obstacle is not None and settings.engine.cpu_kernels == "on":
+        raise ConfigError(f"engine.cpu_kernels='on': {obstacle}; leave it at auto")
+    return obstacle
+
+
+def _obstacle_to_kernels(settings: RunSettings, machine: Machine) -> str | None:
+    if settings.engine.cpu_kernels == "off":
+        return "engine.cpu_kernels is off"
+    if machine.device != "cpu":
+        return "it is made for CPUs"
+    if machine.dtype not in KERNEL_TYPES:
+        return f"it computes in fp32 or bf16, and this run in {machine.dtype}"
+    return obstacle_to_cpu_kernels()
+
+
+def _triton_obstacle(settings: RunSettings) -> str | None:
+    model = settings.model
+    if model.head_width not in HEAD_WIDTHS:
+        widths = ", ".join(map(str, HEAD_WIDTHS))
+        return f"heads are {model.head_width} wide, and its kernels are made for {widths}"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    return None
+
+
+def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
+    choice = settings.engine.compile_blocks
+    if choice == "auto":
+        # On a CPU it was measured to win nothing, after half a minute of compiling.
+        has_triton = importlib.util.find_spec("triton") is not None
+        return machine.device == "cuda" and machine.zero_stage != 3 and has_triton
+    if choice == "off":
+        return False
+    if machine.zero_stage == 3:
+        raise ConfigError(
+            "engine.compile_blocks='on' with ZeRO stage 3, which takes the weights of a block "
+            "away between its steps, where a compiled block cannot see it; use stage 1 or 2"
+        )
+    if machine.device == "cpu" and not any(map(shutil.which, ("g++", "clang++"))):
+        raise ConfigError(
+            "engine.compile_blocks='on' needs a C++ compiler on a CPU, and there is neither g++ "
+            "nor clang++; install one, or leave it at auto"
+        )
+    return True
+
+
+def _with_kernels(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
+    """Load our kernels for CPUs; where "auto" chose them and they do not work, do without."""
+    try:
+        load_cpu_kernels()
+    except KernelError as error:
+        engine = settings.engine
+        if engine.cpu_kernels == "on" or engine.attention == "fused":
+            raise ConfigError(
+                f"our kernels for CPUs cannot be built: {error}; set engine.cpu_kernels=off"
+            ) from error
+        problem = f"no kernel of ours: {error}"
+        without = dataclasses.replace(execution, fuses_blocks=False, fuses_loss=False)
+        if execution.attention != "fused":
+            return dataclasses.replace(without, kernel_problem=problem)
+        return dataclasses.replace(without, attention="eager", reason=problem)
+    execution = dataclasses.replace(execution, kernels_multiply=multiplies(machine.dtype))
+    if not execution.fuses_blocks:
+        return execution
+    disagreement = disagreement_with_block(settings.model, machine.dtype)
+    if disagreement is None:
+        return execution
+    problem = f"fused blocks do not work on this CPU: {disagreement}"
+    if settings.engine.cpu_kernels == "on":
+        raise ConfigError(f"{problem}; set engine.cpu_kernels=off")
+    return dataclasses.replace(execution, fuses_blocks=False, kernel_problem=problem)
+
+
+def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
+    """Try the kernels out here; where "auto" chose ones that fail, take the next best."""
+    is_free = settings.engine.attention == "auto"
+    candidates = [execution.attention]
+    if is_free and execution.attention not in ("sdpa", "fused"):
+        candidates.append("sdpa")
+    problems: list[str] = []
+    where = "GPU" if machine.device == "cuda" else "CPU"
+    for attention in candidates:
+        problem = disagreement_with_eager(
+            attention,
+            settings.model,
+            length=settings.data.sequence_length,
+            device=machine.device,
+            dtype=machine.dtype,
+        )
+        if problem is None:
+            reason = "; ".join(problems) or execution.reason
+            return dataclasses.replace(execution, attention=attention, reason=reason)
+        problems.append(f"{attention} does not work on this {where}: {problem}")
+    if not is_free:
+        raise ConfigError(
+            f"engine.attention={execution.attention!r} does not work on this {where}: {problem}; "
+            "leave it at auto, or take eager"
+        )
+    return dataclasses.replace(execution, attention="eager", reason="; ".join(problems))

@@ -1,1 +1,0 @@
-"""What `python -m pretrain doctor` looks at: the checks of an environment."""

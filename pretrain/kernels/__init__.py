@@ -1,0 +1,1 @@
+"""Fused operators for CPUs and GPUs."""

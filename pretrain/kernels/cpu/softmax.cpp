@@ -1,0 +1,207 @@
+// Softmax with a bias that the batch shares, its gradient, and cross-entropy, for CPUs.
+//
+// Each turns its first tensor into the result in place, in fp32 within a row, and reads every
+// number of it from memory once or twice. cpu_kernels.py tells what the operators are given.
+//
+// B batch, N heads, S queries, K keys; M predicted positions, V vocabulary.
+
+#include "vectors.h"
+
+#include <torch/library.h>
+
+namespace {
+
+using namespace tupelo;
+
+// Scores of all sequences that one thread works on at a time: they, and the part of the bias that
+// belongs to them, stay in the second cache of a core.
+constexpr int64_t SCORES_AT_A_TIME = 1 << 18;
+
+// Calls act(head, first, last) for the rows first <= i < last of a head, in all threads.
+template <typename Act>
+void for_rows_of_heads(
+    int64_t heads, int64_t queries, int64_t scores_of_a_query, const Act& act) {
+  // Neither an empty batch nor an empty sequence divides by zero.
+  const int64_t most = SCORES_AT_A_TIME / std::max<int64_t>(scores_of_a_query, 1);
+  const int64_t rows = std::clamp<int64_t>(most, 1, std::max<int64_t>(queries, 1));
+  const int64_t blocks = (queries + rows - 1) / rows;
+  for_each_part(heads * blocks, [&](int64_t part) {
+    const int64_t first = part % blocks * rows;
+    act(part / blocks, first, std::min(first + rows, queries));
+  });
+}
+
+template <typename Number>
+void softmax(const Tensor& scores, float scale, const float* bias, const int32_t* lengths) {
+  const int64_t B = scores.size(0), N = scores.size(1), S = scores.size(2), K = scores.size(3);
+  Number* all = scores.mutable_data_ptr<Number>();
+  for_rows_of_heads(N, S, B * K, [&](int64_t head, int64_t first, int64_t last) {
+    std::vector<float> buffer(whole_pairs(K));
+    float* row = buffer.data();
+    for (int64_t b = 0; b < B; b++) {
+      const int64_t size = lengths == nullptr ? K : lengths[b];
+      for (int64_t i = first; i < last; i++) {
+        Number* own = all + ((b * N + head) * S + i) * K;
+        const float* own_bias = bias == nullptr ? nullptr : bias + (head * S + i) * K;
+        const float largest = add_bias(own, scale, own_bias, row, size);
+        const Vector factor(1.0f / exponentiate<Number>(row, largest, size));
+        for (int64_t j = 0; j < size; j += WIDTH) {
+          store(own + j, load(row + j) * factor, size - j);
+        }
+        std::fill(own + size, own + K, Number(0.0f));
+      }
+    }
+  });
+}
+
+// gradients = scale weights (gradients - sum(gradients weights))
+template <typename Number>
+inline void softmax_backward_row(
+    Number* gradients, float scale, const Number* weights, int64_t size) {
+  Pair products = zeros();
+  for (int64_t j = 0; j < size; j += WIDTH) {
+    products = fmadd(load(gradients + j, size - j), load(weights + j, size - j), products);
+  }
+  const Vector mean(sum_of(products)), factor(scale);
+  for (int64_t j = 0; j < size; j += WIDTH) {
+    const Pair x = load(gradients + j, size - j) - mean;
+    store(gradients + j, x * load(weights + j, size - j) * factor, size - j);
+  }
+}
+
+template <typename Number>
+void softmax_backward(
+    const Tensor& gradients, float scale, const Tensor& weights, float* bias_gradient) {
+  const int64_t B = gradients.size(0), N = gradients.size(1), S = gradients.size(2);
+  const int64_t K = gradients.size(3), sequence = N * S * K;
+  Number* all = gradients.mutable_data_ptr<Number>();
+  const Number* all_weights = weights.const_data_ptr<Number>();
+  for_rows_of_heads(N, S, B * K, [&](int64_t head, int64_t first, int64_t last) {
+    const int64_t begin = (head * S + first) * K, size = (last - first) * K;
+    for (int64_t b = 0; b < B; b++) {
+      for (int64_t row = begin; row < begin + size; row += K) {
+        softmax_backward_row(
+            all + b * sequence + row, scale, all_weights + b * sequence + row, K);
+      }
+    }
+    if (bias_gradient == nullptr) {
+      return;
+    }
+    for (int64_t j = 0; j < size; j += WIDTH) {  // what was written last is still in the cache
+      Pair sum = zeros();
+      for (int64_t b = 0; b < B; b++) {
+        sum = sum + load(all + b * sequence + begin + j, size - j);
+      }
+      store(bias_gradient + begin + j, sum * Vector(1.0f / scale), size - j);
+    }
+  });
+}
+
+template <typename Number>
+void cross_entropy(
+    const Tensor& logits,
+    const float* bias,
+    const int64_t* labels,
+    int64_t ignored,
+    float* losses,
+    float* bias_gradients,
+    int64_t parts) {
+  const int64_t M = logits.size(0), V = logits.size(1);
+  Number* all = logits.mutable_data_ptr<Number>();
+  for_rows_of_parts(M, parts, [&](int64_t part, int64_t first, int64_t last) {
+    std::vector<float> buffer(whole_pairs(V));
+    float* row = buffer.data();
+    float* bias_gradient = bias_gradients + part * V;
+    for (int64_t m = first; m < last; m++) {
+      Number* own = all + m * V;
+      if (labels[m] == ignored) {
+        losses[m] = 0.0f;
+        std::fill(own, own + V, Number(0.0f));
+        continue;
+      }
+      TORCH_CHECK_INDEX(
+          labels[m] >= 0 && labels[m] < V, "label ", labels[m], " of ", V, " words");
+      const float largest = add_bias(own, 1.0f, bias, row, V), chosen = row[labels[m]];
+      const float sum = exponentiate<float>(row, largest, V);
+      losses[m] = largest + std::log(sum) - chosen;
+      row[labels[m]] -= sum;
+      const Vector factor(1.0f / sum);
+      for (int64_t j = 0; j < V; j += WIDTH) {
+        const Pair gradient = load(row + j) * factor;
+        store(own + j, gradient, V - j);
+        store(bias_gradient + j, load(bias_gradient + j, V - j) + gradient, V - j);
+      }
+    }
+  });
+}
+
+void softmax_operator(
+    Tensor& scores,
+    double scale,
+    const std::optional<Tensor>& bias,
+    const std::optional<Tensor>& lengths) {
+  check(scores, 4);
+  check_bias_and_lengths(bias, lengths, scores.sizes());
+  for_type(scores.scalar_type(), [&](auto number) {
+    softmax<decltype(number)>(
+        scores,
+        float(scale),
+        bias.has_value() ? bias->const_data_ptr<float>() : nullptr,
+        lengths.has_value() ? lengths->const_data_ptr<int32_t>() : nullptr);
+  });
+}
+
+Tensor softmax_backward_operator(
+    Tensor& gradients, double scale, const Tensor& weights, bool has_bias) {
+  check(gradients, 4);
+  check(weights, 4);
+  TORCH_CHECK(weights.sizes() == gradients.sizes());
+  Tensor bias_gradient = at::empty(
+      has_bias ? gradients.sizes().slice(1) : at::IntArrayRef({0}),
+      gradients.options().dtype(at::kFloat));
+  for_type(gradients.scalar_type(), [&](auto number) {
+    softmax_backward<decltype(number)>(
+        gradients,
+        float(scale),
+        weights,
+        has_bias ? bias_gradient.mutable_data_ptr<float>() : nullptr);
+  });
+  return bias_gradient;
+}
+
+std::tuple<Tensor, Tensor> cross_entropy_operator(
+    Tensor& logits, const Tensor& bias, const Tensor& labels, int64_t ignored) {
+  check(logits, 2);
+  check(bias, 1);
+  check(labels, 1);
+  TORCH_CHECK(bias.size(0) == logits.size(1) && labels.size(0) == logits.size(0));
+  Tensor losses = at::empty({logits.size(0)}, bias.options());
+  const int64_t parts = at::get_num_threads();
+  Tensor bias_gradients = sums_of_parts(parts, logits.size(1));
+  for_type(logits.scalar_type(), [&](auto number) {
+    cross_entropy<decltype(number)>(
+        logits,
+        bias.const_data_ptr<float>(),
+        labels.const_data_ptr<int64_t>(),
+        ignored,
+        losses.mutable_data_ptr<float>(),
+        bias_gradients.mutable_data_ptr<float>(),
+        parts);
+  });
+  return {losses, bias_gradients.sum(0)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(tupelo, library) {
+  library.def(
+      "softmax_(Tensor(a!) scores, float scale, Tensor? bias, Tensor? lengths) -> ()",
+      &softmax_operator);
+  library.def(
+      "softmax_backward_(Tensor(a!) gradients, float scale, Tensor weights, bool has_bias) -> Tensor",
+      &softmax_backward_operator);
+  library.def(
+      "cross_entropy_(Tensor(a!) logits, Tensor bias, Tensor labels, int ignored)"
+      " -> (Tensor, Tensor)",
+      &cross_entropy_operator);
+}

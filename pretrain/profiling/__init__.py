@@ -1,0 +1,1 @@
+"""What is measured in a step: phases, bytes, peak FLOP/s, memory."""

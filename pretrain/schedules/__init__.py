@@ -1,0 +1,1 @@
+"""Pure functions of the step: learning rate, layer drop, time budget."""

@@ -1,0 +1,76 @@
+"""Learning rate by position in the schedule, as pure functions: nothing to save or restore.
+
+The position goes from 0 to the steps of the schedule. It is the number of finished optimizer
+steps, unless a run of given hours takes more or fewer of them (budget.py). Unlike the authors'
+trainers, warm-up begins at 1/warmup_steps instead of 0, so that the first step is not lost.
+"""
+
+import math
+from collections.abc import Callable
+
+from pretrain.config.errors import choose
+from pretrain.config.settings import LearningRateSettings
+
+# Shape after warm-up: (steps since warm-up, steps from warm-up to the end, settings) -> factor.
+Decay = Callable[[float, int, LearningRateSettings], float]
+
+
+def _constant(since: float, until_end: int, settings: LearningRateSettings) -> float:
+    del since, until_end, settings
+    return 1.0
+
+
+def _linear(since: float, until_end: int, settings: LearningRateSettings) -> float:
+    del settings
+    return 1 - since / until_end
+
+
+def _cosine(since: float, until_end: int, settings: LearningRateSettings) -> float:
+    del settings
+    return 0.5 * (1 + math.cos(math.pi * since / until_end))
+
+
+def _exponential(since: float, until_end: int, settings: LearningRateSettings) -> float:
+    del until_end
+    assert settings.decay_rate is not None and settings.decay_steps is not None
+    return float(settings.decay_rate ** (since / settings.decay_steps))
+
+
+DECAYS: dict[str, Decay] = {
+    "warmup_linear": _linear,  # TUPE Table 1
+    "warmup_linear_decay_exp": _exponential,  # PLD Table 4; ends far above 0
+    "warmup_cosine": _cosine,
+    "warmup_constant": _constant,
+}
+
+
+def check_learning_rate(settings: LearningRateSettings) -> None:
+    """Refuse an unknown schedule.
+
+    Raises:
+        ConfigError: `learning_rate.schedule` does not exist.
+    """
+    choose(DECAYS, settings.schedule, setting="learning_rate.schedule")
+
+
+def learning_rate_at(
+    position: float, settings: LearningRateSettings, total_steps: int, *, stride: float = 1.0
+) -> float:
+    """Return the learning rate of the optimizer step at `position` of `total_steps`.
+
+    Linear warm-up over `warmup_ratio` of the steps, then the decay that `schedule` names.
+
+    Args:
+        position: where the step begins, from 0.
+        settings: peak and shape.
+        total_steps: where the schedule ends.
+        stride: how far the step goes; warm-up gives it the rate of its end, decay of its beginning.
+
+    Raises:
+        ConfigError: `learning_rate.schedule` does not exist.
+    """
+    decay = choose(DECAYS, settings.schedule, setting="learning_rate.schedule")
+    warmup_steps = round(settings.warmup_ratio * total_steps)
+    if position < warmup_steps:
+        return settings.peak * min(position + stride, warmup_steps) / warmup_steps
+    return settings.peak * decay(position - warmup_steps, total_steps - warmup_steps, settings)

@@ -1,0 +1,1 @@
+"""Detection of NaN, overflow and loss spikes; rewind, replay, watchdog."""

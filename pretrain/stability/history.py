@@ -1,0 +1,169 @@
+"""Keeps the numbers of the last steps, so that they can be told when something goes wrong.
+
+A step costs one small copy: losses and gradient norm of a step on CUDA go to pinned host memory
+behind the work that produces them, and are read two steps later, when they have long arrived.
+Nobody waits, and the device is never without work. Which rows were in a batch is not kept: it is
+a function of (seed, step), see data.py.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy
+import torch
+from torch import Tensor
+
+from data_prep.shards.format import ShardSet
+from pretrain.config.settings import RunSettings
+from pretrain.data.batches import rows_of_samples
+from pretrain.engine.engine import StepResult
+
+KEPT_STEPS = 64
+
+# How many steps old the numbers are when they are read: a host that prepares steps ahead of a GPU
+# is then held back when the GPU still has a whole step to do.
+READ_AFTER = {"cpu": 0, "cuda": 2}
+
+
+@dataclass(frozen=True)
+class FlownStep:
+    """What one rank knows of a step; steps count from 1, as in metrics.jsonl."""
+
+    step: int
+    learning_rate: float
+    theta: float
+    kept_blocks: list[list[int]]  # of each micro-batch, counted from 0
+    losses: list[float]  # one per micro-batch
+    gradient_norm: float | None  # of all ranks together, before clipping
+    skipped: bool  # nothing was updated
+    loss_scale: float
+
+    @property
+    def has_finite_gradient(self) -> bool:
+        """Return whether nothing is known to the contrary."""
+        return self.gradient_norm is None or math.isfinite(self.gradient_norm)
+
+
+class FlightRecorder:
+    """A ring of the last steps of this rank."""
+
+    def __init__(self, device: Literal["cpu", "cuda"]) -> None:
+        self._read_after = READ_AFTER[device]
+        self._on_cuda = device == "cuda"
+        self._flown: deque[FlownStep] = deque(maxlen=KEPT_STEPS)
+        self._unread: deque[_Unread] = deque()
+
+    def add(
+        self,
+        step: int,
+        result: StepResult,
+        *,
+        learning_rate: float,
+        theta: float,
+        scales: Sequence[Sequence[float]],
+    ) -> None:
+        """Keep a step; `scales` are the branch scales of its micro-batches."""
+        kept = [[block for block, scale in enumerate(row) if scale != 0] for row in scales]
+        numbers, arrived = self._on_host(_numbers(result))
+        self._unread.append(
+            _Unread(step, learning_rate, theta, kept, result, numbers=numbers, arrived=arrived)
+        )
+
+    def next_read(self, *, all_steps: bool = False) -> FlownStep | None:
+        """Return the oldest step that was not read yet, if it is old enough, or any is asked for.
+
+        All ranks must call it equally often, and then read the same steps.
+        """
+        if len(self._unread) <= (0 if all_steps else self._read_after):
+            return None
+        flown = self._unread.popleft().read()
+        self._flown.append(flown)
+        return flown
+
+    @property
+    def has_unread(self) -> bool:
+        """Return whether there are steps that were not read yet."""
+        return bool(self._unread)
+
+    def steps(self) -> list[FlownStep]:
+        """Return what was read of the last steps, oldest first."""
+        return list(self._flown)
+
+    def forget(self) -> None:
+        """Begin anew: the run goes back."""
+        self._flown.clear()
+        self._unread.clear()
+
+    def _on_host(self, numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+        if not self._on_cuda:
+            return numbers, None
+        pinned = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        pinned.copy_(numbers, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+        return pinned, arrived
+
+
+@dataclass(frozen=True)
+class _Unread:
+    step: int
+    learning_rate: float
+    theta: float
+    kept_blocks: list[list[int]]
+    result: StepResult
+    numbers: Tensor  # the losses, and the norm if it was a tensor
+    arrived: torch.cuda.Event | None
+
+    def read(self) -> FlownStep:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        numbers, norm = self.numbers.tolist(), self.result.gradient_norm
+        if isinstance(norm, Tensor):
+            norm = numbers.pop()
+        if self.result.skipped:
+            # DeepSpeed leaves the norm of an earlier step there.
+            norm = math.inf
+        return FlownStep(
+            self.step,
+            self.learning_rate,
+            self.theta,
+            self.kept_blocks,
+            numbers,
+            norm,
+            self.result.skipped,
+            self.result.loss_scale,
+        )
+
+
+def _numbers(result: StepResult) -> Tensor:
+    losses = result.losses.detach()
+    if isinstance(result.gradient_norm, Tensor):
+        norm = result.gradient_norm.detach().to(losses.device).reshape(1)
+        return torch.cat([losses, norm.to(losses.dtype)])
+    return losses
+
+
+def rows_of_step(step: int, shards: ShardSet, settings: RunSettings) -> dict[str, Any]:
+    """Return which rows of the shards the batch of a step holds, on all ranks together.
+
+    Returns:
+        "samples": the first and the last global sample number; and lists in the order of the
+        samples: "epoch", "row" (its number in the split), "file" of the shards and "row_in_file".
+        Micro-batch i of rank r holds the (i x ranks + r)-th part of them.
+    """
+    split, size = shards.manifest.splits["train"], settings.batch.global_sequences
+    samples = numpy.arange((step - 1) * size, step * size)
+    by_epoch = rows_of_samples(samples, split.rows, settings.seed)
+    rows = numpy.concatenate([numbers for _, numbers in by_epoch])
+    files, rows_in_files = numpy.divmod(rows, split.rows_per_shard)
+    return {
+        "step": step,
+        "samples": [int(samples[0]), int(samples[-1])],
+        "epoch": [epoch for epoch, numbers in by_epoch for _ in numbers],
+        "row": rows.tolist(),
+        "file": [split.shards[file].file for file in files.tolist()],
+        "row_in_file": rows_in_files.tolist(),
+    }

@@ -1,0 +1,259 @@
+"""A thread per rank that notices a step that takes far too long, and tells where it hangs.
+
+Each rank writes the stacks of its threads to RUN/stuck/. A rank that cannot, because it is stopped
+or waits for a disk, is named by the first of those that could, from what the kernel says about its
+process. The thread also ends a rank whose neighbour on this machine is gone: a rank that waits for
+it in a collective of NCCL would not notice.
+
+The loop pays for two clock readings and an append per step; the thread looks once a second.
+"""
+
+import contextlib
+import faulthandler
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, NoReturn
+
+from pretrain.config.settings import WatchdogSettings
+from pretrain.distributed.processes import Peer
+from pretrain.distributed.ranks import Ranks
+
+# Of the automatic limit. A step of a large model takes seconds, a hiccup of a file server a minute.
+LEAST_SECONDS, TIMES_MEDIAN = 120.0, 20.0
+# Kernels are compiled and tuned in the first steps, for each depth of layer drop.
+FIRST_STEPS = 5
+# What has no history, or little: the first steps, evaluations, checkpoints.
+LEAST_PHASE_SECONDS, TIMES_LONGEST_PHASE, TIMES_LIMIT = 1800.0, 5.0, 10.0
+# Collectives have this long to fail by themselves, with a reason, when a rank is gone.
+GONE_SECONDS = 5.0
+# The stacks of all ranks are on the disk by then, of those that can write them.
+SUMMARY_SECONDS = 5.0
+NOTED_STEPS = 101
+LOOK_SECONDS, ARM_SECONDS = 1.0, 10.0
+
+
+class Watched(NamedTuple):
+    """What the rank is doing."""
+
+    step: int
+    phase: str | None  # None: an ordinary step
+    since: float  # time.monotonic()
+
+    def __str__(self) -> str:
+        return f"{self.phase} at step {self.step}" if self.phase else f"step {self.step}"
+
+
+@dataclass
+class Stuck:
+    """What was reported, and has not gone on yet."""
+
+    watched: Watched
+    summary_at: float
+    summarized: bool = False
+
+
+class Limits:
+    """How long a step or a phase may take, from the settings and from what was seen so far."""
+
+    def __init__(self, settings: WatchdogSettings) -> None:
+        self._given = settings.stuck_after_seconds
+        self._steps: deque[float] = deque(maxlen=NOTED_STEPS)
+        self._longest: dict[str, float] = {}
+
+    def add(self, watched: Watched, seconds: float) -> None:
+        """Learn how long something took."""
+        if watched.phase is None:
+            self._steps.append(seconds)
+        else:
+            self._longest[watched.phase] = max(seconds, self._longest.get(watched.phase, 0.0))
+
+    def of(self, watched: Watched) -> float:
+        """Return after how many seconds this is stuck."""
+        if watched.phase is not None:
+            if self._given is not None:
+                return TIMES_LIMIT * self._given
+            longest = self._longest.get(watched.phase, 0.0)
+            return max(LEAST_PHASE_SECONDS, TIMES_LONGEST_PHASE * longest)
+        if self._given is not None:
+            return self._given
+        median = statistics.median(list(self._steps) or [0.0])
+        return max(LEAST_SECONDS, TIMES_MEDIAN * median)
+
+
+class Watchdog:
+    """Watches the steps of this rank while its `with` statement lasts."""
+
+    def __init__(
+        self, settings: WatchdogSettings, ranks: Ranks, folder: Path, peers: Sequence[Peer]
+    ) -> None:
+        """Prepare to watch.
+
+        Args:
+            settings: when something is stuck, and what then.
+            ranks: this one, and how many.
+            folder: of the run; the stacks go to its folder `stuck`.
+            peers: the processes of all ranks, in order.
+        """
+        self.limits = Limits(settings)
+        self._end_after, self._folder = settings.end_after_seconds, folder / "stuck"
+        self._ranks, self._peers, self._here = ranks, peers, peers[ranks.rank]
+        self._neighbours = [
+            peer
+            for peer in peers
+            if peer.machine == self._here.machine and peer.pid != self._here.pid
+        ]
+        self._watched: Watched | None = None
+        self._steps_seen = 0
+        self._stuck: Stuck | None = None
+        self._gone_since: float | None = None
+        self._armed_at, self._armed_for = -ARM_SECONDS, 0.0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> "Watchdog":
+        """Begin to watch."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the thread."""
+        del kind, error, trace
+        self._closed.set()
+        self._thread.join()
+
+    def begin_step(self, step: int) -> None:
+        """Note that the loop begins a step; the one before it has ended."""
+        phase = "the start of training" if self._steps_seen < FIRST_STEPS else None
+        self._steps_seen += 1
+        self._begin(Watched(step, phase, time.monotonic()))
+
+    @contextlib.contextmanager
+    def phase(self, name: str, step: int) -> Iterator[None]:
+        """Watch something else than a step, such as an evaluation, with patience of its own."""
+        self._begin(Watched(step, name, time.monotonic()))
+        yield
+        self._begin(None)
+
+    def _begin(self, watched: Watched | None) -> None:
+        before, self._watched = self._watched, watched
+        if before is not None:
+            self.limits.add(before, time.monotonic() - before.since)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(LOOK_SECONDS):
+            now, watched = time.monotonic(), self._watched
+            self._look_at_peers(now)
+            if self._stuck is not None and watched is not self._stuck.watched:
+                seconds = now - self._stuck.watched.since
+                self._say(f"{self._stuck.watched} went on after {seconds:.0f} s")
+                self._stuck = None
+            if watched is not None:
+                self._look_at(watched, now)
+        faulthandler.cancel_dump_traceback_later()
+
+    def _look_at(self, watched: Watched, now: float) -> None:
+        seconds, limit = now - watched.since, self.limits.of(watched)
+        end_after = None if self._end_after is None else max(limit, self._end_after)
+        self._arm(end_after or limit, exits=end_after is not None, now=now)
+        if self._stuck is None and seconds > limit:
+            self._report(watched, seconds)
+            # The others began this step a little earlier or later, and have limits like this one.
+            self._stuck = Stuck(watched, summary_at=now + max(SUMMARY_SECONDS, limit / 5))
+        elif self._stuck is not None:
+            self._summarize(self._stuck, now)
+        if end_after is not None and seconds > end_after:
+            self._kill_the_silent(watched.since)
+            self._end(
+                f"{watched} has taken {seconds:.0f} s: ending the job "
+                f"(watchdog.end_after_seconds={self._end_after:g})"
+            )
+
+    def _arm(self, seconds: float, *, exits: bool, now: float) -> None:
+        """Let faulthandler write the stacks if this thread stops too.
+
+        It does when C code hangs without giving Python back, such as HDF5 on a file server that is
+        gone; the thread of faulthandler needs no Python.
+        """
+        if now > self._armed_at + ARM_SECONDS or seconds < self._armed_for:
+            faulthandler.dump_traceback_later(seconds + 2 * ARM_SECONDS, file=2, exit=exits)
+            self._armed_at, self._armed_for = now, seconds
+
+    def _report(self, watched: Watched, seconds: float) -> None:
+        file = self._file(watched.step, self._ranks.rank)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("w") as stacks:
+                stacks.write(f"{watched}, after {seconds:.0f} s; newest call first\n\n")
+                stacks.flush()
+                faulthandler.dump_traceback(stacks, all_threads=True)
+            where = f"stacks in {file}"
+        except OSError as error:
+            where = f"stacks follow, because {file} cannot be written: {error.strerror}"
+            faulthandler.dump_traceback(2, all_threads=True)
+        self._say(f"{watched} has taken {seconds:.0f} s so far; {where}")
+
+    def _summarize(self, stuck: Stuck, now: float) -> None:
+        """Let the first of the ranks that could write tell about those that could not."""
+        if stuck.summarized or now < stuck.summary_at:
+            return
+        stuck.summarized = True
+        silent = [
+            peer for peer in self._peers if not self._has_written(peer.rank, stuck.watched.since)
+        ]
+        first = next((peer for peer in self._peers if peer not in silent), self._here)
+        if first == self._here:
+            for peer in silent:
+                state = peer.condition(self._here.machine)
+                self._say(f"{stuck.watched}: no stacks of rank {peer.rank}, which {state}")
+
+    def _has_written(self, rank: int, since: float) -> bool:
+        began = time.time() - (time.monotonic() - since)
+        # A rank that waits may be one step ahead of the one that it waits for.
+        files = self._folder.glob(f"step_*_rank_{rank}.txt")
+        return any(file.stat().st_mtime >= began for file in files)
+
+    def _kill_the_silent(self, since: float) -> None:
+        """End the ranks of this machine that cannot end themselves: they may be stopped."""
+        for peer in self._neighbours:
+            if not peer.is_gone() and not self._has_written(peer.rank, since):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(peer.pid, signal.SIGKILL)
+
+    def _look_at_peers(self, now: float) -> None:
+        """End this rank where the main thread does not notice that another one is gone."""
+        gone = next((peer for peer in self._neighbours if peer.is_gone()), None)
+        if gone is None:
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        elif now > self._gone_since + GONE_SECONDS:
+            state = gone.condition(self._here.machine)
+            self._end(f"lost rank {gone.rank}, which {state}")
+
+    def _file(self, step: int, rank: int) -> Path:
+        return self._folder / f"step_{step:08d}_rank_{rank}.txt"
+
+    def _say(self, text: str) -> None:
+        # One write: other ranks and a progress bar write to the same place.
+        sys.stderr.write(f"\nrank {self._ranks.rank}: {text}\n")
+        sys.stderr.flush()
+
+    def _end(self, text: str) -> NoReturn:
+        try:
+            self._say(text)
+        finally:
+            os._exit(1)

@@ -1,0 +1,1 @@
+"""The training loop, its counters and the run folder."""

@@ -1,0 +1,280 @@
+"""How far a run has come: the counters that are logged, and saved with each checkpoint."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+from tqdm import tqdm
+
+from pretrain.config.ds_config import micro_batches_per_step
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings
+from pretrain.data.batches import predictions_per_batch
+from pretrain.engine.engine import Spent, StepResult
+from pretrain.model.cost import training_cost
+from pretrain.profiling.hardware import MatrixRate
+from pretrain.profiling.step_timer import SHARES
+from pretrain.schedules.horizon import Horizon, Stretch
+from pretrain.schedules.layer_drop import keep_probabilities, theta_at
+from pretrain.stability.detector import WatchState
+
+
+@dataclass
+class Counters:
+    """Everything that a resumed run must know besides weights and optimizer state."""
+
+    step: int = 0
+    training_seconds: float = 0.0  # without evaluation and checkpoints
+    flops: float = 0.0  # of the blocks that ran
+    expected_flops: float = 0.0  # by the keep probabilities
+    full_depth_flops: float = 0.0  # had every block run
+    skipped_steps: int = 0  # fp16 overflows, and gradients that were not finite
+    left_out_steps: int = 0  # whose rows are skipped after trouble, see trouble.py
+    held_out_losses: list[float] = field(default_factory=list)
+    # Of the last step that was taken and not left out:
+    theta: float = 1.0
+    loss_scale: float = 1.0
+    gradient_norm: float | None = None
+    # Since the last line of metrics:
+    losses: list[float] = field(default_factory=list)
+    seconds_since_log: float = 0.0
+    phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
+    payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
+    flops_since_log: float = 0.0
+    steps_since_log: int = 0
+    micro_batches_since_log: int = 0  # of a rank; their number per step depends on that of ranks
+    kept_since_log: list[int] = field(default_factory=list)  # per block
+
+
+class Progress:
+    """Counts what a run does, and turns it into lines of metrics.
+
+    Losses and the norm of the gradient stay on the device until `fetch_losses`, so that a step
+    waits for nothing.
+    """
+
+    def __init__(self, settings: RunSettings, world_size: int) -> None:
+        self.settings, self.world_size = settings, world_size
+        self.counters = Counters(kept_since_log=[0] * settings.model.num_layers)
+        self.horizon = Horizon(settings.steps, settings.hours)
+        self.watch = WatchState()
+        self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
+        self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
+        self._cost = training_cost(settings.model, settings.data.sequence_length)
+        self._unfetched: list[Tensor] = []
+        self._unfetched_norm: Any = None
+
+    @property
+    def step(self) -> int:
+        """Return the number of finished optimizer steps."""
+        return self.counters.step
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on with the counters and the horizon that were saved with a checkpoint.
+
+        Raises:
+            ConfigError: they are not what `state` gives.
+        """
+        try:
+            self.counters = TypeAdapter(Counters).validate_python(state)
+            self.horizon.load(TypeAdapter(Stretch).validate_python(state.get("horizon")))
+            self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ConfigError(
+                f"the counters of this checkpoint are not what was saved: {first['loc']}: "
+                f"{first['msg']}"
+            ) from None
+        if len(self.counters.kept_since_log) != self.settings.model.num_layers:
+            raise ConfigError(
+                f"the counters of this checkpoint are of {len(self.counters.kept_since_log)} "
+                f"blocks, model.num_layers={self.settings.model.num_layers}"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """Return what `load` reads."""
+        return {
+            **dataclasses.asdict(self.counters),
+            "horizon": self.horizon.state(),
+            "watch": dataclasses.asdict(self.watch),
+        }
+
+    def theta(self, step: int) -> float:
+        """Return the keep ratio of the last block at a step."""
+        position = self.horizon.position(step)
+        return theta_at(position, self.settings.layer_drop, self.settings.steps)
+
+    def add_step(self, result: StepResult, scales: Sequence[Sequence[float]]) -> None:
+        """Count an optimizer step whose micro-batches ran with these branch scales."""
+        counters, num_layers = self.counters, self.settings.model.num_layers
+        counters.theta, counters.loss_scale = self.theta(counters.step), result.loss_scale
+        expected = keep_probabilities(counters.theta, num_layers, self.settings.layer_drop)
+        for micro_batch in scales:
+            kept = [scale != 0 for scale in micro_batch]
+            counters.kept_since_log = [
+                total + ran for total, ran in zip(counters.kept_since_log, kept, strict=True)
+            ]
+            flops = self.pass_flops(kept)
+            counters.flops += flops
+            counters.flops_since_log += flops
+            counters.expected_flops += self.pass_flops(expected)
+            counters.full_depth_flops += self.pass_flops([1] * num_layers)
+        counters.skipped_steps += result.skipped
+        counters.step += 1
+        counters.steps_since_log += 1
+        counters.micro_batches_since_log += len(scales)
+        self._unfetched.append(result.losses.mean())
+        self._unfetched_norm = result.gradient_norm
+
+    def leave_step_out(self) -> None:
+        """Count a step whose rows are skipped: the schedules go on, nothing is computed."""
+        self.counters.left_out_steps += 1
+        self.counters.step += 1
+
+    @property
+    def has_metrics(self) -> bool:
+        """Return whether a step was taken since the last line of metrics."""
+        return self.counters.steps_since_log > 0
+
+    def add_seconds(self, seconds: float, spent: Spent) -> None:
+        """Count time spent in training steps, and what it was spent on."""
+        counters = self.counters
+        counters.training_seconds += seconds
+        counters.seconds_since_log += seconds
+        for phase, part in spent.seconds.items():
+            before = counters.phase_seconds_since_log.get(phase, 0.0)
+            counters.phase_seconds_since_log[phase] = before + part
+        for kind, size in spent.payload_bytes.items():
+            total = counters.payload_bytes_since_log.get(kind, 0) + size
+            counters.payload_bytes_since_log[kind] = total
+
+    def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
+        """Bring the losses of the last steps to the host; every rank must call it."""
+        if not self._unfetched:
+            return
+        self.counters.losses += mean_over_ranks(torch.stack(self._unfetched))
+        norm = self._unfetched_norm
+        self.counters.gradient_norm = None if norm is None else float(norm)
+        self._unfetched, self._unfetched_norm = [], None
+
+    def take_metrics(
+        self, learning_rate: float, rate: MatrixRate, peak_memory_bytes: int
+    ) -> dict[str, Any]:
+        """Return a line of metrics (means since the last one, and totals), and begin the next.
+
+        Args:
+            learning_rate: of the last step.
+            rate: of the device of one rank: utilisation refers to it.
+            peak_memory_bytes: of the first rank, since the start.
+        """
+        counters = self.counters
+        metrics = {
+            **self._totals(),
+            "expected_flops": counters.expected_flops,
+            "full_depth_flops": counters.full_depth_flops,
+            "loss": sum(counters.losses) / len(counters.losses),
+            "learning_rate": learning_rate,
+            "gradient_norm": counters.gradient_norm,
+            **self._speed(rate),
+            "peak_memory_bytes": peak_memory_bytes,
+            "theta": counters.theta,
+            "keep_rates": [
+                kept / counters.micro_batches_since_log for kept in counters.kept_since_log
+            ],
+            "skipped_steps": counters.skipped_steps,
+            "left_out_steps": counters.left_out_steps,
+            "loss_scale": counters.loss_scale,
+        }
+        counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
+        counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}
+        counters.flops_since_log, counters.micro_batches_since_log = 0.0, 0
+        counters.kept_since_log = [0] * len(counters.kept_since_log)
+        return metrics
+
+    def take_evaluation(self, loss: float, predictions: int) -> dict[str, Any]:
+        """Return a line for evals.jsonl."""
+        self.counters.held_out_losses.append(loss)
+        return {**self._totals(), "loss": loss, "predictions": predictions}
+
+    def result(self) -> dict[str, Any]:
+        """Return the totals of a finished run."""
+        counters = self.counters
+        return {
+            **self._totals(),
+            "expected_flops": counters.expected_flops,
+            "full_depth_flops": counters.full_depth_flops,
+            "held_out_loss": counters.held_out_losses[-1],
+            "best_held_out_loss": min(counters.held_out_losses),
+        }
+
+    def describe(self) -> str:
+        """Return the result in one line."""
+        minutes, seconds = divmod(round(self.counters.training_seconds), 60)
+        return (
+            f"{self.step:,} steps, {self.step * self.tokens_per_step:,} tokens, {minutes} min "
+            f"{seconds} s of training, held-out loss {self.counters.held_out_losses[-1]:.4f}"
+        )
+
+    def pass_flops(self, kept: Sequence[float]) -> float:
+        """Return the FLOPs of one micro-batch on all ranks; see `TrainingCost.of_pass`."""
+        settings = self.settings
+        shares = self.micro_batches_per_step
+        return self._cost.of_pass(
+            rows=settings.batch.global_sequences / shares,
+            predictions=predictions_per_batch(settings) / shares,
+            kept=kept,
+            ranks=self.world_size,
+        )
+
+    def _speed(self, rate: MatrixRate) -> dict[str, Any]:
+        """Return how fast the steps since the last line were, and where their time went.
+
+        Shares and bytes are those of the first rank, whose communication contains waiting for
+        the others.
+        """
+        counters, seconds = self.counters, self.counters.seconds_since_log
+        steps, samples = counters.steps_since_log, self.settings.batch.global_sequences
+        shares = {name: part / seconds for name, part in counters.phase_seconds_since_log.items()}
+        shares["other"] = 1 - sum(shares.values())
+        reachable = rate.flops_per_second * self.world_size
+        return {
+            "tokens_per_second": steps * self.tokens_per_step / seconds,
+            "samples_per_second": steps * samples / seconds,
+            "model_flops_utilisation": counters.flops_since_log / seconds / reachable,
+            "time_shares": {name: shares.get(name, 0.0) for name in SHARES},
+            "payload_bytes_per_step": {
+                kind: size / steps for kind, size in counters.payload_bytes_since_log.items()
+            },
+        }
+
+    def _totals(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "tokens": self.step * self.tokens_per_step,
+            "training_seconds": self.counters.training_seconds,
+            "flops": self.counters.flops,
+        }
+
+
+def progress_bar(settings: RunSettings, step: int, *, shown: bool) -> "tqdm[Any]":
+    """Return a bar over the optimizer steps: done, time left, and what `set_postfix_str` adds.
+
+    In a run of given hours its `total` is not known yet, and never shown.
+    """
+    total = "/{total:,}" if settings.hours is None else ""
+    bar: tqdm[Any] = tqdm(
+        total=settings.steps if settings.hours is None else None,
+        initial=step,
+        desc=settings.name,
+        disable=not shown,
+        # In a log file every update is a line.
+        mininterval=0.2 if sys.stderr.isatty() else 20,
+        bar_format="{desc} {percentage:3.0f}% |{bar:24}| step {n:,}" + total + " "
+        "[{elapsed}, {remaining} left{postfix}]",
+    )
+    return bar

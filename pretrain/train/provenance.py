@@ -1,0 +1,203 @@
+"""What besides its settings made a run: code, versions, machine, and the variables that tell on it.
+
+Nothing here names the machine or the user, and no secret is kept: variables come from a literal
+list, and what looks like a token or a password is blotted out of the command and of the diff.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CHECKOUT = Path(__file__).parents[2]
+CODE_FOLDER = "code"  # in the run folder
+LARGEST_DIFF_BYTES = 1_000_000
+GIT_SECONDS = 30.0
+
+PACKAGES = ("torch", "deepspeed", "numpy", "tokenizers", "h5py", "safetensors", "triton")
+
+# New files of these kinds are code; texts and lists that lie around in a checkout are not.
+SOURCE_ENDINGS = (".py", ".sh", ".toml", ".j2", ".cpp", ".cu", ".h")
+
+# They change the numbers or the speed of a run, and hold no secret.
+TELLING_VARIABLES = (
+    *("ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    *("CUDA_LAUNCH_BLOCKING", "DS_SKIP_CUDA_CHECK", "GLOO_SOCKET_IFNAME", "GOMP_CPU_AFFINITY"),
+    *("KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF"),
+    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_", "MKL_CBWR"),
+    *("MKL_DYNAMIC", "MKL_ENABLE_INSTRUCTIONS", "MKL_NUM_THREADS", "NCCL_ALGO"),
+    *("NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_PROTO", "NCCL_SHM_DISABLE"),
+    *("NCCL_SOCKET_IFNAME", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "OMP_PLACES"),
+    *("OMP_PROC_BIND", "ONEDNN_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA"),
+    *("OPENBLAS_NUM_THREADS", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTORCH_ALLOC_CONF"),
+    *("PYTORCH_CUDA_ALLOC_CONF", "TORCHDYNAMO_DISABLE", "TORCHINDUCTOR_MAX_AUTOTUNE"),
+    *("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_COMPILE_DISABLE", "TRITON_F32_DEFAULT"),
+    "TRITON_INTERPRET",
+)
+
+SECRETS = (
+    re.compile(r"(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|sk-|AKIA)[A-Za-z0-9_-]{12,}"),
+    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password@ in an address
+    re.compile(r"(?i)(?:token|password|secret|api_?key)\s*=\s*([\"']).+?\1"),
+)
+# In a command, where nothing is quoted any more; in code this would be any argument `token=x`.
+SECRETS_OF_COMMANDS = re.compile(r"(?i)((?:token|password|secret|api_?key)=)[^\s:&]+")
+BLOT = "[removed]"
+
+
+def environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return what besides the settings can change a result or a timing."""
+    return {
+        "command": [
+            without_secrets(SECRETS_OF_COMMANDS.sub(rf"\1{BLOT}", word)) for word in sys.argv
+        ],
+        "commit": commit(),
+        "versions": versions(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+        "devices_here": torch.cuda.device_count() or 1,
+        "threads": torch.get_num_threads(),
+        "cores": len(os.sched_getaffinity(0)),
+        "variables": {
+            name: without_secrets(variables[name])
+            for name in TELLING_VARIABLES
+            if name in variables
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of the packages that compute, and of CUDA where it is used."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if torch.cuda.is_available():
+        found["cuda"] = str(torch.version.cuda)
+        found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+        nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        found["nccl"] = ".".join(map(str, nccl))
+        driver = Path("/proc/driver/nvidia/version")
+        number = re.search(r"Module\s+([\d.]+)", driver.read_text()) if driver.is_file() else None
+        if number is not None:
+            found["driver"] = number[1]
+    return found
+
+
+def commit(checkout: Path = CHECKOUT) -> str:
+    """Return the commit of the code, with "-dirty" where files that git tracks were changed."""
+    try:
+        # An installed copy can lie in the checkout of something else, whose commit says nothing.
+        tracked = _git(checkout, "ls-files", "--error-unmatch", "pretrain/train/provenance.py")
+        found = _git(checkout, "describe", "--always", "--dirty")
+    except FileNotFoundError:
+        return "unknown: git is not installed"
+    except subprocess.TimeoutExpired:
+        return "unknown: git does not answer"
+    if "dubious ownership" in tracked.stderr:
+        return f"unknown: git needs git config --global --add safe.directory {checkout}"
+    if tracked.returncode or found.returncode:
+        return "unknown: not a git checkout"
+    return found.stdout.strip()
+
+
+def keep_uncommitted_code(folder: Path, checkout: Path = CHECKOUT) -> dict[str, Any]:
+    """Write what differs from the commit into the run folder, once for equal content.
+
+    Returns:
+        `diff`: the file, relative to the run folder, which `git apply` turns the commit into the
+        code with; None without changes, where they are too large, or the disk is full.
+        `diff_sha256`: of it, also then. `left_out`: new source files that are too large for it.
+    """
+    nothing: dict[str, Any] = {"diff": None, "diff_sha256": None, "left_out": []}
+    if commit(checkout).startswith("unknown"):
+        return nothing
+    try:
+        text, left_out = uncommitted_code(checkout)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return nothing  # a file went away meanwhile, or git does not come to an end
+    content = text.encode()
+    if not content and not left_out:
+        return nothing
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"{CODE_FOLDER}/{digest[:12]}.diff"
+    is_kept = 0 < len(content) <= LARGEST_DIFF_BYTES and _written(folder / name, content)
+    return {"diff": name if is_kept else None, "diff_sha256": digest, "left_out": left_out}
+
+
+def _written(file: Path, content: bytes) -> bool:
+    """Return whether a file could be written; a disk that is full must not stop a resume."""
+    partial = file.with_suffix(".partial")
+    try:
+        file.parent.mkdir(exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(file)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def uncommitted_code(checkout: Path) -> tuple[str, list[str]]:
+    """Return all changes since the commit, new source files too, and the files left out."""
+    text = _diff(checkout, "--relative", "HEAD", "--", ".")
+    names = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z").stdout.split("\0")
+    left_out = []
+    for name in sorted(name for name in names if name.endswith(SOURCE_ENDINGS)):
+        room = LARGEST_DIFF_BYTES - len(text.encode())
+        # Its size first: what is far too large need not be read.
+        is_small = (checkout / name).stat().st_size <= room
+        new = _diff(checkout, "--no-index", "--", "/dev/null", name) if is_small else ""
+        if is_small and len(new.encode()) <= room:
+            text += new
+        else:
+            left_out.append(name)
+    return without_secrets(text), left_out
+
+
+def num_hosts(world_size: int, variables: Mapping[str, str] = os.environ) -> int:
+    """Return on how many machines the ranks are, as torchrun and deepspeed tell their children."""
+    here = variables.get("LOCAL_WORLD_SIZE") or variables.get("LOCAL_SIZE") or str(world_size)
+    return -(-world_size // max(1, int(here)))
+
+
+def without_secrets(text: str) -> str:
+    """Blot out what looks like a token or a password."""
+    for secret in SECRETS:
+        text = secret.sub(BLOT, text)
+    return text
+
+
+def processor() -> str:
+    """Return the name of the processor and the number of its cores."""
+    cpu_info = Path("/proc/cpuinfo")
+    lines = cpu_info.read_text().splitlines() if cpu_info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} x {len(names)}" if names else platform.processor() or "CPU"
+
+
+def _diff(checkout: Path, *words: str) -> str:
+    """Return changes as text, whatever the user has set git to show instead."""
+    return _git(checkout, "diff", "--no-color", "--no-ext-diff", "--no-textconv", *words).stdout
+
+
+def _git(checkout: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run git without taking its lock: a commit of the user's must not fail because of a run."""
+    command = ("git", "--no-optional-locks", "-c", "core.quotePath=false", "-C", str(checkout))
+    return subprocess.run(
+        [*command, *words],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=GIT_SECONDS,
+        check=False,
+    )

@@ -1,0 +1,165 @@
+"""The run folder: everything needed to know what a run was, to resume it, and to compare it.
+
+run.json          the settings            ds_config.json   as DeepSpeed got it
+tokenizer.json    of the shards           manifest.json    of the shards
+launches.jsonl    one line per start    code/            what was not committed then
+metrics.jsonl     training                evals.jsonl      held-out loss
+events.*          TensorBoard             checkpoints/     complete or absent
+result.json       written last: a folder without it holds an unfinished run
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from data_prep.files.atomic import append_whole, remove_cut_line, save_text
+from data_prep.files.strict_json import JsonError, json_in
+from data_prep.shards.format import ShardSet
+from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings, as_json
+from pretrain.train.loggers import Curves, Lines
+from pretrain.train.provenance import environment, keep_uncommitted_code
+
+
+class RunRecord:
+    """The run folder of one launch. Only the first rank may call its methods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._metrics = Lines(folder / "metrics.jsonl")
+        self._evaluations = Lines(folder / "evals.jsonl")
+        self._curves: Curves | None = None
+        self._lock: TextIO | None = None
+
+    def hold(self) -> None:
+        """Keep other launches out of the folder for as long as this process lives.
+
+        Raises:
+            ConfigError: one is training in it.
+            OSError: the folder cannot be written.
+        """
+        self._lock = (self.folder / "lock").open("a")
+        try:
+            # A lock of this process alone: processes that prepare batches do not inherit it, and
+            # could otherwise keep it for a while after this one was killed.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):  # else there are no locks on this disk
+                raise ConfigError(
+                    f"another process is training in {self.folder} at this moment; stop it, or "
+                    "choose another folder with --run-folder"
+                ) from None
+
+    def create(self, settings: RunSettings, ds_config: dict[str, Any], shards: ShardSet) -> None:
+        """Write what describes the run.
+
+        Raises:
+            ConfigError: the folder cannot be written, or another launch has just begun in it.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.hold()
+            shutil.copyfile(shards.tokenizer_path, self.folder / TOKENIZER_FILE)
+            write_manifest(self.folder, shards.manifest)
+            self.describe(settings, ds_config)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write the run folder {self.folder}: {error.strerror}; choose another one "
+                "with --run-folder"
+            ) from None
+
+    def describe(self, settings: RunSettings, ds_config: dict[str, Any]) -> None:
+        """Write the settings, when the run starts or goes on with others."""
+        save_text(self.folder / "ds_config.json", json.dumps(ds_config, indent=1) + "\n")
+        save_text(self.folder / "run.json", as_json(settings))
+
+    def begin(self, step: int, launch: dict[str, Any]) -> None:
+        """Note a launch that starts at `step`; forget what an interrupted one wrote after it.
+
+        Raises:
+            ConfigError: there is no room for the note.
+        """
+        launches = self.folder / "launches.jsonl"
+        try:
+            remove_cut_line(launches)
+            code = keep_uncommitted_code(self.folder)
+            line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
+            append_whole(launches, json.dumps(line) + "\n")
+            self.go_back_to(step)
+        except OSError as error:
+            raise self._cannot_be_written(error) from None
+
+    def go_back_to(self, step: int) -> None:
+        """Forget the lines that were written after `step`, and go on from there."""
+        self.close()
+        for name in ("metrics.jsonl", "evals.jsonl"):
+            _truncate_after(self.folder / name, step)
+        self._metrics.forget()
+        self._evaluations.forget()
+        self._curves = Curves(self.folder, step)
+
+    def log(self, metrics: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl and the same numbers to TensorBoard."""
+        assert self._curves is not None
+        self._metrics.append(metrics)
+        self._curves.show("train", metrics)
+
+    def log_evaluation(self, evaluation: dict[str, Any]) -> None:
+        """Append a line to evals.jsonl and the same numbers to TensorBoard."""
+        assert self._curves is not None
+        self._evaluations.append(evaluation)
+        self._curves.show("held_out", evaluation)
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write result.json: the run is complete.
+
+        Raises:
+            ConfigError: there is no room for it, or for metrics that wait for some.
+        """
+        try:
+            self._metrics.settle()
+            self._evaluations.settle()
+            save_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+        except OSError as error:
+            raise self._cannot_be_written(error) from None
+        self.close()
+
+    def close(self) -> None:
+        """Close TensorBoard's file."""
+        if self._curves is not None:
+            self._curves.close()
+
+    def _cannot_be_written(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"{self.folder} cannot be written ({error.strerror}); make room and go on with "
+            f"python -m pretrain train {self.folder} --resume"
+        )
+
+
+def _truncate_after(file: Path, step: int) -> None:
+    """Remove the lines after a step; on a full disk too."""
+    if not file.exists():
+        return
+    size = 0
+    for number, line in enumerate(file.read_bytes().splitlines(keepends=True), 1):
+        # The last line can be cut short: the process died while writing it.
+        if not line.endswith(b"\n") or _step_of(line, f"line {number} of {file}") > step:
+            break
+        size += len(line)
+    os.truncate(file, size)
+
+
+def _step_of(line: bytes, place: str) -> int:
+    try:
+        found = json_in(line)
+    except JsonError:
+        found = None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        raise ConfigError(f"{place} is damaged: not metrics of a step; bring it back from a copy")
+    return int(found["step"])

@@ -1,0 +1,62 @@
+"""What a run will be, before it starts: settings, size and cost (`--dry-run`)."""
+
+from typing import Any
+
+from tabulate import tabulate
+
+from pretrain.config.ds_config import zero_stage
+from pretrain.config.settings import RunSettings, as_json
+from pretrain.model.cost import parameters_by_group
+from pretrain.schedules.layer_drop import keep_probabilities, theta_at
+from pretrain.train.progress import Progress
+
+# AdamW keeps two fp32 moments per parameter; ZeRO steps on an fp32 copy of it.
+MOMENT_BYTES, MASTER_BYTES = 8, 4
+
+
+def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> str:
+    """Return the resolved settings, parameters by group, and cost per step, as text."""
+    parameters = parameters_by_group(settings.model)
+    table = tabulate(
+        [(name, f"{count:,}", f"{count / 1e6:.2f} M") for name, count in parameters.items()],
+        headers=("parameters", "", ""),
+        colalign=("left", "right", "right"),
+        disable_numparse=True,
+    )
+    rows = _cost_rows(settings, ds_config, world_size, parameters["total"])
+    cost = tabulate(rows, tablefmt="plain", disable_numparse=True)
+    return f"{as_json(settings)}\n{table}\n\n{cost}"
+
+
+def optimizer_state_bytes(parameters: int, ds_config: dict[str, Any], world_size: int) -> int:
+    """Return the bytes of optimizer state per rank: ZeRO 1 to 3 divide it among the ranks."""
+    # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
+    total: int = parameters * (MOMENT_BYTES + MASTER_BYTES * (zero_stage(ds_config) > 0))
+    return total if zero_stage(ds_config) == 0 else -(-total // world_size)
+
+
+def _cost_rows(
+    settings: RunSettings, ds_config: dict[str, Any], world_size: int, parameters: int
+) -> list[tuple[str, str]]:
+    progress = Progress(settings, world_size)
+    accumulation = progress.micro_batches_per_step
+    full = progress.pass_flops([1] * settings.model.num_layers) * accumulation
+    theta = theta_at(settings.steps - 1, settings.layer_drop, settings.steps)
+    kept = keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
+    last = progress.pass_flops(kept) * accumulation
+    state = optimizer_state_bytes(parameters, ds_config, world_size)
+    micro = ds_config["train_micro_batch_size_per_gpu"]
+    return [
+        ("ranks x micro-batches x sequences", f"{world_size} x {accumulation} x {micro}"),
+        ("tokens per step", f"{progress.tokens_per_step:,}"),
+        ("tokens in all", _tokens(settings, progress.tokens_per_step)),
+        ("FLOPs per step, full depth", f"{full:.3e}"),
+        ("FLOPs per step, last step", f"{last:.3e} (expected {sum(kept):.2f} blocks)"),
+        ("optimizer state per rank", f"{state / 2**20:,.1f} MiB"),
+    ]
+
+
+def _tokens(settings: RunSettings, tokens_per_step: int) -> str:
+    if settings.hours is not None:
+        return f"as many as {settings.hours:g} h allow; python -m pretrain plan measures it"
+    return f"{tokens_per_step * settings.steps:,}"

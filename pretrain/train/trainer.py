@@ -1,0 +1,316 @@
+"""The training loop: one launch of a run, and what happens at some of its steps."""
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from data_prep.shards.format import ShardSet
+from pretrain.checkpoint.format import Checkpoint
+from pretrain.checkpoint.resume import find_checkpoint
+from pretrain.checkpoint.writer import Saver
+from pretrain.config.ds_config import micro_sequences
+from pretrain.config.errors import ConfigError, TroubleError
+from pretrain.config.settings import RunSettings
+from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
+from pretrain.distributed.processes import gather_peers
+from pretrain.distributed.ranks import Agreement, from_all_ranks, on_first_rank
+from pretrain.distributed.signals import Interruption, silence_unread_output
+from pretrain.engine.engine import Engine
+from pretrain.engine.execution import dropout_seed
+from pretrain.model.cost import parameters_by_group
+from pretrain.profiling.hardware import MatrixRate, peak_memory_bytes
+from pretrain.schedules.layer_drop import scales_of_step
+from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.stability.monitor import GoBack, Lookout
+from pretrain.stability.watchdog import Watchdog
+from pretrain.train.progress import Progress, progress_bar
+from pretrain.train.run_folder import RunRecord
+
+
+class Trainer:
+    """One launch of a run: the loop, and what happens at some of its steps."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        engine: Engine,
+        shards: ShardSet,
+        record: RunRecord,
+        progress: Progress,
+        rate: MatrixRate,
+        saver: Saver,
+        interruption: Interruption,
+    ) -> None:
+        self.interruption = interruption
+        self.settings, self.engine, self.record = settings, engine, record
+        self.progress, self.ranks, self.rate = progress, engine.ranks, rate
+        self.saver = saver
+        self.watchdog = Watchdog(
+            settings.watchdog, self.ranks, record.folder, gather_peers(self.ranks)
+        )
+        place = Place(
+            micro_sequences(settings, self.ranks.world_size),
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+        )
+        self.training_batches = TrainingBatches(shards, settings, place)
+        self.held_out_batches = HeldOutBatches(shards, settings, place)
+        self.agreement = Agreement(self.ranks)
+        self._stops = False  # whether all ranks know that one of them was asked to stop
+        self.lookout = Lookout(
+            settings, engine, shards, self.training_batches, saver, record.folder
+        )
+
+    def train(self) -> None:
+        """Take the remaining optimizer steps, or those until somebody asks the run to stop.
+
+        After numerical trouble some of them are perhaps taken again.
+
+        Raises:
+            ConfigError: the last checkpoint of a finished run could not be written.
+            TroubleError: the numbers of the run are beyond repair (SystemExit where it is not the
+                first rank).
+        """
+        self.interruption.begin_training()
+        with self.watchdog:
+            finished = self._train_to_the_end()
+            # Together: a watchdog would take a rank that leaves earlier for one that died.
+            from_all_ranks(None, self.ranks)
+        self.interruption.leave()
+        silence_unread_output()
+        if self.ranks.is_first and finished:
+            self._finish(self._learning_rate(self.progress.step - 1))
+        elif self.ranks.is_first:
+            self._say_how_to_resume()
+
+    def _train_to_the_end(self) -> bool:
+        """Train and save; return whether the run has come to its end."""
+        self.lookout.begin(self.progress.step, self.progress.watch)
+        if self.lookout.may_go_back and self.saver.newest is None:
+            self._save()
+        while True:
+            try:
+                with progress_bar(
+                    self.settings, self.progress.step, shown=self.ranks.is_first
+                ) as bar:
+                    finished = self._take_steps(bar)
+                self._save_the_end(finished=finished)
+                return finished
+            except GoBack:
+                with self.watchdog.phase("going back", self.progress.step):
+                    self._go_back()
+
+    def _take_steps(self, bar: "tqdm[Any]") -> bool:
+        """Take optimizer steps; return whether the run has come to its end.
+
+        The clock covers training only: it stops, after the device has finished, whenever
+        something is evaluated or written. With a budget of time, somebody looks at it then.
+        """
+        progress, horizon = self.progress, self.progress.horizon
+        batches = self._batches()
+        clock = time.perf_counter()
+        while not horizon.is_end(progress.step):
+            step = progress.step
+            self.watchdog.begin_step(step + 1)
+            learning_rate = self._learning_rate(step)
+            if step + 1 in self.lookout.left_out:
+                self._leave_out(step, batches)
+            else:
+                self._take_step(step, batches, learning_rate)
+            bar.update()
+            self._act_on(self.agreement.exchange(self._numbers()))
+            if any(self._due(step + 1)) or horizon.is_due(step + 1) or self._stops:
+                self._read_the_clock(clock, bar)
+                self._do_what_is_due(learning_rate, bar)
+                clock = time.perf_counter()
+            if self._stops:
+                break
+        return horizon.is_end(progress.step)
+
+    def _take_step(self, step: int, batches: Iterator[MaskedBatch], learning_rate: float) -> None:
+        settings, progress, theta = self.settings, self.progress, self.progress.theta(step)
+        scales = scales_of_step(step, settings, theta=theta, count=progress.micro_batches_per_step)
+        torch.manual_seed(dropout_seed(settings.seed, step, self.ranks.rank))
+        micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
+        result = self.engine.train_step(micro_batches, learning_rate)
+        progress.add_step(result, scales)
+        self.lookout.recorder.add(
+            step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales
+        )
+
+    def _leave_out(self, step: int, batches: Iterator[MaskedBatch]) -> None:
+        """Count a step without its rows, which brought trouble before."""
+        self.lookout.replay(step + 1, self.progress.theta(step))
+        for _ in islice(batches, self.progress.micro_batches_per_step):
+            pass
+        self.progress.leave_step_out()
+
+    def _numbers(self) -> dict[str, float]:
+        """Return what this rank tells the others after a step; on all ranks with equal names."""
+        return {"stop": float(self.interruption.cause is not None), **self.lookout.numbers()}
+
+    def _act_on(self, sums: dict[str, float]) -> None:
+        """Act on what all ranks have told; empty when there was nothing yet."""
+        self._stops = self._stops or sums.get("stop", 0.0) > 0
+        self.lookout.look(sums, self.progress.step)
+
+    def _settle(self) -> None:
+        """Act on all that is known of the steps so far, before something is written for good."""
+        self._act_on(self.agreement.settle())
+        while self.lookout.recorder.has_unread:
+            self.agreement.exchange(self.lookout.numbers(all_steps=True))
+            self._act_on(self.agreement.settle())
+
+    def _go_back(self) -> None:
+        """Take the state of the newest checkpoint, and forget what came after it."""
+        self.agreement.settle()
+        self.engine.synchronize()
+        self.engine.take_spent()  # on steps that do not count any more
+        checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_go_back_to))
+        self.progress = Progress(self.settings, self.ranks.world_size)
+        self.progress.load(checkpoint.content.progress)
+        self.engine.restore(checkpoint)
+        self.saver.newest = self.saver.attempted = self.progress.step
+        on_first_rank(self.ranks, lambda: self.record.go_back_to(self.progress.step))
+        self.lookout.begin(self.progress.step, self.progress.watch)
+
+    def _checkpoint_to_go_back_to(self) -> Path:
+        folder = self.record.folder
+        checkpoint = find_checkpoint(folder)
+        if checkpoint is None:  # the disk was full when the run began
+            raise TroubleError(
+                "there is no checkpoint to go back to; make room for one, and start again without "
+                f"these rows: python -m pretrain train {folder} --resume"
+            )
+        return checkpoint
+
+    def _save_the_end(self, *, finished: bool) -> None:
+        """Save if it was not done at this step, and wait until everything is on the disk.
+
+        Raises:
+            ConfigError: the last checkpoint of a finished run could not be written.
+        """
+        step = self.progress.step
+        with self.watchdog.phase("the last checkpoint", step):
+            self._settle()
+            self.saver.wait()
+            if self.saver.attempted != step:
+                self._save()
+                self.saver.wait()
+        if finished and self.saver.newest != step:
+            raise ConfigError(
+                f"the last checkpoint, of step {step}, could not be written; make room for it and "
+                f"go on with: python -m pretrain train {self.record.folder} --resume"
+            )
+
+    def _say_how_to_resume(self) -> None:
+        cause = self.interruption.cause or "another rank was asked to"
+        folder = self.record.folder
+        ranks = self.ranks.world_size
+        own, others = "python -m pretrain", f"or ./run_pretrain.sh {folder} --resume"
+        if ranks > 1:  # under torchrun, deepspeed, or srun: it is not known which
+            own, others = "LAUNCHER -m pretrain", f"on {ranks} ranks; on others with --elastic"
+        saved = "saved" if self.saver.newest == self.progress.step else "not saved"
+        self.record.close()
+        print(
+            f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {own} train "
+            f"{folder} --resume ({others})"
+        )
+
+    def _read_the_clock(self, clock: float, bar: "tqdm[Any]") -> None:
+        """Count the time since `clock`, and fetch the losses of these steps."""
+        self.engine.synchronize()
+        seconds = time.perf_counter() - clock
+        self.progress.add_seconds(seconds, self.engine.take_spent())
+        self.progress.fetch_losses(self.engine.mean_over_ranks)
+        self._look_at_the_clock(bar)
+
+    def _do_what_is_due(self, learning_rate: float, bar: "tqdm[Any]") -> None:
+        step = self.progress.step
+        logs, evaluates, saves = self._due(step)  # all three, if the time is up
+        if logs and self.progress.has_metrics:
+            self._log(learning_rate, bar)
+        if evaluates:
+            with self.watchdog.phase("the evaluation", step):
+                self._evaluate(bar)
+        if saves:
+            with self.watchdog.phase("the checkpoint", step):
+                self._save()
+
+    def _batches(self) -> Iterator[MaskedBatch]:
+        accumulation = self.progress.micro_batches_per_step
+        return batches_from(
+            self.training_batches,
+            self.progress.step * accumulation,
+            None if self.settings.hours is not None else self.settings.steps * accumulation,
+            workers=self.settings.data.loader_workers,
+            pin_memory=self.ranks.device == "cuda",
+        )
+
+    def _learning_rate(self, step: int) -> float:
+        settings, horizon = self.settings, self.progress.horizon
+        position = horizon.position(step)
+        return learning_rate_at(
+            position, settings.learning_rate, settings.steps, stride=horizon.stride
+        )
+
+    def _look_at_the_clock(self, bar: "tqdm[Any]") -> None:
+        """Let all ranks agree on how much time is spent, and on what is left of the schedule."""
+        if self.settings.hours is not None:
+            counters, horizon = self.progress.counters, self.progress.horizon
+            seconds = on_first_rank(self.ranks, lambda: counters.training_seconds)
+            horizon.renew(counters.step, seconds)
+            bar.total = horizon.stretch.end_step
+
+    def _due(self, done: int) -> tuple[bool, bool, bool]:
+        settings = self.settings
+        periods = (
+            settings.log_every_steps,
+            settings.evaluation.every_steps,
+            settings.checkpoint.every_steps,
+        )
+        logs, evaluates, saves = (
+            done % n == 0 or self.progress.horizon.is_end(done) for n in periods
+        )
+        return logs, evaluates, saves or done in settings.checkpoint.pinned
+
+    def _log(self, learning_rate: float, bar: "tqdm[Any]") -> None:
+        memory = peak_memory_bytes(self.ranks.device)
+        metrics = self.progress.take_metrics(learning_rate, self.rate, memory)
+        bar.set_postfix_str(
+            f"loss {metrics['loss']:.3f}, {metrics['tokens_per_second']:,.0f} tokens/s, "
+            f"utilisation {metrics['model_flops_utilisation']:.1%}"
+        )
+        if self.ranks.is_first:
+            self.record.log(metrics)
+
+    def _evaluate(self, bar: "tqdm[Any]") -> None:
+        batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
+        loss, predictions = self.engine.evaluate(batches)
+        evaluation = self.progress.take_evaluation(loss, predictions)
+        if self.ranks.is_first:
+            self.record.log_evaluation(evaluation)
+            bar.write(f"step {evaluation['step']:>7,}: held-out loss {loss:.4f}")
+
+    def _save(self) -> None:
+        self._settle()
+        self.lookout.check_weights(self.progress.step)
+        self.saver.wait()  # one copy of the state on the host is enough
+        self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())
+
+    def _finish(self, final_learning_rate: float) -> None:
+        parameters = parameters_by_group(self.settings.model)["total"]
+        self.record.finish(
+            {
+                **self.progress.result(),
+                "final_learning_rate": final_learning_rate,
+                "peak_learning_rate": self.settings.learning_rate.peak,
+                "parameters": parameters,
+            }
+        )
+        print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")

@@ -1,0 +1,220 @@
+"""A build that is stopped, however and wherever, ends with the bytes of one that was not."""
+
+import errno
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from data_prep import durable, shards
+from data_prep.build.pipeline import build
+from data_prep.shards.manifest import ShardError
+from data_prep.tokenizer.describe import TokenizerError
+
+
+class Stopped(BaseException):
+    """Like a kill: nothing in the program catches it."""
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def stop_at(monkeypatch, call, error):
+    """Make the n-th file that is completed fail instead, just before or just after."""
+    calls = itertools.count()
+    original = durable.replace
+
+    def replace(partial, file):
+        number = next(calls)
+        if number == call and call % 2 == 0:
+            raise error
+        original(partial, file)
+        if number == call:
+            raise error
+
+    for module in (durable, shards):
+        monkeypatch.setattr(module, "replace", replace)
+
+
+@pytest.fixture
+def few(settings, corpus, tmp_path):
+    """The settings of a build that takes a fraction of a second."""
+    (tmp_path / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:60]))
+    return settings.model_copy(update={"corpus": (str(tmp_path / "text.txt"),)})
+
+
+def test_a_build_stopped_at_any_of_its_steps_goes_on(few, tmp_path, monkeypatch):
+    build(few, tmp_path / "straight", progress=False, workers=1, segment_bytes=2000)
+    expected = contents(tmp_path / "straight")
+    for call in itertools.count():
+        folder = tmp_path / f"stopped-{call}"
+        with monkeypatch.context() as patched:
+            stop_at(patched, call, Stopped())
+            try:
+                build(few, folder, progress=False, workers=1, segment_bytes=2000)
+                break  # there are not that many steps
+            except Stopped:
+                assert not folder.exists()
+        build(few, folder, progress=False, workers=1, segment_bytes=3000)
+        assert contents(folder) == expected, f"stopped at step {call}"
+        assert not folder.with_name(f"{folder.name}.building").exists()
+    assert call > 40
+
+
+def test_what_was_done_is_not_done_again_and_is_told(settings, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "shards"
+    with monkeypatch.context() as patched:
+        stop_at(patched, 95, Stopped())
+        with pytest.raises(Stopped):
+            build(settings, folder, progress=False, workers=1, segment_bytes=5_000)
+    before = {
+        file: file.stat().st_mtime_ns
+        for file in (tmp_path / "shards.building").rglob("*.json")
+        if file.name.endswith(("read.json", "encoded.json"))
+    }
+    read = [file for file in before if file.name.endswith("read.json")]
+    assert len(read) > 3
+    with monkeypatch.context() as patched:
+        stop_at(patched, 1, Stopped())
+        with pytest.raises(Stopped):
+            build(settings, folder, workers=1, segment_bytes=5_000)
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    encoded = [file for file in before if file.name.endswith("encoded.json")]
+    assert (
+        f"going on with {folder}.building: {len(read)} parts of the text read, "
+        f"{len(encoded)} parts encoded" in capsys.readouterr().err
+    )
+
+
+def test_a_full_disk_is_one_clear_line_and_the_build_goes_on_afterwards(
+    settings, tmp_path, monkeypatch
+):
+    build(settings, tmp_path / "straight", progress=False, workers=1)
+    for call in (0, 3, 6):
+        folder = tmp_path / f"full-{call}"
+        with monkeypatch.context() as patched:
+            stop_at(patched, call, OSError(errno.ENOSPC, "No space left on device"))
+            with pytest.raises(ShardError, match="no space left on the disk; free some and give"):
+                build(settings, folder, progress=False, workers=1)
+        build(settings, folder, progress=False, workers=1)
+        assert contents(folder) == contents(tmp_path / "straight")
+
+
+def test_another_build_in_the_same_place_is_refused(settings, tmp_path, monkeypatch):
+    folder = tmp_path / "shards"
+    with monkeypatch.context() as patched:
+        stop_at(patched, 3, Stopped())
+        with pytest.raises(Stopped):
+            build(settings, folder, progress=False, workers=1)
+    other = settings.model_copy(update={"sequence_length": 32})
+    with pytest.raises(ShardError, match="something else .sequence_length was 16 and is 32"):
+        build(other, folder, progress=False, workers=1)
+
+
+def test_a_tokenizer_that_is_none_is_found_out_before_anything_is_read(few, tmp_path):
+    folder = tmp_path / "shards"
+    wrong = few.model_copy(update={"tokenizer": str(tmp_path / "absent.json")})
+    with pytest.raises(TokenizerError, match="no such file"):
+        build(wrong, folder, progress=False, workers=1)
+    assert list((tmp_path / "shards.building" / "segments").iterdir()) == []
+    # Nothing is lost with other settings then, so they need no new folder.
+    build(few, folder, progress=False, workers=1)
+    loading = few.model_copy(update={"tokenizer": str(folder / "tokenizer.json")})
+    build(loading, tmp_path / "loaded", progress=False, workers=1)
+    rows = ("train-00000.h5", "tokenizer.json", "valid-00000.h5")
+    for name in rows:
+        assert (tmp_path / "loaded" / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("call", [2, 3, 7])
+def test_a_corpus_that_changes_while_it_is_read_is_read_again(
+    settings, corpus, tmp_path, monkeypatch, call
+):
+    """Four segments are read by step 8; the second file is a part of the third."""
+    documents = corpus.read_text().split("\n\n")
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, part in (("a.txt", documents[:150]), ("b.txt", documents[150:])):
+        (folder / name).write_text("\n\n".join(part))
+    settings = settings.model_copy(update={"corpus": (str(folder),)})
+    with monkeypatch.context() as patched:
+        stop_at(patched, call, Stopped())
+        with pytest.raises(Stopped):
+            build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=20_000)
+    (folder / "b.txt").write_text("\n\n".join(reversed(documents[150:])))
+    (folder / "c.txt").write_text("A new file.\n\nOf two documents.\n")
+    build(settings, tmp_path / "straight", progress=False, workers=1)
+    finished_reading = (tmp_path / "shards.building/segments/000000.kept.json").exists()
+    if finished_reading:
+        with pytest.raises(ShardError, match="files of its corpus have changed"):
+            build(settings, tmp_path / "shards", progress=False, workers=1)
+    else:
+        build(settings, tmp_path / "shards", progress=False, workers=1)
+        assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
+
+
+def test_damaged_files_can_be_passed_over_when_a_build_goes_on(settings, corpus, tmp_path):
+    import gzip
+
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(corpus.read_bytes())
+    whole = gzip.compress("\n\n".join(f"Last words {n}." for n in range(9000)).encode())
+    (folder / "b.txt.gz").write_bytes(whole[: len(whole) // 2])
+    settings = settings.model_copy(update={"corpus": (str(folder),)})
+    with pytest.raises(ValueError, match=r"b\.txt\.gz.*--damaged-files skip"):
+        build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=20_000)
+    assert (tmp_path / "shards.building/segments/000001.read.json").exists()
+    skipping = settings.model_copy(update={"damaged_files": "skip"})
+    manifest = build(skipping, tmp_path / "shards", progress=False, workers=1)
+    assert [what for what in manifest.cleaning if what.startswith("skipped: file")]
+    build(skipping, tmp_path / "straight", progress=False, workers=1)
+    assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
+
+
+@pytest.mark.ranks
+def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_path):
+    """SIGKILL to the main process at random moments, two workers, small segments."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from data_prep.build.pipeline import build\n"
+        "from data_prep.settings import BuildSettings\n"
+        "if __name__ == '__main__':\n"
+        "    settings = BuildSettings.model_validate_json(sys.argv[1])\n"
+        "    build(settings, Path(sys.argv[2]), progress=False, workers=2, segment_bytes=3000)\n"
+    )
+
+    def start(folder):
+        return subprocess.Popen(
+            [sys.executable, "-c", program, settings.model_dump_json(), str(folder)]
+        )
+
+    assert start(straight).wait() == 0
+    moments, num_kills, wait = random.Random(0), 0, 0.3
+    while True:
+        process = start(killed)
+        try:
+            status = process.wait(timeout=wait * moments.uniform(0.5, 1))
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            num_kills += 1
+            if killed.exists():  # just after its last step
+                break
+            wait *= 1.15  # so that it ends, however slow the machine
+            time.sleep(0.05)
+            continue
+        assert status == 0
+        break
+    assert num_kills >= 5
+    assert contents(killed) == contents(straight)
+    assert json.loads((killed / "manifest.json").read_text())["version"] == 2

@@ -1,0 +1,366 @@
+import json
+import random
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from data_prep.__main__ import main
+from data_prep.build import pipeline
+from data_prep.build.pipeline import build
+from data_prep.settings import BuildSettings
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import ShardError
+from data_prep.shards.packing import documents_of, unpack
+from data_prep.sources.source import CorpusError
+from data_prep.text.moses import moses_words
+from data_prep.tools.verify import verify
+
+
+def stream_of(folder, name):
+    split = open_shards(folder).split(name)
+    return unpack(split.rows(np.arange(split.num_rows))).tolist()
+
+
+def texts_of(folder, name):
+    """Return the documents of a split as text."""
+    shards = open_shards(folder)
+    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
+    tokens = np.array(stream_of(folder, name))
+    sep = shards.manifest.tokenizer.special_tokens["sep"]
+    return [tokenizer.decode(ids.tolist()) for ids in documents_of([tokens], sep)]
+
+
+def documents_in(file):
+    """Return the paragraphs of each document of a text file."""
+    blocks = file.read_text(encoding="utf-8").split("\n\n")
+    return [block.split("\n") for block in map(str.strip, blocks) if block]
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def small(file, text, **changes):
+    file.write_text(text, encoding="utf-8")
+    return BuildSettings(
+        **{
+            "corpus": (str(file),),
+            "sequence_length": 8,
+            "vocabulary_size": 200,
+            "valid_fraction": 0.1,
+            **changes,
+        }
+    )
+
+
+def numbered(count, name="text"):
+    """Return documents none of which repeats anything, as one text."""
+    return "".join(
+        f"The {name} of number {n} says {n * 7}.\nAnd {n} ends.\n\n" for n in range(count)
+    )
+
+
+def test_a_built_folder_is_complete_and_nothing_else(built):
+    manifest = open_shards(built).manifest
+    shards = {shard.file for split in manifest.splits.values() for shard in split.shards}
+    assert set(contents(built)) == {"manifest.json", "tokenizer.json"} | shards
+    assert [file.name for file in built.parent.iterdir()] == ["shards"]
+    assert len(manifest.splits["train"].shards) > 1
+    assert verify(built) == []
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
+def test_the_bytes_depend_on_neither_workers_nor_segments(settings, tmp_path, kind):
+    settings = settings.model_copy(update={"tokenizer": kind})
+    ways = [(1, 1 << 20), (1, 2000), (2, 3000), (3, 20_000)]
+    for number, (workers, segment_bytes) in enumerate(ways):
+        build(
+            settings,
+            tmp_path / str(number),
+            progress=False,
+            workers=workers,
+            segment_bytes=segment_bytes,
+        )
+    expected = contents(tmp_path / "0")
+    for number in range(1, len(ways)):
+        assert contents(tmp_path / str(number)) == expected, ways[number]
+
+
+def test_rows_are_the_encoded_documents_in_order(built, corpus):
+    shards = open_shards(built)
+    tokenizer = Tokenizer.from_file(str(shards.tokenizer_path))
+    documents = documents_in(corpus)
+    for name, chosen in {
+        "train": [document for i, document in enumerate(documents) if i % 10],
+        "valid": documents[::10],
+    }.items():
+        expected = []
+        for document in chosen:
+            ids = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
+            expected += [3, *ids] if expected else ids
+        found = stream_of(built, name)
+        assert found == expected[: len(found)]
+        record = shards.manifest.splits[name]
+        assert record.documents == len(chosen)
+        assert record.words == sum(len(p.split()) for document in chosen for p in document)
+        assert record.sentences == sum(p.count(".") for document in chosen for p in document)
+        assert record.tokens == len(expected) - (len(chosen) - 1)
+        assert record.rows + record.rows_dropped == len(expected) // 14
+
+
+def test_the_manifest_records_settings_and_source(built, settings, corpus):
+    manifest = open_shards(built).manifest
+    assert BuildSettings.model_validate(manifest.settings) == settings
+    assert str(corpus) in manifest.source
+    assert manifest.licence
+    assert manifest.tokenizer.special_tokens == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    assert json.loads((built / "manifest.json").read_text())["format"] == "tupelo-shards"
+
+
+def test_text_that_names_special_tokens_holds_none(tmp_path):
+    text = "".join(f"The [MASK] and the [PAD] token {n} here.\n\n" for n in range(40))
+    build(small(tmp_path / "text.txt", text), tmp_path / "shards", progress=False)
+    assert not {0, 1, 2, 4} & set(stream_of(tmp_path / "shards", "train"))
+
+
+@pytest.mark.parametrize("segment_bytes", [500, 1 << 20])
+def test_max_words_bounds_what_is_used(settings, corpus, tmp_path, segment_bytes):
+    limited = settings.model_copy(update={"max_words": 1000})
+    folder = tmp_path / "shards"
+    splits = build(limited, folder, progress=False, segment_bytes=segment_bytes).splits
+    num_words, expected = 0, 0
+    for paragraph in (paragraph for document in documents_in(corpus) for paragraph in document):
+        if num_words < 1000:
+            expected += 1
+            num_words += len(paragraph.split())
+    assert sum(split.words for split in splits.values()) == num_words
+    assert 1000 <= num_words < 1060
+
+
+def test_the_tokenizer_does_not_see_held_out_documents(tmp_path):
+    settings = small(tmp_path / "text.txt", "ж " * 50 + "\n\n" + numbered(60))
+    build(settings, tmp_path / "shards", progress=False)
+    vocabulary = json.loads((tmp_path / "shards" / "tokenizer.json").read_text())["model"]["vocab"]
+    assert "ж" not in vocabulary
+    assert "number" in vocabulary
+
+
+def test_a_tokenizer_can_be_trained_on_a_part_of_the_text(tmp_path):
+    text = "".join(f"{'abcdefghij'[n % 10] * 3} word.\n{n} x\n\n" for n in range(200))
+    settings = small(tmp_path / "text.txt", text, tokenizer_sample_characters=260)
+    build(settings, tmp_path / "shards", progress=False)
+    vocabulary = json.loads((tmp_path / "shards" / "tokenizer.json").read_text())["model"]["vocab"]
+    letters = {letter for letter in "abcdefghij" if letter * 3 in vocabulary}
+    assert 1 <= len(letters) < 10
+
+
+def test_repeated_documents_and_paragraphs_are_dropped_and_counted(tmp_path):
+    text = numbered(40) + "Once more.\nAnd 3 ends.\n\n" + numbered(2) + "And 4 ends.\n\n"
+    for deduplicate, documents, paragraphs, cleaning in (
+        ("none", 44, 87, {}),
+        ("documents", 42, 83, {"documents dropped: repeated": 2}),
+        (
+            "paragraphs",
+            41,
+            81,
+            {
+                "documents dropped: every paragraph repeated": 1,
+                "documents dropped: repeated": 2,
+                "paragraphs dropped: repeated": 2,
+            },
+        ),
+    ):
+        settings = small(tmp_path / "text.txt", text, deduplicate=deduplicate)
+        for segment_bytes in (100, 1 << 20):
+            folder = tmp_path / f"{deduplicate}-{segment_bytes}"
+            manifest = build(settings, folder, progress=False, segment_bytes=segment_bytes)
+            splits = manifest.splits.values()
+            assert sum(split.documents for split in splits) == documents
+            assert sum(split.sentences for split in splits) == paragraphs
+            assert manifest.cleaning == cleaning
+
+
+def whole_one(texts):
+    """Return the text of which the last one is a part."""
+    return next(text for text in texts if text.startswith(texts[-1]))
+
+
+def test_a_weight_says_how_often_a_training_document_is_used(tmp_path):
+    (tmp_path / "half.txt").write_text(numbered(40, "half"))
+    (tmp_path / "often.txt").write_text(numbered(40, "often"))
+    corpus = (f"{tmp_path / 'half.txt'}:weight=0.5", f"{tmp_path / 'often.txt'}:weight=2.5")
+    settings = small(tmp_path / "unused.txt", "", corpus=corpus, deduplicate="none")
+    for segment_bytes in (300, 1 << 20):
+        folder = tmp_path / str(segment_bytes)
+        manifest = build(settings, folder, progress=False, segment_bytes=segment_bytes)
+        train, valid = texts_of(folder, "train"), texts_of(folder, "valid")
+        train[-1] = whole_one(train)  # the last row is not full
+        halves = [text for text in train if "half" in text]
+        often = [text for text in train if "often" in text]
+        # 20 of "half" and 40 of "often" are read, every tenth is held out.
+        assert len(halves) == 18 == len(set(halves))
+        assert len(valid) == 6 == len(set(valid))
+        assert not set(valid) & set(train)
+        repeats = {text: often.count(text) for text in often}
+        assert len(repeats) == 36
+        assert set(repeats.values()) == {2, 3}
+        assert abs(sum(repeats.values()) - 90) <= 3
+        nearest = min(
+            later - earlier
+            for text in repeats
+            for places in [[i for i, other in enumerate(train) if other == text]]
+            for earlier, later in zip(places, places[1:], strict=False)
+        )
+        assert nearest > 15, "copies must not lie side by side"
+        assert manifest.cleaning == {"documents left out: weight below 1": 20}
+        assert manifest.splits["train"].documents == 18 + sum(repeats.values())
+
+
+def test_damaged_lines_are_skipped_counted_and_listed(settings, corpus, tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"Fine.\n\xff\xfe\xfd broken\nFine again.\n\n" + corpus.read_bytes())
+    folder = tmp_path / "shards"
+    manifest = build(settings.model_copy(update={"corpus": (str(bad),)}), folder, progress=False)
+    assert manifest.cleaning == {"skipped: not valid UTF-8": 1}
+    listed = [json.loads(line) for line in (folder / "skipped.jsonl").read_text().splitlines()]
+    assert listed == [{"file": str(bad), "line": 2, "reason": "not valid UTF-8"}]
+    assert verify(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no text at all"),
+        ("\n \n\n", "no text at all"),
+        ("All of this is one single document.\n", "a single document"),
+        ("Short.\n\n" + "Long enough for a row of tokens.\n" * 9, r"the valid split has \d tokens"),
+        (
+            "".join(f"Long enough for a row of tokens {n}.\n" for n in range(9)) + "\nShort.\n",
+            r"the train split has \d tokens",
+        ),
+    ],
+)
+def test_too_little_text_is_an_error_and_leaves_nothing(tmp_path, text, message):
+    settings = small(tmp_path / "text.txt", text)
+    with pytest.raises(CorpusError, match=message):
+        build(settings, tmp_path / "to" / "shards", progress=False)
+    assert list((tmp_path / "to").iterdir()) == []
+
+
+def test_a_source_without_text_is_an_error_that_says_what_was_left_out(tmp_path):
+    (tmp_path / "empty.txt").write_text("12 34 56\n\n")
+    settings = small(tmp_path / "text.txt", numbered(30), min_letter_ratio=0.5)
+    settings = settings.model_copy(
+        update={"corpus": (*settings.corpus, str(tmp_path / "empty.txt"))}
+    )
+    with pytest.raises(
+        CorpusError, match=r"empty\.txt: no text at all \(paragraphs dropped: few letters: 1\)"
+    ):
+        build(settings, tmp_path / "shards", progress=False)
+
+
+def test_an_existing_folder_is_refused_and_left_alone(settings, tmp_path):
+    (tmp_path / "keep.txt").write_text("keep")
+    with pytest.raises(ShardError, match="exists already; remove it or"):
+        build(settings, tmp_path, progress=False)
+    assert (tmp_path / "keep.txt").read_text() == "keep"
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(settings, corpus):
+    with pytest.raises(ShardError, match=r"cannot be written \(Not a directory\)"):
+        build(settings, corpus / "shards", progress=False)
+
+
+def test_the_command_line_builds_and_shows(corpus, tmp_path, capsys):
+    folder = tmp_path / "shards"
+    options = ["--sequence-length", "16", "--vocabulary-size", "250", "--tokenizer", "bpe"]
+    options += ["--cased", "--valid-fraction", "0.1", "--max-words", "3000", "--workers", "1"]
+    assert main(["build", "--to", str(folder), "--corpus", str(corpus), *options]) == 0
+    settings = BuildSettings.model_validate(open_shards(folder).manifest.settings)
+    assert settings == BuildSettings(
+        corpus=(str(corpus),),
+        sequence_length=16,
+        vocabulary_size=250,
+        tokenizer="bpe",
+        lowercase=False,
+        valid_fraction=0.1,
+        max_words=3000,
+    )
+    assert "train: " in capsys.readouterr().err
+    assert main(["show", str(folder), "--rows", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("  text ") == shown.count("  masked ") == shown.count("  answers ") == 2
+
+
+def test_the_route_of_the_tupe_paper_builds(tmp_path):
+    text = "".join(
+        f"It's “item {n}”, isn't it?  Costs $3.{n}, Dr. Who said.\n\n" for n in range(40)
+    )
+    settings = small(tmp_path / "text.txt", text, preset="tupe", vocabulary_size=300)
+    assert (settings.sentences, settings.moses, settings.tokenizer) == ("spacy", True, "bpe")
+    manifest = build(settings, tmp_path / "shards", progress=False)
+    assert manifest.tokenizer.moses == "en"
+    tokenizer = Tokenizer.from_file(str(tmp_path / "shards" / "tokenizer.json"))
+    sentences = ("It's “item 1”, isn't it?", "Costs $3.1, Dr. Who said.")
+    words = " ".join(moses_words(sentence, "en") for sentence in sentences)
+    assert "' s" not in words
+    assert " 's " in words
+    expected = tokenizer.encode(words, add_special_tokens=False).ids
+    assert stream_of(tmp_path / "shards", "train")[: len(expected)] == expected
+    assert tokenizer.encode("isn 't", add_special_tokens=False).tokens[-1] == "'t"
+
+
+def random_corpus(folder, generator):
+    """Return a text of random words from several scripts in two files."""
+    words = ["naïve", "río", "日本語", "東京", "слово", "мир", "word", "x1", "don't", "3.14", "🙂"]
+    for name in ("a.txt", "b.txt"):
+        documents = [
+            "\n".join(
+                " ".join(generator.choices(words, k=generator.randint(1, 30)))
+                for _ in range(generator.randint(1, 5))
+            )
+            for _ in range(60)
+        ]
+        (folder / name).write_text("\n\n".join(documents), encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
+def test_documents_come_back_from_the_shards_as_they_went_in(tmp_path, kind):
+    random_corpus(tmp_path, random.Random(1))
+    settings = BuildSettings(
+        corpus=(str(tmp_path / "a.txt"), str(tmp_path / "b.txt")),
+        sequence_length=8,
+        vocabulary_size=600,
+        tokenizer=kind,
+        lowercase=False,
+        deduplicate="none",
+        valid_fraction=0.1,
+    )
+    folder = tmp_path / "shards"
+    build(settings, folder, progress=False, segment_bytes=3000)
+    documents = documents_in(tmp_path / "a.txt") + documents_in(tmp_path / "b.txt")
+    for name, chosen in (
+        ("train", [text for i, text in enumerate(documents) if i % 10]),
+        ("valid", documents[::10]),
+    ):
+        found = texts_of(folder, name)
+        expected = [" ".join(document) for document in chosen]
+        for text, original in zip(found[:-1], expected, strict=False):
+            # Decoders of BERT's kind put spaces around punctuation.
+            assert text.replace(" ", "") == original.replace(" ", "")
+        assert abs(len(found) - len(expected)) <= 1  # the last row may not be full
+
+
+def test_an_unwritten_default_of_workers_is_one_for_each_cpu(monkeypatch, settings, tmp_path):
+    counts = []
+
+    class Recorded(pipeline.Workers):
+        def __init__(self, count):
+            counts.append(count)
+            super().__init__(count)
+
+    monkeypatch.setattr(pipeline, "Workers", Recorded)
+    monkeypatch.setattr(pipeline, "cpu_count", lambda: 5)
+    build(settings, tmp_path / "shards", progress=False)
+    assert counts == [5]

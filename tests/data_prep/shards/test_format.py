@@ -1,0 +1,272 @@
+import json
+import multiprocessing
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+from data_prep.shards.format import open_shards, write_shard
+from data_prep.shards.manifest import (
+    Manifest,
+    ShardError,
+    SplitRecord,
+    TokenizerRecord,
+    read_manifest,
+    sha256_of,
+    write_manifest,
+)
+from tests.data_prep.small_shards import SPECIAL, random_documents, write_folder
+
+
+def written(folder, rows, *, rows_per_shard=10):
+    """Write rows as both splits of a shard folder, without packing."""
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text("{}")
+    tokenizer = TokenizerRecord(
+        kind="bpe",
+        sha256=sha256_of(folder / "tokenizer.json"),
+        vocabulary_size=70_000,
+        special_tokens=SPECIAL,
+    )
+    splits = {}
+    for name in ("train", "valid"):
+        parts = np.split(rows, range(rows_per_shard, len(rows), rows_per_shard))
+        shards = tuple(
+            write_shard(
+                folder / f"{name}-{number}.h5",
+                [part[:1], part[1:]],
+                shape=part.shape,
+                dtype=part.dtype.name,
+                tokenizer_sha256=tokenizer.sha256,
+            )
+            for number, part in enumerate(parts)
+        )
+        splits[name] = SplitRecord(
+            documents=1,
+            words=1,
+            sentences=1,
+            tokens=rows.size,
+            rows=len(rows),
+            rows_per_shard=rows_per_shard,
+            rows_dropped=0,
+            shards=shards,
+        )
+    manifest = Manifest(
+        sequence_length=rows.shape[1],
+        dtype=rows.dtype.name,
+        tokenizer=tokenizer,
+        splits=splits,
+        settings={},
+        source="a test",
+        licence="none",
+    )
+    write_manifest(folder, manifest)
+    return folder
+
+
+def random_rows(num_rows, largest, dtype):
+    rows = np.random.default_rng(0).integers(5, largest, (num_rows, 12)).astype(dtype)
+    rows[:, 0], rows[:, -1] = 2, 3
+    return rows
+
+
+@pytest.fixture
+def built(tmp_path):
+    documents = random_documents(40)
+    return write_folder(tmp_path / "built", {"train": documents, "valid": documents[:20]})
+
+
+@pytest.fixture
+def folder(built):
+    """The same, to be damaged."""
+    return built
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(60_000, np.uint16), (70_000, np.uint32)])
+def test_rows_are_read_as_they_were_written(tmp_path, largest, dtype):
+    rows = random_rows(40, largest, dtype)
+    split = open_shards(written(tmp_path / "shards", rows)).split("train")
+    assert split.num_rows == 40
+    indices = np.random.default_rng(1).permutation(40).astype(np.uint32)
+    found = split.rows(indices)
+    assert found.dtype == dtype
+    assert (found == rows[indices]).all()
+
+
+def test_rows_are_read_in_order_in_pieces_of_bounded_size(tmp_path):
+    rows = random_rows(40, 100, np.uint16)
+    split = open_shards(written(tmp_path / "shards", rows)).split("train")
+    pieces = list(split.read_in_order([1, 3], max_rows=4))
+    assert [len(piece) for piece in pieces] == [4, 4, 2, 4, 4, 2]
+    assert (np.concatenate(pieces) == np.concatenate([rows[10:20], rows[30:40]])).all()
+
+
+def test_rows_are_one_contiguous_dataset_tied_to_the_tokenizer(built):
+    manifest = open_shards(built).manifest
+    with h5py.File(built / "train-00000.h5") as shard:
+        assert shard["ids"].chunks is None
+        assert shard["ids"].dtype == np.uint16
+        assert shard.attrs["tokenizer_sha256"] == sha256_of(built / "tokenizer.json")
+        assert shard.attrs["sequence_length"] == shard["ids"].shape[1] == manifest.sequence_length
+
+
+def test_shards_of_a_split_have_equal_rows(built):
+    for split in open_shards(built).manifest.splits.values():
+        assert {shard.rows for shard in split.shards} == {split.rows_per_shard}
+        assert split.rows == split.rows_per_shard * len(split.shards)
+        assert split.rows_dropped < len(split.shards)
+
+
+def test_no_row_can_be_read_beyond_the_ends(built):
+    split = open_shards(built).split("valid")
+    for index in (-1, split.num_rows):
+        with pytest.raises(IndexError, match="row numbers must lie in"):
+            split.rows(np.array([0, index]))
+    assert split.rows(np.array([], np.int64)).shape == (0, 16)
+
+
+def test_a_split_can_be_read_in_a_spawned_process(built):
+    split = open_shards(built).split("train")
+    indices = np.arange(0, split.num_rows, 7)
+    expected = split.rows(indices)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert (pool.apply(split.rows, (indices,)) == expected).all()
+
+
+def test_a_pickled_split_carries_no_rows(built):
+    split = open_shards(built).split("train")
+    untouched = len(pickle.dumps(split))
+    split.rows(np.arange(split.num_rows))
+    assert len(pickle.dumps(split)) == untouched
+
+
+def test_the_fingerprint_is_that_of_the_rows_and_the_tokenizer(built, tmp_path):
+    shards = open_shards(built)
+    assert shards.split("train").fingerprint() == open_shards(built).split("train").fingerprint()
+    assert shards.split("train").fingerprint() != shards.split("valid").fingerprint()
+    rows = random_rows(20, 100, np.uint16)
+    first = open_shards(written(tmp_path / "first", rows)).split("train").fingerprint()
+    rows[0, 5] += 1
+    assert open_shards(written(tmp_path / "second", rows)).split("train").fingerprint() != first
+
+
+def assert_refused(folder, message):
+    with pytest.raises(ShardError, match=message) as refused:
+        open_shards(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_shard_cut_short_is_an_error(folder):
+    file = folder / "train-00001.h5"
+    file.write_bytes(file.read_bytes()[:-100])
+    assert_refused(folder, r"train-00001\.h5: \d+ bytes instead of \d+; .* repair")
+
+
+def test_a_missing_shard_is_an_error(folder):
+    (folder / "valid-00000.h5").unlink()
+    assert_refused(folder, r"valid-00000\.h5: no such file")
+
+
+def test_a_shard_that_is_not_hdf5_is_an_error(folder):
+    file = folder / "valid-00000.h5"
+    file.write_bytes(b"x" * file.stat().st_size)
+    assert_refused(folder, r"valid-00000\.h5: not a readable shard")
+
+
+def test_an_hdf5_file_without_rows_is_an_error(folder):
+    file = folder / "valid-00000.h5"
+    with h5py.File(file, "w") as shard:
+        shard.create_group("ids")
+        shard.attrs["tokenizer_sha256"] = sha256_of(folder / "tokenizer.json")
+    size = file.stat().st_size
+    changed_manifest(folder, lambda c: c["splits"]["valid"]["shards"][0].update(bytes=size))
+    assert_refused(folder, r"valid-00000\.h5: not a readable shard")
+
+
+def test_a_shard_of_another_tokenizer_is_an_error(folder):
+    file = folder / "train-00000.h5"
+    ours = sha256_of(folder / "tokenizer.json").encode()
+    file.write_bytes(file.read_bytes().replace(ours, b"0" * 64))
+    assert_refused(folder, r"train-00000\.h5: made with another tokenizer")
+
+
+def test_another_tokenizer_file_is_an_error(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    assert_refused(folder, r"tokenizer\.json: not the tokenizer that made these shards")
+    (folder / "tokenizer.json").unlink()
+    assert_refused(folder, r"tokenizer\.json: no such file")
+
+
+def changed_manifest(folder, change):
+    content = json.loads((folder / "manifest.json").read_text())
+    change(content)
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
+def test_rows_of_another_length_are_an_error(folder):
+    changed_manifest(folder, lambda content: content.update(sequence_length=32))
+    assert_refused(folder, r"holds uint16 \(\d+, 16\) instead of contiguous uint16 \(\d+, 32\)")
+
+
+@pytest.mark.parametrize("change", [{"rows": 1}, {"rows_per_shard": 3}])
+def test_row_counts_that_contradict_are_an_error(folder, change):
+    changed_manifest(folder, lambda content: content["splits"]["train"].update(change))
+    assert_refused(folder, r"manifest\.json: the row counts of train contradict each other")
+
+
+def test_a_file_that_is_named_twice_is_an_error(folder):
+    def twice(content):
+        content["splits"]["valid"] = content["splits"]["train"]
+
+    changed_manifest(folder, twice)
+    assert_refused(folder, r"manifest\.json: names train-00000\.h5 more than once")
+
+
+def test_a_missing_manifest_is_an_error(folder, tmp_path):
+    (folder / "manifest.json").unlink()
+    assert_refused(folder, r"manifest\.json: no such file or directory; build the shards")
+    assert_refused(tmp_path / "nowhere", r"manifest\.json: no such file")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", r"not JSON \(.*\); build the folder again"),
+        (b"\xff", r"not JSON"),
+        (b"[]", r"not the manifest of a shard folder"),
+        (b'{"format": "other", "version": 2}', r"not the manifest of a shard folder"),
+        (
+            b'{"format": "tupelo-shards", "version": 1}',
+            r"written by an older version of this program; build the folder again",
+        ),
+        (
+            b'{"format": "tupelo-shards", "version": 3}',
+            r"version 3, but this program reads version 2; update the program",
+        ),
+        (b'{"format": "tupelo-shards", "version": 2}', r"sequence_length: Field required"),
+    ],
+)
+def test_a_damaged_or_foreign_manifest_is_an_error(folder, content, message):
+    (folder / "manifest.json").write_bytes(content)
+    assert_refused(folder, r"manifest\.json: " + message)
+
+
+@pytest.mark.parametrize("name", ["../x.h5", "/etc/passwd", "..", "", ".", "a/b.h5", "a\0b"])
+def test_a_manifest_that_names_files_outside_of_its_folder_is_an_error(folder, name):
+    changed_manifest(
+        folder, lambda content: content["splits"]["train"]["shards"][0].update(file=name)
+    )
+    assert_refused(folder, r"shards\.0\.file: .* is not the name of a file in this folder")
+
+
+def test_a_split_that_is_not_there_is_an_error_that_says_how_to_make_it(tmp_path):
+    folder = write_folder(tmp_path / "shards", {"train": random_documents(20)})
+    with pytest.raises(ShardError, match="holds no valid rows; python -m data_prep split"):
+        open_shards(folder).split("valid")
+
+
+def test_the_manifest_is_read_as_it_was_written(built):
+    manifest = open_shards(built).manifest
+    write_manifest(built, manifest)
+    assert read_manifest(built) == manifest

@@ -1,0 +1,43 @@
+import pytest
+
+from data_prep.shards import unpacking as module
+from data_prep.shards.format import open_shards
+from data_prep.shards.unpacking import count_stored, stored_documents
+from data_prep.tools.repair import repair
+from tests.data_prep.small_shards import (
+    cut_at_separators,
+    random_documents,
+    tokens_of,
+    write_folder,
+)
+
+
+@pytest.mark.parametrize("tokens_per_group", [1, 100, 1 << 20])
+def test_the_documents_of_the_rows_are_those_that_were_written(
+    tmp_path, tokens_per_group, monkeypatch
+):
+    monkeypatch.setattr(module, "TOKENS_PER_GROUP", tokens_per_group)
+    documents = random_documents(60)
+    shards = open_shards(write_folder(tmp_path / "shards", {"train": documents}))
+    found = [document.ids.tolist() for document in stored_documents(shards, "train")]
+    assert found == cut_at_separators(tokens_of(shards, "train"))
+    assert found[:-1] == documents[: len(found) - 1]
+    cut = [document.may_be_cut for document in stored_documents(shards, "train")]
+    assert cut == [False] * (len(found) - 1) + [True]
+    assert count_stored(shards, "train") == (len(found), sum(map(len, found)))
+
+
+def test_documents_on_the_two_sides_of_a_dropped_file_are_not_joined(tmp_path):
+    folder = write_folder(tmp_path / "shards", {"train": random_documents(60)})
+    whole = open_shards(folder)
+    per_shard = whole.manifest.splits["train"].rows_per_shard * 14
+    tokens = tokens_of(whole, "train")
+    (folder / "train-00001.h5").unlink()
+    repair(folder)
+    expected = cut_at_separators(tokens[:per_shard])
+    expected += [text for text in cut_at_separators(tokens[2 * per_shard :]) if text]
+    shards = open_shards(folder)
+    found = list(stored_documents(shards, "train"))
+    assert [document.ids.tolist() for document in found] == expected
+    assert sum(document.may_be_cut for document in found) == 2
+    assert count_stored(shards, "train") == (len(expected), sum(map(len, expected)))

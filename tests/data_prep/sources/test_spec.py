@@ -1,0 +1,398 @@
+import bz2
+import gzip
+import json
+import lzma
+import os
+import pickle
+from pathlib import Path
+
+import pyarrow
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from data_prep.settings import PYTHON_DOCS
+from data_prep.sources import hub, lines, tables, text
+from data_prep.sources.source import BEGINNING, CorpusError, RawDocument, Skipped
+from data_prep.sources.spec import describe, open_source
+
+COMPRESS = {
+    "": lambda content: content,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def read(name, *, start=BEGINNING, damaged_files="stop"):
+    """Return the documents of a source, and what was skipped, in order."""
+    source = pickle.loads(pickle.dumps(open_source(str(name), damaged_files=damaged_files)))
+    found = []
+    for raw in source.raw_documents(start):
+        if isinstance(raw, Skipped):
+            found.append(raw)
+        else:
+            parsed = source.parse(pickle.loads(pickle.dumps(raw)))
+            found += [*parsed.skipped, *([parsed.paragraphs] if parsed.paragraphs else [])]
+    return found
+
+
+def extracted(*articles):
+    return "".join(
+        f'<doc id="{n}" url="https://x/{n}" title="{title}">\n{title}\n\n{body}\n</doc>\n'
+        for n, (title, body) in enumerate(articles)
+    )
+
+
+# Text
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_text_files_are_paragraphs_with_empty_lines_between_documents(tmp_path, suffix):
+    content = "\ufeffA  b\tc\r\nd\n\n\n  \nSecond\nZürich\n"
+    file = tmp_path / f"a.txt{suffix}"
+    file.write_bytes(COMPRESS[suffix](content.encode()))
+    assert read(file) == [["A b c", "d"], ["Second", "Zürich"]]
+
+
+def test_what_ends_a_document_can_be_chosen(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("one\ntwo\n\nthree\n")
+    assert read(f"{file}:documents=line") == [["one"], ["two"], ["three"]]
+    assert read(f"{file}:documents=file") == [["one", "two", "three"]]
+    with pytest.raises(CorpusError, match="documents=lines is unknown; did you mean line?"):
+        open_source(f"{file}:documents=lines")
+
+
+def test_a_folder_is_read_file_by_file_in_order_without_hidden_ones(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "b" / "one.txt").write_text("third\n")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"first\n\nsecond"))
+    (tmp_path / ".hidden" / "x.txt").write_text("no")
+    (tmp_path / ".x.txt").write_text("no")
+    (tmp_path / "notes.pdf").write_text("no")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert read(tmp_path) == [["first"], ["second"], ["third"]]
+
+
+def test_long_lines_and_documents_are_read_in_parts_that_lose_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(text, "LONGEST_DOCUMENT", 100)
+    line = " ".join(f"wörd{n}" for n in range(60))
+    solid = "日" * 100
+    file = tmp_path / "a.txt"
+    file.write_text(f"{line}\n{solid}\nshort\n\n" + "seven ch\n" * 30)
+    source = open_source(str(file))
+    raw = list(source.raw_documents())
+    parsed = [source.parse(document) for document in raw]
+    assert not any(found.skipped for found in parsed), "a character was cut"
+    paragraphs = [paragraph for found in parsed for paragraph in found.paragraphs]
+    whole = " ".join(paragraphs)
+    assert line in whole
+    assert solid in whole.replace(" ", "")
+    assert whole.count("seven ch") == 30
+    assert all(len(document.content) <= 100 for document in raw)
+    assert [document.cut for document in raw].count(False) >= 1
+    assert not raw[-1].cut
+
+
+def test_lines_that_are_not_utf8_are_skipped_with_their_number(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"one\n\xff\xfe bad\ntwo\n\n\n\xc3\nthree \x00 nul\n")
+    assert read(file) == [
+        Skipped(str(file), 2, "not valid UTF-8"),
+        ["one", "two"],
+        Skipped(str(file), 6, "not valid UTF-8"),
+        ["three \x00 nul"],
+    ]
+
+
+def test_utf16_is_refused_with_the_command_that_converts_it(tmp_path):
+    (tmp_path / "a.txt").write_text("words", encoding="utf-16")
+    with pytest.raises(CorpusError, match=r"a\.txt: is UTF-16, not UTF-8; convert it: iconv -f"):
+        read(tmp_path / "a.txt")
+
+
+# Tables
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_json_lines_are_documents_and_damaged_ones_are_skipped(tmp_path, suffix):
+    content = (
+        b'{"body": "a\\nb  c", "id": 1}\n\n{"body": null}\n{"other": 1}\n[1]\n{"body"\n'
+        b'{"body": "\\ud800"}\n{"body": "\xff"}\n{"body": 7}\n{"body": "last"}'
+    )
+    file = tmp_path / f"a.jsonl{suffix}"
+    file.write_bytes(COMPRESS[suffix](content))
+    name = str(file)
+    assert read(f"{file}:column=body") == [
+        ["a", "b c"],
+        Skipped(name, 3, "the text is null"),
+        Skipped(name, 4, "the text column is missing"),
+        Skipped(name, 5, "not a JSON object"),
+        Skipped(name, 6, "not valid JSON"),
+        Skipped(name, 7, "not valid Unicode"),
+        Skipped(name, 8, "not valid UTF-8"),
+        Skipped(name, 9, "the text column holds no text"),
+        ["last"],
+    ]
+
+
+def test_a_wrong_column_is_refused_at_once_with_the_ones_that_are_there(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "x", "title": "y"}\n')
+    with pytest.raises(CorpusError, match="has no column 'text', it has body, title; say which"):
+        read(tmp_path / "a.jsonl")
+    parquet.write_table(pyarrow.table({"body": ["x"], "n": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="has no column 'text', it has body, n; say which"):
+        read(tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="column 'n' holds int64, not text"):
+        read(f"{tmp_path / 'a.parquet'}:column=n")
+
+
+def test_a_json_array_is_refused_with_the_command_that_converts_it(tmp_path):
+    (tmp_path / "a.json").write_text('[{"text": "x"}]')
+    with pytest.raises(CorpusError, match=r"one JSON array, not JSON Lines; convert it: jq"):
+        read(tmp_path / "a.json")
+
+
+def test_a_record_that_is_too_long_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "PIECE_BYTES", 64)
+    monkeypatch.setattr(tables, "LONGEST_RECORD", 100)
+    file = tmp_path / "a.jsonl"
+    records = ["first", "x" * 5000, "last"]
+    file.write_text("".join(json.dumps({"text": record}) + "\n" for record in records))
+    assert read(file) == [["first"], Skipped(str(file), 2, "record over 64 MB"), ["last"]]
+
+
+def test_parquet_is_streamed_batch_by_batch(tmp_path):
+    texts = [f"document {n}\nmore" for n in range(1000)]
+    texts[3], texts[4] = None, ""
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": texts}), file, row_group_size=300)
+    found = read(file)
+    assert Skipped(str(file), 4, "the text is null") in found
+    documents = [item for item in found if isinstance(item, list)]
+    assert documents == [[f"document {n}", "more"] for n in range(1000) if n not in (3, 4)]
+
+
+# WikiExtractor
+
+
+def test_wikiextractor_output_is_known_by_its_names(tmp_path):
+    (tmp_path / "AA").mkdir()
+    content = extracted(("A &amp; B", "First &lt;one&gt;.\nSecond."), ("Empty", ""), ("C", "c"))
+    (tmp_path / "AA" / "wiki_00").write_text(content)
+    (tmp_path / "AA" / "wiki_01.bz2").write_bytes(bz2.compress(extracted(("D", "d")).encode()))
+    assert read(tmp_path) == [["First <one>.", "Second."], ["c"], ["d"]]
+    assert "2 WikiExtractor files" in open_source(str(tmp_path)).description
+
+
+def test_wikiextractors_json_is_json_lines(tmp_path):
+    (tmp_path / "wiki_00").write_text('{"id": "1", "title": "A", "text": "words"}\n')
+    assert read(tmp_path) == [["words"]]
+
+
+def test_an_article_without_an_end_is_reported(tmp_path):
+    file = tmp_path / "wiki_00"
+    whole = extracted(("A", "a"), ("B", "b"), ("C", "c"))
+    file.write_text("noise\nmore\n" + whole.replace("b\n</doc>\n", "b\n").rpartition("</doc>")[0])
+    assert read(f"wikiextractor:{file}") == [
+        Skipped(str(file), 1, "text outside of <doc> and </doc>"),
+        ["a"],
+        Skipped(str(file), 8, "article without </doc>"),
+        ["b"],
+        Skipped(str(file), 12, "article without </doc>"),
+        ["c"],
+    ]
+
+
+# The Hub
+
+
+def test_a_data_set_is_streamed_and_gone_on_with(tmp_path):
+    parquet.write_table(
+        pyarrow.table({"body": [f"document {n}" for n in range(9)] + [None]}),
+        tmp_path / "train-00000.parquet",
+    )
+    name = f"hub:{tmp_path}:column=body"
+    documents = [[f"document {n}"] for n in range(9)]
+    assert read(name) == [*documents, Skipped(name, 10, "the text is null")]
+    raw = list(open_source(name).raw_documents())
+    assert read(name, start=raw[5].end) == read(name)[6:]
+    with pytest.raises(CorpusError, match="no column 'text', it has body; say which"):
+        read(f"hub:{tmp_path}")
+    with pytest.raises(CorpusError, match="cannot be opened: .*test"):
+        read(f"hub:{tmp_path}:split=test")
+
+
+def test_without_a_network_the_hub_is_refused_fast_and_clearly(monkeypatch):
+    def refused():
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(hub, "connect_to_hub", refused)
+    with pytest.raises(CorpusError, match="hub:nobody/texts: the Hugging Face Hub cannot be reach"):
+        read("hub:nobody/texts")
+
+
+# All of them
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("keep", [0.3, 0.99])
+def test_a_file_cut_short_stops_the_build_or_is_counted(tmp_path, suffix, keep):
+    content = "".join(f"Document {n * 7919 % 10007} with words.\n\n" for n in range(3000)).encode()
+    whole = COMPRESS[suffix](content)
+    file = tmp_path / f"a.txt{suffix}"
+    file.write_bytes(whole[: int(len(whole) * keep)])
+    (tmp_path / "b.txt").write_text("fine\n")
+    with pytest.raises(
+        CorpusError, match=rf"a\.txt{suffix}: cannot be read after line .*--damaged-files skip"
+    ):
+        read(tmp_path)
+    found = read(tmp_path, damaged_files="skip")
+    (skipped,) = (item for item in found if isinstance(item, Skipped))
+    assert (skipped.file, skipped.reason) == (str(file), "file cut short or damaged")
+    assert found[-1] == ["fine"]
+
+
+def test_other_damage_is_an_error_with_the_files_name(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 not really PAR1")
+    (tmp_path / "a.xml").write_text("<mediawiki><page><title>x")
+    (tmp_path / "b.xml").write_text("")
+    (tmp_path / "c.txt.gz").write_text("not compressed")
+    for name in ("a.parquet", "a.xml", "b.xml", "c.txt.gz"):
+        with pytest.raises(CorpusError, match=f"{name}: cannot be read after line"):
+            read(tmp_path / name)
+
+
+PAGE = "<page><title>T</title><ns>0</ns><revision><text>{}</text></revision></page>"
+BEGINNINGS = {
+    "text": b"",
+    "jsonl": b'{"text": "x"}\n',
+    "parquet": b"PAR1",
+    "wikipedia": f"<mediawiki>{PAGE.format('A b.')}".encode(),
+    "wikiextractor": b'<doc id="1" title="T">\nT\nwords\n',
+}
+
+
+@pytest.mark.parametrize("kind", BEGINNINGS)
+@pytest.mark.parametrize("suffix", COMPRESS)
+@settings(max_examples=60, deadline=None)
+@given(
+    noise=st.one_of(
+        st.binary(max_size=300),
+        st.text(st.sampled_from('{}[]"\\u0d8:text\n\x00<doc>/'), max_size=80).map(str.encode),
+    ),
+    is_compressed=st.booleans(),
+    damaged_files=st.sampled_from(["stop", "skip"]),
+)
+def test_random_bytes_give_documents_or_one_clear_error(
+    tmp_path_factory, kind, suffix, noise, is_compressed, damaged_files
+):
+    file = tmp_path_factory.getbasetemp() / f"noise{suffix}"
+    content = BEGINNINGS[kind] + noise
+    file.write_bytes(COMPRESS[suffix](content) if is_compressed else noise)
+    try:
+        found = read(f"{kind}:{file}", damaged_files=damaged_files)
+    except CorpusError as error:
+        assert str(file) in str(error)
+        return
+    for item in found:
+        if isinstance(item, Skipped):
+            assert item.file == str(file)
+            continue
+        for paragraph in item:
+            assert paragraph == " ".join(paragraph.split()) != ""
+            paragraph.encode("utf-8")
+
+
+def sources_of_every_kind(folder):
+    (folder / "text").mkdir()
+    for name in ("a.txt", "b.txt.gz"):
+        content = f"{name} one\n\ntwo\n\xff\n\nthree\n".encode("latin-1")
+        (folder / "text" / name).write_bytes(
+            COMPRESS[Path(name).suffix.replace(".txt", "")](content)
+        )
+    (folder / "a.jsonl").write_text('{"text": "a"}\nbroken\n{"text": "b"}\n{"text": "c"}\n')
+    parquet.write_table(pyarrow.table({"text": ["a", None, "c", "d"]}), folder / "a.parquet")
+    redirect = PAGE.replace("<ns>", "<redirect title='x'/><ns>").format("x")
+    pages = [PAGE.format("First text."), redirect, PAGE.format("Second."), PAGE.format("Third.")]
+    (folder / "a.xml").write_text(f"<mediawiki>{''.join(pages)}</mediawiki>")
+    (folder / "wiki_00").write_text(extracted(("A", "a"), ("B", "b")) + extracted(("C", "c")))
+    names = ("text", "a.jsonl", "a.parquet", "a.xml", "wiki_00")
+    return [str(folder / name) for name in names] + [PYTHON_DOCS]
+
+
+def test_every_source_goes_on_where_it_was_left(tmp_path):
+    for name in sources_of_every_kind(tmp_path):
+        source = open_source(name)
+        whole = list(source.raw_documents())
+        documents = [item for item in whole if isinstance(item, RawDocument)]
+        assert len(documents) >= 3, name
+        sizes = [document.read_bytes for document in documents]
+        assert sizes == sorted(sizes)
+        assert sizes[-1] <= source.num_bytes
+        for document in documents[:5]:
+            rest = whole[whole.index(document) + 1 :]
+            assert list(source.raw_documents(document.end)) == rest, name
+
+
+def test_the_identity_of_a_source_tells_when_a_file_changes(tmp_path):
+    for name in sources_of_every_kind(tmp_path)[:-1]:
+        before = open_source(name).identity()
+        assert open_source(name).identity() == before == json.loads(json.dumps(before))
+        file = Path(open_source(name).files[0])
+        os.utime(file, ns=(0, 1))
+        assert open_source(name).identity() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("FOLDER/none.txt", "no such file or folder; give a file or folder of text"),
+        ("FOLDER/empty", "the folder holds no file of a known kind"),
+        (
+            "FOLDER/mixed",
+            r"several kinds of files \(1 of jsonl, 1 of text\); .* jsonl:FOLDER/mixed",
+        ),
+        ("FOLDER/mixed/pipe", "not a regular file"),
+        ("jsonk:FOLDER/mixed", "'jsonk' is no kind of source; did you mean jsonl?"),
+        ("FOLDER/mixed/a.txt:wieght=2", "text has no key 'wieght'; did you mean weight?"),
+        ("FOLDER/mixed/a.txt:column=a", "text has no key 'column'; it has weight, documents"),
+        ("FOLDER/mixed/a.txt:weight=0", "weight=0 is not a number above 0"),
+        ("FOLDER/mixed/a.txt:weight=much", "weight=much is not a number above 0"),
+        ("hub:x:colum=a", "hub has no key 'colum'; did you mean column?"),
+        ("python-docs:split=a", "python-docs has no key 'split'"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_with_what_was_meant(tmp_path, name, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.pdf").touch()
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "a.txt").write_text("a")
+    (tmp_path / "mixed" / "b.jsonl").write_text("{}")
+    os.mkfifo(tmp_path / "mixed" / "pipe")
+    with pytest.raises(CorpusError, match=message.replace("FOLDER", str(tmp_path))) as error:
+        open_source(name.replace("FOLDER", str(tmp_path)))
+    assert "\n" not in str(error.value)
+
+
+def test_a_path_with_colons_is_a_path_if_it_exists(tmp_path):
+    odd = tmp_path / "jsonl:a.txt:weight=2"
+    odd.write_text("text\n")
+    assert read(odd) == [["text"]]
+    assert open_source(str(odd)).weight == 1
+    assert open_source(f"text:{odd}:weight=0.5").weight == 0.5
+
+
+def test_a_kind_picks_its_files_from_a_mixed_folder(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "b.jsonl").write_text('{"text": "json"}')
+    assert read(f"jsonl:{tmp_path}") == [["json"]]
+    (tmp_path / "c.md").write_text("other")
+    assert describe([f"text:{tmp_path}"]) == f"text:{tmp_path} (1 text files, 4 bytes)"

@@ -1,0 +1,100 @@
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from data_prep.text import encode as encoding
+from data_prep.text.encode import DocumentEncoder, text_pieces
+from data_prep.text.moses import moses_words
+from data_prep.tokenizer.describe import record_of
+from tests.data_prep.tokenizer.test_train import trained
+
+KINDS = ["wordpiece", "bpe", "byte-bpe"]
+DOCUMENTS = [
+    ["The boats are boating. A boat floats!", "Second paragraph; boaters."],
+    ["日本語。テキスト。", "Zürich, naïve 🙂 don't."],
+    ["[MASK] is text"],
+]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    found = {}
+    for kind in KINDS:
+        tokenizer = trained(kind)
+        file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+        tokenizer.save(str(file))
+        tokenizer.encode_special_tokens = True
+        record = record_of(tokenizer, file, kind=kind)
+        found[kind] = DocumentEncoder(file, record, "sentencex", "en"), tokenizer
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_document_is_its_paragraphs_joined_by_spaces(encoders, kind, monkeypatch):
+    monkeypatch.setattr(encoding, "CHARACTERS_PER_BATCH", 30)
+    encoder, tokenizer = encoders[kind]
+    found = pickle.loads(pickle.dumps(encoder)).encode(DOCUMENTS)
+    for document, encoded in zip(DOCUMENTS, found, strict=True):
+        expected = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
+        assert encoded.ids.tolist() == expected
+    assert [encoded.num_sentences for encoded in found] == [3, 3, 1]
+    assert 4 not in found[2].ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=200, deadline=None)
+@given(
+    paragraphs=st.lists(
+        st.text(st.sampled_from("boat B.!? 。日é'🙂1")).map(lambda text: " ".join(text.split())),
+        max_size=4,
+    )
+)
+def test_cutting_into_sentences_changes_no_token(encoders, kind, paragraphs):
+    encoder, tokenizer = encoders[kind]
+    paragraphs = list(filter(None, paragraphs))
+    expected = tokenizer.encode(" ".join(paragraphs), add_special_tokens=False).ids
+    assert encoder.encode([paragraphs])[0].ids.tolist() == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=200, deadline=None)
+@given(
+    paragraphs=st.lists(
+        st.text(st.sampled_from("boatBSZü.! é;")).map(lambda text: " ".join(text.split())),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_decoded_ids_are_the_normalised_text(encoders, kind, paragraphs):
+    """Of bytes all of it, after one space; of pieces with "##" everything but the spacing."""
+    encoder, tokenizer = encoders[kind]
+    paragraphs = list(filter(None, paragraphs))
+    ids = encoder.encode([paragraphs])[0].ids.tolist()
+    decoded = tokenizer.decode(ids)
+    normalised = tokenizer.normalizer.normalize_str(" ".join(paragraphs))
+    if kind == "byte-bpe":
+        assert decoded == (f" {normalised}" if normalised else "")
+    elif tokenizer.token_to_id("[UNK]") not in ids:
+        assert decoded.replace(" ", "") == normalised.replace(" ", "")
+
+
+def test_sentences_follow_a_space_where_the_tokenizer_wants_one(tmp_path):
+    # As RoBERTa does, it puts no space before the first word of a text.
+    tokenizer = trained("byte-bpe")
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    file = tmp_path / "tokenizer.json"
+    tokenizer.save(str(file))
+    record = record_of(tokenizer, file, kind="loaded")
+    assert record.joint == " "
+    encoder = DocumentEncoder(file, record, "spacy", "en")
+    for document, encoded in zip(DOCUMENTS[:2], encoder.encode(DOCUMENTS[:2]), strict=True):
+        expected = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
+        assert encoded.ids.tolist() == expected
+
+
+def test_moses_comes_before_the_tokenizer():
+    pieces = text_pieces(["Don't stop. Never!"], splitter="spacy", language="en", moses="en")
+    assert pieces == [moses_words(text, "en") for text in ("Don't stop.", "Never!")]

@@ -1,0 +1,228 @@
+import json
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    BertTokenizerFast,
+    ElectraTokenizerFast,
+    RobertaTokenizerFast,
+    XLMRobertaTokenizerFast,
+)
+
+from data_prep.shards.manifest import sha256_of
+from data_prep.tokenizer import load as tokenizer_loading
+from data_prep.tokenizer.describe import (
+    TokenizerError,
+    joint_of,
+    record_of,
+    special_tokens_of,
+    word_starts,
+)
+from data_prep.tokenizer.load import load_tokenizer, special_names_beside
+from tests.data_prep.tokenizer.test_train import trained
+
+TEXTS = ["The boat's afloat!", "Zürich, 日本 [MASK]", "unknownness, boats  boating", "a\tb"]
+BERT_ENTRIES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "boat", "##s", "##ing", "a"]
+BERT_ENTRIES += ["'", "s", ",", "!", "zurich", "b", "##float"]
+
+
+def saved(tokenizer, folder):
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(BERT_ENTRIES) + "\n", encoding="utf-8")
+    return tmp_path / "vocab.txt"
+
+
+def numbered(entries):
+    return {entry: number for number, entry in enumerate(entries)}
+
+
+def bert():
+    return BertTokenizerFast(vocab=numbered(BERT_ENTRIES))
+
+
+def electra():
+    return ElectraTokenizerFast(vocab=numbered(BERT_ENTRIES))
+
+
+def roberta():
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    return RobertaTokenizerFast(
+        vocab=numbered([*names, *letters, "oa", "boa", "<mask>"]), merges=[("o", "a"), ("b", "oa")]
+    )
+
+
+def xlm_roberta():
+    names = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")]
+    letters = [(letter, -9.0) for letter in "abcdefghiklnostuwz.'!"]
+    pieces = [("▁", -3.0), ("▁boat", -2.0), ("boat", -5.0), ("ing", -3.0), ("s", -3.1)]
+    return XLMRobertaTokenizerFast(vocab=[*names, *pieces, *letters[:-1], ("<mask>", 0.0)])
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_vocabulary_file_gives_the_ids_of_hugging_faces_bert(vocabulary, lowercase):
+    theirs = BertTokenizerFast(vocab=numbered(BERT_ENTRIES), do_lower_case=lowercase)
+    (vocabulary.parent / "tokenizer_config.json").write_text(
+        json.dumps({"do_lower_case": lowercase})
+    )
+    ours = load_tokenizer(str(vocabulary))
+    for text in TEXTS:
+        assert ours.encode(text).ids == theirs(text)["input_ids"], text
+    record = record_of(ours, vocabulary, kind="loaded")
+    assert record.special_tokens == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    assert record.vocabulary_size == len(BERT_ENTRIES)
+    assert record.sha256 == sha256_of(vocabulary)
+
+
+def test_without_a_configuration_the_entries_tell_whether_text_is_lowercased(vocabulary):
+    assert load_tokenizer(str(vocabulary)).encode("The").tokens[1] == "the"
+    vocabulary.write_text("\n".join([*BERT_ENTRIES, "The"]))
+    assert load_tokenizer(str(vocabulary)).encode("The").tokens[1] == "The"
+
+
+@pytest.mark.parametrize(
+    ("family", "joint"), [(bert, ""), (electra, ""), (roberta, " "), (xlm_roberta, "")]
+)
+def test_a_folder_of_hugging_face_is_loaded_with_its_special_tokens(tmp_path, family, joint):
+    theirs = family()
+    theirs.save_pretrained(tmp_path)
+    ours = load_tokenizer(str(tmp_path))
+    for text in TEXTS:
+        assert ours.encode(text).ids == theirs(text)["input_ids"], text
+    record = record_of(
+        ours,
+        tmp_path / "tokenizer.json",
+        kind="loaded",
+        names=special_names_beside(str(tmp_path)),
+    )
+    assert record.special_tokens == {
+        role: getattr(theirs, f"{role}_token_id") for role in ("pad", "unk", "cls", "sep", "mask")
+    }
+    assert record.vocabulary_size == len(theirs)
+    assert record.joint == joint
+    starts = word_starts(ours)
+    words = theirs(" the boats", add_special_tokens=False)["input_ids"]
+    assert starts[words].sum() == 2
+    assert starts[list(record.special_tokens.values())].all()
+
+
+def test_special_tokens_are_what_the_configuration_calls_them(tmp_path, vocabulary):
+    entries = [entry.replace("[MASK]", "<hidden>") for entry in BERT_ENTRIES]
+    vocabulary.write_text("\n".join(entries))
+    tokenizer = load_tokenizer(str(vocabulary))
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"mask_token": {"content": "<hidden>"}, "cls_token": "[CLS]"})
+    )
+    names = special_names_beside(str(vocabulary))
+    assert names == {"mask": "<hidden>", "cls": "[CLS]"}
+    # `bert_tokenizer` adds the usual names that are missing; the configuration wins.
+    assert special_tokens_of(tokenizer, names)["mask"] == 4
+
+
+def test_a_tokenizer_without_a_needed_special_token_is_refused():
+    gpt = Tokenizer(models.BPE(vocab={"a": 0, "<|endoftext|>": 1}, merges=[]))
+    gpt.pre_tokenizer = pre_tokenizers.ByteLevel()
+    with pytest.raises(TokenizerError) as error:
+        special_tokens_of(gpt, {})
+    assert str(error.value) == (
+        "the tokenizer has no pad token ([PAD] or <pad>) to fill up batches of texts, "
+        "no cls token ([CLS] or <s> or <cls>) to begin every row, "
+        "no sep token ([SEP] or </s> or <sep> or <eos>) between documents and at the end of every "
+        "row, no mask token ([MASK] or <mask>) in the place of hidden tokens; choose one made for "
+        "masked language models, or add what is missing to its tokenizer.json"
+    )
+    names = {role: "<|endoftext|>" for role in ("pad", "cls", "sep", "mask")}
+    with pytest.raises(TokenizerError, match=r"<\|endoftext\|> both as pad and as cls"):
+        special_tokens_of(gpt, names)
+
+
+def test_truncation_and_padding_in_the_file_are_switched_off(tmp_path):
+    tokenizer = trained("wordpiece")
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=9)
+    loaded = load_tokenizer(str(saved(tokenizer, tmp_path)))
+    assert len(loaded.encode("a boat floats a boat floats").ids) == 8
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
+def test_sentences_can_be_encoded_apart(kind):
+    tokenizer = trained(kind)
+    assert joint_of(tokenizer) == ""
+    together = tokenizer.encode("A boat. The boats!", add_special_tokens=False).ids
+    apart = [
+        tokenizer.encode(text, add_special_tokens=False).ids for text in ("A boat.", "The boats!")
+    ]
+    assert together == apart[0] + apart[1]
+
+
+def test_a_tokenizer_that_looks_across_sentences_is_refused():
+    # Without a pre-tokenizer the space is a token of its own, before or after.
+    tokenizer = Tokenizer(models.BPE(vocab={"a": 0, " ": 1, " a": 2, "a ": 3}, merges=[("a", " ")]))
+    tokenizer.add_tokens(["one two", "The end. Another one"])
+    with pytest.raises(TokenizerError, match="cuts a sentence differently after another one"):
+        joint_of(tokenizer)
+
+
+def test_word_starts_tell_the_words_of_a_text():
+    text = "the boats are boating ; zurich alles"
+    for tokenizer in (trained("wordpiece"), trained("bpe"), trained("byte-bpe")):
+        starts = word_starts(tokenizer)
+        assert starts.shape == (tokenizer.get_vocab_size(),)
+        assert starts[:5].all()
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert starts[ids].sum() == len(text.split())
+        assert not starts.all()
+    metaspace = Tokenizer(models.BPE(vocab={"▁a": 0, "a": 1, "▁": 2}, merges=[("▁", "a")]))
+    metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert word_starts(metaspace).tolist() == [True, False, True]
+
+
+def test_tokens_that_do_not_tell_where_a_word_starts_are_refused():
+    suffixed = Tokenizer(
+        models.BPE(vocab={"a": 0, "a</w>": 1}, merges=[], end_of_word_suffix="</w>")
+    )
+    with pytest.raises(TokenizerError, match="do not tell where a word starts"):
+        word_starts(suffixed)
+
+
+def test_a_vocabulary_with_holes_counts_them():
+    tokenizer = Tokenizer(models.WordLevel({"[PAD]": 0, "a": 9}, unk_token="[PAD]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert len(word_starts(tokenizer)) == 10
+    assert np.flatnonzero(word_starts(tokenizer)).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer.json", "{}", "not a tokenizer.json"),
+        ("vocab.txt", "a\nb\n", "not a vocabulary of BERT's kind"),
+        ("vocab.txt", "[UNK]\n[CLS]\n[CLS]\n", "lists every entry once"),
+        ("absent.json", None, "no such file; give a tokenizer.json"),
+        ("", None, "holds neither tokenizer.json nor vocab.txt"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused_with_its_name(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(TokenizerError, match=message) as error:
+        load_tokenizer(str(tmp_path / name))
+    assert str(tmp_path / name) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_name_that_needs_the_network_fails_fast_and_clearly(monkeypatch):
+    def refused(*_):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(tokenizer_loading, "connect_to_hub", refused)
+    with pytest.raises(TokenizerError, match="nobody/knows-this: no such file, and the Hugging"):
+        load_tokenizer("nobody/knows-this")
+    with pytest.raises(TokenizerError, match="not a file, nor a name on the Hub"):
+        load_tokenizer("not a name")

@@ -1,0 +1,92 @@
+import subprocess
+import sys
+
+import pytest
+from tokenizers import Tokenizer
+
+from data_prep.tokenizer.describe import SPECIAL_TOKENS, TokenizerError
+from data_prep.tokenizer.train import alphabet_of, character_counts, train_tokenizer
+
+SENTENCES = ["The boats are boating.", "A boat floats; boaters float!", "Zürich is über alles."] * 3
+
+
+def trained(kind, *, lowercase=True, size=80, moses=False):
+    size = size + 256 if kind == "byte-bpe" else size
+    counts = character_counts(SENTENCES, lowercase=lowercase)
+    alphabet = alphabet_of(counts, vocabulary_size=size)
+    return train_tokenizer(
+        SENTENCES,
+        kind=kind,
+        vocabulary_size=size,
+        lowercase=lowercase,
+        alphabet=alphabet,
+        moses=moses,
+    )
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
+def test_special_tokens_come_first_and_text_can_be_decoded(kind):
+    tokenizer = trained(kind)
+    assert [tokenizer.id_to_token(number) for number in range(5)] == list(SPECIAL_TOKENS)
+    encoded = tokenizer.encode("A boat floats")
+    assert (encoded.tokens[0], encoded.tokens[-1]) == ("[CLS]", "[SEP]")
+    assert tokenizer.decode(encoded.ids).strip() == "a boat floats"
+
+
+def test_frequent_words_are_one_token_and_no_continuing_piece_is_special():
+    tokenizer = trained("wordpiece", size=120)
+    assert tokenizer.encode("boat", add_special_tokens=False).tokens == ["boat"]
+    specials = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    assert specials == set(SPECIAL_TOKENS)
+    assert tokenizer.encode("##a", add_special_tokens=False).tokens == ["[UNK]", "[UNK]", "a"]
+
+
+def test_a_cased_tokenizer_keeps_capitals_and_accents():
+    text = "Zürich"
+    for kind in ("wordpiece", "byte-bpe"):
+        cased, uncased = trained(kind, lowercase=False), trained(kind)
+        assert cased.decode(cased.encode(text).ids).strip() == "Zürich"
+        assert uncased.decode(uncased.encode(text).ids).strip() == "zurich"
+
+
+def test_bytes_write_every_text_and_need_room_for_all_of_them():
+    tokenizer = trained("byte-bpe", lowercase=False)
+    text = "日本語 🙂 \x00 ñ"
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.token_to_id("[UNK]") not in ids
+    assert tokenizer.decode(ids) == f" {text}"
+    with pytest.raises(TokenizerError, match="vocabulary_size=250 is too small for byte-bpe"):
+        trained("byte-bpe", size=-6)
+
+
+def test_words_that_moses_has_cut_end_at_spaces_only():
+    plain, moses = trained("bpe"), trained("bpe", moses=True)
+    assert plain.encode("b's", add_special_tokens=False).tokens[:2] == ["b", "[UNK]"]
+    cut = moses.encode("b.s .", add_special_tokens=False).tokens
+    assert cut == ["b", "##.", "##s", "."]
+
+
+def test_the_alphabet_keeps_the_most_frequent_characters():
+    text = ["".join(chr(0x4E00 + i) * (i + 1) for i in range(100))]
+    found = alphabet_of(character_counts(text, lowercase=True), vocabulary_size=200)
+    assert found == [chr(0x4E00 + i) for i in range(36, 100)]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
+def test_another_process_trains_the_same_tokenizer(kind):
+    program = (
+        "from tests.data_prep.tokenizer.test_train import trained\n"
+        f"print(trained({kind!r}).to_str())"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert other.stdout.strip() == trained(kind).to_str()
+
+
+def test_a_saved_tokenizer_is_the_same(tmp_path):
+    tokenizer = trained("bpe")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    text = "Boaters float on über-boats."
+    assert loaded.encode(text).ids == tokenizer.encode(text).ids

@@ -1,0 +1,331 @@
+import h5py
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import ShardError
+from data_prep.tools import external_shards
+from data_prep.tools import import_shards as module
+from data_prep.tools.import_shards import ImportSettings, import_shards
+from data_prep.tools.verify import verify
+from tests.data_prep.small_shards import (
+    FIRST_WORD,
+    SPECIAL,
+    cut_at_separators,
+    random_documents,
+    stream_of,
+    tokens_of,
+    word_tokenizer,
+)
+
+S, P = 32, 5
+PAD, CLS, SEP, MASK = (SPECIAL[name] for name in ("pad", "cls", "sep", "mask"))
+
+
+class Masker:
+    """Writes samples as the authors' programs do: masked once, padded, in arrays."""
+
+    def __init__(self, *, cls=CLS, sep=SEP, mask=MASK, pad=PAD, vocabulary=range(FIRST_WORD, 105)):
+        self.cls, self.sep, self.mask, self.pad = cls, sep, mask, pad
+        self.vocabulary = list(vocabulary)
+        self.random = np.random.default_rng(0)
+        self.fields = {
+            name: []
+            for name in (
+                "input_ids",
+                "input_mask",
+                "segment_ids",
+                "masked_lm_positions",
+                "masked_lm_ids",
+                "next_sentence_labels",
+            )
+        }
+
+    def add(self, first, second=None, *, is_random=False):
+        tokens = [self.cls, *first, self.sep]
+        segments = [0] * len(tokens)
+        if second is not None:
+            tokens += [*second, self.sep]
+            segments += [1] * (len(second) + 1)
+        maskable = [i for i, token in enumerate(tokens) if token not in (self.cls, self.sep)]
+        places = sorted(self.random.permutation(maskable)[: max(1, len(tokens) * 15 // 100)][:P])
+        labels = [tokens[place] for place in places]
+        for place in places:
+            draw = self.random.random()
+            if draw < 0.8:
+                tokens[place] = self.mask
+            elif draw < 0.9:
+                tokens[place] = int(self.random.choice(self.vocabulary))
+        padding, free = [0] * (S - len(tokens)), [0] * (P - len(places))
+        self.fields["input_ids"].append(tokens + [self.pad] * len(padding))
+        self.fields["input_mask"].append([1] * len(tokens) + padding)
+        self.fields["segment_ids"].append(segments + padding)
+        self.fields["masked_lm_positions"].append(places + free)
+        self.fields["masked_lm_ids"].append(labels + free)
+        self.fields["next_sentence_labels"].append(int(is_random))
+
+    def arrays(self, leave_out=()):
+        return {name: np.array(rows) for name, rows in self.fields.items() if name not in leave_out}
+
+
+def masked(texts, **options):
+    masker = Masker(**options)
+    for text in texts:
+        masker.add(text)
+    return masker
+
+
+def write_flat(file, arrays, *, ids="i4"):
+    """NVIDIA's, bing_bert's and 24hBERT's layout: gzip, small integers."""
+    with h5py.File(file, "w") as content:
+        for name, rows in arrays.items():
+            kind = ids if name.endswith("ids") and name != "segment_ids" else "i1"
+            kind = "i4" if name == "masked_lm_positions" else kind
+            content.create_dataset(name, data=rows, dtype=kind, compression="gzip")
+
+
+def write_ragged(file, arrays):
+    """MLPerf's layout: no padding and no mask."""
+    with h5py.File(file, "w") as content:
+        lengths = arrays["input_mask"].sum(axis=1)
+        counts = (arrays["masked_lm_positions"] != 0).sum(axis=1)
+        for name, rows in arrays.items():
+            if name == "input_mask":
+                continue
+            if name == "next_sentence_labels":
+                content.create_dataset(name, data=rows, dtype="i1")
+                continue
+            ends = counts if name.startswith("masked") else lengths
+            kind = h5py.vlen_dtype(np.dtype("int16"))
+            data = content.create_dataset(name, (len(rows),), dtype=kind)
+            for number, (row, end) in enumerate(zip(rows, ends, strict=True)):
+                data[number] = row[:end]
+
+
+def write_group_of_each(file, arrays):
+    with h5py.File(file, "w") as content:
+        for number in range(len(arrays["input_ids"])):
+            group = content.create_group(str(number))
+            for name, rows in arrays.items():
+                group[name] = rows[number]
+
+
+def write_groups_of_many(file, arrays):
+    with h5py.File(file, "w") as content:
+        for number in range(0, len(arrays["input_ids"]), 7):
+            group = content.create_group(f"part_{number // 7}")
+            for name, rows in arrays.items():
+                group[name] = rows[number : number + 7]
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    file = tmp_path / "theirs.json"
+    word_tokenizer().save(str(file))
+    return str(file)
+
+
+def texts_of(folder):
+    """Return the texts of the new folder in the order in which they were: every 5th is valid."""
+    shards = open_shards(folder)
+    train, valid = (cut_at_separators(tokens_of(shards, name)) for name in ("train", "valid"))
+    texts = []
+    while valid:
+        texts += [valid.pop(0), *train[:4]]
+        train = train[4:]
+    return texts
+
+
+def imported(places, to, tokenizer, **options):
+    places = places if isinstance(places, list) else [places]
+    options = {"valid_fraction": 0.2, "sequence_length": 3} | options
+    return import_shards(places, to, ImportSettings(tokenizer, **options))
+
+
+TEXTS = random_documents(43, longest=S - 2)
+WITHOUT_PAIRS = {"next_sentence_labels"}
+
+
+@pytest.mark.parametrize(
+    ("write", "leave_out"),
+    [
+        (write_flat, WITHOUT_PAIRS),
+        (write_flat, WITHOUT_PAIRS | {"input_mask", "segment_ids"}),
+        (write_ragged, WITHOUT_PAIRS),
+        (write_group_of_each, WITHOUT_PAIRS),
+        (write_group_of_each, set()),
+        (write_groups_of_many, WITHOUT_PAIRS),
+    ],
+)
+@pytest.mark.parametrize("samples_per_read", [10, 2048])
+def test_the_text_of_each_layout_comes_back_exactly(
+    tmp_path, tokenizer, write, leave_out, samples_per_read, monkeypatch
+):
+    monkeypatch.setattr(external_shards, "SAMPLES_PER_READ", samples_per_read)
+    arrays = masked(TEXTS).arrays(leave_out)
+    assert (arrays["input_ids"] == MASK).any()
+    write(tmp_path / "theirs.hdf5", arrays)
+    manifest = imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    assert texts_of(tmp_path / "new") == TEXTS
+    assert verify(tmp_path / "new") == []
+    assert manifest.splits["train"].tokens + manifest.splits["valid"].tokens == sum(map(len, TEXTS))
+    assert manifest.cleaning == {"samples": 43, "texts": 43}
+    assert {file.suffix for file in (tmp_path / "new").iterdir()} == {".h5", ".json"}
+
+
+@pytest.mark.parametrize("kind", ["i2", "i4", "i8", "u2"])
+def test_ids_of_any_integer_type_are_read(tmp_path, tokenizer, kind):
+    write_flat(tmp_path / "theirs.hdf5", masked(TEXTS).arrays(WITHOUT_PAIRS), ids=kind)
+    imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    assert texts_of(tmp_path / "new") == TEXTS
+
+
+@pytest.mark.parametrize("write", [write_flat, write_ragged, write_group_of_each])
+def test_pairs_that_follow_each_other_are_one_text_and_random_pairs_two(tmp_path, tokenizer, write):
+    masker, expected = Masker(), []
+    halves = random_documents(40, longest=S // 2 - 2)
+    for number, (first, second) in enumerate(zip(halves[::2], halves[1::2], strict=True)):
+        is_random = number % 3 == 0
+        masker.add(first, second, is_random=is_random)
+        expected += [first, second] if is_random else [first + second]
+    write(tmp_path / "theirs.hdf5", masker.arrays())
+    imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    found = texts_of(tmp_path / "new")
+    assert found[: len(expected)] == expected
+
+
+def roberta_tokenizer(file):
+    """<s> has id 0, <mask> the last one."""
+    names = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(60)), "<mask>"]
+    vocabulary = {text: number for number, text in enumerate(names)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer.save(str(file))
+    return str(file)
+
+
+@pytest.mark.parametrize("leave_out", [set(), {"input_mask"}])
+def test_padding_with_the_id_of_the_first_token_is_no_text(tmp_path, leave_out):
+    tokenizer = roberta_tokenizer(tmp_path / "theirs.json")
+    texts = [[token % 60 + 4 for token in text] for text in TEXTS]
+    masker = masked(texts, cls=0, sep=2, mask=64, pad=0, vocabulary=range(4, 64))
+    write_flat(tmp_path / "theirs.hdf5", masker.arrays(WITHOUT_PAIRS | leave_out))
+    imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    shards = open_shards(tmp_path / "new")
+    found = sorted(token for name in ("train", "valid") for token in tokens_of(shards, name))
+    expected = sorted(token for text in texts for token in text)
+    assert [token for token in found if token != 2] == expected
+    assert verify(tmp_path / "new") == []
+
+
+def test_copies_with_other_masks_are_dropped_and_counted(tmp_path, tokenizer):
+    (tmp_path / "theirs").mkdir()
+    for copy in range(3):
+        arrays = masked(TEXTS if copy else TEXTS[:20]).arrays(WITHOUT_PAIRS)
+        write_flat(tmp_path / "theirs" / f"part{copy}.hdf5", arrays)
+    manifest = imported(tmp_path / "theirs", tmp_path / "new", tokenizer)
+    assert texts_of(tmp_path / "new") == TEXTS
+    assert manifest.cleaning == {
+        "samples": 106,
+        "texts": 106,
+        "texts dropped: repeated": 63,
+    }
+    kept = imported(tmp_path / "theirs", tmp_path / "kept", tokenizer, keep_duplicates=True)
+    assert sum(split.documents for split in kept.splits.values()) == 106
+
+
+def test_rows_are_packed_anew_in_the_length_of_the_samples(tmp_path, tokenizer):
+    write_flat(tmp_path / "theirs.hdf5", masked(TEXTS).arrays(WITHOUT_PAIRS))
+    manifest = imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer, sequence_length=None)
+    assert manifest.sequence_length == S
+    found = tokens_of(open_shards(tmp_path / "new"), "train")
+    assert found == stream_of([text for i, text in enumerate(TEXTS) if i % 5])[: len(found)]
+    assert len(found) > 100
+
+
+def test_a_text_that_holds_a_special_token_is_dropped_and_counted(tmp_path, tokenizer):
+    texts = [*TEXTS[:20], [9, MASK, 9, 9, 9, 9, 9, 9], *TEXTS[20:]]
+    write_flat(tmp_path / "theirs.hdf5", masked(texts).arrays(WITHOUT_PAIRS))
+    manifest = imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    assert texts_of(tmp_path / "new") == TEXTS
+    assert manifest.cleaning["samples dropped: special tokens in their text"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "expected"),
+    [
+        ([[500] * 9], {}, "id 500 is not in its vocabulary of 105"),
+        ([], {"cls": 50}, "samples begin with id 50, not 2"),
+        ([], {"sep": 50}, "samples end with id 50, not 3"),
+        ([], {"mask": 50}, "masked places show [MASK], its id 4"),
+    ],
+)
+def test_shards_of_another_tokenizer_are_refused(tmp_path, tokenizer, more, options, expected):
+    texts = 4 * TEXTS + more
+    write_flat(tmp_path / "theirs.hdf5", masked(texts, **options).arrays(WITHOUT_PAIRS))
+    with pytest.raises(ShardError, match="made with another tokenizer") as refused:
+        imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    assert expected in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "new").exists()
+
+
+def cut_short(file):
+    file.write_bytes(file.read_bytes()[:-200])
+
+
+def not_hdf5(file):
+    file.write_bytes(b"x" * 1000)
+
+
+def without_answers(file):
+    with h5py.File(file, "r+") as content:
+        del content["masked_lm_ids"]
+
+
+def with_impossible_places(file):
+    with h5py.File(file, "r+") as content:
+        content["masked_lm_positions"][3, 0] = S
+
+
+def with_holes(file):
+    with h5py.File(file, "r+") as content:
+        content["input_mask"][3, 1] = 0
+
+
+@pytest.mark.parametrize(
+    "damage", [cut_short, not_hdf5, without_answers, with_impossible_places, with_holes]
+)
+def test_a_damaged_file_is_refused_by_name_or_skipped_and_counted(tmp_path, tokenizer, damage):
+    (tmp_path / "theirs").mkdir()
+    for name in ("a", "b"):
+        arrays = masked(TEXTS).arrays(WITHOUT_PAIRS)
+        write_flat(tmp_path / "theirs" / f"{name}.hdf5", arrays)
+    damage(tmp_path / "theirs" / "a.hdf5")
+    with pytest.raises(ShardError, match=r"theirs/a\.hdf5: cannot be read .*--damaged-files skip"):
+        imported(tmp_path / "theirs", tmp_path / "new", tokenizer)
+    manifest = imported(tmp_path / "theirs", tmp_path / "new", tokenizer, damaged_files="skip")
+    assert manifest.cleaning["skipped: damaged files, from the damage on"] == 1
+    assert texts_of(tmp_path / "new") == TEXTS
+
+
+def test_other_files_and_empty_folders_are_refused(tmp_path, tokenizer):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ShardError, match=r"empty: holds no \.h5, \.hdf, \.hdf5 file"):
+        imported(tmp_path / "empty", tmp_path / "new", tokenizer)
+    with pytest.raises(ShardError, match="nowhere: no such file or folder"):
+        imported(tmp_path / "nowhere", tmp_path / "new", tokenizer)
+    with h5py.File(tmp_path / "ours.h5", "w") as content:
+        content["ids"] = [[1, 2]]
+    with pytest.raises(ShardError, match="holds ids and no input_ids; shards of this program"):
+        imported(tmp_path / "ours.h5", tmp_path / "new", tokenizer)
+
+
+def test_the_hashes_that_find_copies_are_read_in_pieces(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(module, "HASHES_PER_READ", 7)
+    write_flat(tmp_path / "theirs.hdf5", masked(TEXTS + TEXTS).arrays(WITHOUT_PAIRS))
+    manifest = imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    assert manifest.cleaning["texts dropped: repeated"] == 43

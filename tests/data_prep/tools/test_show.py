@@ -1,0 +1,109 @@
+import re
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from data_prep.masking import IGNORED, mask_rows
+from data_prep.shards.format import open_shards
+from data_prep.tools.show import shown_rows
+from tests.data_prep.small_shards import (
+    SPECIAL,
+    WORDS,
+    random_documents,
+    word_tokenizer,
+    write_folder,
+)
+
+TEXT = "Zürich ist größer als Genève, 東京 noch größer 🙂. " * 5
+
+
+def byte_tokenizer():
+    """Pieces of bytes: one token may be less than a character."""
+    names = [f"[{name.upper()}]" for name in SPECIAL]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=270, special_tokens=names, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([TEXT], trainer)
+    return tokenizer
+
+
+def folder_with(tmp_path, tokenizer, documents):
+    return write_folder(tmp_path / "shards", {"train": documents}, tokenizer=tokenizer)
+
+
+def parts_of(text):
+    """Return {"text": ..., "masked": ..., "answers": ...} of the first row that is shown."""
+    row = text.split("train row")[1]
+    parts = re.split(r"\n  (text|masked|answers) +", row)[1:]
+    unwrapped = [re.sub(r"\s+", " ", part).strip() for part in parts]
+    return dict(zip(unwrapped[::2], unwrapped[1::2], strict=True))
+
+
+def shown(folder, **options):
+    return "\n".join(
+        shown_rows(open_shards(folder), "train", **({"count": 1, "seed": 0} | options))
+    )
+
+
+def test_pieces_of_words_are_joined(tmp_path):
+    sentence = ["a", "slow", "##ly", "found", "boat", "."]
+    ids = [WORDS.index(word) + len(SPECIAL) for word in sentence] * 5
+    parts = parts_of(shown(folder_with(tmp_path, word_tokenizer(), [ids])))
+    assert parts["text"].startswith("[CLS] a slowly found boat. a slowly found boat.")
+    assert parts["text"].endswith("[SEP]")
+
+
+def test_characters_of_several_pieces_are_joined(tmp_path):
+    tokenizer = byte_tokenizer()
+    ids = tokenizer.encode(TEXT, add_special_tokens=False).ids
+    folder = write_folder(
+        tmp_path / "shards", {"train": [ids]}, tokenizer=tokenizer, sequence_length=len(ids) + 2
+    )
+    parts = parts_of(shown(folder))
+    assert parts["text"] == f"[CLS] {TEXT.strip()} [SEP]"
+
+
+def test_every_answer_is_masked_or_marked(tmp_path):
+    folder = folder_with(tmp_path, word_tokenizer(), random_documents(30))
+    shards = open_shards(folder)
+    split = shards.split("train")
+    for seed in range(10):
+        parts = parts_of(shown(folder, seed=seed))
+        masked = mask_rows(
+            split.rows(np.array([0])),
+            np.array([0]),
+            seed=seed,
+            epoch=0,
+            tokenizer=shards.manifest.tokenizer,
+        )
+        places = masked.positions[masked.labels != IGNORED]
+        num_masks = int((masked.ids == SPECIAL["mask"]).sum())
+        assert parts["masked"].count("[MASK]") == num_masks
+        assert parts["masked"].count("{") == len(places) - num_masks
+        assert re.findall(r"\((\d+)\)", parts["answers"]) == [str(place) for place in places]
+
+
+def test_the_names_of_special_tokens_are_the_tokenizers_own(tmp_path):
+    tokenizer = word_tokenizer()
+    text = tokenizer.to_str()
+    for ours, theirs in (("[MASK]", "<mask>"), ("[CLS]", "<s>"), ("[SEP]", "</s>")):
+        text = text.replace(ours, theirs)
+    text = shown(folder_with(tmp_path, Tokenizer.from_str(text), random_documents(30)))
+    assert "Hidden words are <mask>, " in text
+    assert parts_of(text)["text"].startswith("<s> ")
+    assert "[CLS]" not in text
+
+
+@pytest.mark.parametrize("count", [1, 3, 1000])
+def test_rows_are_spread_over_the_split(tmp_path, count):
+    folder = folder_with(tmp_path, word_tokenizer(), random_documents(60))
+    last = open_shards(folder).split("train").num_rows - 1
+    numbers = [int(n) for n in re.findall(r"train row (\d+)", shown(folder, count=count))]
+    assert numbers[0] == 0
+    assert len(numbers) == min(count, last + 1)
+    assert count == 1 or numbers[-1] == last

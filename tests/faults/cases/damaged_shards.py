@@ -1,0 +1,99 @@
+"""Shards that were damaged: before a run, and while it was down."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults.case import Bench, Case
+from tests.faults.comparison import read_lines
+from tests.faults.launch import start_command
+from tests.faults.material import Variant
+from tests.faults.outcome import NotSurvivedError
+from tests.faults.run import Run
+
+from .damaged_checkpoints import check_one_clear_line, copy_of, stopped_run, truncate
+
+DAMAGES: dict[str, Callable[[Path], None]] = {"truncated": truncate, "missing": Path.unlink}
+
+
+def cases() -> list[Case]:
+    """Return each damage to a file of rows."""
+    variant = Variant()
+    return [
+        Case("shards", "at the start", len(DAMAGES), (variant,), _refuse_to_start),
+        Case("shards", "at a resume", len(DAMAGES), (variant,), _refuse_to_resume),
+        Case("shards", "a flipped bit in a row", 1, (variant,), _flip_a_bit),
+    ]
+
+
+def _refuse_to_start(bench: Bench) -> None:
+    for name, damage in DAMAGES.items():
+        with bench.faults(name):
+            shards = bench.place / name
+            victim = _damaged_copy(bench, shards, damage)
+            run = Run(bench.material, bench.place / f"run {name}", Variant(), shards=shards)
+            launch = run.start()
+            check_one_clear_line(launch.wait(), launch.output, victim.name)
+            if run.folder.exists():
+                raise NotSurvivedError("a run folder was left behind")
+
+
+def _refuse_to_resume(bench: Bench) -> None:
+    """Refuse while the shards are damaged, and go on when they are back."""
+    shards = bench.place / "shards"
+    shutil.copytree(bench.material.shards, shards)
+    stopped = stopped_run(bench, Variant(), shards=shards)
+    for name, damage in DAMAGES.items():
+        run = copy_of(stopped, bench.place / name)
+        with bench.faults(name):
+            victim = _victim(shards)
+            content = victim.read_bytes()
+            damage(victim)
+            launch = run.start()
+            check_one_clear_line(launch.wait(), launch.output, victim.name)
+            victim.write_bytes(content)
+            run.finish()
+            bench.judge(run)
+
+
+def _flip_a_bit(bench: Bench) -> None:
+    """Find it with `verify`; training reads no checksum of rows, and trains on what is there."""
+    shards = bench.place / "shards"
+    victim = _damaged_copy(bench, shards, _flip_in_rows)
+    with bench.faults("a flipped bit"):
+        verify = [sys.executable, "-m", "data_prep", "verify", str(shards)]
+        launch = start_command(verify, bench.place / "verify.txt")
+        if not any(launch.wait()) or victim.name not in launch.output:
+            raise NotSurvivedError(f"verify does not find it: {launch.tail()}")
+        run = Run(bench.material, bench.place, Variant(), shards=shards)
+        run.start().end_well()
+        reference = bench.material.reference(Variant())
+        pairs = zip(
+            read_lines(run.folder, "metrics.jsonl"),
+            read_lines(reference, "metrics.jsonl"),
+            strict=True,
+        )
+        changed = [ours["step"] for ours, theirs in pairs if ours["loss"] != theirs["loss"]]
+        bench.note(
+            "verify names the file; a training run does not read checksums of rows: it took the "
+            f"changed token as it is, and its loss differs from step {min(changed)} on"
+        )
+
+
+def _damaged_copy(bench: Bench, shards: Path, damage: Callable[[Path], None]) -> Path:
+    shutil.copytree(bench.material.shards, shards)
+    victim = _victim(shards)
+    damage(victim)
+    return victim
+
+
+def _victim(shards: Path) -> Path:
+    return sorted(shards.glob("train-*.h5"))[1]
+
+
+def _flip_in_rows(file: Path) -> None:
+    """Change the lowest bit of a token in the last row: it is a token still."""
+    content = bytearray(file.read_bytes())
+    content[-20] ^= 1  # two bytes a token, the lower one first; 10 from the end of a row of 32
+    file.write_bytes(content)

@@ -1,0 +1,126 @@
+"""A disk that is full when a checkpoint is to be written, and has room again later.
+
+The run folder lies on a tmpfs of its own, in a mount namespace that only this case sees. Where
+that is not allowed, a limit on the size of a file does instead.
+"""
+
+import ctypes
+import os
+import re
+import resource
+import shutil
+import signal
+from pathlib import Path
+
+from tests.faults.case import Bench, Case
+from tests.faults.material import SAVE_EVERY, STEPS, Variant
+from tests.faults.outcome import NotSurvivedError, SkippedError
+from tests.faults.run import Run
+from tests.faults.sample_log import wait_for_saves
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000  # linux/sched.h
+MS_REC, MS_PRIVATE = 0x4000, 1 << 18  # linux/mount.h
+# Full for the saves after steps 8 and 12; the lines of metrics still find room.
+FULL_FROM, FULL_UNTIL = SAVE_EVERY + 2, 3 * SAVE_EVERY + 2
+ROOM_BYTES = 128 * 1024
+ABOUT_THE_DISK = re.compile("no space left|file too large", re.IGNORECASE)
+
+
+def cases(stages: tuple[int, ...]) -> list[Case]:
+    """Return a full disk at each of these ZeRO stages."""
+    return [_case(Variant(stage)) for stage in stages] + [_case(Variant(1), limits=True)]
+
+
+def _case(variant: Variant, *, limits: bool = False) -> Case:
+    how = "a limit on the size of files" if limits else "a full tmpfs"
+    act = _limit_files if limits else _fill_disk
+    return Case("disk", f"{how}, {variant.name}", 1, (variant,), lambda bench: act(bench, variant))
+
+
+def _fill_disk(bench: Bench, variant: Variant) -> None:
+    disk = bench.place / "disk"
+    disk.mkdir()
+    _mount(disk, size_bytes=64 * 1024 * 1024)
+    before = bench.place / "before"
+    run = Run(bench.material, bench.place / "launches", variant, folder=disk / "run")
+
+    def before_step(step: int) -> None:
+        if step in (FULL_FROM, FULL_UNTIL):
+            wait_for_saves()
+        if step == FULL_FROM:
+            _fill(disk / "filler", disk)
+        elif step == FULL_UNTIL:
+            shutil.copytree(run.folder, before)
+            (disk / "filler").unlink()
+
+    with bench.faults("a full disk"):
+        launch = run.start(before_step=before_step)
+        launch.end_well()
+        bench.judge(run)
+        _check(run, launch.output)
+        # What the full disk had left must be good on its own.
+        left = Run(bench.material, bench.place / "left", variant, folder=before)
+        left.finish()
+        if left.last_first_step() != SAVE_EVERY:
+            raise NotSurvivedError(f"the old checkpoint was resumed at {left.last_first_step()}")
+        _judge_without_samples(left)
+
+
+def _limit_files(bench: Bench, variant: Variant) -> None:
+    """Let writes fail that make a file larger than what a line of metrics needs."""
+    run = Run(bench.material, bench.place, variant)
+
+    def before_step(step: int) -> None:
+        if step in (FULL_FROM, FULL_UNTIL):
+            wait_for_saves()
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+            now = ROOM_BYTES if step == FULL_FROM else most
+            resource.setrlimit(resource.RLIMIT_FSIZE, (now, most))
+
+    with bench.faults("files cannot grow"):
+        launch = run.start(before_step=before_step)
+        launch.end_well()
+        bench.judge(run)
+        _check(run, launch.output)
+
+
+def _check(run: Run, output: str) -> None:
+    """Check what the user sees: a line for each save that failed, and the later checkpoints."""
+    lines = [line for line in re.split(r"[\r\n]+", output) if ABOUT_THE_DISK.search(line)]
+    failed = (FULL_UNTIL - FULL_FROM) // SAVE_EVERY
+    if "Traceback" in output or not 1 <= len(lines) <= failed:
+        raise NotSurvivedError(f"{len(lines)} lines for {failed} failed saves: {output[-1500:]}")
+    steps = [int(folder.name[-8:]) for folder in run.checkpoints()]
+    if steps != [STEPS - SAVE_EVERY, STEPS] or run.is_saving():
+        raise NotSurvivedError(f"checkpoints {steps} after there was room again")
+
+
+def _judge_without_samples(run: Run) -> None:
+    problems = [text for text in run.problems() if "samples" not in text]
+    if problems:
+        raise NotSurvivedError("; ".join(problems[:4]))
+
+
+def _fill(filler: Path, disk: Path) -> None:
+    status = os.statvfs(disk)
+    size = status.f_bavail * status.f_frsize - ROOM_BYTES
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _mount(folder: Path, *, size_bytes: int) -> None:
+    """Mount a tmpfs that vanishes with this process."""
+    library = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    if library.unshare(CLONE_NEWNS):
+        if library.unshare(CLONE_NEWUSER | CLONE_NEWNS):
+            raise SkippedError("neither root nor user namespaces: no tmpfs can be mounted")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    options = f"size={size_bytes}".encode()
+    failed = library.mount(None, b"/", None, MS_REC | MS_PRIVATE, None)
+    failed = failed or library.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options)
+    if failed:
+        raise SkippedError(f"no tmpfs can be mounted: {os.strerror(ctypes.get_errno())}")

@@ -1,0 +1,102 @@
+"""One rank of several that dies, or stands still for a while."""
+
+import re
+import signal
+import time
+
+import psutil
+
+from tests.faults.case import Bench, Case
+from tests.faults.launch import Launch, descendants, rank_process
+from tests.faults.material import SAVE_EVERY, Variant
+from tests.faults.outcome import NotSurvivedError
+from tests.faults.run import Run
+
+# Importing torch takes longer than that here; a time-out of a collective takes half an hour.
+MOST_SECONDS = 30.0
+# The watchdog names a rank five seconds after its first report.
+STOPPED_SECONDS, STUCK_AFTER_SECONDS = 15.0, 2
+# Past the first steps, which a watchdog gives more time.
+SLOW_STEPS = range(2 * SAVE_EVERY, 3 * SAVE_EVERY)
+
+
+def killed_cases(launchers: tuple[str, ...], ranks: tuple[int, ...]) -> list[Case]:
+    """Return the death of a rank under each launcher."""
+    return [_killed(launcher, rank) for launcher in launchers for rank in ranks]
+
+
+def stopped_cases() -> list[Case]:
+    """Return a rank that is stopped, without and with a watchdog of a few seconds."""
+    variant = Variant(1, 2)
+    return [
+        Case(
+            "stopped rank",
+            f"rank {rank}",
+            1,
+            (variant,),
+            lambda bench, rank=rank: _stop(bench, rank),
+        )
+        for rank in (1, 0)
+    ]
+
+
+def _killed(launcher: str, rank: int) -> Case:
+    variant = Variant(1, 2)
+    name = f"rank {rank} under {launcher}"
+    return Case(
+        "killed rank", name, 1, (variant,), lambda bench: _kill(bench, variant, launcher, rank)
+    )
+
+
+def _kill(bench: Bench, variant: Variant, launcher: str, rank: int) -> None:
+    run = Run(bench.material, bench.place, variant)
+    with bench.faults("a killed rank"):
+        launch = run.start_command(launcher)
+        launch.wait_until(lambda: run.has_checkpoint(SAVE_EVERY))
+        victim = rank_process(launch, rank)
+        if victim is None or run.is_finished:
+            raise NotSurvivedError(f"no rank {rank} to kill: {launch.tail()}")
+        trainers = descendants(launch.pids[0])
+        victim.kill()
+        start = time.monotonic()
+        launch.wait(MOST_SECONDS)
+        seconds = time.monotonic() - start
+        _, alive = psutil.wait_procs(trainers, timeout=MOST_SECONDS)
+        bench.note(f"the job ended {seconds:.1f} s after the rank")
+        if alive:
+            raise NotSurvivedError(f"still alive after the launcher: {alive}")
+        run.finish(lambda: run.start_command(launcher))
+        bench.judge(run)
+
+
+def _stop(bench: Bench, rank: int) -> None:
+    """Stop a rank for longer than the watchdog waits; it must be named, and the run go on."""
+    words = ("--watchdog.stuck_after_seconds", str(STUCK_AFTER_SECONDS))
+    run = Run(bench.material, bench.place, Variant(1, 2), words=words)
+    with bench.faults("a stopped rank"):
+        launch = run.start(before_step=_slowly)
+        launch.wait_until(lambda: run.steps_begun() > SLOW_STEPS.start + 2)
+        launch.send(signal.SIGSTOP, rank)
+        began = run.steps_begun()
+        end = time.monotonic() + STOPPED_SECONDS
+        launch.wait_until(lambda: time.monotonic() > end, 2 * STOPPED_SECONDS)
+        went_on = run.steps_begun() - began
+        launch.send(signal.SIGCONT, rank)
+        launch.end_well()
+        bench.judge(run)
+        if went_on > 2:
+            raise NotSurvivedError(f"{went_on} steps were taken without rank {rank}")
+        _check_report(launch, run, rank)
+
+
+def _check_report(launch: Launch, run: Run, rank: int) -> None:
+    named = re.search(rf"no stacks of rank {rank}, which .*stopped", launch.output)
+    stacks = list((run.folder / "stuck").glob(f"step_*_rank_{1 - rank}.txt"))
+    if not named or not stacks:
+        raise NotSurvivedError(f"the watchdog does not name rank {rank}: {launch.tail()}")
+
+
+def _slowly(step: int) -> None:
+    """Leave time to find the ranks."""
+    if step in SLOW_STEPS:
+        time.sleep(0.2)

@@ -1,0 +1,286 @@
+"""The whole command on a tiny run: killed, hurt, stopped, and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from finetune.__main__ import main
+from finetune.commands.run import add_arguments, read_protocol
+from finetune.results.records import read_records
+from finetune.results.result import read_result
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import CommandParser
+
+ROOT = Path(__file__).parents[3]
+
+
+class Grid:
+    """`python -m finetune run` on the tiny run and task."""
+
+    def __init__(self, run, files, folder):
+        self.run, self.files, self.folder = run, files, folder
+
+    def words(self, *more):
+        return [
+            *("run", str(self.run), "--to", str(self.folder), "--name", "begins"),
+            *("--train", str(self.files / "train.tsv"), "--dev", str(self.files / "dev.tsv")),
+            *("--test", str(self.files / "test.tsv"), "--text", "text", "--label", "begins"),
+            *("--batch", "8", "--epochs", "12", "--seeds", "3", "--learning-rates", "1e-3", *more),
+        ]
+
+    def start(self, *more):
+        return subprocess.Popen(
+            [sys.executable, "-m", "finetune", *self.words(*more)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A test run in the background ignores interrupts, and Python would go on with that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def finish(self, *more):
+        process = self.start(*more)
+        output, errors = process.communicate(timeout=300)
+        return process.returncode, output, errors
+
+    def results(self):
+        return {
+            str(file.parent.relative_to(self.folder)): read_result(file.parent)
+            for file in sorted(self.folder.rglob("result.json"))
+        }
+
+    def scores(self):
+        return {name: result.scores for name, result in self.results().items()}
+
+
+def wait_until(condition, process):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+
+
+def workers_of(process):
+    """Return the ids of the worker processes."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    commands = {child: Path(f"/proc/{child}/cmdline").read_text() for child in children}
+    return [int(child) for child, command in commands.items() if "spawn_main" in command]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(run, files, tmp_path_factory):
+    grid = Grid(run, files, tmp_path_factory.mktemp("grid"))
+    options = ("--from-scratch", "--workers", "2")
+    status, grid.output, grid.errors = grid.finish(*options, "--learning-rates", "1e-3", "1e30")
+    assert status == 0, grid.errors
+    return grid
+
+
+def test_every_cell_has_a_result_and_diverged_ones_are_listed(undisturbed):
+    results = undisturbed.results()
+    models = ("small-step_00000020", "small-without-pre-training")
+    assert results.keys() == {
+        f"begins/{model}/lr_{rate}/seed_{seed}"
+        for model in models
+        for rate in ("0.001", "1e+30")
+        for seed in range(3)
+    }
+    for name, result in results.items():
+        assert result.status == ("diverged" if "1e+30" in name else "finished"), result
+        assert result.pretrained == ("without" not in name)
+    listed = [line for line in undisturbed.output.splitlines() if " diverged (" in line]
+    assert len(listed) == 2
+    assert all("the loss is nan at step" in line and "seeds 0, 1, 2" in line for line in listed)
+    lines = undisturbed.errors.splitlines()
+    assert lines[0] == f"12 runs to {undisturbed.folder}"
+    assert lines[-1].startswith("[12/12 runs] begins small")
+    assert "majority class" in undisturbed.output
+
+
+def test_the_records_of_a_grid_can_be_read_as_a_table(undisturbed):
+    records = read_records([undisturbed.folder])
+    assert len(records.runs) == 12 and records.majority.keys() == {"begins"}
+    (asked,) = records.asked
+    assert (asked.seeds, asked.learning_rates) == ([0, 1, 2], [1e-3, 1e30])
+    assert {run.row for run in records.runs} == set(asked.rows)
+
+
+def test_predictions_are_beside_the_results_of_finished_runs(undisturbed):
+    files = sorted(undisturbed.folder.rglob("predictions_test.json"))
+    assert len(files) == 6
+    rows = json.loads(files[0].read_text())
+    assert [row["identity"] for row in rows] == [str(number) for number in range(8)]
+    assert {row["prediction"] for row in rows} <= {0, 1}
+
+
+def test_curves_are_written_for_tensorboard(undisturbed):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(
+        str(undisturbed.folder / "begins/small-step_00000020/lr_0.001/seed_1")
+    ).Reload()
+    assert [event.step for event in events.Scalars("dev/accuracy")] == list(range(1, 13))
+    assert events.Scalars("train/loss")[-1].step == 12 * 8
+
+
+@pytest.fixture(scope="module")
+def disturbed(run, files, tmp_path_factory):
+    """A grid that was killed after its first result, and of which a worker was killed then."""
+    grid = Grid(run, files, tmp_path_factory.mktemp("grid"))
+    process = grid.start("--workers", "1")
+    wait_until(grid.results, process)
+    workers = workers_of(process)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlives the grid"
+        time.sleep(0.02)
+    grid.first = {file: file.stat().st_mtime_ns for file in grid.folder.rglob("result.json")}
+    process = grid.start("--workers", "1")
+    running = grid.folder / "begins/small-step_00000020/lr_0.001/seed_2"
+    wait_until(lambda: list(running.glob("events.*")), process)
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    grid.output, grid.errors = process.communicate(timeout=120)
+    grid.status = process.returncode
+    return grid
+
+
+def test_a_killed_grid_repeats_nothing_that_was_finished(disturbed):
+    done = len(disturbed.first)
+    assert 1 <= done < 3
+    assert f"{3 - done} runs to {disturbed.folder}, {done} are over already" in disturbed.errors
+    for file, changed in disturbed.first.items():
+        assert file.stat().st_mtime_ns == changed
+
+
+def test_a_worker_that_dies_fails_its_run_and_no_other(disturbed):
+    assert disturbed.status == 1
+    (listed,) = [line for line in disturbed.output.splitlines() if " failed (" in line]
+    assert "the worker process was ended by SIGKILL, often for want of memory" in listed
+    assert "begins" in listed and "seed 2" in listed
+    assert "--retry-failed" in disturbed.errors.splitlines()[-1]
+    status = [result.status for result in disturbed.results().values()]
+    assert status == ["finished", "finished", "failed"]
+
+
+def test_failed_runs_are_run_again_on_demand_and_end_as_if_nothing_had_happened(
+    disturbed, undisturbed
+):
+    status, output, errors = disturbed.finish("--workers", "1", "--retry-failed")
+    assert status == 0 and "failed" not in output
+    assert errors.startswith("1 runs to")
+    expected = undisturbed.scores()
+    assert disturbed.scores() == {name: expected[name] for name in disturbed.scores()}
+
+
+def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(run, files, tmp_path):
+    grid = Grid(run, files, tmp_path)
+    process = grid.start("--workers", "1")
+    wait_until(lambda: list(grid.folder.rglob("events.*")), process)
+    workers = workers_of(process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1].startswith("Stopped; ")
+    assert "of 3 runs are left. The same command goes on." in errors
+    assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def test_a_dry_run_prints_the_cells_and_writes_nothing(run, files, tmp_path, capsys):
+    grid = Grid(run, files, tmp_path / "grid")
+    main([*grid.words("--checkpoints", "all", "--from-scratch"), "--dry-run"])
+    output = capsys.readouterr().out
+    # 2 checkpoints and new weights, 3 seeds; 64 rows are 8 steps.
+    assert output.splitlines()[2].split() == ["begins", "64", "12", "96", "9", "0", "9"]
+    assert "models: small step 10, small without pre-training, small step 20" in output
+    assert f"to run: 9 runs, {9 * 96:,} steps, {9 * 64 * 12:,} rows" in output
+    assert not grid.folder.exists()
+
+
+def test_predictions_without_a_test_file_are_remarked(run, files, tmp_path, capsys):
+    words = ["--train", str(files / "train.tsv"), "--label", "begins", "--predict-test"]
+    main(["run", str(run), *words, "--to", str(tmp_path), "--dry-run"])
+    assert "own: no test file, so that nothing is predicted" in capsys.readouterr().err
+
+
+def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
+    words = ["--train", str(files / "train.tsv"), "--label", "begins", "--dry-run"]
+    for place in (run, run / "checkpoints/step_00000010"):
+        main(["run", str(place), *words, "--epochs", "2"])
+        folder = capsys.readouterr().out.splitlines()[-1]
+        assert folder == f"results: {run}/finetune/quick-epochs_2"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tasks", "rte"], "--tasks needs --glue"),
+        (["--tasks", "rtee", "--glue", "x"], "no task 'rtee'.*RTE"),
+        (
+            ["--tasks", "rte", "--glue", "x", "--label", "y"],
+            "--label belongs to a task of your own",
+        ),
+        (["--tasks", "rte", "--glue", "x", "--text", "y"], "--text belongs to a task of your own"),
+        ([], "no task: give --tasks all --glue FOLDER, or your own"),
+        (["--train", "x.tsv", "--glue", "y"], "--glue belongs to --tasks"),
+        (["--train", "x.tsv", "--text", "a", "b", "c"], "texts"),
+        (["--train", "x.tsv", "--workers", "0"], "--workers 0: give 1 or more"),
+        (["--train", "x.tsv", "--protocl", "y"], "there is no --protocl; did you mean --protocol"),
+        (["--train", "x.tsv", "--epochs", "0"], "epochs='0'"),
+        (["--protocol", "{files}/p.toml", "--train", "x.tsv"], "epochs_of names 'MLNI', .*MNLI"),
+        (["--train", "{files}/train.tsv", "--label", "begin"], "no column 'begin'.*begins"),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):
+    (files / "p.toml").write_text("[epochs_of]\nMLNI = 3\n")
+    with (
+        pytest.raises(ConfigError, match=message)
+        if "column" not in message
+        else pytest.raises(ValueError, match=message)
+    ):
+        main(["run", str(run), *(word.format(files=files) for word in words)])
+
+
+def test_a_protocol_may_name_a_task_of_ones_own_by_its_name_or_the_one_it_has_without(tmp_path):
+    for name, words in (("own", []), ("mine", ["--name", "mine"])):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(f"[epochs_of]\n{name} = 7\n")
+        parser = CommandParser()
+        add_arguments(parser)
+        arguments = ["run", "--train", "x.tsv", "--protocol", str(file), *words]
+        assert read_protocol(parser.parse_args(arguments)).epochs_on(name) == 7
+
+
+def test_what_is_no_model_or_no_single_folder_is_refused(run, files, tmp_path):
+    task = ["--train", str(files / "train.tsv"), "--label", "begins"]
+    with pytest.raises(ConfigError, match="--to FOLDER"):
+        main(["run", str(run), str(run), *task])
+    with pytest.raises(ConfigError, match="holds no pre-trained model"):
+        main(["run", str(tmp_path), *task])
+    with pytest.raises(ConfigError, match="no checkpoint of step 15; those at hand: 10, 20"):
+        main(["run", str(run), "--checkpoints", "15", *task])
+
+
+def test_models_of_the_same_name_are_told_apart_by_folders_of_results(
+    run, files, command, tmp_path
+):
+    twin = command.train(tmp_path / "twin", "--name", "small", "--seed", "1")
+    words = ["--train", str(files / "train.tsv"), "--label", "begins", "--to", str(tmp_path / "to")]
+    with pytest.raises(ConfigError, match="are both called 'small': fine-tune them one after"):
+        main(["run", str(run), str(twin), *words, "--dry-run"])
+
+
+def test_an_unknown_command_is_named_with_the_nearest(capsys):
+    with pytest.raises(ConfigError, match="no command 'rum'; did you mean run?"):
+        main(["rum"])
+    main(["--help"])
+    assert "run,tasks,table,submission" in capsys.readouterr().out

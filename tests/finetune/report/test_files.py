@@ -1,0 +1,176 @@
+"""What the table writes, read back by other means."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from finetune.commands.table import add_arguments, main
+from finetune.report.page import print_table
+from finetune.report.score_table import score_table
+from finetune.report.text import as_csv, as_latex, as_markdown, entries, headers
+from finetune.results.records import read_records
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import CommandParser
+from tests.finetune.report.score_case import scores_of, write_result
+
+ODD = "bad|one & 10 %"
+
+
+@pytest.fixture
+def grids(tmp_path):
+    """Two checkpoints of two models on three tasks, with a diverged seed."""
+    generator = np.random.default_rng(0)
+    cases = [
+        (model, step, task, rate, seed)
+        for model in ("good_one", ODD)
+        for step in (1000, 2000)
+        for task in ("CoLA", "MNLI", "mine")
+        for rate in (1e-3, 2e-3)
+        for seed in range(3)
+    ]
+    for model, step, task, rate, seed in cases:
+        diverged = (task, rate, seed) == ("CoLA", 2e-3, 1)
+        score = "diverged" if diverged else float(generator.uniform(0.4, 0.9))
+        write_result(tmp_path, task, score, model=model, step=step, rate=rate, seed=seed)
+    (tmp_path / "majority.json").write_text(json.dumps({"CoLA": scores_of("CoLA", 0.0)}))
+    return tmp_path
+
+
+def table_of(folder, step="all"):
+    return score_table(read_records([folder]), "glue", step)
+
+
+def test_csv_holds_every_median_with_its_digits(grids):
+    lines = list(csv.DictReader(as_csv(table_of(grids)).splitlines()))
+    results = [run.result for run in read_records([grids]).runs]
+    own = [line for line in lines if line["column"] == "mine"]
+    assert len(own) == 4
+    for line in own:
+        medians = {}
+        for rate in (1e-3, 2e-3):
+            scores = [
+                100 * result.scores["dev"]["accuracy"]
+                for result in results
+                if (result.task, result.model) == ("mine", line["model"])
+                and (str(result.step), result.learning_rate) == (line["steps"], rate)
+            ]
+            assert len(scores) == 3
+            medians[np.median(scores)] = rate, min(scores), max(scores)
+        best = max(medians)
+        found = [float(line[name]) for name in ("score", "learning_rate", "lowest", "highest")]
+        assert found == pytest.approx([best, *medians[best]], abs=1e-4)  # six digits are written
+        assert (line["seeds"], line["finished"], line["diverged"]) == ("3", "3", "0")
+
+
+def test_markdown_and_latex_have_all_cells_and_mark_the_best(grids):
+    table = table_of(grids)
+    shown, names = entries(table), headers(table)
+    markdown = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in as_markdown(table, []).splitlines()
+        if line.startswith("|")
+    ]
+    latex = [
+        [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r" \\"))]
+        for line in as_latex(table, []).splitlines()
+        if line.endswith(r" \\")
+    ]
+    assert markdown[0] == latex[0] == names
+    for row, in_markdown, in_latex in zip(shown[1:], markdown[3:], latex[2:], strict=True):
+        for entry, one, other in list(zip(row, in_markdown, in_latex, strict=True))[1:]:
+            inside = "; ".join(filter(None, entry[1:3]))
+            value = f"**{entry.value}**" if entry.best else entry.value
+            assert one == (f"{value} ({inside})" if inside else value)
+            assert other == (rf"\textbf{{{entry.value}}}" if entry.best else entry.value)
+    for place, name in enumerate(names[2:], 2):
+        numbers = [float(row[place].value) for row in shown if row[place].value != "-"]
+        assert {float(row[place].value) for row in shown if row[place].best} == {max(numbers)}, name
+
+
+def test_names_and_notes_are_escaped(grids, capsys):
+    table = table_of(grids)
+    assert r"bad\|one & 10 %" in as_markdown(table, [])
+    assert r"good\_one &" in as_latex(table, [])
+    assert r"bad|one \& 10 \% &" in as_latex(table, [])
+    assert "% two lines\n" in as_latex(table, ["two\nlines"])
+    print_table([grids])
+    assert ODD in capsys.readouterr().out
+
+
+class Cells(HTMLParser):
+    """Collects the text of every cell of the first table, and the sources of pictures."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.pictures, self.num_tables, self.inside = [], [], 0, False
+
+    def handle_starttag(self, tag, attrs):
+        self.num_tables += tag == "table"
+        if tag == "img":
+            self.pictures.append(dict(attrs)["src"])
+        if self.num_tables == 1 and tag == "tr":
+            self.rows.append([])
+        if self.num_tables == 1 and tag in ("td", "th"):
+            self.rows[-1].append([])
+            self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        if self.inside and data.strip():
+            self.rows[-1][-1].append(data.strip())
+
+
+def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(grids):
+    out = grids / "out"
+    parser = CommandParser()
+    add_arguments(parser)
+    main(parser.parse_args([str(grids), "--to", str(out), "--step", "all"]))
+    text = (out / "index.html").read_text(encoding="utf-8")
+    page = Cells()
+    page.feed(text)
+    table = table_of(grids)
+    assert page.rows[0] == [[name] for name in headers(table)]
+    for row, expected in zip(page.rows[1:], entries(table), strict=True):
+        values = [[part for part in entry[:3] if part] for entry in expected]
+        assert row == [[part.replace(" - ", "\N{EN DASH}") for part in parts] for parts in values]
+    assert "<td>bad|one &amp; 10 %" in text
+    assert "://" not in text
+    pictures = sorted((out / "figures").glob("*.png"))
+    kinds = ("over_rates", "over_steps", "seeds")
+    columns = ("CoLA", "MNLI-m", "MNLI-mm", "mine")
+    names = {f"{kind}_{name}" for kind in kinds for name in columns} | {"over_steps_average"}
+    assert {file.stem for file in pictures} == names
+    assert len(page.pictures) == len(pictures)
+    assert all(source.startswith("data:image/png;base64,") for source in page.pictures)
+    for file in pictures:
+        assert file.with_suffix(".svg").read_text().startswith("<?xml")
+        assert len(np.unique(np.asarray(Image.open(file).convert("L")))) > 10  # not blank
+
+
+def test_there_are_no_pictures_of_one_step_one_rate_and_one_seed(tmp_path):
+    write_result(tmp_path, "RTE", 0.5, step=10)
+    print_table([tmp_path], to=tmp_path / "out")
+    assert not list((tmp_path / "out" / "figures").iterdir())
+
+
+def test_results_of_which_all_diverged_can_be_written(tmp_path):
+    for rate in (1e-3, 2e-3):
+        for seed in range(2):
+            write_result(tmp_path, "RTE", "diverged", rate=rate, seed=seed, step=10)
+    print_table([tmp_path], to=tmp_path / "out")
+    (line,) = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
+    assert (line["score"], line["finished"], line["diverged"]) == ("diverged", "0", "2")
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    write_result(tmp_path, "RTE", 0.5)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="choose another --to"):
+        print_table([tmp_path], to=tmp_path / "file")

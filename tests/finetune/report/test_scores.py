@@ -1,0 +1,270 @@
+"""Scores of results that the tests write, against numbers worked out by hand."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from finetune.report.notes import notes
+from finetune.report.score_table import MAJORITY, score_table
+from finetune.report.text import as_text, entries, headers
+from finetune.results.records import read_records
+from finetune.tasks.glue import GLUE
+from pretrain.config.errors import ConfigError
+from tests.finetune.report.score_case import scores_of, write_grid, write_result
+
+# TUPE's Table 2: MNLI-m, MNLI-mm, QNLI, QQP, SST, CoLA, MRPC, RTE, STS; average.
+TUPE_TASKS = ("QNLI", "QQP", "SST-2", "CoLA", "MRPC", "RTE", "STS-B")
+TUPE_TABLE_2 = {
+    "BERT-A": ((84.77, 84.95, 91.78, 90.99, 92.75, 56.77, 87.90, 71.70, 89.60), 83.47),
+    "BERT-R": ((86.01, 85.86, 92.20, 91.17, 92.86, 56.97, 88.62, 70.34, 88.87), 83.66),
+    "TUPE-A": ((85.96, 85.96, 91.86, 91.11, 93.08, 63.36, 88.54, 71.54, 88.93), 84.48),
+    "TUPE-R": ((86.26, 86.12, 92.48, 91.32, 93.08, 63.72, 89.98, 71.77, 89.33), 84.90),
+    "TUPE-A mid": ((84.71, 84.75, 90.97, 91.08, 92.30, 62.48, 87.66, 68.91, 88.32), 83.46),
+    "TUPE-R mid": ((84.97, 85.15, 91.28, 91.17, 92.75, 62.66, 87.74, 69.85, 88.74), 83.81),
+    "tie-cls": ((86.03, 85.79, 91.97, 91.12, 92.86, 59.02, 88.86, 69.64, 88.78), 83.79),
+    "BERT-A d": ((85.43, 85.23, 91.14, 91.00, 92.63, 60.32, 87.82, 71.58, 87.55), 83.63),
+}
+
+
+def table_of(*folders, counting="glue", step="newest"):
+    return score_table(read_records(folders), counting, step)
+
+
+def notes_of(*folders):
+    records = read_records(folders)
+    return notes(score_table(records, "glue", "newest"), records)
+
+
+def texts(table):
+    """Return the entries by row and column."""
+    names = headers(table)
+    return {row[0].value: dict(zip(names, row, strict=True)) for row in entries(table)}
+
+
+def write_rates(grid, task, rates):
+    for rate, scores in rates.items():
+        for seed, score in enumerate(scores):
+            write_result(grid, task, score, rate=rate, seed=seed)
+
+
+def test_the_rate_with_the_best_median_counts_not_that_with_the_best_seed(tmp_path):
+    rates = {1e-3: [0.60, 0.62, 0.64, 0.61, 0.70], 2e-3: [0.90, 0.50, 0.51, 0.40, 0.95]}
+    write_rates(tmp_path, "RTE", rates)
+    table = table_of(tmp_path)
+    cell = table.best(table.rows[0], "RTE")
+    medians = {rate: np.median(scores) for rate, scores in rates.items()}
+    assert cell.learning_rate == max(medians, key=medians.get) == 1e-3
+    assert cell.median("dev") == pytest.approx(medians[1e-3])
+    assert texts(table)["m"]["RTE"][:3] == ("62.0", "60.0 - 70.0", "")
+
+
+def test_on_mnli_one_rate_counts_for_both_sets(tmp_path):
+    for rate, scores in {1e-3: (0.80, 0.70), 2e-3: (0.79, 0.75)}.items():
+        write_result(tmp_path, "MNLI", scores_of("MNLI", *scores), rate=rate)
+    found = texts(table_of(tmp_path))["m"]
+    assert (found["MNLI-m"].value, found["MNLI-mm"].value) == ("79.0", "75.0")
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([0.7, 0.6, 0.8, "diverged", 0.9], 0.7),  # of -inf 0.6 0.7 0.8 0.9
+        (["diverged", "diverged", 0.8, 0.7, 0.9], 0.7),
+        (["diverged", 0.7, 0.8, 0.9], 0.75),
+        (["failed", 0.7, 0.8, 0.9], 0.8),
+        (["diverged", "diverged", "diverged", 0.7, 0.9], -np.inf),
+        (["diverged", 0.9], -np.inf),
+    ],
+)
+def test_a_diverged_seed_is_the_worst_and_a_failed_one_is_none(tmp_path, scores, expected):
+    write_rates(tmp_path, "RTE", {1e-3: scores})
+    table = table_of(tmp_path)
+    assert table.best(table.rows[0], "RTE").median("dev") == pytest.approx(expected)
+    entry = texts(table)["m"]["RTE"]
+    assert entry.remark == f"{sum(s is not str(s) for s in scores)} of {len(scores)} seeds"
+    assert entry.value == ("diverged" if expected == -np.inf else f"{100 * expected:.1f}")
+
+
+def test_a_rate_that_works_now_and_then_loses_to_a_steady_one(tmp_path):
+    write_rates(tmp_path, "RTE", {1e-3: [0.6, 0.6, 0.6], 2e-3: [0.9, "diverged", "diverged"]})
+    table = table_of(tmp_path)
+    assert table.best(table.rows[0], "RTE").learning_rate == 1e-3
+
+
+def test_a_model_of_which_every_run_failed_is_shown(tmp_path):
+    write_rates(tmp_path, "RTE", {1e-3: ["failed", "failed"]})
+    assert texts(table_of(tmp_path))["m"]["RTE"][:3] == ("failed", "", "0 of 2 seeds")
+
+
+def test_glue_averages_the_metrics_and_tupe_takes_the_first(tmp_path):
+    write_result(tmp_path, "MRPC", {"dev": {"accuracy": 0.8, "f1": 0.9}})
+    assert texts(table_of(tmp_path))["m"]["MRPC"].value == "85.0"
+    assert texts(table_of(tmp_path, counting="tupe"))["m"]["MRPC"].value == "80.0"
+
+
+def test_a_task_outside_of_glue_counts_by_its_first_metric_and_not_in_the_average(tmp_path):
+    write_result(tmp_path, "mine", {"dev": {"accuracy": 0.8, "macro_f1": 0.2}})
+    write_result(tmp_path, "RTE", 0.6)
+    write_result(tmp_path, "SST-2", 0.7)
+    found = texts(table_of(tmp_path))["m"]
+    assert list(found) == ["model", "SST-2", "RTE", "mine", "average"]
+    assert (found["mine"].value, found["average"].value) == ("80.0", "65.0")
+
+
+def test_the_averages_of_tupes_table_2_follow_from_its_rows(tmp_path):
+    for name, (numbers, _) in TUPE_TABLE_2.items():
+        mnli = scores_of("MNLI", numbers[0] / 100, numbers[1] / 100)
+        write_result(tmp_path, "MNLI", mnli, model=name)
+        write_result(tmp_path, "WNLI", 0.1, model=name)  # not in their table
+        for task, number in zip(TUPE_TASKS, numbers[2:], strict=True):
+            write_result(tmp_path, task, number / 100, model=name)
+    table = table_of(tmp_path, counting="tupe")
+    assert len(table.rows) == 8
+    for row in table.rows:
+        _, average = TUPE_TABLE_2[row.model]
+        assert 100 * table.average(row) == pytest.approx(average, abs=0.0051)  # two decimals
+    table = table_of(tmp_path)
+    for row in table.rows:
+        numbers, _ = TUPE_TABLE_2[row.model]
+        nine = [np.mean(numbers[:2]), *numbers[2:], 10]
+        assert 100 * table.average(row) == pytest.approx(np.mean(nine))
+
+
+def test_a_row_that_lacks_a_task_has_no_average_and_says_which(tmp_path):
+    for task in ("CoLA", "RTE"):
+        write_result(tmp_path, task, 0.5, model="whole")
+    write_result(tmp_path, "CoLA", 0.6, model="half")
+    found = texts(table_of(tmp_path))
+    assert found["half"]["average"][:3] == ("-", "", "lacks RTE")
+    assert found["half"]["RTE"].value == "-"
+    assert found["whole"]["average"].value == "50.0"
+
+
+def test_steps_are_chosen_and_rows_stand_in_their_order(tmp_path):
+    for step in (300_000, 1_000_000, 2_500):
+        source = f"/runs/m/checkpoints/step_{step:08d}"
+        write_result(tmp_path, "RTE", 0.6, step=step, source=source)
+    new = {"pretrained": False, "source": "/runs/m/checkpoints/step_01000000"}
+    write_result(tmp_path, "RTE", 0.5, model="m without pre-training", step=1_000_000, **new)
+    (tmp_path / "majority.json").write_text(json.dumps({"RTE": scores_of("RTE", 0.52)}))
+
+    def steps(which):
+        rows = table_of(tmp_path, step=which).rows
+        assert rows[0] == MAJORITY
+        assert not rows[1].pretrained
+        return [row.step for row in rows[2:]]
+
+    assert steps("newest") == [1_000_000]
+    assert steps("all") == [2_500, 300_000, 1_000_000]
+    assert steps("300000") == [300_000]
+    shown = [row[1].value for row in entries(table_of(tmp_path, step="all"))]
+    assert shown == ["", "", "2,500", "300k", "1M"]
+    with pytest.raises(ConfigError, match="--step 7: .*2500, 300000, 1000000"):
+        table_of(tmp_path, step="7")
+
+
+def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    for number in (1, 2):
+        source = f"/runs/seed_{number}/bert_a/checkpoints/step_00000010"
+        write_result(tmp_path / str(number), "RTE", 0.5, model="bert_a", source=source)
+    table = table_of(tmp_path / "1", tmp_path / "2")
+    labels = [table.label(row) for row in table.rows]
+    assert labels == ["bert_a (seed_1/bert_a)", "bert_a (seed_2/bert_a)"]
+
+
+def test_a_model_that_was_moved_while_its_grid_ran_stays_one_row(tmp_path):
+    write_grid(tmp_path, ["RTE"], [1e-3], [0, 1])
+    write_result(tmp_path, "RTE", 0.5, seed=0)
+    write_result(tmp_path, "RTE", 0.6, seed=1, source="/elsewhere/m")
+    assert len(table_of(tmp_path).rows) == 1
+    assert notes_of(tmp_path) == []
+
+
+def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
+    write_grid(tmp_path, ["RTE", "CoLA"], [1e-3, 2e-3], [0, 1, 2])
+    write_rates(tmp_path, "RTE", {1e-3: [0.6, "diverged", "diverged"]})
+    write_result(tmp_path, "RTE", "failed", rate=2e-3, seed=1, reason="out of memory")
+    write_result(tmp_path, "RTE", 0.5, rate=2e-3, seed=2, reason="a constant")
+    for seed in (0, 1):
+        ended = {"rate": 2e-3, "seed": seed, "model": "new", "pretrained": False}
+        write_result(tmp_path, "RTE", "diverged", **ended)
+    assert notes_of(tmp_path) == [
+        "new, not pre-trained on RTE diverged: seeds 0, 1 at 0.002",
+        "m on RTE diverged: seeds 1, 2 at 0.001",
+        "m on RTE failed (out of memory): seed 1 at 0.002",
+        "m on RTE finished (a constant): seed 2 at 0.002",
+        "m on RTE: 1 of 6 runs are not over",
+        "m on CoLA: 6 of 6 runs are not over",
+    ]
+
+
+def test_single_seeds_and_different_epochs_have_a_note(tmp_path):
+    write_result(tmp_path, "RTE", 0.5, model="a", epochs=3)
+    write_result(tmp_path, "RTE", 0.5, model="b", epochs=10)
+    assert notes_of(tmp_path) == [
+        "one seed only on RTE: what another seed changes is not known",
+        "the runs on RTE have different numbers of epochs: 3, 10",
+    ]
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="holds no result"):
+        read_records([tmp_path])
+
+
+def test_two_protocols_in_one_table_are_refused(tmp_path):
+    write_result(tmp_path / "tupe", "RTE", 0.5)
+    write_result(tmp_path / "quick", "CoLA", 0.5, protocol="quick")
+    with pytest.raises(ConfigError, match=r"protocol quick.*protocol tupe.*cannot be compared"):
+        read_records([tmp_path])
+
+
+def test_protocols_of_one_name_and_different_values_are_refused(tmp_path):
+    for model, epochs in (("a", 3), ("b", 10)):
+        write_result(tmp_path / model, "RTE", 0.5, model=model)
+        write_grid(tmp_path / model, ["RTE"], [1e-3], [0], epochs=epochs)
+    with pytest.raises(ConfigError, match=r"/a and .*/b follow .*\(epochs 3 and 10\): their"):
+        read_records([tmp_path])
+
+
+def test_the_same_run_twice_counts_once_and_with_other_scores_is_refused(tmp_path):
+    first = write_result(tmp_path / "a", "RTE", 0.5)
+    write_result(tmp_path / "b", "RTE", 0.5)
+    assert len(read_records([tmp_path, tmp_path / "a"]).runs) == 1
+    other = write_result(tmp_path / "c", "RTE", 0.6)
+    with pytest.raises(ConfigError, match=re.escape(f"{first} and {other}")):
+        read_records([tmp_path])
+
+
+def test_a_failed_run_gives_way_to_its_repetition(tmp_path):
+    for name, ended in (("a", "failed"), ("b", 0.6), ("c", "failed")):
+        write_result(tmp_path / name, "RTE", ended)
+    (run,) = read_records([tmp_path]).runs
+    assert run.result.status == "finished"
+
+
+def test_different_data_show_in_the_majority_class_and_are_refused(tmp_path):
+    for name, value in (("a", 0.5), ("b", 0.6)):
+        write_result(tmp_path / name, "RTE", 0.7, model=name)
+        scores = {"RTE": scores_of("RTE", value)}
+        (tmp_path / name / "majority.json").write_text(json.dumps(scores))
+    with pytest.raises(ConfigError, match=r"a/majority.json and .*b/majority.json.*RTE"):
+        read_records([tmp_path])
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"tasks": 3}', b"\xff"])
+def test_a_damaged_grid_is_named(tmp_path, content):
+    write_result(tmp_path, "RTE", 0.5)
+    (tmp_path / "grid.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"grid.json is damaged"):
+        read_records([tmp_path])
+
+
+def test_columns_stand_in_the_order_of_glue(tmp_path):
+    for task in reversed(GLUE):
+        write_result(tmp_path, task, 0.5)
+    titles = [column.title for column in table_of(tmp_path).columns]
+    assert " ".join(titles) == "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI"
+    assert as_text(table_of(tmp_path)).split()[:11] == ["model", *titles]

@@ -1,0 +1,270 @@
+"""A grid may grow and not change; cells that are over are left alone; every end is recorded."""
+
+import errno
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from finetune.results.result import Result, read_result, save_result
+from finetune.results.sweep_record import read_grid
+from finetune.sweep.sources import Source, TaskSource
+from finetune.sweep.sweep import (
+    OPTIMIZER_LETTERS,
+    Grid,
+    alone_in,
+    cells_of,
+    describe_grid,
+    divided,
+    grown,
+    record_of,
+    save_grid,
+)
+from finetune.sweep.trial import Cell, Remark, is_over, predictions_file, run_cell
+from finetune.tasks.glue import Example, Task, TaskData
+from finetune.training.batches import Rows, Split
+from finetune.training.train import Diverged
+from pretrain.config.errors import ConfigError
+from tests.finetune.fine_tuning_case import protocol, tiny_pretrained, tiny_task
+
+OLD = Source("/run/10", "small", 10, True, "aa")
+NEW = Source("/run/20", "small", 20, True, "bb")
+SCRATCH = Source("/run/20", "small", None, False, "cc")
+
+
+def task(name="tiny"):
+    row = Task(name, "classification", ("no", "yes"), ("accuracy",), texts=("a",), label="b")
+    return TaskSource(row, "")
+
+
+def data(name="tiny", rows=40, text="x", test="x"):
+    train = [Example((text,), number % 3 // 2, str(number)) for number in range(rows)]
+    unlabelled = [Example((test,), None, str(number)) for number in range(2)]
+    return TaskData(task(name).task, train, {"dev": train[:9]}, {"test": unlabelled})
+
+
+def test_the_cells_are_the_product_and_those_of_a_task_and_a_model_are_neighbours():
+    rules = protocol(learning_rates=(1e-3, 1e-4), seeds=2)
+    cells = cells_of([OLD, NEW, SCRATCH], [task("a"), task("b")], rules)
+    assert len(set(cells)) == len(cells) == 3 * 2 * 2 * 2
+    groups = [(cell.task, cell.source) for cell in cells]
+    assert sum(a != b for a, b in zip(groups, groups[1:], strict=False)) == 5
+    assert len({cell.folder for cell in cells}) == len(cells)
+    assert str(cells[0].folder) == "a/small-step_00000010/lr_0.001/seed_0"
+    assert str(cells[-1].folder) == "b/small-without-pre-training/lr_0.0001/seed_1"
+
+
+def record(sources=(NEW,), tasks=("tiny",), text="x", test=None, **changes):
+    found = {name: data(name, text=text, test=test or "x") for name in tasks}
+    return record_of(sources, found, protocol(**changes), predicts_test=test is not None)
+
+
+def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
+    first = record(seeds=3, learning_rates=(1e-3, 1e-4))
+    both = grown(
+        first, record((OLD, SCRATCH), ("other",), seeds=2, learning_rates=(1e-5,)), tmp_path
+    )
+    assert both.tasks == ["tiny", "other"] and both.seeds == [0, 1, 2]
+    assert both.learning_rates == [1e-5, 1e-4, 1e-3]
+    assert [model.step for model in both.models] == [20, 10, None]
+    assert grown(both, first, tmp_path) == both
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"epochs": 9}, r"another protocol: epochs \(was 2, is 9\); leave that as it was, or give"),
+        ({"text": "y"}, "results on tiny from other examples"),
+    ],
+)
+def test_another_protocol_or_other_data_are_refused(tmp_path, other, message):
+    with pytest.raises(ConfigError, match=message):
+        grown(record(), record(**other), tmp_path)
+
+
+def test_predictions_of_other_test_examples_are_refused_and_those_of_none_are_not(tmp_path):
+    with pytest.raises(ConfigError, match="predictions on tiny from other examples"):
+        grown(record(test="one"), record(test="another"), tmp_path)
+    both = grown(grown(record(), record(test="one"), tmp_path), record(), tmp_path)
+    assert both == record(test="one")
+
+
+def test_another_model_of_the_same_name_is_refused_and_a_moved_one_is_not(tmp_path):
+    moved = Source("/elsewhere", "small", 20, True, "bb")
+    assert grown(record(), record((moved,)), tmp_path) == record()
+    retrained = Source("/run/20", "small", 20, True, "dd")
+    with pytest.raises(ConfigError, match="/run/20, also called 'small', with other weights"):
+        grown(record(), record((retrained,)), tmp_path)
+
+
+def test_models_whose_names_make_the_same_folder_are_not_taken_for_each_other(tmp_path):
+    with_space, with_hyphen = (
+        Source(f"/{name}", name, None, True, name) for name in ("a b", "a-b")
+    )
+    assert with_space.folder_name == with_hyphen.folder_name
+    with pytest.raises(ConfigError, match="/a b, also called 'a-b', with other weights"):
+        grown(record((with_space,)), record((with_hyphen,)), tmp_path)
+
+
+@pytest.mark.parametrize("name", [".", "..", "../..", "/etc", "a/../../b", ".hidden"])
+def test_whatever_the_name_of_a_model_its_cells_stay_in_the_folder_of_the_task(tmp_path, name):
+    cell = Cell(Source("x", name, None, True, "aa"), task(), 1e-3, 0)
+    assert (tmp_path / cell.folder).resolve().parents[2] == (tmp_path / "tiny").resolve()
+
+
+def test_what_was_asked_for_is_read_back_and_damage_is_named(tmp_path):
+    assert read_grid(tmp_path) is None
+    save_grid(tmp_path, record(), {"tiny": data()})
+    save_grid(tmp_path, record(tasks=("tiny", "b")), {"b": data("b")})
+    assert read_grid(tmp_path) == record(tasks=("tiny", "b"))
+    majority = json.loads((tmp_path / "majority.json").read_text())
+    assert majority == {name: {"dev": {"accuracy": pytest.approx(6 / 9)}} for name in ("tiny", "b")}
+    (tmp_path / "grid.json").write_text('{"tasks": 3}')
+    with pytest.raises(ConfigError, match="grid.json is damaged.*remove it"):
+        read_grid(tmp_path)
+    (tmp_path / "majority.json").write_text("{")
+    with pytest.raises(ConfigError, match="majority.json is damaged.*remove it"):
+        save_grid(tmp_path, record(), {"tiny": data()})
+
+
+def test_one_process_at_a_time_fills_a_folder(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from finetune.sweep.sweep import alone_in\n"
+        f"with alone_in(Path({str(tmp_path)!r})): pass"
+    )
+    with alone_in(tmp_path):
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert "another process is filling" in found.stderr
+    with alone_in(tmp_path):
+        pass
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match="cannot write into .*file/x"),
+        alone_in(tmp_path / "file/x"),
+    ):
+        pass
+
+
+def test_a_full_disk_is_one_line_and_a_reader_that_has_gone_is_not_taken_for_it(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    message = "cannot write into .*: No space left on device; free some"
+    with pytest.raises(ConfigError, match=message), alone_in(tmp_path):
+        raise full
+    with pytest.raises(BrokenPipeError), alone_in(tmp_path):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+CELL = Cell(NEW, task(), 1e-3, 0)
+
+
+def ended(folder, load, *, predicts_test=False, heard=None):
+    return run_cell(
+        CELL,
+        folder,
+        protocol(),
+        load,
+        device=torch.device("cpu"),
+        predicts_test=predicts_test,
+        send=[].append if heard is None else heard.append,
+    )
+
+
+def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(tmp_path):
+    (tmp_path / "events.out.tfevents.old").touch()
+    result = ended(tmp_path, lambda cell: (tiny_pretrained(), tiny_task()))
+    assert result == read_result(tmp_path) and result.status == "finished"
+    assert result.scores.keys() == {"dev"} and (result.model, result.step) == ("small", 20)
+    names = [file.name for file in tmp_path.iterdir()]
+    assert sum(name.startswith("events.") for name in names) == 1
+    assert "events.out.tfevents.old" not in names
+
+
+def test_rows_that_are_cut_are_remarked(tmp_path):
+    short, long = tiny_task(), tiny_task()
+    rows = [[2, *range(4, 4 + count), 3] for count in (10, 28, 27, 28)]
+    cut = Split(Rows(rows, pad=0, longest=30), [0, 1, 0, 1], list("abcd"))
+    for data, expected in (
+        (short, []),
+        (
+            replace(long, train=cut),
+            ["2 of the 4 training rows reach 30 tokens, where rows are cut"],
+        ),
+    ):
+        heard = []
+        ended(tmp_path, lambda cell, data=data: (tiny_pretrained(), data), heard=heard)
+        assert [message.text for message in heard if isinstance(message, Remark)] == expected
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp_path, regression):
+    data = tiny_task(regression=regression)
+    ended(tmp_path, lambda cell: (tiny_pretrained(), data), predicts_test=True)
+    rows = json.loads(predictions_file(tmp_path, "test").read_text())
+    assert [row["identity"] for row in rows] == data.test["test"].identities
+    for row in rows:
+        word = {} if regression else {"label": ("no", "yes")[row["prediction"]]}
+        assert row == {"identity": row["identity"], "prediction": row["prediction"], **word}
+
+
+def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path):
+    def break_down(cell):
+        raise RuntimeError("the cable\nis loose")
+
+    result = ended(tmp_path / "a", break_down)
+    assert (result.status, result.reason) == ("failed", "RuntimeError: the cable")
+    assert "is loose" in (tmp_path / "a/error.txt").read_text()
+
+    def diverge(cell):
+        raise Diverged("the loss is nan at step 3")
+
+    result = ended(tmp_path / "b", diverge)
+    assert (result.status, result.reason) == ("diverged", "the loss is nan at step 3")
+    assert read_result(tmp_path / "b") == result
+
+
+def result(status):
+    return Result(
+        **{"model": "m", "source": "s", "step": 1, "pretrained": True, "task": "t"},
+        **{"protocol": "p", "learning_rate": 1e-3, "seed": 0, "epochs": 1, "status": status},
+        scores={"dev": {"accuracy": 0.5}} if status == "finished" else {},
+    )
+
+
+def test_what_is_over_is_not_run_again_unless_something_of_it_is_wanted(tmp_path):
+    assert not is_over(tmp_path)
+    for status in ("finished", "diverged", "failed"):
+        save_result(tmp_path, result(status))
+        assert is_over(tmp_path)
+        assert is_over(tmp_path, retries_failed=True) == (status != "failed")
+        assert is_over(tmp_path, test_splits=["test"]) == (status != "finished")
+    save_result(tmp_path, result("finished"))
+    predictions_file(tmp_path, "test").touch()
+    assert is_over(tmp_path, test_splits=["test"])
+
+
+def test_a_dry_run_counts_cells_steps_and_rows(tmp_path):
+    rules = protocol(learning_rates=(1e-3, 1e-4), seeds=3, epochs=2, batch=16)
+    cells = cells_of([NEW], [task()], rules)
+    (tmp_path / cells[0].folder).mkdir(parents=True)
+    save_result(tmp_path / cells[0].folder, result("finished"))
+    grid = Grid(tmp_path, rules, cells, {"tiny": data(rows=40)}, False, False)
+    assert grid.steps(cells[0]) == 2 * 3 and grid.rows(cells[0]) == 80
+    assert grid.row_cost("tiny") - OPTIMIZER_LETTERS == 1  # "x"
+    text = describe_grid(grid)
+    assert text.splitlines()[2].split() == ["tiny", "40", "2", "6", "6", "1", "5"]
+    assert "to run: 5 runs, 30 steps, 400 rows" in text
+    assert "models: small step 20" in text
+
+
+def test_cores_are_divided_among_the_workers(monkeypatch):
+    monkeypatch.setattr("finetune.sweep.sweep.cpu_count", lambda: 8)
+    assert divided(None, 20) == (["cpu"] * 8, 1)
+    assert divided(None, 3) == (["cpu"] * 3, 2)
+    assert divided(2, 20) == (["cpu"] * 2, 4)
+    assert divided(16, 20) == (["cpu"] * 16, 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert divided(None, 20) == (["cuda:0", "cuda:1"], 4)
+    assert divided(3, 20)[0] == ["cuda:0", "cuda:1", "cuda:0"]

@@ -1,0 +1,55 @@
+"""A worker that dies is heard of, and none runs on what has changed."""
+
+import os
+import re
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from finetune.results.result import read_result
+from finetune.sweep.sources import TaskSource
+from finetune.sweep.workers import SPAWN, Cache, Work, Worker, _hear
+from finetune.tasks.custom import OwnTask
+from finetune.tasks.glue import TaskError
+from tests.finetune.fine_tuning_case import protocol
+from tests.finetune.sweep.test_sweep import CELL
+
+
+def test_examples_that_changed_after_the_start_are_refused(tmp_path):
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\na\tyes\nb\tno\n")
+    source = TaskSource(OwnTask(train=train, dev=train), "")
+    data = source.load()
+    cache = Cache(16, {"own": (data.labelled_digest, data.test_digest)})
+    assert cache._read(source) == data
+    train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
+    with pytest.raises(TaskError, match="examples of own have changed since this grid"):
+        cache._read(source)
+
+
+@pytest.mark.parametrize("last_words", [b"", b"\0\0", b"\0\0\0\x09part"])
+def test_a_worker_that_dies_before_it_begins_or_within_a_message_fails_its_run(
+    tmp_path, last_words
+):
+    connection, theirs = SPAWN.Pipe()
+    os.write(theirs.fileno(), last_words)
+    theirs.close()
+    worker = SimpleNamespace(connection=connection, cell=CELL, how_it_died=lambda: "no memory")
+    result = _hear(worker, Work(tmp_path, protocol(), False, 1, {}))
+    assert (result.status, result.reason) == ("failed", "no memory")
+    assert read_result(tmp_path / CELL.folder) == result
+
+
+def test_an_interrupt_during_the_start_of_a_worker_is_left_to_the_main_process(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    worker = Worker(Work(tmp_path, protocol(), False, 1, {}), "cpu")
+    assert signal.getsignal(signal.SIGINT) == before
+    try:
+        ignored = re.search(
+            r"SigIgn:\s*(\w+)", Path(f"/proc/{worker._process.pid}/status").read_text()
+        )
+        assert int(ignored[1], 16) >> (signal.SIGINT - 1) & 1
+    finally:
+        worker.stop()

@@ -1,0 +1,118 @@
+import importlib.metadata
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from finetune.tasks import hub
+from finetune.tasks.glue import GLUE, Example, TaskError
+from finetune.tasks.glue_files import read_glue
+from finetune.tasks.hub import load_from_hub, read_hub
+
+
+def row(index, label, **texts):
+    return {**texts, "label": label, "idx": index}
+
+
+COLA = {
+    "train": [row(0, 1, sentence="Birds sing."), row(1, 0, sentence="Birds sings.")],
+    "validation": [row(0, 0, sentence="A birds.")],
+    "test": [row(0, -1, sentence="The bird.")],
+}
+PAIR = {"premise": "He came.", "hypothesis": "He went."}
+MNLI = {
+    "train": [row(7, 2, **PAIR)],
+    **{f"validation_{half}": [row(0, 1, **PAIR)] for half in ("matched", "mismatched")},
+    **{f"test_{half}": [row(0, -1, **PAIR)] for half in ("matched", "mismatched")},
+}
+STSB = {
+    split: [row(0, label, sentence1="A dog.", sentence2="A cat.")]
+    for split, label in {"train": 2.5, "validation": 5.0, "test": -1.0}.items()
+}
+
+
+def loader(**configurations):
+    return configurations.__getitem__
+
+
+def test_labels_are_the_hubs_numbers_and_none_in_test():
+    data = read_hub(GLUE["CoLA"], load=loader(cola=COLA))
+    assert data.train == [Example(("Birds sing.",), 1, "0"), Example(("Birds sings.",), 0, "1")]
+    assert data.development == {"dev": [Example(("A birds.",), 0, "0")]}
+    assert data.test == {"test": [Example(("The bird.",), None, "0")]}
+
+
+def test_mnli_has_all_its_sets_and_the_diagnosis_of_another_configuration():
+    ax = {"test": [row(3, -1, **PAIR)]}
+    data = read_hub(GLUE["MNLI"], load=loader(mnli=MNLI, ax=ax))
+    assert data.train == [Example(("He came.", "He went."), 2, "7")]
+    assert list(data.development) == ["dev_matched", "dev_mismatched"]
+    assert list(data.test) == ["test_matched", "test_mismatched", "test_ax"]
+    assert data.test["test_ax"] == [Example(("He came.", "He went."), None, "3")]
+
+
+def test_a_regression_keeps_its_numbers():
+    data = read_hub(GLUE["STS-B"], load=loader(stsb=STSB))
+    assert (data.train[0].label, data.development["dev"][0].label) == (2.5, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"validation": []}, "cola: no examples in validation"),
+        ({"train": [row(5, 2, sentence="s")]}, "label 2 at idx 5, expected 0 to 1"),
+        ({"train": [row(5, -1, sentence="s")]}, "label -1 at idx 5"),
+        ({"train": [row(5, 1, text="s")]}, "no column 'sentence' in train, it has text, label"),
+    ],
+)
+def test_what_is_not_glue_is_refused(damage, message):
+    with pytest.raises(TaskError, match=f"nyu-mll/glue, .*{message}"):
+        read_hub(GLUE["CoLA"], load=loader(cola={**COLA, **damage}))
+
+
+def test_a_split_that_is_missing_is_named():
+    with pytest.raises(TaskError, match="no split 'validation', it has train"):
+        read_hub(GLUE["CoLA"], load=loader(cola={"train": COLA["train"]}))
+
+
+@pytest.fixture
+def fake_library(monkeypatch):
+    """Put a library in the place of `datasets`, and let the Hub be reachable."""
+    library = SimpleNamespace(
+        load_dataset=lambda name, configuration: {"cola": COLA}[configuration]
+    )
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    monkeypatch.setattr(hub, "connect_to_hub", lambda: None)
+    return library
+
+
+def test_the_place_hub_goes_through_the_library(fake_library):
+    assert read_glue(GLUE["CoLA"], "hub") == read_hub(GLUE["CoLA"], load=loader(cola=COLA))
+
+
+def test_without_the_library_it_is_said_what_to_install(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(hub, "version", missing)
+    with pytest.raises(TaskError, match="needs the package datasets: pip install datasets"):
+        load_from_hub("cola")
+
+
+def test_a_hub_out_of_reach_is_said_in_one_line(fake_library, monkeypatch):
+    def unreachable():
+        raise OSError("timed out")
+
+    monkeypatch.setattr(hub, "connect_to_hub", unreachable)
+    with pytest.raises(TaskError, match=r"cannot be reached \(timed out\); give the folder of"):
+        load_from_hub("cola")
+
+
+def test_what_the_library_raises_is_one_line(fake_library):
+    def failing(name, configuration):
+        raise RuntimeError("Gateway time-out.\nmany\nlines")
+
+    fake_library.load_dataset = failing
+    with pytest.raises(TaskError) as caught:
+        load_from_hub("cola")
+    assert str(caught.value) == ("nyu-mll/glue, cola: cannot be read: Gateway time-out; try again")

@@ -1,0 +1,67 @@
+"""Protocols hold the values of the papers, and say which value is wrong."""
+
+import pytest
+
+from finetune.protocol import PROTOCOLS, load_protocol
+from pretrain.config.errors import ConfigError
+
+
+def test_tupe_is_the_fine_tuning_column_of_its_table_1():
+    tupe = load_protocol("tupe")
+    assert tupe.learning_rates == (2e-5, 3e-5, 4e-5, 5e-5)
+    assert (tupe.batch, tupe.warmup_ratio, tupe.sequence_length) == (32, 0.06, 512)
+    assert (tupe.schedule, tupe.epsilon, tupe.betas) == ("warmup_linear", 1e-6, (0.9, 0.999))
+    assert (tupe.max_gradient_norm, tupe.weight_decay) == (1.0, 0.01)
+    assert (tupe.dropout, tupe.attention_dropout) == (0.1, 0.1)
+    assert tupe.seeds == 5  # Sec. 4.1
+    five = {"MNLI", "QQP", "QNLI"}  # footnote a
+    for task in ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"):
+        assert tupe.epochs_on(task) == (5 if task in five else 10)
+
+
+def test_pld_is_what_its_appendix_d_says():
+    pld = load_protocol("pld")
+    assert (pld.batch, pld.warmup_ratio, pld.epochs, pld.seeds) == (32, 0.1, 5, 5)
+    assert (pld.schedule, pld.epochs_of) == ("warmup_linear", {})
+
+
+def test_every_protocol_can_be_read_and_is_called_after_its_file():
+    names = sorted(file.stem for file in PROTOCOLS.glob("*.toml"))
+    assert names == ["pld", "quick", "tupe"]
+    assert [load_protocol(name).name for name in names] == names
+
+
+def test_a_changed_protocol_has_another_name_and_a_grown_one_has_not():
+    assert load_protocol("quick", {"seeds": "7", "learning_rates": ["1e-5"]}).name == "quick"
+    changed = load_protocol("quick", {"epochs": "4", "betas": ["0.8", "0.99"], "batch": "32"})
+    assert (changed.name, changed.epochs) == ("quick-epochs_4-betas_0.8_0.99", 4)
+
+
+def test_epochs_of_the_command_line_are_those_of_every_task():
+    tupe = load_protocol("tupe", {"epochs": "10"})
+    assert (tupe.epochs_on("MNLI"), tupe.name) == (10, "tupe-epochs_10")
+
+
+def test_a_protocol_of_ones_own_may_extend_another_in_its_folder(tmp_path):
+    (tmp_path / "base.toml").write_text("epochs = 2\nbatch = 8\n")
+    (tmp_path / "mine.toml").write_text('extends = "base"\nbatch = 4\nmax_gradient_norm = "none"\n')
+    mine = load_protocol(str(tmp_path / "mine.toml"))
+    assert (mine.name, mine.epochs, mine.batch, mine.max_gradient_norm) == ("mine", 2, 4, None)
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "message"),
+    [
+        ("tupee", {}, "no protocol 'tupee'; did you mean tupe.; one of pld, quick, tupe"),
+        ("absent.toml", {}, "no protocol 'absent.toml'"),
+        ("quick", {"epochs": "0"}, "protocol quick: epochs='0': input should be greater than"),
+        ("quick", {"batch": "many"}, "batch='many': input should be a valid integer"),
+        ("quick", {"learning_rates": ["1e-4", "-1"]}, r"learning_rates=\(0.0001, -1.0\)"),
+        ("quick", {"learning_rates": ["1e-4", "1e-4"]}, "each of them once"),
+        ("quick", {"batches": 3}, "there is no setting batches; did you mean batch?"),
+        ("quick", {"schedule": "linear"}, "schedule='linear'"),
+    ],
+)
+def test_what_is_wrong_is_named(place, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load_protocol(place, changes)

@@ -1,0 +1,153 @@
+import math
+import statistics
+import warnings
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as of_classes
+
+from finetune.tasks.glue import GLUE, Example, TaskData
+from finetune.training.metrics import METRICS, majority_scores, scores_of
+
+PREDICTIONS = [1, 0, 1, 1, 0, 0, 1, 0, 1, 1]
+LABELS = [1, 0, 0, 1, 1, 0, 1, 0, 0, 1]
+VALUES = [0.5, 1.5, 1.5, 4.0, 2.0, 3.5, 0.0, 5.0]
+TRUE_VALUES = [1.0, 1.0, 2.0, 5.0, 2.5, 2.5, 0.2, 4.8]
+
+
+def counts(predictions, labels):
+    pairs = list(zip(predictions, labels, strict=True))
+    return [pairs.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0))]
+
+
+def f1_of(true_positive, false_positive, false_negative):
+    return 2 * true_positive / (2 * true_positive + false_positive + false_negative)
+
+
+def ranks(values):
+    """Return mean ranks by counting."""
+    return [
+        sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values
+    ]
+
+
+def test_metrics_of_classes_are_their_formulas():
+    tp, fp, fn, tn = counts(PREDICTIONS, LABELS)
+    expected = {
+        "accuracy": (tp + tn) / 10,
+        "f1": f1_of(tp, fp, fn),
+        "macro_f1": (f1_of(tp, fp, fn) + f1_of(tn, fn, fp)) / 2,
+        "matthews": (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)),
+    }
+    for name, value in expected.items():
+        assert METRICS[name](PREDICTIONS, LABELS) == pytest.approx(value, abs=1e-12), name
+
+
+def test_correlations_are_their_formulas():
+    pearson = statistics.correlation(VALUES, TRUE_VALUES)
+    spearman = statistics.correlation(ranks(VALUES), ranks(TRUE_VALUES))
+    assert METRICS["pearson"](VALUES, TRUE_VALUES) == pytest.approx(pearson, abs=1e-12)
+    assert METRICS["spearman"](VALUES, TRUE_VALUES) == pytest.approx(spearman, abs=1e-12)
+
+
+def test_metrics_are_those_of_scikit_learn_and_scipy():
+    random = numpy.random.default_rng(0)
+    labels, predictions = random.integers(0, 2, (2, 500))
+    values, others = random.normal(size=(2, 500))
+    for name, value in {
+        "accuracy": of_classes.accuracy_score(labels, predictions),
+        "f1": of_classes.f1_score(labels, predictions),
+        "macro_f1": of_classes.f1_score(labels, predictions, average="macro"),
+        "matthews": of_classes.matthews_corrcoef(labels, predictions),
+    }.items():
+        assert METRICS[name](predictions, labels) == value, name
+    assert METRICS["pearson"](values, others) == stats.pearsonr(values, others).statistic
+    assert METRICS["spearman"](values, others) == stats.spearmanr(values, others).statistic
+
+
+def test_f1_is_about_class_1():
+    # one hit of class 1, and it is the label that is asked first
+    assert METRICS["f1"]([1, 1, 0], [1, 0, 1]) == 0.5
+    assert METRICS["f1"]([1, 1, 1, 0], [1, 0, 0, 0]) == 0.5  # precision 1/3, recall 1
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_constant_prediction_is_scored_without_a_warning(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for constant in (0, 1):
+            for labels in ([0, 1, 1], [1, 1, 1], [0, 0, 0], [1]):
+                score = METRICS[name]([constant] * len(labels), labels)
+                assert math.isfinite(score)
+                if name in ("matthews", "pearson", "spearman"):
+                    assert score == 0
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+@given(
+    rows=st.lists(
+        st.tuples(*[st.floats(allow_nan=False, allow_infinity=False, width=32)] * 2), min_size=1
+    )
+)
+def test_correlations_of_any_numbers_are_numbers(name, rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score = METRICS[name](*zip(*rows, strict=True))
+    assert abs(score) <= 1 + 1e-9
+
+
+def test_every_task_is_scored_by_the_metrics_of_glue():
+    assert {name: task.metrics for name, task in GLUE.items()} == {
+        "CoLA": ("matthews",),
+        "SST-2": ("accuracy",),
+        "MRPC": ("accuracy", "f1"),
+        "STS-B": ("pearson", "spearman"),
+        "QQP": ("accuracy", "f1"),
+        "MNLI": ("accuracy",),
+        "QNLI": ("accuracy",),
+        "RTE": ("accuracy",),
+        "WNLI": ("accuracy",),
+    }
+
+
+def test_the_largest_output_is_the_prediction():
+    outputs_NC = [[0.1, -2, 3], [5, 4, 3], [-3, -1, -2]]
+    assert scores_of(GLUE["MNLI"], outputs_NC, [2, 0, 0]) == {"accuracy": pytest.approx(2 / 3)}
+
+
+def test_a_regression_has_one_output_an_example():
+    scores = scores_of(GLUE["STS-B"], VALUES, TRUE_VALUES)
+    assert list(scores) == ["pearson", "spearman"]
+    assert scores["pearson"] == pytest.approx(statistics.correlation(VALUES, TRUE_VALUES))
+    column_N1 = [[value] for value in VALUES]
+    assert scores_of(GLUE["STS-B"], column_N1, TRUE_VALUES) == scores
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_outputs_that_are_not_finite_are_not_scored(value):
+    with pytest.raises(ValueError, match="RTE: outputs of the model are not finite"):
+        scores_of(GLUE["RTE"], [[0.0, value]], [1])
+
+
+def examples(*labels):
+    return [Example(("text",), label, "0") for label in labels]
+
+
+def test_the_majority_is_that_of_the_training_labels():
+    data = TaskData(GLUE["MRPC"], examples(1, 0, 1), {"dev": examples(0, 0, 0, 1)}, {})
+    # accuracy 1/4; precision 1/4, recall 1
+    assert majority_scores(data) == {"dev": {"accuracy": 0.25, "f1": pytest.approx(0.4)}}
+
+
+def test_of_equally_frequent_labels_the_first_is_the_majority():
+    task = GLUE["MNLI"]
+    data = TaskData(task, examples(2, 1, 1, 2), {"dev_matched": examples(1, 1, 2)}, {})
+    assert majority_scores(data) == {"dev_matched": {"accuracy": pytest.approx(2 / 3)}}
+
+
+def test_a_mean_correlates_with_nothing():
+    data = TaskData(GLUE["STS-B"], examples(1.0, 2.5), {"dev": examples(0.5, 3.0)}, {})
+    assert majority_scores(data) == {"dev": {"pearson": 0.0, "spearman": 0.0}}

@@ -1,0 +1,109 @@
+"""The head is the formula, padding is not seen, and the encoder is the pre-trained one."""
+
+import pytest
+import torch
+
+from finetune.training.model import TaskModel
+from finetune.training.train import build_task_model
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.positions import POSITION_ENCODINGS
+from tests.finetune.fine_tuning_case import model_settings, protocol, tiny_pretrained
+
+
+def build(pretrained, **changes):
+    options = {"num_outputs": 3, "seed": 0, "takes_weights": True, **changes}
+    return build_task_model(pretrained, protocol(), **options).eval()
+
+
+@pytest.mark.parametrize("positions", sorted(POSITION_ENCODINGS))
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_row_alone_has_the_logits_that_it_has_in_a_padded_batch(positions, norm):
+    model = build(tiny_pretrained(positions=positions, norm=norm))
+    row = torch.tensor([[2, 11, 12, 13, 14, 3]])
+    batch = torch.randint(4, 40, (4, 24), generator=torch.Generator().manual_seed(0))
+    batch[2, :6] = row
+    lengths = torch.tensor([24, 9, 6, 17], dtype=torch.int32)
+    alone = model(row, torch.tensor([6], dtype=torch.int32))
+    together = model(batch, lengths)
+    # Sums over other numbers of keys in fp32.
+    torch.testing.assert_close(together[2:3], alone, atol=1e-5, rtol=1e-5)
+    batch[2, 6:] = 1
+    torch.testing.assert_close(model(batch, lengths), together, atol=1e-6, rtol=0)
+
+
+def test_the_position_bias_has_the_length_of_the_rows():
+    model, seen = build(tiny_pretrained(positions="tupe-r")), []
+    attention_bias = model.encoder.positions.attention_bias
+    model.encoder.positions.attention_bias = lambda n: seen.append(n) or attention_bias(n)
+    model(torch.full((2, 16), 5), torch.tensor([16, 9], dtype=torch.int32))
+    assert seen == [16]
+
+
+def test_the_head_is_tanh_between_two_linear_maps_of_cls():
+    model = build(tiny_pretrained())
+    ids, lengths = torch.tensor([[2, 11, 12, 3]]), torch.tensor([4], dtype=torch.int32)
+    x = model.encoder(ids, lengths_B=lengths)[:, 0].double()
+    dense, output = (
+        (layer.weight.double(), layer.bias.double()) for layer in (model.dense, model.output)
+    )
+    expected = torch.tanh(x @ dense[0].T + dense[1]) @ output[0].T + output[1]
+    torch.testing.assert_close(model(ids, lengths).double(), expected, atol=1e-6, rtol=1e-6)
+
+
+def test_the_head_computes_in_fp32_where_the_encoder_computes_in_bf16():
+    model = build(tiny_pretrained(), num_outputs=1)
+    ids = torch.randint(4, 40, (200, 16), generator=torch.Generator().manual_seed(0))
+    lengths = torch.full((200,), 16, dtype=torch.int32)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        logits = model(ids, lengths)
+        x = model.encoder(ids, lengths_B=lengths)[:, 0].float()
+    with torch.no_grad():
+        expected = model.output(torch.tanh(model.dense(x)))
+    assert torch.equal(logits, expected)
+    assert len(logits.unique()) == 200
+
+
+def test_the_head_begins_as_pytorch_initialises():
+    torch.manual_seed(0)
+    model = TaskModel(model_settings(width=64, num_heads=2), 2)
+    bound = 64**-0.5
+    assert 0.9 * bound < model.dense.weight.abs().max() <= bound
+    assert model.dense.bias.abs().max() > 0
+
+
+def test_the_encoder_is_the_pre_trained_one_and_every_block_runs_in_training():
+    pretrained = tiny_pretrained()
+    whole = MaskedLanguageModel(pretrained.model)
+    whole.load_state_dict(pretrained.weights)
+    ids = torch.tensor([[2, 11, 12, 3]])
+    encoder = build(pretrained).encoder
+    assert torch.equal(encoder(ids), whole.eval().encoder(ids))
+    ran = []
+    for number, block in enumerate(encoder.blocks):
+        block.register_forward_hook(lambda *_, number=number: ran.append(number))
+    for _ in range(20):
+        encoder.train()(ids)
+    assert ran == [0, 1] * 20
+
+
+def test_new_weights_and_heads_are_a_function_of_the_seed():
+    pretrained = tiny_pretrained()
+    weights = [build(pretrained, seed=seed, takes_weights=False).state_dict() for seed in (0, 0, 1)]
+    name = "encoder.token_embeddings.weight"
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    assert not torch.equal(weights[0][name], weights[2][name])
+    assert not torch.equal(weights[0][name], pretrained.weights[name])
+    heads = [build(pretrained, seed=seed).output.weight for seed in (0, 1)]
+    assert not torch.equal(*heads)
+
+
+def test_dropout_is_that_of_the_protocol():
+    model = build_task_model(
+        tiny_pretrained(dropout=0.5, attention_dropout=0.4),
+        protocol(dropout=0.2, attention_dropout=0.3),
+        num_outputs=2,
+        seed=0,
+        takes_weights=True,
+    )
+    assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.2}
+    assert {block.attention.dropout_probability for block in model.encoder.blocks} == {0.3}

@@ -1,0 +1,43 @@
+"""Losses against their formulas; outputs come back in the units of the labels."""
+
+import math
+
+import numpy
+import pytest
+import torch
+
+from finetune.training.targets import Classes, Values, is_constant, scaled_values
+
+
+def test_classes_are_trained_by_cross_entropy():
+    logits = torch.tensor([[1.0, 2.0, -1.0], [0.5, 0.0, 0.0]])
+    expected = [
+        -math.log(math.exp(row[label]) / sum(map(math.exp, row)))
+        for row, label in zip(logits.tolist(), [1, 0], strict=True)
+    ]
+    assert float(Classes(3).loss(logits, [1, 0])) == pytest.approx(sum(expected) / 2, abs=1e-6)
+
+
+def test_values_are_trained_by_the_squared_error_of_scaled_labels():
+    target = Values(centre=10.0, spread=4.0)
+    loss = float(target.loss(torch.tensor([[0.5], [-1.0]]), [10.0, 14.0]))
+    assert loss == pytest.approx(((0.5 - 0) ** 2 + (-1 - 1) ** 2) / 2, abs=1e-6)
+    outputs = target.outputs(numpy.array([[0.5], [-1.0]], dtype=numpy.float32))
+    assert outputs.tolist() == [12.0, 6.0]
+
+
+def test_sts_b_is_divided_by_five_and_other_values_are_standardised():
+    assert scaled_values("STS-B", [0.0, 5.0]) == Values(0.0, 5.0)
+    labels = [3.0, 5.0, 10.0]
+    mean = sum(labels) / 3
+    spread = math.sqrt(sum((label - mean) ** 2 for label in labels) / 3)
+    found = scaled_values("price", labels)
+    assert (found.centre, found.spread) == (pytest.approx(mean), pytest.approx(spread))
+    assert scaled_values("price", [2.0, 2.0]) == Values(2.0, 1.0)
+
+
+def test_a_model_that_says_the_same_of_everything_is_noticed():
+    logits = numpy.array([[0.1, 0.2], [0.3, 0.9]], dtype=numpy.float32)
+    assert is_constant(Classes(2), logits) and not is_constant(Classes(2), logits * [[1], [-1]])
+    values = numpy.array([[0.5], [0.5001]], dtype=numpy.float32)
+    assert is_constant(Values(0, 5), values) and not is_constant(Values(0, 5), 100 * values)

@@ -1,0 +1,169 @@
+"""A run is the plain computation, the same every time, and ends when nothing can be learned."""
+
+import math
+
+import numpy
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import accuracy_score, f1_score
+
+from finetune.training.batches import training_batches
+from finetune.training.train import Diverged, FineTuning, build_task_model
+from tests.finetune.fine_tuning_case import Notes, numbers, protocol, tiny_pretrained, tiny_task
+
+CPU = torch.device("cpu")
+
+
+def fine_tuning(rules=None, data=None, *, learning_rate=1e-3, seed=0, pretrained=None):
+    rules, data = rules or protocol(), data or tiny_task()
+    model = build_task_model(
+        pretrained or tiny_pretrained(),
+        rules,
+        num_outputs=data.target.num_outputs,
+        seed=seed,
+        takes_weights=True,
+    )
+    return FineTuning(model, data, rules, learning_rate=learning_rate, seed=seed, device=CPU)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_step_is_gradient_clipping_and_adamw_written_out(regression):
+    rules = protocol(
+        dropout=0.0, attention_dropout=0.0, max_gradient_norm=0.1, weight_decay=0.5, epsilon=1e-3
+    )
+    run = fine_tuning(rules, tiny_task(regression=regression), learning_rate=0.01)
+    before = {name: p.detach().double() for name, p in run.model.named_parameters()}
+    batch = run.data.train.rows.batch(numbers(0, 1, 2, 3))
+    labels = run.data.train.labels[:4]
+    run.model.eval()
+    logits = run.model(*batch)
+    if regression:
+        scaled = torch.tensor([(label - 1.0) / 0.8 for label in labels])
+        loss = ((logits[:, 0] - scaled) ** 2).mean()
+    else:
+        loss = F.nll_loss(logits.log_softmax(-1), torch.tensor(labels))
+    parameters = list(run.model.parameters())
+    gradients = [
+        torch.zeros_like(p, dtype=torch.float64) if g is None else g.double()
+        for p, g in zip(
+            parameters, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True
+        )
+    ]
+    norm = math.sqrt(sum(float((g**2).sum()) for g in gradients))
+    assert norm > 0.1  # or nothing is clipped
+    found = run.train_step(batch, labels, epoch=0, place=0)
+    assert found.item() == pytest.approx(loss.item(), abs=1e-6)
+    steps = 2 * math.ceil(43 / 8)
+    rate = 0.01 / round(0.06 * steps)  # the first step of the warm-up
+    for (name, parameter), gradient in zip(run.model.named_parameters(), gradients, strict=True):
+        clipped = gradient * min(1.0, 0.1 / (norm + 1e-6))
+        decay = 0.5 if before[name].ndim > 1 else 0.0
+        # Adam's first step: both corrected moments are the gradient and its square.
+        update = clipped / (clipped.abs() + 1e-3)
+        expected = before[name] * (1 - rate * decay) - rate * update
+        torch.testing.assert_close(
+            parameter.detach().double(), expected, atol=1e-7, rtol=1e-5, msg=name
+        )
+
+
+def test_the_learning_rate_rises_over_the_warm_up_and_falls_to_zero():
+    run = fine_tuning(protocol(warmup_ratio=0.25, epochs=4), learning_rate=0.8)
+    steps, rates = 4 * 6, []
+    for epoch in range(4):
+        rates += [run.learning_rate(epoch, place) for place in range(6)]
+    expected = [0.8 * (step + 1) / 6 for step in range(6)]
+    expected += [0.8 * (steps - step) / (steps - 6) for step in range(6, steps)]
+    assert rates == pytest.approx(expected)
+
+
+def test_a_repeated_run_has_the_same_losses_and_scores_bit_for_bit():
+    notes, outcomes = [Notes() for _ in range(3)], []
+    for number, (note, seed) in enumerate(zip(notes, (0, 0, 1), strict=True)):
+        torch.manual_seed(99 + number)  # what happened before does not matter
+        outcomes.append(fine_tuning(seed=seed).run(note, predicts_test=True))
+    assert notes[0].all_losses == notes[1].all_losses != notes[2].all_losses
+    assert outcomes[0] == outcomes[1]
+    assert len(notes[0].all_losses) == 12 and notes[0].rows == 86
+
+
+def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_step():
+    run, again, losses = fine_tuning(), fine_tuning(), Notes()
+    run.run(losses)
+    train, found = again.data.train, []
+    for epoch in range(2):
+        order = training_batches(train.rows.lengths, 8, seed=0, epoch=epoch)
+        for place, rows in enumerate(order):
+            torch.rand(3)  # somebody else draws
+            labels = [train.labels[row] for row in rows]
+            loss = again.train_step(train.rows.batch(rows), labels, epoch=epoch, place=place)
+            found.append(float(loss))
+    assert found == losses.all_losses
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_an_easy_task_is_learned_and_scored_after_each_epoch(regression):
+    rules = protocol(epochs=15, dropout=0.0, attention_dropout=0.0)
+    data, notes = tiny_task(regression=regression, num_train=200), Notes()
+    run = fine_tuning(rules, data, learning_rate=3e-3)
+    outcome = run.run(notes, predicts_test=True)
+    assert [epoch for epoch, _ in notes.scores] == list(range(1, 16))
+    assert outcome.scores == notes.scores[-1][1] and not outcome.is_constant
+    best = outcome.scores["dev"]["pearson" if regression else "accuracy"]
+    assert best > 0.9
+    assert len(outcome.predictions["test"]) == 9
+    if not regression:
+        predicted = run.logits(data.development["dev"]).argmax(1)
+        labels = data.development["dev"].labels
+        assert outcome.scores["dev"] == {
+            "accuracy": pytest.approx(accuracy_score(labels, predicted)),
+            "f1": pytest.approx(f1_score(labels, predicted)),
+        }
+
+
+def test_evaluation_is_in_the_order_of_the_rows_whatever_the_batches_and_draws_nothing():
+    run = fine_tuning()
+    split = run.data.development["dev"]
+    together = run.logits(split)
+    state = torch.get_rng_state()
+    alone = numpy.concatenate(
+        [run.model(*split.rows.batch(numbers(row))).detach().numpy() for row in range(30)]
+    )
+    assert numpy.abs(together - alone).max() < 1e-5  # fp32, other numbers of keys
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_step():
+    pretrained = tiny_pretrained()
+    run = fine_tuning(pretrained=pretrained)
+    with torch.no_grad():
+        run.model.output.bias[0] = math.nan
+    with pytest.raises(Diverged, match="the loss is nan at step 1; try a smaller learning rate"):
+        run.run(Notes())
+
+
+def test_outputs_that_are_not_finite_are_no_predictions():
+    run = fine_tuning()
+    with torch.no_grad():
+        run.model.output.bias[0] = math.inf
+    with pytest.raises(Diverged, match="outputs are not finite"):
+        run.logits(run.data.development["dev"])
+
+
+def test_a_model_that_predicts_one_class_is_noted():
+    run = fine_tuning(learning_rate=1e-9)
+    with torch.no_grad():
+        run.model.output.bias[0] = 10.0
+    assert run.run(Notes()).is_constant
+
+
+def test_bf16_rounds_and_keeps_the_weights_in_fp32():
+    losses = []
+    for precision in ("fp32", "bf16"):
+        notes = Notes()
+        run = fine_tuning(protocol(precision=precision))
+        run.run(notes)
+        losses.append(notes.all_losses)
+        assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.03)  # bf16 has 8 bits

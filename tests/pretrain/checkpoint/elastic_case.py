@@ -1,0 +1,44 @@
+"""Restores a checkpoint at each ZeRO stage and saves it again; run it under torchrun.
+
+elastic_case.py FOLDER CHECKPOINT CONFIGURATION ...
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pretrain.checkpoint.format import Checkpoint
+from pretrain.checkpoint.writer import Saver
+from pretrain.config.settings import CheckpointSettings
+from pretrain.distributed.ranks import start_ranks, stop_ranks
+from tests.pretrain import training_case as case
+
+SETTINGS = ("--batch.global_sequences", "12", "--batch.micro_sequences", "2")
+
+
+def hyperparameters(engine):
+    """Return learning rate, betas, epsilon and weight decay of every parameter group."""
+    names = ("lr", "betas", "eps", "weight_decay")
+    return [[group[name] for name in names] for group in engine._optimizer.param_groups]
+
+
+def main(folder, source, *names):
+    ranks, settings = start_ranks(), case.case_settings(*SETTINGS)
+    found = {}
+    for name in names:
+        engine = case.build_engine(settings, ranks, name)
+        fresh = hyperparameters(engine)
+        engine.restore(Checkpoint(Path(source)))
+        assert hyperparameters(engine) == fresh
+        saver = Saver(Path(folder) / name, CheckpointSettings(), ranks)
+        saver.save(3, engine.snapshot(), {})
+        saver.wait()
+        losses, norms = case.train_steps(engine, settings, range(3, case.STEPS), places=6)
+        found[name] = {"losses": losses, "norms": norms, "groups": hyperparameters(engine)}
+    if ranks.is_first:
+        (Path(folder) / "found.json").write_text(json.dumps(found))
+    stop_ranks()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

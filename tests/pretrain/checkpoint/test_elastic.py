@@ -1,0 +1,134 @@
+"""A run goes on on any number of ranks, at any ZeRO stage."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pretrain.checkpoint.folders import checkpoint_folder
+from pretrain.checkpoint.format import KINDS, Checkpoint, Piece
+from pretrain.checkpoint.writer import Saver
+from pretrain.config.settings import CheckpointSettings
+from pretrain.distributed.ranks import start_ranks
+from tests.pretrain import training_case as case
+from tests.pretrain.conftest import lines
+
+from . import elastic_case
+
+ROOT = Path(__file__).parents[3]
+STAGES = ["zero0_fp32", "zero1_fp32", "zero2_fp32", "zero3_fp32"]
+
+
+def torchrun(ranks):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*launcher, f"--nproc-per-node={ranks}"]
+
+
+def everything(checkpoint):
+    """Return weights and moments whole, by kind and parameter."""
+    sizes = {name: torch.Size(shape).numel() for name, shape in checkpoint.content.shapes.items()}
+    return {
+        (kind, name): checkpoint.read(kind, name, Piece(0, size))
+        for name, size in sizes.items()
+        for kind in KINDS
+    }
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A run of one rank at stage 0 that nobody stopped, and its checkpoint after 3 steps."""
+    folder = tmp_path_factory.mktemp("straight")
+    ranks, settings = start_ranks(), case.case_settings(*elastic_case.SETTINGS)
+    engine = case.build_engine(settings, ranks, "zero0_fp32")
+    case.train_steps(engine, settings, range(3), places=6)
+    saver = Saver(folder, CheckpointSettings(), ranks)
+    saver.save(3, engine.snapshot(), {})
+    saver.wait()
+    losses, norms = case.train_steps(engine, settings, range(3, case.STEPS), places=6)
+    # Not stopped: DeepSpeed remembers the group as long as the process lives.
+    return checkpoint_folder(folder, 3), losses, norms
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_checkpoint_goes_through_any_ranks_and_stage_bit_for_bit(ranks, straight, tmp_path):
+    """Restored and saved again, weights and both moments are what they were; so is what follows.
+
+    At 3 ranks ZeRO cuts parameters in the middle, and pads.
+    """
+    source, losses, norms = straight
+    finished = subprocess.run(
+        [
+            *torchrun(ranks),
+            "-m",
+            "tests.pretrain.checkpoint.elastic_case",
+            tmp_path,
+            source,
+            *STAGES,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    expected = everything(Checkpoint(source))
+    found = json.loads((tmp_path / "found.json").read_text())
+    for name in STAGES:
+        again = Checkpoint(checkpoint_folder(tmp_path / name, 3))
+        assert again.content.world_size == ranks
+        assert again.content.engine.adam_steps == 3
+        for key, tensor in everything(again).items():
+            assert torch.equal(tensor, expected[key]), (name, key)
+        # sums in another order
+        assert found[name]["losses"] == pytest.approx(losses, rel=2e-6), name
+        assert found[name]["norms"] == pytest.approx(norms, rel=1e-5), name
+        decays = [weight_decay for *_, weight_decay in found[name]["groups"]]
+        assert 0.1 in decays and 0.0 in decays, name
+
+
+def cut(run, step):
+    """Make of a finished run one that was killed after `step` steps, later than its checkpoint."""
+    (run / "result.json").unlink()
+    for folder in (run / "checkpoints").iterdir():
+        if int(folder.name[5:]) > step:
+            shutil.rmtree(folder)
+
+
+@pytest.mark.ranks
+def test_a_run_that_moves_between_machines_has_the_losses_of_the_straight_one(command, tmp_path):
+    """From 1 rank to 3 to 2 to 1, with layer drop and accumulation, at another stage each time."""
+    words = (
+        *("--batch.global_sequences", 12, "--batch.micro_sequences", 2),
+        *("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", 0.4),
+        *("--layer_drop.draw_per", "step", "--checkpoint.every_steps", 5),
+    )
+    straight = command.train(tmp_path / "straight", *words)
+    moved = shutil.copytree(straight, tmp_path / "moved")
+    for step, ranks, config in (
+        (5, 3, "zero3_fp32"),
+        (10, 2, "zero2_fp32"),
+        (15, 1, "zero0_fp32"),
+    ):
+        cut(moved, step)
+        launcher = [*torchrun(ranks), "-m", "pretrain"]
+        again = ["train", str(moved), "--elastic", "--engine.ds_config", config]
+        status, _, errors = command.run(again, launcher)
+        assert status == 0, errors[-3000:]
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        for ours, theirs in zip(lines(moved, name), lines(straight, name), strict=True):
+            assert (ours["step"], ours["tokens"]) == (theirs["step"], theirs["tokens"])
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)  # grown over 20 steps
+            assert ours.get("learning_rate") == theirs.get("learning_rate")
+            assert ours.get("keep_rates") == theirs.get("keep_rates")
+    launches = lines(moved, "launches.jsonl")
+    assert [launch["world_size"] for launch in launches] == [1, 3, 2, 1]
+    assert [launch["resumed_from"] for launch in launches] == [None, 5, 10, 15]
+    assert launches[1]["changed_settings"]["world_size"] == [1, 3]
+    assert launches[1]["changed_settings"]["engine.ds_config"] == ["zero1_fp32", "zero3_fp32"]
+    assert json.loads((moved / "ds_config.json").read_text())["zero_optimization"]["stage"] == 0

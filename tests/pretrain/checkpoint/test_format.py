@@ -1,0 +1,296 @@
+"""A checkpoint is read whole, whoever wrote it, or refused by name."""
+
+import errno
+import hashlib
+import json
+import math
+import os
+import shutil
+
+import pytest
+import torch
+
+from pretrain.checkpoint import format as checkpoint_format
+from pretrain.checkpoint.folders import (
+    checkpoint_folder,
+    checkpoints_of,
+    kept,
+    newest_checkpoint,
+    newest_sound_checkpoint,
+    remove_remains,
+)
+from pretrain.checkpoint.format import (
+    Checkpoint,
+    CheckpointError,
+    Content,
+    EngineCounters,
+    Piece,
+    complete,
+    load_weights,
+    write_part,
+)
+from pretrain.config.errors import ConfigError
+
+SHAPES = {"table": [5, 4], "bias": [3]}
+WHOLE = {
+    f"{kind}/{name}": torch.arange(20.0)[: 20 if name == "table" else 3] + 100 * number
+    for number, kind in enumerate(("weight", "exp_avg", "exp_avg_sq"))
+    for name in SHAPES
+}
+# Three ranks, of which one has nothing of the bias and none has a whole table.
+RANKS = [
+    {"table": Piece(0, 7), "bias": Piece(0, 1)},
+    {"table": Piece(7, 6)},
+    {"table": Piece(13, 7), "bias": Piece(1, 2)},
+]
+
+
+def write(run, step=5, progress=None):
+    partial = checkpoint_folder(run, step).with_suffix(".partial")
+    partial.mkdir(parents=True)
+    parts = {}
+    for rank, pieces in enumerate(RANKS):
+        tensors = {
+            f"{kind}/{name}": WHOLE[f"{kind}/{name}"][piece.start : piece.start + piece.size]
+            for kind in ("weight", "exp_avg", "exp_avg_sq")
+            for name, piece in pieces.items()
+        }
+        parts |= write_part(partial, rank, tensors, pieces)
+    content = Content(
+        step=step,
+        world_size=3,
+        shapes=SHAPES,
+        parts=parts,
+        engine=EngineCounters(adam_steps=4),
+        progress=progress or {},
+    )
+    return complete(partial, content)
+
+
+def test_any_range_of_any_kind_is_read_across_the_files(tmp_path):
+    checkpoint = Checkpoint(write(tmp_path))
+    checkpoint.verify()
+    for key, whole in WHOLE.items():
+        kind, name = key.split("/")
+        for start in range(len(whole) + 1):
+            for end in range(start, len(whole) + 1):
+                found = checkpoint.read(kind, name, Piece(start, end - start))
+                assert torch.equal(found, whole[start:end])
+    weights = load_weights(checkpoint.folder)
+    assert weights.keys() == SHAPES.keys()
+    assert torch.equal(weights["table"], WHOLE["weight/table"].view(5, 4))
+
+
+def test_a_folder_counts_only_when_it_is_complete(tmp_path):
+    (checkpoint_folder(tmp_path, 9).with_suffix(".partial")).mkdir(parents=True)
+    (checkpoint_folder(tmp_path, 8).with_suffix(".removed")).mkdir()
+    assert checkpoints_of(tmp_path) == []
+    folder = write(tmp_path, 5)
+    assert checkpoints_of(tmp_path) == [folder]
+    stranger = folder.with_name("step_another1")
+    stranger.mkdir()
+    assert checkpoints_of(tmp_path) == [folder]
+    stranger.rmdir()
+    remove_remains(tmp_path)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_part_that_another_machine_wrote_elsewhere_is_missed(tmp_path):
+    partial = checkpoint_folder(tmp_path, 5).with_suffix(".partial")
+    partial.mkdir(parents=True)
+    parts = write_part(partial, 1, {"weight/bias": torch.ones(3)}, {"bias": Piece(0, 3)})
+    (partial / "part_00001.safetensors").unlink()
+    content = Content(
+        step=5, world_size=2, shapes={}, parts=parts, engine=EngineCounters(), progress={}
+    )
+    with pytest.raises(OSError, match="must be on a disk that all machines share"):
+        complete(partial, content)
+    assert checkpoints_of(tmp_path) == []
+
+
+def flip(file, place=-1):
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+
+
+def reseal(folder, change):
+    """Change checkpoint.json as somebody would who knows how it is sealed."""
+    from pretrain.checkpoint.format import _digest
+
+    stored = json.loads((folder / "checkpoint.json").read_text())
+    change(stored["content"])
+    stored["sha256"] = _digest(stored["content"])
+    (folder / "checkpoint.json").write_text(json.dumps(stored))
+
+
+def inflate(content):
+    content["shapes"]["table"] = [10**15]
+    content["parts"]["part_00002.safetensors"]["pieces"]["table"] = [13, 10**15 - 13]
+
+
+DAMAGES = {
+    "a flipped bit": (
+        lambda folder: flip(folder / "part_00001.safetensors"),
+        "part_00001.safetensors has another sha256",
+    ),
+    "a cut file": (
+        lambda folder: (folder / "part_00002.safetensors").write_bytes(b"1234"),
+        "part_00002.safetensors has 4 bytes instead of",
+    ),
+    "a missing file": (
+        lambda folder: (folder / "part_00000.safetensors").unlink(),
+        "part_00000.safetensors is missing",
+    ),
+    "no description": (
+        lambda folder: (folder / "checkpoint.json").unlink(),
+        "it has no checkpoint.json",
+    ),
+    "a cut description": (
+        lambda folder: (folder / "checkpoint.json").write_text('{"sha256": '),
+        "checkpoint.json cannot be read",
+    ),
+    "another number": (
+        lambda folder: (folder / "checkpoint.json").write_text(
+            (folder / "checkpoint.json").read_text().replace('"adam_steps": 4', '"adam_steps": 5')
+        ),
+        "checkpoint.json has another sha256",
+    ),
+    "a gap": (
+        lambda folder: reseal(folder, lambda content: content["parts"].popitem()),
+        "its files do not hold",
+    ),
+    "a file elsewhere": (
+        lambda folder: reseal(
+            folder,
+            lambda content: content["parts"].update(
+                {"../x.safetensors": content["parts"].pop("part_00001.safetensors")}
+            ),
+        ),
+        "names the file '../x.safetensors'",
+    ),
+    "a piece before the beginning": (
+        lambda folder: reseal(
+            folder,
+            lambda content: content["parts"]["part_00001.safetensors"]["pieces"].update(
+                table=[-1, 6]
+            ),
+        ),
+        "puts table",
+    ),
+    "a size that no memory holds": (
+        lambda folder: reseal(folder, inflate),
+        "is too small for what",
+    ),
+    "a negative shape": (
+        lambda folder: reseal(folder, lambda content: content["shapes"].update(table=[-5, -4])),
+        "shapes",
+    ),
+    "deep nesting": (
+        lambda folder: (folder / "checkpoint.json").write_text("[" * 100_000),
+        "checkpoint.json cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_a_damaged_checkpoint_is_refused_saying_how_and_the_one_before_is_taken(damage, tmp_path):
+    spoil, complaint = DAMAGES[damage]
+    older, newer = write(tmp_path, 5), write(tmp_path, 10)
+    spoil(newer)
+    with pytest.raises(CheckpointError, match="step_00000010 is damaged") as refusal:
+        load_weights(newer)
+    assert complaint in str(refusal.value)
+    assert len(str(refusal.value).splitlines()) == 1
+    found, complaints = newest_sound_checkpoint(tmp_path)
+    assert found == older
+    assert [str(complaint) for complaint in complaints] == [str(refusal.value)]
+    assert checkpoints_of(tmp_path) == [older]
+    assert newer.with_suffix(".damaged").is_dir()
+
+
+def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatch):
+    older, newer = write(tmp_path, 5), write(tmp_path, 10)
+
+    def sha256_of(file):
+        if file.parent == newer:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(checkpoint_format, "sha256_of", sha256_of)
+    found, (complaint,) = newest_sound_checkpoint(tmp_path)
+    assert found == older
+    assert "part_00000.safetensors cannot be read: Input/output error" in str(complaint)
+
+
+def test_what_another_version_wrote_is_refused_and_not_taken_for_damaged(tmp_path):
+    folders = [write(tmp_path, step) for step in (5, 10)]
+    reseal(folders[1], lambda content: content.update(format=2, more=1))
+    with pytest.raises(ConfigError, match="has format 2, this version of the code reads 1"):
+        newest_sound_checkpoint(tmp_path)
+    assert checkpoints_of(tmp_path) == folders
+
+
+def test_a_held_out_loss_that_is_not_finite_is_saved_as_such(tmp_path):
+    folder = write(tmp_path, progress={"held_out_losses": [math.nan, math.inf, 2.5]})
+    losses = Checkpoint(folder).content.progress["held_out_losses"]
+    assert math.isnan(losses[0]) and losses[1:] == [math.inf, 2.5]
+
+
+def test_if_all_are_damaged_none_is_renamed_and_all_are_named(tmp_path):
+    folders = [write(tmp_path, step) for step in (5, 10)]
+    for folder in folders:
+        (folder / "part_00000.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="has no sound checkpoint: .*_00000010.*_00000005"):
+        newest_sound_checkpoint(tmp_path)
+    assert checkpoints_of(tmp_path) == folders
+
+
+def test_without_any_checkpoint_a_run_begins_at_its_beginning(tmp_path):
+    assert newest_sound_checkpoint(tmp_path) == (None, [])
+    with pytest.raises(ConfigError, match="is not a run folder: it has no run.json"):
+        newest_checkpoint(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ConfigError, match="has no checkpoint yet"):
+        newest_checkpoint(tmp_path)
+
+
+def test_a_pickle_in_the_place_of_a_part_is_not_opened(tmp_path):
+    """Loading it would create a file; being refused, it does not."""
+    folder = write(tmp_path)
+
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "exploded"), "w"))
+
+    part = folder / "part_00001.safetensors"
+    torch.save({"weight/table": Bomb()}, part)
+
+    def seal(content):
+        entry = content["parts"][part.name]
+        entry["sha256"] = hashlib.sha256(part.read_bytes()).hexdigest()
+        entry["size_bytes"] = part.stat().st_size
+
+    reseal(folder, seal)
+    with pytest.raises(CheckpointError, match="part_00001.safetensors: "):
+        load_weights(folder)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"keep_last": None, "keep_every": None}, {10, 20, 30, 40, 50, 60}),
+        ({"keep_last": 2, "keep_every": None}, {50, 60}),
+        ({"keep_last": 1, "keep_every": 20}, {20, 40, 60}),
+        ({"keep_last": 1, "keep_every": None, "pinned": (10, 30, 99)}, {10, 30, 60}),
+    ],
+)
+def test_the_last_ones_every_nth_and_pinned_ones_stay(rule, expected):
+    assert kept(range(10, 61, 10), **{"pinned": (), **rule}) == expected
+
+
+def test_a_checkpoint_can_be_copied(tmp_path):
+    folder = write(tmp_path / "run")
+    copy = shutil.copytree(folder, tmp_path / "other" / folder.name)
+    assert torch.equal(load_weights(copy)["bias"], load_weights(folder)["bias"])

@@ -1,0 +1,121 @@
+"""What may be different when a run goes on, and what may not."""
+
+import json
+
+import pytest
+
+from pretrain.checkpoint.resume import (
+    Resumption,
+    plan_resumption,
+    refuse_to_resume_nothing,
+    refuse_to_start,
+)
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import as_json
+
+LAUNCH = {"world_size": 2, "training_data": "a", "held_out": "b"}
+DS_CONFIG = {"zero_optimization": {"stage": 1}}
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "run.json").write_text(as_json(load_settings("tiny_cpu", [])))
+    (tmp_path / "ds_config.json").write_text(json.dumps(DS_CONFIG))
+    (tmp_path / "launches.jsonl").write_text(
+        json.dumps({**LAUNCH, "world_size": 4}) + "\n" + json.dumps(LAUNCH) + '\n{"world_si'
+    )
+    return tmp_path
+
+
+def resume(run, *words, ds_config=None, elastic=False, **launch):
+    settings = load_settings("tiny_cpu", list(words))
+    return plan_resumption(
+        run, settings, ds_config or DS_CONFIG, {**LAUNCH, **launch}, elastic=elastic
+    )
+
+
+def test_as_before_it_goes_on_and_nothing_has_changed(run):
+    assert resume(run) == (None, {})
+    assert resume(run).describe() == "going on from the beginning: it has no checkpoint yet"
+
+
+def test_a_line_says_from_where_a_run_goes_on_and_what_has_changed(tmp_path):
+    resumption = Resumption(tmp_path / "step_00012000", {"world_size": (1, 3), "a.b": (None, 2)})
+    expected = "going on from step 12,000; changed: a.b (None to 2), world_size (1 to 3)"
+    assert resumption.describe() == expected
+
+
+def test_what_changes_no_number_is_free(run):
+    words = ("--checkpoint.keep_last", "3", "--data.loader_workers", "2")
+    assert resume(run, *words).changes == {
+        "checkpoint.keep_last": (None, 3),
+        "data.loader_workers": (0, 2),
+    }
+
+
+def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
+    stored = json.loads((run / "run.json").read_text())
+    del stored["checkpoint"]["keep_every"], stored["optimizer"]["epsilon"]
+    (run / "run.json").write_text(json.dumps(stored))
+    assert resume(run).changes == {}
+
+
+def test_other_settings_are_named(run):
+    refusal = r"other settings: seed \(was 0, is 1\); a resume is the same run"
+    with pytest.raises(ConfigError, match=refusal):
+        resume(run, "--seed", "1")
+    with pytest.raises(ConfigError, match=refusal):
+        resume(run, "--seed", "1", elastic=True, world_size=8)
+
+
+@pytest.mark.parametrize(
+    ("words", "changed", "named"),
+    [
+        ((), {"world_size": 3}, r"world_size \(was 2, is 3\)"),
+        (
+            (),
+            {"ds_config": {"zero_optimization": {"stage": 3}}},
+            r"ds_config.zero_optimization.stage \(was 1, is 3\)",
+        ),
+        (
+            ("--engine.recompute_blocks", "true", "--batch.micro_sequences", "1"),
+            {},
+            r"batch.micro_sequences .*, engine.recompute_blocks \(was False, is True\)",
+        ),
+    ],
+)
+def test_another_way_of_execution_needs_elastic(run, words, changed, named):
+    with pytest.raises(ConfigError, match=f"{named}; with --elastic it goes on all the same"):
+        resume(run, *words, **changed)
+    assert resume(run, *words, elastic=True, **changed).changes
+
+
+def test_coins_that_depend_on_the_number_of_ranks_are_mentioned(run, capsys):
+    drop = ("--layer_drop.schedule", "constant")
+    (run / "run.json").write_text(as_json(load_settings("tiny_cpu", list(drop))))
+    resume(run, *drop, elastic=True, world_size=1)
+    assert "layer_drop.draw_per=step" in capsys.readouterr().err
+    resume(run, *drop, elastic=True)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_other_shards_are_refused(run, elastic):
+    with pytest.raises(ConfigError, match="the shards are not those that it was started on"):
+        resume(run, training_data="c", elastic=elastic)
+
+
+@pytest.mark.parametrize("name", ["run.json", "ds_config.json", "launches.jsonl"])
+@pytest.mark.parametrize("text", ["[]\n", '{"a\n', "\n", '{"a": 1, "a": 2}\n'])
+def test_a_damaged_run_folder_is_named(run, name, text):
+    (run / name).write_text(text)
+    with pytest.raises(ConfigError, match=f"{name} is damaged: .*; bring it back from a copy"):
+        resume(run)
+
+
+def test_a_folder_without_a_run_cannot_be_resumed_and_one_with_a_run_not_started(run, tmp_path):
+    with pytest.raises(ConfigError, match="holds no run to resume; start it without --resume"):
+        refuse_to_resume_nothing(tmp_path / "empty")
+    with pytest.raises(ConfigError, match="already holds a run; continue it with --resume"):
+        refuse_to_start(run)

@@ -1,0 +1,145 @@
+"""Saving does not stop training, and a full disk does not end it."""
+
+import errno
+import os
+from threading import Event
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from pretrain.checkpoint import format as checkpoint_format
+from pretrain.checkpoint import writer
+from pretrain.checkpoint.folders import checkpoint_folder, checkpoints_of
+from pretrain.checkpoint.format import Checkpoint, EngineCounters, Piece, Snapshot
+from pretrain.config.settings import CheckpointSettings
+from pretrain.distributed.ranks import Ranks
+
+ONE = Ranks(rank=0, world_size=1, device="cpu")
+
+
+def snapshot(value=1.0):
+    tensors = {f"{kind}/bias": torch.full((3,), value) for kind in ("weight", "exp_avg")}
+    return Snapshot(
+        {**tensors, "exp_avg_sq/bias": torch.zeros(3)},
+        {"bias": Piece(0, 3)},
+        {"bias": [3]},
+        EngineCounters(adam_steps=1),
+    )
+
+
+def steps(run):
+    return [int(folder.name[5:]) for folder in checkpoints_of(run)]
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    may_write, write_part = Event(), writer.write_part
+
+    def slowly(*arguments):
+        assert may_write.wait(60)
+        return write_part(*arguments)
+
+    monkeypatch.setattr(writer, "write_part", slowly)
+    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    saver.save(5, snapshot(), {"step": 5})
+    assert steps(tmp_path) == [] and saver.newest is None  # and we are here
+    may_write.set()
+    saver.wait()
+    assert steps(tmp_path) == [5] and saver.newest == 5
+    content = Checkpoint(checkpoint_folder(tmp_path, 5)).content
+    assert (content.step, content.world_size, content.progress) == (5, 1, {"step": 5})
+
+
+def test_a_save_waits_for_the_one_before(tmp_path):
+    saver = writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE)
+    for step in (5, 10, 15):
+        saver.save(step, snapshot(float(step)), {})
+        assert saver.newest in (None, step - 5)
+    saver.wait()
+    assert steps(tmp_path) == [15]
+    assert Checkpoint(checkpoint_folder(tmp_path, 15)).weights()["bias"].tolist() == [15.0] * 3
+
+
+def test_in_the_foreground_a_checkpoint_is_there_when_save_returns(tmp_path):
+    saver = writer.Saver(tmp_path, CheckpointSettings(background=False), ONE)
+    saver.save(5, snapshot(), {})
+    assert steps(tmp_path) == [5]
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("place", ["write_part", "complete", "_make_empty"])
+def test_a_full_disk_leaves_the_older_checkpoint_and_one_line(place, tmp_path, monkeypatch, capsys):
+    saver = writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE)
+    saver.save(5, snapshot(), {})
+    saver.wait()
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, place, full_disk)
+        saver.save(10, snapshot(), {})
+        saver.wait()
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line == (
+        "warning: the checkpoint of step 10 could not be written to "
+        f"{tmp_path}/checkpoints (no space left on the disk); the newest good one is of step 5; "
+        "make room for the next"
+    )
+    assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"]
+    assert saver.newest == 5
+    Checkpoint(checkpoint_folder(tmp_path, 5)).verify()
+    saver.save(15, snapshot(), {})
+    saver.wait()
+    assert steps(tmp_path) == [15]
+
+
+def test_a_checkpoint_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch, capsys):
+    saver = writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE)
+    saver.save(5, snapshot(), {})
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "remove", full_disk)
+        saver.save(10, snapshot(), {})
+        saver.wait()
+    assert steps(tmp_path) == [5, 10] and saver.newest == 10
+    assert capsys.readouterr().err.strip() == (
+        "warning: an old checkpoint cannot be removed (no space left on the disk)"
+    )
+    remains = checkpoint_folder(tmp_path, 5).with_suffix(".removed")
+    remains.mkdir()
+    (remains / "busy").touch()
+    saver.save(15, snapshot(), {})
+    saver.wait()
+    assert steps(tmp_path) == [15] and not remains.exists()
+
+
+def test_what_safetensors_says_of_a_full_disk_is_the_error_of_the_system(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise SafetensorError("Error while serializing: I/O error: No space left (os error 28)")
+
+    monkeypatch.setattr(checkpoint_format, "save_file", refuse)
+    with pytest.raises(OSError) as refused:
+        checkpoint_format.write_part(tmp_path, 0, {}, {})
+    assert refused.value.errno == errno.ENOSPC
+
+
+def test_a_launch_that_keeps_fewer_makes_room_before_it_saves(tmp_path):
+    saver = writer.Saver(tmp_path, CheckpointSettings(background=False), ONE)
+    for step in (5, 10):
+        saver.save(step, snapshot(), {})
+    writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE, newest=10)
+    assert steps(tmp_path) == [10]
+
+
+def test_a_defect_in_the_background_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "write_part", lambda *_: 1 / 0)
+    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    saver.save(5, snapshot(), {})
+    with pytest.raises(ZeroDivisionError):
+        saver.wait()
+
+
+def test_what_a_killed_launch_left_is_removed(tmp_path):
+    for suffix in (".partial", ".removed"):
+        checkpoint_folder(tmp_path, 5).with_suffix(suffix).mkdir(parents=True)
+    writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    assert list((tmp_path / "checkpoints").iterdir()) == []

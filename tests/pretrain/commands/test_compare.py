@@ -1,0 +1,351 @@
+"""Comparisons of run folders that the tests write, against numbers worked out by hand."""
+
+import json
+import math
+import re
+
+import pytest
+from PIL import Image
+
+from pretrain.__main__ import main
+from pretrain.compare.convergence import compare, crossing, differing_settings, read_run
+from pretrain.compare.report import write_report
+from pretrain.compare.tables import amount, table_rows
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+
+LOSSES = (7.0, 6.0, 5.0, 4.0)
+
+
+def write_run(
+    folder,
+    *words,
+    recipe="tiny_cpu",
+    losses=LOSSES,
+    speed=100.0,
+    finished=True,
+    final_rate=0.0,
+    speeds=(100.0,),
+    **launch,
+):
+    """Write a run that evaluated every 10 steps of 256 tokens, at `speed` tokens a second."""
+    settings = load_settings(recipe, words)
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(settings.model_dump_json())
+    totals = [
+        {
+            "step": 10 * number,
+            "tokens": 2560 * number,
+            "training_seconds": 2560 * number / speed,
+            "flops": 1e9 * number,
+        }
+        for number in range(1, len(losses) + 1)
+    ]
+    evaluations = [{**row, "loss": loss} for row, loss in zip(totals, losses, strict=True)]
+    metrics = [
+        {
+            **row,
+            "learning_rate": 1e-3,
+            "theta": 0.8,
+            "keep_rates": [1.0, 0.7],
+            "tokens_per_second": speeds[row["step"] // 10 % len(speeds)],
+        }
+        for row in evaluations
+    ]
+    launched = {
+        "at": "2026-01-01T00:00:00+0000",
+        "commit": "abc",
+        "versions": {"torch": "2.13.0"},
+        "device": "CPU x 2",
+        "world_size": 1,
+        "source": "some text",
+        "held_out": "h",
+        "training_data": "t",
+        "manifest": "0" * 64,
+        "threads": 1,
+        "variables": {},
+        "precision": "bfloat16",
+        **launch,
+    }
+    for name, rows in (
+        ("evals.jsonl", evaluations),
+        ("metrics.jsonl", metrics),
+        ("launches.jsonl", [launched]),
+    ):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if finished:
+        rates = {"final_learning_rate": final_rate, "peak_learning_rate": 1e-3}
+        (folder / "result.json").write_text(json.dumps({"parameters": 63712, **rates}))
+    return folder
+
+
+def runs(*folders):
+    return [read_run(folder) for folder in folders]
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    return write_run(tmp_path / "baseline", "--name", "baseline")
+
+
+def test_a_target_between_two_evaluations_is_interpolated(baseline):
+    (run,) = runs(baseline)
+    assert crossing(run, 5.5, "step") == 25
+    assert crossing(run, 5.25, "tokens") == 2560 * 2.75
+    assert crossing(run, 5.25, "training_seconds") == pytest.approx(25.6 * 2.75)
+    assert crossing(run, 6.0, "step") == 20
+    assert crossing(run, 7.5, "step") == 10  # below it from the first evaluation on
+    assert crossing(run, 3.9, "step") is None
+
+
+def test_the_first_crossing_counts_when_the_loss_rises_again(tmp_path):
+    (run,) = runs(write_run(tmp_path / "run", losses=(7.0, 5.0, 6.0, 4.0)))
+    assert crossing(run, 5.5, "step") == 17.5
+
+
+def test_an_evaluation_that_diverged_is_not_interpolated_from(tmp_path):
+    (run,) = runs(write_run(tmp_path / "run", losses=(7.0, math.nan, 4.0)))
+    assert crossing(run, 5.5, "step") == 30
+    assert run.best_loss == 4.0
+
+
+def test_the_automatic_target_is_where_the_baseline_ends(baseline, tmp_path):
+    fast = write_run(tmp_path / "fast", "--model.norm", "post", losses=(5.0, 3.0), speed=200.0)
+    comparison = compare(runs(baseline, fast))
+    assert comparison.target == 4.0
+    assert comparison.reached(comparison.arms[1], "step") == 15
+    assert comparison.speed_up(comparison.arms[1], "step") == pytest.approx(40 / 15)
+    assert comparison.speed_up(comparison.arms[1], "training_seconds") == pytest.approx(80 / 15)
+    assert comparison.speed_up(comparison.arms[0], "tokens") == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "target", "steps"),
+    [
+        ((3.9, 4.0, 4.2), 4.0, 40),  # crossings: 30 + 10 * 10 / 11, 40, never
+        ((3.8, 4.0), 4.0, (30 + 10 / 1.2 + 40) / 2),
+        ((3.5, 3.8, 4.0, 4.2), 4.0, (30 + 10 / 1.2 + 40) / 2),  # and one sooner, one never
+    ],
+)
+def test_the_median_of_the_baseline_reaches_the_automatic_target(tmp_path, ends, target, steps):
+    folders = [
+        write_run(tmp_path / f"s{seed}", "--seed", str(seed), losses=(7.0, 6.0, 5.0, end))
+        for seed, end in enumerate(ends)
+    ]
+    comparison = compare(runs(*folders))
+    assert comparison.target == target
+    assert comparison.reached(comparison.arms[0], "step") == pytest.approx(steps)
+
+
+def test_a_slower_arm_has_a_speed_up_below_one(baseline, tmp_path):
+    slow = write_run(tmp_path / "slow", "--model.norm", "post", speed=50.0)
+    comparison = compare(runs(baseline, slow))
+    assert comparison.speed_up(comparison.arms[1], "training_seconds") == pytest.approx(0.5)
+    assert "0.50 x" in table_rows(comparison)[1]
+
+
+def test_runs_that_differ_in_the_seed_form_one_arm_with_median_and_spread(baseline, tmp_path):
+    folders = [
+        write_run(
+            tmp_path / f"seed{seed}",
+            *("--model.norm", "post", "--seed", str(seed), "--name", "arm"),
+            losses=(5.0, end),
+        )
+        for seed, end in enumerate((3.0, 3.2, 3.8))
+    ]
+    comparison = compare(runs(baseline, *folders))
+    base, arm = comparison.arms
+    assert len(base.runs) == 1 and len(arm.runs) == 3
+    # crossings of 4.0: 10 + 10 / 2, 10 + 10 / 1.8, 10 + 10 / 1.2
+    assert comparison.reached(arm, "step") == pytest.approx(10 + 10 / 1.8)
+    row = table_rows(comparison)[1]
+    assert row[0] == "arm (3 seeds)" and row[2] == "3.200 (3.000 - 3.800)"
+    assert not any("arm has one seed" in note for note in comparison.notes)
+
+
+def test_a_target_that_one_seed_misses_is_not_reached_and_noted(baseline, tmp_path):
+    folders = [
+        write_run(tmp_path / f"s{seed}", "--seed", str(seed), "--model.norm", "post", losses=ends)
+        for seed, ends in enumerate([(5.0, 3.0), (6.0, 5.0)])
+    ]
+    comparison = compare(runs(baseline, *folders))
+    assert comparison.reached(comparison.arms[1], "step") is None
+    assert "not reached" in table_rows(comparison)[1]
+    assert any("1 of 2 runs of tiny_cpu never reached 4.000" in n for n in comparison.notes)
+
+
+def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_path):
+    one = write_run(tmp_path / "one", "--hours", "2")
+    more = write_run(tmp_path / "more", "--hours", "2", "--model.norm", "post", losses=(7, 6, 5))
+    longer = write_run(tmp_path / "longer", "--hours", "3", "--model.norm", "post")
+    for others, doubtful in (((one, more), False), ((one, longer), True), ((baseline, one), True)):
+        notes = compare(runs(*others)).notes
+        assert any("different training budgets" in note for note in notes) is doubtful
+
+
+@pytest.mark.parametrize(
+    ("other", "note"),
+    [
+        ({"finished": False}, "is not finished"),
+        ({"speeds": (50.0, 100.0)}, "varied: the middle half of its intervals spans"),
+        ({"final_rate": 5e-4}, "was not annealed: it ended at 50% of its peak"),
+        (
+            {"device": "another"},
+            "different devices (seconds cannot be compared): baseline CPU x 2; tiny_cpu another",
+        ),
+        ({"world_size": 2}, "different numbers of ranks (seconds cannot be compared): "),
+        ({"threads": 2}, "different numbers of threads (seconds cannot be compared): "),
+        ({"versions": {"torch": "2.12"}}, "different versions of the packages, torch: "),
+        ({"training_data": "else"}, "different training data: "),
+        ({"manifest": "1" * 64}, "different manifests of equal rows: "),
+        ({"variables": {"MKL_CBWR": "AVX2"}}, "different values of MKL_CBWR: "),
+        ({"precision": "float32"}, "different precisions: "),
+        ({"commit": "def"}, "different commits of the code: "),
+        ({"losses": (7.0, 4.0)}, "different training budgets"),
+        ({"losses": (7.0, 6.0, math.nan, 4.0)}, "diverged: a held-out loss is infinite or not"),
+    ],
+)
+def test_what_makes_a_comparison_doubtful_is_said(baseline, tmp_path, other, note):
+    folder = write_run(tmp_path / "other", "--model.norm", "post", **other)
+    same = write_run(tmp_path / "same", "--model.norm", "post", "--seed", "1")
+    assert any(note in found for found in compare(runs(baseline, folder)).notes)
+    assert not any(note in found for found in compare(runs(baseline, same)).notes)
+
+
+def test_another_batch_size_is_said(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--batch.global_sequences", "16")
+    assert "the runs have different batch sizes" in compare(runs(baseline, other)).notes
+
+
+def test_a_head_start_is_said(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--initial_weights", "runs/before")
+    notes = compare(runs(baseline, other)).notes
+    assert any("different weights to start from" in note for note in notes)
+
+
+def test_a_run_that_changed_its_device_half_way_is_said(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--model.norm", "post")
+    launch = json.loads((other / "launches.jsonl").read_text())
+    launches = [{**launch, "device": "another"}, launch]
+    (other / "launches.jsonl").write_text("".join(json.dumps(one) + "\n" for one in launches))
+    assert any("different devices" in note for note in compare(runs(baseline, other)).notes)
+
+
+def test_an_unfinished_run_shows_no_size_rather_than_not_reached(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--model.norm", "post", finished=False)
+    assert table_rows(compare(runs(baseline, other)))[1][1] == "-"
+
+
+def test_one_seed_only_is_said(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--model.norm", "post")
+    notes = compare(runs(baseline, other)).notes
+    assert sum("one seed only" in note for note in notes) == 2
+
+
+def test_runs_on_different_held_out_data_are_refused(baseline, tmp_path):
+    other = write_run(tmp_path / "other", held_out="else")
+    with pytest.raises(ConfigError, match="not evaluated on the same held-out rows"):
+        compare(runs(baseline, other))
+
+
+def test_what_is_no_comparison_is_refused(baseline, tmp_path):
+    with pytest.raises(ConfigError, match="at least two runs"):
+        compare(runs(baseline))
+    with pytest.raises(ConfigError, match="is named twice"):
+        compare(runs(baseline, baseline))
+    with pytest.raises(ConfigError, match="is not a run folder"):
+        read_run(tmp_path)
+    empty = write_run(tmp_path / "empty", losses=())
+    with pytest.raises(ConfigError, match="has no evaluation yet"):
+        read_run(empty)
+    other = write_run(tmp_path / "other")
+    with pytest.raises(ConfigError, match="--target 'low' is neither a number nor auto"):
+        compare(runs(baseline, other), "low")
+    with pytest.raises(ConfigError, match="--target 'nan' is neither a number nor auto"):
+        compare(runs(baseline, other), "nan")
+
+
+def test_runs_that_diverged_or_are_damaged_are_refused(baseline, tmp_path):
+    ended = write_run(tmp_path / "ended", losses=(7.0, math.nan))
+    with pytest.raises(ConfigError, match="ended diverged; give a --target"):
+        compare(runs(ended, baseline))
+    assert compare(runs(ended, baseline), "6.5").target == 6.5
+    with pytest.raises(ConfigError, match="has no finite held-out loss"):
+        read_run(write_run(tmp_path / "lost", losses=(math.nan, math.inf)))
+    (ended / "run.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"run\.json is damaged: .*; leave this run out"):
+        read_run(ended)
+
+
+def test_only_settings_that_differ_are_listed(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--model.norm", "post", "--name", "x", "--seed", "3")
+    assert differing_settings(compare(runs(baseline, other)).arms) == {
+        "model.norm": ["pre", "post"]
+    }
+
+
+def test_amounts_read_like_a_person_would_write_them():
+    assert amount(None, "step") == "not reached"
+    assert amount(12345.6, "step") == "12,346"
+    assert amount(1234567, "tokens") == "1.23 M"
+    assert amount(4.5e15, "flops") == "4.50 P"
+    assert amount(5.25, "training_seconds") == "5.2 s"
+    assert amount(151, "training_seconds") == "2 min 31 s"
+    assert amount(3 * 3600 + 300, "training_seconds") == "3 h 05 min"
+
+
+def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
+    baseline, tmp_path, capsys
+):
+    dropping = ("--layer_drop.schedule", "progressive", "--name", "dropping")
+    others = [
+        write_run(tmp_path / f"d{seed}", *dropping, "--seed", str(seed), losses=(5.0, 3.0))
+        for seed in range(2)
+    ]
+    report = tmp_path / "report"
+    main(["compare", str(baseline), *map(str, others), "--report", str(report)])
+    printed = capsys.readouterr().out
+    assert "dropping (2 seeds)" in printed and "2.67 x" in printed and "note: " in printed
+
+    page = (report / "index.html").read_text()
+    assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:)", page) and "@import" not in page
+    assert page.count("data:image/png;base64,") == 7
+    assert "3 runs of 2 settings, trained on some text, on CPU x 2" in page
+    assert "Every run" in page and all(str(folder) in page for folder in others)
+    assert "layer_drop.schedule" in page and "needed 38% of the baseline" in page
+    assert page.count("<details><summary>") == 2  # one arm each, and what its launches recorded
+    assert page.count("<td>CPU x 2, 1 rank(s)</td>") == 3
+    pictures = sorted(report.glob("*.png"))
+    assert len(pictures) == 7
+    for picture in pictures:
+        with Image.open(picture) as image:
+            image.verify()
+            assert image.width > 600
+    numbers = json.loads((report / "comparison.json").read_text())
+    assert numbers["arms"][1]["to_target"]["step"] == 15
+
+
+def test_a_report_that_cannot_be_written_is_one_line(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--model.norm", "post")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write the report to"):
+        main(["compare", str(baseline), str(other), "--report", str(tmp_path / "file" / "x")])
+
+
+def test_every_arm_with_layer_drop_gets_its_picture_if_it_logged_anything(baseline, tmp_path):
+    folders = [
+        write_run(tmp_path / schedule, "--layer_drop.schedule", schedule, "--name", schedule)
+        for schedule in ("progressive", "constant")
+    ]
+    write_report(compare(runs(baseline, *folders)), tmp_path / "both")
+    assert len(list((tmp_path / "both").glob("layer_drop_*.png"))) == 2
+    (folders[0] / "metrics.jsonl").write_text("")
+    write_report(compare(runs(baseline, *folders)), tmp_path / "one")
+    assert len(list((tmp_path / "one").glob("layer_drop_*.png"))) == 1
+
+
+def test_a_single_arm_is_a_page_about_its_seeds(baseline, tmp_path):
+    again = write_run(tmp_path / "again", "--name", "baseline", "--seed", "1")
+    write_report(compare(runs(baseline, again)), tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "<h1>baseline</h1>" in page and "What differs" not in page

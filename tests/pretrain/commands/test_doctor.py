@@ -1,0 +1,97 @@
+"""The command as users start it, and how it stands what no check has foreseen."""
+
+import os
+import shutil
+import sys
+import time
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.commands.doctor import describe, make, summary
+from pretrain.config.errors import ConfigError
+from pretrain.doctor import launch
+from pretrain.doctor.checks import CHECKS, RUN_CHECKS
+from pretrain.doctor.finding import Check, Finding, examine
+from pretrain.doctor.packages import PACKAGE_CHECKS
+from pretrain.doctor.ranks import Trial
+from tests.pretrain.conftest import ROOT
+
+
+def fails(surroundings):
+    raise KeyError("no such thing")
+
+
+def test_a_check_that_fails_itself_is_a_problem_and_does_not_hide_the_others(capsys):
+    finding = examine(Check("broken", fails), None)
+    assert finding.mark == "problem" and "KeyError: 'no such thing'" in finding.found
+    assert "test_doctor.py" in finding.mend
+    fit = Check("fit", lambda _: Finding("ok", "well"))
+    assert [one.mark for one in make((Check("broken", fails), fit), None)] == ["problem", "ok"]
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["ok", "fit", "well"]
+
+
+def test_a_finding_is_a_line_and_what_to_do_is_another():
+    assert describe("disk", Finding("ok", "free")).split() == ["ok", "disk", "free"]
+    first, second = describe("disk", Finding("problem", "full", "rm it")).splitlines()
+    assert first.startswith("problem") and second.strip() == "-> rm it"
+    assert "2 checks, 1 problem(s), 0 warning(s)" in summary(
+        [Finding("ok", ""), Finding("problem", "", "x")]
+    )
+
+
+def test_every_check_has_a_title_of_its_own():
+    titles = [check.title for check in (*PACKAGE_CHECKS, *CHECKS, *RUN_CHECKS)]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.ranks
+def test_this_machine_is_found_fit_for_a_run(command, shards, tmp_path):
+    words = ("doctor", "tiny_cpu", "--data.shards", str(shards), "--run-folder", str(tmp_path))
+    status, output, errors = command.run(words)
+    assert status == 0, output + errors
+    assert "This machine is fit for runs." in output and not errors
+    assert "2 processes agree on a sum" in output
+    for check in (*PACKAGE_CHECKS, *CHECKS, *RUN_CHECKS):
+        assert f" {check.title} " in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stale_lock_and_an_impossible_recipe_end_it_with_status_1(tmp_path, monkeypatch, capsys):
+    (tmp_path / "operation").mkdir()
+    lock = tmp_path / "operation" / "lock"
+    lock.touch()
+    os.utime(lock, (time.time() - 90,) * 2)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(launch, "try_ranks", lambda *_: Trial())  # has tests of its own
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "tiny_cpu", "--ranks", "3", "--run-folder", str(tmp_path)])
+    assert ended.value.code == 1
+    output = capsys.readouterr().out
+    assert "batch.global_sequences=8 does not divide by 3 ranks" in output
+    assert "-> take 6 or 9" in output
+    assert f"-> rm {lock} " in output and "1 min" in output
+    assert "2 problem(s)" in output
+
+
+def test_without_the_packages_it_says_which_are_missing_and_stops(command, tmp_path):
+    """A checkout whose pyproject.toml asks for what nobody has."""
+    for name in ("pretrain", "data_prep"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    text = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(text.replace('"torch>=2.6"', '"torch>=99"'))
+    blocked = "import sys; sys.modules['torch'] = None; sys.argv[0] = 'pretrain'; "
+    started = (
+        f"sys.path.insert(0, {str(tmp_path)!r}); import pretrain.__main__ as m; m.main(['doctor'])"
+    )
+    status, output, errors = command.run(
+        (), launcher=(sys.executable, "-I", "-c", blocked + started)
+    )
+    assert status == 1 and not errors
+    assert "(not torch>=99)" in output
+    assert output.splitlines()[-1] == "The other checks need these packages."
+
+
+def test_no_ranks_are_refused():
+    with pytest.raises(ConfigError, match="--ranks 0: give the number of processes"):
+        main(["doctor", "--ranks", "0"])

@@ -1,0 +1,450 @@
+"""Exports compute what the trainer computes, load where people load models, or are not written."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
+
+from pretrain.commands.export import FILES, export
+from pretrain.commands.fill_mask import fill_mask
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ModelSettings
+from pretrain.convert import hf_check as export_check
+from pretrain.convert.hf_check import rows_to_compare, trainer_logits
+from pretrain.convert.hf_format import CONFIG_FILE, WEIGHTS_FILE
+from pretrain.convert.pretrained import build_model, load_pretrained
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.positions import POSITION_ENCODINGS
+
+# Six encodings with two norms, and what only some of them have.
+VARIANTS = [
+    *({"positions": name, "norm": norm} for name in POSITION_ENCODINGS for norm in ("pre", "post")),
+    {"positions": "tupe-r", "norm": "post", "cls_reset": "reference"},
+    {"positions": "tupe-r", "cls_reset": "reference", "position_projection_bias": True},
+    {"positions": "bert-ad", "norm": "post", "position_projection_bias": True},
+]
+STOCK = {"positions": "bert-a", "norm": "post"}
+TUPE = {"positions": "tupe-r", "norm": "pre", "cls_reset": "reference"}
+
+
+@pytest.fixture(scope="module")
+def run(command, tmp_path_factory):
+    return command.train(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def trained(run):
+    return load_pretrained(run)
+
+
+def of_variant(trained, **values):
+    """Return a model of another variant with weights twenty times as large as new ones."""
+    # Not the defaults, where they have an effect.
+    shape = {} if values == STOCK else {"relative_buckets": 8, "relative_max_distance": 20}
+    vocabulary = {"vocabulary_size": trained.words.record.vocabulary_size}
+    model = ModelSettings(**trained.model.model_dump() | shape | vocabulary | values)
+    torch.manual_seed(0)
+    network = MaskedLanguageModel(model)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    weights = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+    return trained._replace(model=model, weights=weights, name="some model")
+
+
+def padded_batch(pretrained):
+    """Return ids, attention mask and lengths of three rows, one of them a pair."""
+    words, special = pretrained.words, pretrained.words.special
+    rows = [
+        words.pair_ids("abcd efgh", max_length=32),
+        words.pair_ids("abcdefgh ijkl mnop", "abc def", max_length=32),
+        [special["cls"], *range(10, 40), special["sep"]],
+    ]
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)
+    ids = torch.full((3, 32), words.pad)
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = torch.tensor(tokens)
+    return ids, (torch.arange(32) < lengths[:, None]).long(), lengths
+
+
+@pytest.mark.parametrize("values", VARIANTS, ids=lambda values: "-".join(map(str, values.values())))
+@torch.no_grad()
+def test_every_variant_is_exported_with_equal_logits_and_read_back(trained, run, tmp_path, values):
+    pretrained = of_variant(trained, **values)
+    check = export(pretrained, run, tmp_path / "exported")
+    assert check.largest_difference < 1e-4 and check.source.startswith("held-out rows")
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "exported", trust_remote_code=True)
+    assert (type(model).__name__ == "BertForMaskedLM") == (values == STOCK)
+    ids, attention_mask, lengths = padded_batch(pretrained)
+    is_word = attention_mask.bool()
+    ours = trainer_logits(pretrained, ids, lengths)
+    theirs = model.eval()(input_ids=ids, attention_mask=attention_mask).logits
+    assert ours.std() > 0.5  # there is something to compare
+    # fp32 through two blocks with large weights
+    torch.testing.assert_close(theirs[is_word], ours[is_word], rtol=1e-4, atol=1e-4)
+    without_mask = model(input_ids=ids[2:]).logits
+    torch.testing.assert_close(without_mask, ours[2:], rtol=1e-4, atol=1e-4)
+    back = load_pretrained(tmp_path / "exported")
+    assert back.weights.keys() == pretrained.weights.keys()
+    assert all(torch.equal(back.weights[name], pretrained.weights[name]) for name in back.weights)
+    assert back.model == pretrained.model
+    assert back[3:] == ("some model", str(tmp_path / "exported"), 20, 32)
+
+
+@pytest.mark.parametrize("values", [STOCK, TUPE])
+def test_losses_and_gradients_are_the_trainers(trained, run, tmp_path, values):
+    pretrained = of_variant(trained, **values)
+    export(pretrained, run, tmp_path / "exported")
+    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "exported", trust_remote_code=True)
+    ids = padded_batch(pretrained)[0][2:]
+    places = torch.tensor([3, 9, 20])
+    labels = torch.full_like(ids, -100)
+    labels[0, places] = ids[0, places]
+    ours = build_model(pretrained)
+    loss = ours(ids, places, ids[0, places])
+    their_loss = theirs.eval()(input_ids=ids, labels=labels).loss
+    torch.testing.assert_close(their_loss, loss, rtol=1e-5, atol=1e-5)
+    loss.backward()
+    their_loss.backward()
+    table = ours.encoder.token_embeddings.weight
+    # fp32 sums over tokens and layers
+    torch.testing.assert_close(
+        theirs.get_input_embeddings().weight.grad, table.grad, rtol=1e-3, atol=1e-4
+    )
+
+
+@pytest.fixture(scope="module")
+def stock_export(trained, run, tmp_path_factory):
+    return exported_variant(trained, run, tmp_path_factory.mktemp("exports"), STOCK)
+
+
+@pytest.fixture(scope="module")
+def own_export(trained, run, tmp_path_factory):
+    return exported_variant(trained, run, tmp_path_factory.mktemp("exports"), TUPE)
+
+
+@pytest.fixture(params=["stock_export", "own_export"])
+def exported(request):
+    return request.getfixturevalue(request.param)
+
+
+def exported_variant(trained, run, folder, values):
+    pretrained = of_variant(trained, **values)
+    export(pretrained, run, folder / "exported")
+    return pretrained, folder / "exported"
+
+
+def test_the_tokenizer_makes_our_rows(exported):
+    pretrained, folder = exported
+    words = pretrained.words
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    assert tokenizer.is_fast and tokenizer.model_max_length == 32
+    for pair in (("abcd efgh.", None), ("abcd efgh ijkl " * 9, "mnop " * 30), ("", "abc")):
+        ids = tokenizer(*pair, truncation=True)["input_ids"]
+        assert ids == words.pair_ids(*pair, max_length=32)
+    assert tokenizer("abcd [MASK] efgh.")["input_ids"] == words.ids("abcd [MASK] efgh.")
+    batch = tokenizer(["abcd", "abcd efgh ijkl"], padding=True)
+    assert batch["input_ids"][0][-1] == words.pad and 0 in batch["attention_mask"][0]
+    assert ("token_type_ids" in batch) == (pretrained.model.positions == "bert-a")
+
+
+def test_the_fill_mask_pipeline_guesses_what_we_guess(exported):
+    pretrained, folder = exported
+    text = "abcd [MASK] efgh ijkl"
+    fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True, device="cpu")
+    theirs = [(guess["token_str"], guess["score"]) for guess in fill(text, top_k=4)]
+    (ours,) = fill_mask(pretrained, text, top=4)
+    decode = pretrained.words.tokenizer
+    expected = [decode.decode([decode.token_to_id(token)]) for token, _ in ours]
+    assert [token for token, _ in theirs] == expected
+    assert [score for _, score in theirs] == pytest.approx([p for _, p in ours], rel=1e-3)
+
+
+def test_the_text_classification_pipeline_runs_the_classifier(exported):
+    _, folder = exported
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=3, trust_remote_code=True
+    ).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    texts = ["abcd efgh", "ijkl"]
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    found = classify(texts, top_k=None, batch_size=2)
+    with torch.no_grad():
+        batch = tokenizer(texts, padding=True, return_tensors="pt")
+        expected = model(**batch).logits.softmax(-1)
+    for row, scores in zip(expected, found, strict=True):
+        by_label = {entry["label"]: entry["score"] for entry in scores}
+        assert [by_label[f"LABEL_{n}"] for n in range(3)] == pytest.approx(row.tolist(), rel=1e-4)
+
+
+def test_a_classifier_is_encoder_dropout_dense_tanh_dropout_linear(trained, run, tmp_path):
+    pretrained = of_variant(trained, **TUPE)
+    export(pretrained, run, tmp_path / "exported")
+    ids, attention_mask, lengths = padded_batch(pretrained)
+    cls_BD = build_model(pretrained).encoder(ids, lengths_B=lengths)[:, 0]
+    for options, labels, loss in (
+        ({"num_labels": 1}, torch.tensor([1.5, 0.0, -2.0]), nn.functional.mse_loss),
+        ({"num_labels": 4}, torch.tensor([3, 0, 1]), nn.functional.cross_entropy),
+        (
+            {"num_labels": 2, "problem_type": "multi_label_classification"},
+            torch.tensor([[0, 1], [1, 1], [0, 0]]).float(),
+            nn.functional.binary_cross_entropy_with_logits,
+        ),
+    ):
+        model = AutoModelForSequenceClassification.from_pretrained(
+            tmp_path / "exported", trust_remote_code=True, **options
+        ).eval()
+        names = {name for name in model.state_dict() if not name.startswith("encoder.")}
+        assert names == {"dense.weight", "dense.bias", "output.weight", "output.bias"}
+        output = model(ids, attention_mask, labels=labels)
+        hidden_BD = torch.tanh(cls_BD @ model.dense.weight.T + model.dense.bias)
+        expected = hidden_BD @ model.output.weight.T + model.output.bias
+        torch.testing.assert_close(output.logits, expected, rtol=1e-4, atol=1e-4)
+        target = expected.squeeze(-1) if options == {"num_labels": 1} else expected
+        torch.testing.assert_close(output.loss, loss(target, labels), rtol=1e-4, atol=1e-4)
+
+
+def test_a_new_head_has_pytorchs_initial_values_and_the_encoder_its_weights(own_export):
+    pretrained, folder = own_export
+    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+    bound = pretrained.model.width**-0.5  # nn.Linear: uniform in +-1/sqrt(inputs)
+    for layer in (model.dense, model.output):
+        assert 0 < layer.weight.abs().max() <= bound and layer.bias.abs().max() > 0
+    for name, weight in model.encoder.state_dict().items():
+        assert torch.equal(weight, pretrained.weights[f"encoder.{name}"]), name
+
+
+def test_the_base_model_gives_the_states_of_every_layer(exported):
+    pretrained, folder = exported
+    model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+    ids, attention_mask, lengths = padded_batch(pretrained)
+    output = model(ids, attention_mask, output_hidden_states=True)
+    ours = build_model(pretrained).encoder(ids, lengths_B=lengths)
+    is_word = attention_mask.bool()
+    torch.testing.assert_close(
+        output.last_hidden_state[is_word], ours[is_word], rtol=1e-4, atol=1e-4
+    )
+    assert len(output.hidden_states) == 3
+    assert torch.equal(output.hidden_states[-1], output.last_hidden_state)
+    assert torch.equal(model(ids, attention_mask, return_dict=False)[0], output.last_hidden_state)
+
+
+def test_what_transformers_saves_again_is_loaded_again(exported, tmp_path):
+    pretrained, folder = exported
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    model.save_pretrained(tmp_path / "again")
+    tokenizer.save_pretrained(tmp_path / "again")
+    again = AutoModelForMaskedLM.from_pretrained(tmp_path / "again", trust_remote_code=True)
+    ids, attention_mask, _ = padded_batch(pretrained)
+    first, second = (m.eval()(ids, attention_mask).logits for m in (model, again))
+    assert torch.equal(first, second)
+    back = load_pretrained(tmp_path / "again")
+    assert all(torch.equal(back.weights[name], pretrained.weights[name]) for name in back.weights)
+    assert back.model == pretrained.model and back.step == 20
+    assert back.words.ids("abcd [MASK] efgh") == pretrained.words.ids("abcd [MASK] efgh")
+
+
+def test_own_models_take_vectors_and_refuse_what_is_too_long(own_export):
+    pretrained, folder = own_export
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
+    ids = padded_batch(pretrained)[0]
+    vectors = model.get_input_embeddings()(ids)
+    assert torch.equal(model(inputs_embeds=vectors).logits, model(ids).logits)
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+        model()
+    with pytest.raises(ValueError, match="33 tokens, but there are 32 positions"):
+        model(torch.zeros(1, 33, dtype=torch.int64))
+    before = model(ids).logits
+    size = before.shape[-1]
+    model.resize_token_embeddings(size + 5)
+    after = model(ids).logits
+    assert after.shape[-1] == size + 5
+    torch.testing.assert_close(after[..., :size], before)
+
+
+def test_an_unknown_encoding_is_refused(own_export):
+    _, folder = own_export
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    assert type(config).__name__ == "TupeloConfig"
+    config.positions = "rotary"
+    with pytest.raises(ValueError, match="positions='rotary' does not exist; one of bert-a"):
+        AutoModel.from_config(config, trust_remote_code=True)
+
+
+@pytest.mark.parametrize("values", [STOCK, TUPE])
+def test_an_export_that_computes_something_else_is_not_written(
+    trained, run, tmp_path, monkeypatch, values
+):
+    pretrained = of_variant(trained, **values)
+
+    def corrupted_rows(pretrained, run):
+        """Damage one weight after it was written and before it is compared."""
+        file = tmp_path / ".exported.partial" / "exported" / WEIGHTS_FILE
+        weights = load_file(file)
+        name = (
+            next(name for name in weights if name.endswith("attention_norm.weight"))
+            if values == TUPE
+            else "bert.encoder.layer.1.output.LayerNorm.weight"
+        )
+        weights[name][3] += 0.01
+        save_file(weights, file, metadata={"format": "pt"})
+        return rows_to_compare(pretrained, run)
+
+    monkeypatch.setattr("pretrain.commands.export.rows_to_compare", corrupted_rows)
+    with pytest.raises(ConfigError, match="largest difference is .* more than 1e-04; nothing was"):
+        export(pretrained, run, tmp_path / "exported")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tokenizer_that_cuts_otherwise_is_not_written(trained, run, tmp_path, monkeypatch):
+    texts = (("abcd [SEP] efgh", None),)  # text to us, a special token to transformers
+    monkeypatch.setattr(export_check, "TEXT", texts)
+    with pytest.raises(ConfigError, match="the exported tokenizer makes .* nothing was written"):
+        export(trained, run, tmp_path / "exported")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_shards_only_sentences_are_compared(trained, run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    settings = json.loads((copy / "run.json").read_text())
+    settings["data"]["shards"] = str(tmp_path / "gone")
+    (copy / "run.json").write_text(json.dumps(settings))
+    check = export(trained, copy, tmp_path / "exported")
+    assert check.source.startswith("a few sentences") and check.largest_difference < 1e-4
+
+
+def test_an_export_with_the_tokenizer_of_another_model_is_refused(trained, run, tmp_path):
+    export(trained, run, tmp_path / "exported")
+    file = tmp_path / "exported" / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    entries = tokenizer["model"]["vocab"]
+    first, second = sorted(entries, key=entries.get)[-2:]
+    entries[first], entries[second] = entries[second], entries[first]
+    file.write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match="is not the tokenizer that this model was trained with"):
+        load_pretrained(tmp_path / "exported")
+
+
+def test_an_export_replaces_an_export_and_nothing_else(trained, run, tmp_path):
+    target = tmp_path / "exported"
+    killed = tmp_path / ".exported.partial" / "exported"
+    killed.mkdir(parents=True)
+    (killed / WEIGHTS_FILE).write_text("half")
+    export(trained, run, target)
+    before = json.loads((target / CONFIG_FILE).read_text())
+    export(of_variant(trained, **STOCK), run, target)
+    assert json.loads((target / CONFIG_FILE).read_text()) != before
+    assert {file.name for file in target.iterdir()} <= FILES
+    assert not (target / "modeling_tupelo.py").exists()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["exported"]
+    (target / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="exported holds notes.txt, and an export would replace"):
+        export(trained, run, target)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / CONFIG_FILE).write_text("{}")
+    with pytest.raises(ConfigError, match="other is of another program"):
+        export(trained, run, other)
+    with pytest.raises(ConfigError, match="notes.txt is a file; choose another --to"):
+        export(trained, run, target / "notes.txt")
+    with pytest.raises(ConfigError, match="cannot write the export to .*: Not a directory"):
+        export(trained, run, target / "notes.txt" / "deeper")
+    assert (target / "notes.txt").read_text() == "mine"
+
+
+def test_the_command_exports_a_checkpoint_and_says_how_equal_it_is(command, run):
+    status, output, errors = command.run(["export", str(run), "--checkpoint", "10"])
+    assert status == 0, errors
+    folder = run / "export" / "step_00000010"
+    assert f"exported tiny_cpu, step 10, to {folder}: with its own code" in output
+    difference = re.search(r"largest difference to the trainer: (\S+) in [\d,]+ logits", output)
+    assert float(difference[1]) < 1e-4
+    assert load_pretrained(folder).step == 10
+    for words, message in (
+        ([str(run), "--checkpoint", "15"], "has no checkpoint of step 15"),
+        ([str(folder)], "is neither a run folder, with its run.json, nor a checkpoint of one"),
+    ):
+        status, _, errors = command.run(["export", *words])
+        assert status == 1 and message in errors and len(errors.strip().splitlines()) == 1
+
+
+def add_result(run, place, *, seed, score, step=20, **values):
+    folder = run / "finetune" / "quick" / place / f"seed_{seed}"
+    folder.mkdir(parents=True)
+    result = {
+        **{"step": step, "pretrained": True, "task": "CoLA", "protocol": "quick", "seed": seed},
+        **{"learning_rate": float(place.rpartition("_")[2]), "status": "finished"},
+        **{"scores": {"dev": {"matthews": score, "accuracy": 0.5}}},
+    }
+    (folder / "result.json").write_text(json.dumps(result | values))
+
+
+def test_the_card_tells_where_the_model_comes_from_and_how_good_it_is(run, trained, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    for seed, score in enumerate((0.1, 0.5, 0.3)):
+        add_result(copy, "CoLA/run/lr_3e-05", seed=seed, score=score)
+        add_result(copy, "CoLA/run/lr_1e-05", seed=seed, score=score / 2)
+    # The median of -inf 0.1 0.3 0.5.
+    add_result(copy, "CoLA/run/lr_3e-05", seed=9, score=0.0, status="diverged")
+    add_result(copy, "CoLA/new/lr_3e-05", seed=0, score=0.9, pretrained=False)
+    add_result(copy, "CoLA/older/lr_3e-05", seed=0, score=0.9, step=10)
+    target = tmp_path / "exported"
+    export(trained, copy, target)
+    card = (target / "README.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in card.splitlines()]
+    assert ["quick", "CoLA", "dev", "matthews", "20.0", "3", "3e-05"] in rows
+    assert ["quick", "CoLA", "dev", "accuracy", "50.0", "3", "3e-05"] in rows
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert ["source", manifest["source"]] in rows and ["licence", manifest["licence"]] in rows
+    losses = [json.loads(line) for line in (run / "evals.jsonl").read_text().splitlines()]
+    for row in losses:
+        assert [str(row["step"]), f"{row['loss']:.3f}"] in [
+            row[::3] for row in rows if len(row) > 3
+        ]
+    assert "TUPE-R" in card and "for 20 steps" in card and '"global_sequences": 8' in card
+    assert (target / "loss.png").read_bytes().startswith(b"\x89PNG")
+    damaged = copy / "finetune/quick/CoLA/run/lr_3e-05/seed_0/result.json"
+    damaged.write_text("{")
+    with pytest.raises(ConfigError, match="result.json is damaged; remove it"):
+        export(trained, copy, target)
+
+
+def test_the_examples_of_the_card_run(exported):
+    pretrained, folder = exported
+    card = (folder / "README.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", card, re.S)
+    assert len(examples) == 3
+    values = {}
+    for example in examples:
+        exec(example, values)
+    assert values["states"].shape[::2] == (2, pretrained.model.width)
+    assert values["model"].config.num_labels == 2
+
+
+def test_a_card_says_that_moses_comes_before_the_tokenizer(trained, run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["tokenizer"]["moses"] = "en"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    record = trained.words.record.model_copy(update={"moses": "en"})
+    words = type(trained.words)(trained.words.tokenizer, record)
+    export(trained._replace(words=words), copy, tmp_path / "exported")
+    card = (tmp_path / "exported" / "README.md").read_text()
+    example = re.findall(r"```python\n(.*?)```", card, re.S)[-1]
+    values = {}
+    exec(example, values)
+    assert values["text"] == "Yes , it is ."
+    assert load_pretrained(tmp_path / "exported").words.record.moses == "en"

@@ -1,0 +1,289 @@
+"""Whole runs, as a user starts them."""
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import sha256_of
+from pretrain.checkpoint.folders import newest_checkpoint
+from pretrain.checkpoint.format import load_weights
+from pretrain.config.recipe import load_settings
+from pretrain.data.batches import MaskedSplit
+from pretrain.data.shards import HELD_OUT_SEED
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.profiling.step_timer import SHARES
+from pretrain.schedules.layer_drop import branch_scales
+from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
+
+DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def whole(command, tmp_path_factory):
+    """A run with layer drop, dropout and accumulation that nobody stopped."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return command.train(folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
+
+
+def test_the_loss_falls(whole):
+    metrics = lines(whole, "metrics.jsonl")
+    assert [row["step"] for row in metrics] == list(range(5, 61, 5))
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.1
+
+
+def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whole, tmp_path):
+    """Bit for bit, killed at an arbitrary moment after a checkpoint, in the middle of a shard."""
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
+    process = command.start(words)
+    deadline = time.monotonic() + 120
+    while not (folder / "checkpoints/step_00000020").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "result.json").exists()
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "lo')  # a line that the kill cut short
+    status, _, errors = command.run(["train", str(folder), "--resume"])
+    assert status == 0, errors[-3000:]
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        assert lines(folder, name) == lines(whole, name)
+    ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, whole))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
+    assert seconds == sorted(seconds)  # the clock goes on where the checkpoint left it
+    launches = lines(folder, "launches.jsonl")
+    assert launches[0]["resumed_from"] is None and launches[1]["resumed_from"] >= 20
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("launcher", ["deepspeed", "torchrun"])
+def test_two_ranks_train_like_one(command, tmp_path, launcher):
+    words = ("--batch.micro_sequences", 4, "--layer_drop.draw_per", "step", *DROPS)
+    one = command.train(tmp_path / "one", *words)
+    two = command.train(tmp_path / "two", *words, launcher=two_ranks(launcher))
+    assert lines(two, "launches.jsonl")[0]["world_size"] == 2
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        for ours, theirs in zip(lines(two, name), lines(one, name), strict=True):
+            # another order of summation, grown over 20 steps
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+            # each rank computes the position bias of its own batch
+            assert ours["flops"] == pytest.approx(theirs["flops"], rel=1e-2)
+
+
+def test_the_held_out_loss_is_that_of_a_plain_loop_at_full_depth(whole, shards):
+    settings = load_settings(whole)
+    model = MaskedLanguageModel(settings.model).eval()
+    model.load_state_dict(load_weights(newest_checkpoint(whole)))
+    rows = MaskedSplit(open_shards(shards), "valid", settings)
+    total = count = 0
+    for row in range(min(settings.evaluation.rows, rows.split.num_rows)):
+        batch = rows.batch(numpy.array([row]), seed=HELD_OUT_SEED, epoch=0)
+        with torch.no_grad():
+            logits = model.logits(batch.ids_BS, batch.positions_M)
+        total -= float(logits.log_softmax(-1)[range(len(logits)), batch.labels_M].sum())
+        count += len(batch.labels_M)
+    last = lines(whole, "evals.jsonl")[-1]
+    assert last["predictions"] == count
+    assert last["loss"] == pytest.approx(total / count, rel=1e-5)
+
+
+def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
+    settings = load_settings(whole)
+    scales = [
+        branch_scales(step, micro, settings.layer_drop, theta=0.4, num_layers=2, seed=settings.seed)
+        for step in range(60)
+        for micro in range(2)
+    ]
+    metrics = lines(whole, "metrics.jsonl")
+    for index, row in enumerate(metrics):
+        drawn = numpy.array(scales[10 * index : 10 * index + 10]) != 0
+        assert row["keep_rates"] == pytest.approx(drawn.mean(0).tolist())
+        assert row["theta"] == 0.4
+    kept = (numpy.array(scales) != 0).sum(1)
+    last = metrics[-1]
+    steps = kept.reshape(60, 2).tolist()
+    assert last["flops"] == pytest.approx(sum(step_flops(*blocks) for blocks in steps))
+    assert last["full_depth_flops"] == pytest.approx(60 * FULL_STEP)
+    dropped = (0.3 + 0.6) * ROW_AND_BLOCK - 0.3 * 0.6 * LEFT_OUT_OF_ROW  # of a row
+    expected = last["full_depth_flops"] - 60 * 8 * dropped
+    assert last["expected_flops"] == pytest.approx(expected)
+
+
+def test_the_shares_of_time_add_up_at_every_line(whole):
+    for row in lines(whole, "metrics.jsonl", without=()):
+        assert sum(row["time_shares"].values()) == pytest.approx(1)
+        assert all(share >= 0 for share in row["time_shares"].values())
+        assert row["samples_per_second"] == pytest.approx(row["tokens_per_second"] / 32)
+        assert 0 < row["model_flops_utilisation"] < 1
+        assert row["peak_memory_bytes"] > 50e6  # PyTorch alone takes more
+
+
+def test_tensorboard_shows_losses_rates_and_layers(whole):
+    events = EventAccumulator(str(whole))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {
+        *("train/loss", "train/learning_rate", "train/tokens_per_second", "train/theta"),
+        *("train/samples_per_second", "train/model_flops_utilisation", "train/peak_memory_bytes"),
+        *(f"time_shares/{name}" for name in SHARES),
+        *("held_out/loss", "keep_rates/layer_01", "keep_rates/layer_02"),
+    } <= tags
+    last = events.Scalars("held_out/loss")[-1]
+    row = lines(whole, "evals.jsonl")[-1]
+    assert last.step == 60 and last.value == pytest.approx(row["loss"], rel=1e-6)
+
+
+def test_the_run_folder_tells_what_the_run_was(whole, shards):
+    assert {"run.json", "ds_config.json", "tokenizer.json", "result.json"} <= {
+        file.name for file in whole.iterdir()
+    }
+    (launch,) = lines(whole, "launches.jsonl")
+    assert {"command", "commit", "versions", "device", "held_out", "training_data"} <= set(launch)
+    assert launch["manifest"] == sha256_of(shards / "manifest.json")
+    assert launch["tokenizer"] == sha256_of(shards / "tokenizer.json")
+    assert (launch["hosts"], launch["precision"], launch["zero_stage"]) == (1, "float32", 1)
+    assert launch["variables"]["OMP_NUM_THREADS"] == "1" and launch["threads"] == 1
+    assert launch["changed_settings"] == {}
+    assert launch["diff"] is None or (whole / launch["diff"]).is_file()
+    result = json.loads((whole / "result.json").read_text())
+    assert result["held_out_loss"] == lines(whole, "evals.jsonl")[-1]["loss"]
+    assert (whole / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()
+
+
+def test_a_second_start_into_the_same_folder_is_refused(command, whole):
+    before = (whole / "metrics.jsonl").read_bytes()
+    status, _, errors = command.run(command.words("--run-folder", whole))
+    assert status == 1
+    assert errors.strip() == (
+        f"error: {whole} already holds a run; continue it with --resume, or choose another folder "
+        "with --run-folder"
+    )
+    assert (whole / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_resume_with_other_settings_is_refused_naming_them(command, whole):
+    status, _, errors = command.run(["train", str(whole), "--resume", "--learning_rate.peak", "1"])
+    assert status == 1
+    assert "with other settings: learning_rate.peak (was 0.001, is 1.0)" in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_a_resume_on_other_shards_is_refused(command, whole, tmp_path):
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    launches = (copy / "launches.jsonl").read_text()
+    (copy / "launches.jsonl").write_text(
+        launches.replace('"training_data": "', '"training_data": "0')
+    )
+    status, _, errors = command.run(["train", str(copy), "--resume"])
+    assert status == 1 and "the shards are not those that it was started on" in errors
+
+
+def test_resuming_nothing_is_refused(command, tmp_path):
+    status, _, errors = command.run(command.words("--run-folder", tmp_path / "x", "--resume"))
+    assert status == 1 and "holds no run to resume; start it without --resume" in errors
+
+
+@pytest.mark.ranks
+def test_another_number_of_ranks_is_refused_in_one_line(command, whole, tmp_path):
+    copy = shutil.copytree(whole, tmp_path / "copy")
+    status, _, errors = command.run(
+        ["train", str(copy), "--resume"], launcher=two_ranks("torchrun")
+    )
+    assert status != 0
+    assert errors.count("error: ") == 1
+    assert (
+        "cannot resume" in errors and "world_size (was 1, is 2); with --elastic it goes" in errors
+    )
+
+
+def test_an_unwritable_run_folder_is_one_line(command, tmp_path):
+    (tmp_path / "file").write_text("")
+    status, _, errors = command.run(command.words("--run-folder", tmp_path / "file" / "run"))
+    assert status == 1
+    assert "cannot write the run folder" in errors and "choose another one" in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_only_so_many_checkpoints_are_kept(command, tmp_path):
+    folder = command.train(tmp_path / "run", "--checkpoint.keep_last", 1)
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step_00000020"]
+
+
+def test_fill_mask_prints_the_five_best_words(command, whole):
+    status, output, errors = command.run(["fill-mask", str(whole), "abcd [MASK] efgh."])
+    assert status == 0, errors
+    guesses = [line.split() for line in output.splitlines() if "%" in line]
+    assert len(guesses) == 5
+    probabilities = [float(guess[0].rstrip("%")) for guess in guesses]
+    assert probabilities == sorted(probabilities, reverse=True) and probabilities[0] > 0
+    status, _, errors = command.run(["fill-mask", str(whole), "no mask"])
+    assert status == 1 and "has no [MASK]" in errors
+
+
+def test_a_dry_run_prints_and_writes_nothing(command, tmp_path):
+    status, output, errors = command.run(
+        command.words("--run-folder", tmp_path / "run", "--dry-run")
+    )
+    assert status == 0, errors
+    for text in ('"num_layers": 2', "positions", "tokens per step", "256", "optimizer state"):
+        assert text in output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--engine.ds_config", "zero1_fp16"], "fp16 needs a CUDA device"),
+        (["--batch.global_sequences", "9"], "is not a multiple of batch.micro_sequences=4"),
+        (["--model.vocabulary_size", "64"], "more than model.vocabulary_size=64; raise"),
+        (["--data.shards", "nowhere"], "there are no shards in nowhere"),
+        (["--model.positions", "tupe"], "did you mean tupe-r"),
+        (["--data.sequence_length", "16"], "but data.sequence_length=16; make them equal"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_in_one_line(command, tmp_path, words, message):
+    status, _, errors = command.run(command.words("--run-folder", tmp_path / "run", *words))
+    assert status == 1
+    assert message in errors and len(errors.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.ranks
+def test_two_ranks_report_missing_shards_once(command, tmp_path):
+    words = command.words("--run-folder", tmp_path / "run", "--data.shards", "nowhere")
+    status, _, errors = command.run(words, launcher=two_ranks("torchrun"))
+    assert status != 0 and errors.count("error: there are no shards in nowhere") == 1
+    assert f"{ROOT}/pretrain/" not in errors  # no traceback of ours; torchrun prints its own
+
+
+@pytest.mark.ranks
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has what is refused here")
+def test_kernels_that_this_machine_cannot_run_are_refused_once_and_before_the_data(
+    command, tmp_path
+):
+    words = command.words("--data.shards", "nowhere", "--engine.attention", "triton")
+    status, _, errors = command.run(words, launcher=two_ranks("torchrun"))
+    assert status != 0 and errors.count("error: engine.attention='triton': it needs") == 1
+
+
+def test_a_shard_that_was_cut_short_is_named(command, tmp_path, shards):
+    copy = shutil.copytree(shards, tmp_path / "shards")
+    shard = sorted(copy.glob("train-*.h5"))[-1]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    words = command.words("--run-folder", tmp_path / "run", "--data.shards", copy)
+    status, _, errors = command.run(words)
+    assert status == 1 and shard.name in errors
+    assert len(errors.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()

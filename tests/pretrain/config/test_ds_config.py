@@ -1,0 +1,210 @@
+import json
+
+import pytest
+import torch
+
+from pretrain.config.ds_config import (
+    DS_CONFIGS,
+    compute_type,
+    fill_ds_config,
+    lift_layer_drop,
+    micro_sequences,
+    read_ds_config,
+)
+from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NOT_HERE
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+
+ALL = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
+
+
+def settings(*words):
+    return load_settings("tiny_cpu", words)
+
+
+def filled(config, *words, world_size=1, device="cpu"):
+    return fill_ds_config(config, settings(*words), world_size=world_size, device=device)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_configuration_gets_its_numbers_from_the_recipe(name):
+    config = filled(read_ds_config(name, "cuda"), world_size=2, device="cuda")
+    assert config["train_batch_size"] == 8
+    assert config["train_micro_batch_size_per_gpu"] == 4
+    assert config["gradient_accumulation_steps"] == 1
+    assert config["gradient_clipping"] == 1.0
+    assert '"auto"' not in json.dumps(config)
+    assert config["zero_optimization"]["stage"] == int(name[4])
+
+
+def test_there_is_one_for_every_stage_and_precision():
+    stages = {name[:5] for name in ALL}
+    assert stages == {"zero0", "zero1", "zero2", "zero3"}
+    for precision in ("fp32", "bf16_autocast"):
+        assert {f"{stage}_{precision}" for stage in stages} <= set(ALL)
+    for precision in ("bf16", "fp16"):
+        assert {f"zero{stage}_{precision}" for stage in (1, 2, 3)} <= set(ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_configuration_computes_in_the_type_of_its_name(name):
+    types = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    assert compute_type(read_ds_config(name, "cuda")) == types[name.split("_")[1]]
+
+
+def test_the_type_of_autocast_is_read_as_deepspeed_spells_it():
+    def of(dtype, *, enabled=True):
+        return compute_type({"torch_autocast": {"enabled": enabled, "dtype": dtype}})
+
+    assert of("torch.float16") == of("half") == torch.float16
+    assert of("bf16") == torch.bfloat16
+    assert of("float16", enabled=False) == torch.float32
+    with pytest.raises(ConfigError, match="torch_autocast.dtype='bfloat1' does not exist; did you"):
+        of("bfloat1")
+    with pytest.raises(ConfigError, match="torch_autocast.dtype='None' does not exist"):
+        compute_type({"torch_autocast": {"enabled": True}})
+
+
+def test_clipping_is_always_written_because_deepspeeds_default_clips():
+    config = filled({}, "--optimizer.max_gradient_norm", "none")
+    assert config["gradient_clipping"] == 0.0
+
+
+def test_a_json_that_contradicts_the_recipe_is_refused():
+    with pytest.raises(ConfigError, match="gradient_clipping=5.0, the recipe 1.0"):
+        filled({"gradient_clipping": 5.0})
+    with pytest.raises(ConfigError, match="optimizer lr=0.1, the recipe 0.001"):
+        filled({"optimizer": {"type": "Adam", "params": {"lr": 0.1}}})
+    with pytest.raises(ConfigError, match="bias_correction=False, which has no counterpart"):
+        filled({"optimizer": {"params": {"bias_correction": False}}})
+    with pytest.raises(ConfigError, match="optimizer 'Lamb'"):
+        filled({"optimizer": {"type": "Lamb"}})
+
+
+def test_a_json_that_agrees_with_the_recipe_is_accepted():
+    config = filled(
+        {
+            "train_batch_size": 8,
+            "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "betas": [0.9, 0.999]}},
+        }
+    )
+    assert "optimizer" not in config
+
+
+def test_fp16_on_a_cpu_is_refused_with_bf16_named():
+    with pytest.raises(ConfigError, match="fp16 needs a CUDA device.*use bf16"):
+        filled(read_ds_config("zero1_fp16", "cpu"))
+
+
+@pytest.mark.parametrize("block", ["fp16", "bf16"])
+def test_half_precision_at_stage_0_is_refused(block):
+    with pytest.raises(ConfigError, match="stage 0 is wrong"):
+        filled({block: {"enabled": True}}, device="cuda")
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_autocast_to_fp16_is_refused_at_every_stage(stage):
+    config = {
+        "zero_optimization": {"stage": stage},
+        "torch_autocast": {"enabled": True, "dtype": "torch.float16"},
+    }
+    with pytest.raises(ConfigError, match="dtype=float16 is wrong in DeepSpeed.*zero1_fp16"):
+        filled(config)
+
+
+def test_a_misspelt_name_is_refused_because_deepspeed_would_ignore_it():
+    with pytest.raises(ConfigError, match="'zero_optimisation'.*did you mean zero_optimization"):
+        filled({"zero_optimisation": {"stage": 2}})
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_would_train_or_save_something_else_is_refused_with_the_reason(name):
+    with pytest.raises(ConfigError, match=f"^{name} in the DeepSpeed JSON .*: .*; remove it$"):
+        filled({name: {}})
+
+
+@pytest.mark.parametrize(("block", "name"), SWITCHES_NOT_HERE)
+def test_a_switch_inside_a_block_is_refused_if_it_is_on(block, name):
+    config = {"zero_optimization": {"stage": 1}}
+    filled({**config, block: {**config.get(block, {}), name: False}})
+    with pytest.raises(ConfigError, match=f"^{block}.{name} in the DeepSpeed JSON is not"):
+        filled({**config, block: {**config.get(block, {}), name: True}})
+
+
+def test_weights_that_are_not_divided_among_all_ranks_are_refused():
+    filled({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 1}})
+    for name in ("zero_hpz_partition_size", "mics_shard_size"):
+        with pytest.raises(ConfigError, match=f"zero_optimization.{name}=2"):
+            filled({"zero_optimization": {"stage": 3, name: 2}})
+
+
+def test_two_precisions_at_once_are_refused():
+    autocast = {"enabled": True, "dtype": "torch.bfloat16"}
+    config = {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}}
+    with pytest.raises(ConfigError, match="enables bf16 and torch_autocast"):
+        filled({**config, "torch_autocast": autocast})
+
+
+def test_blocks_that_deepspeed_removed_are_refused_with_what_to_do():
+    with pytest.raises(ConfigError, match="no longer has 'amp'.*fp16"):
+        filled({"amp": {"enabled": True}})
+    with pytest.raises(ConfigError, match="has a scheduler"):
+        filled({"scheduler": {"type": "WarmupLR"}})
+    with pytest.raises(ConfigError, match="offload_optimizer is not supported"):
+        filled({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})
+
+
+def test_a_batch_that_does_not_divide_by_the_ranks_is_refused_with_the_next_ones():
+    with pytest.raises(ConfigError, match="global_sequences=8 does not divide by 3.*take 6 or 9"):
+        micro_sequences(settings(), 3)
+    with pytest.raises(ConfigError, match="micro_sequences=3 x 2 ranks = 6; take 6 or 12"):
+        micro_sequences(settings("--batch.micro_sequences", "3"), 2)
+
+
+def test_a_rank_takes_its_whole_share_unless_told_otherwise():
+    assert micro_sequences(settings("--batch.micro_sequences", "none"), 2) == 4
+    assert micro_sequences(settings("--batch.micro_sequences", "1"), 2) == 1
+
+
+def test_an_old_progressive_layer_drop_block_becomes_our_settings():
+    config = {"progressive_layer_drop": {"enabled": True, "theta": 0.4, "gamma": 0.002}}
+    layer_drop, note = lift_layer_drop(config, settings().layer_drop)
+    assert config == {}  # DeepSpeed 0.19.8 ends a run that only names the block
+    assert layer_drop.schedule == "progressive"
+    assert (layer_drop.theta_bar, layer_drop.gamma) == (0.4, 0.002)
+    assert "moved progressive_layer_drop" in note
+
+
+def test_a_disabled_block_is_dropped_and_said_so():
+    config = {"progressive_layer_drop": {"enabled": False}}
+    layer_drop, note = lift_layer_drop(config, settings().layer_drop)
+    assert config == {} and layer_drop.schedule == "none" and "disabled" in note
+
+
+def test_two_different_layer_drops_are_refused():
+    config = {"progressive_layer_drop": {"enabled": True, "theta": 0.4}}
+    ours = settings("--layer_drop.schedule", "progressive").layer_drop
+    with pytest.raises(ConfigError, match="theta_bar=0.0: input should be greater than 0"):
+        lift_layer_drop(
+            {"progressive_layer_drop": {"enabled": True, "theta": 0.0}}, settings().layer_drop
+        )
+    with pytest.raises(ConfigError, match="remove progressive_layer_drop from the JSON"):
+        lift_layer_drop(config, ours)
+
+
+def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean zero1_fp16"):
+        read_ds_config("zero1_fp166", "cpu")
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    with pytest.raises(ConfigError, match="broken.json is damaged: Expecting property name"):
+        read_ds_config(str(broken), "cpu")
+    broken.write_text('{"fp16": true}')
+    with pytest.raises(ConfigError, match="fp16 must be an object, not True"):
+        read_ds_config(str(broken), "cpu")
+    broken.write_text('{"zero_optimization": {"stage": "auto"}}')
+    with pytest.raises(ConfigError, match="stage must be 0, 1, 2 or 3, not 'auto'"):
+        read_ds_config(str(broken), "cpu")
+    broken.write_text("[]")
+    with pytest.raises(ConfigError, match="broken.json is damaged: not a JSON object"):
+        read_ds_config(str(broken), "cpu")

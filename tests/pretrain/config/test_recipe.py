@@ -1,0 +1,133 @@
+import json
+
+import pytest
+
+from pretrain.config.ds_config import fill_ds_config, read_ds_config
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import RECIPES, load_settings
+from pretrain.config.settings import as_json
+from pretrain.model.cost import parameters_by_group
+from pretrain.schedules.layer_drop import check_layer_drop
+from pretrain.schedules.learning_rate import learning_rate_at
+
+ALL_RECIPES = sorted(file.stem for file in RECIPES.glob("*.toml"))
+
+
+@pytest.mark.parametrize("recipe", ALL_RECIPES)
+def test_every_recipe_describes_a_run_that_can_be_built(recipe):
+    settings = load_settings(recipe)
+    assert settings.name == recipe
+    assert parameters_by_group(settings.model)["total"] > 0
+    assert learning_rate_at(0, settings.learning_rate, settings.steps) > 0
+    check_layer_drop(settings.layer_drop)
+    config = read_ds_config(settings.engine.ds_config, "cpu")
+    fill_ds_config(config, settings, world_size=1, device="cuda")
+
+
+@pytest.mark.parametrize("recipe", ALL_RECIPES)
+def test_every_recipe_says_first_what_it_is(recipe):
+    first = (RECIPES / f"{recipe}.toml").read_text().splitlines()[0]
+    assert first.startswith("# ") and len(first) > 20
+
+
+def test_the_command_line_wins_over_the_recipe_and_the_recipe_over_its_parent(tmp_path):
+    (tmp_path / "parent.toml").write_text("steps = 5\n[model]\nnum_layers = 3\nwidth = 24\n")
+    (tmp_path / "child.toml").write_text(
+        'extends = "parent"\nsteps = 6\n[model]\nnum_heads = 2\nwidth = 48\n'
+    )
+    settings = load_settings(tmp_path / "child.toml", ["--model.width", "96", "--seed", "3"])
+    assert (settings.name, settings.steps, settings.seed) == ("child", 6, 3)
+    assert (settings.model.num_layers, settings.model.num_heads) == (3, 2)
+    assert settings.model.width == 96
+    assert settings.model.feedforward_width == 4 * 96
+
+
+def test_a_preset_gives_the_shape_and_single_numbers_override_it():
+    model = load_settings("tupe_base", ["--model.num_layers", "6"]).model
+    assert (model.num_layers, model.width) == (6, 768)
+    shape = load_settings("tupe_base").model
+    assert (shape.num_layers, shape.width, shape.num_heads) == (12, 768, 12)
+    assert shape.feedforward_width == 3072
+
+
+def test_a_preset_replaces_the_shape_of_the_recipe_below_it():
+    model = load_settings("tupe_r", ["--model.preset", "base"]).model
+    assert (model.num_layers, model.width, model.num_heads) == (12, 768, 12)
+    assert model.feedforward_width == 3072 and model.vocabulary_size == 8192
+
+
+def test_written_settings_are_read_back_equal(tmp_path):
+    settings = load_settings("tupe_r_pld", ["--seed", "4", "--layer_drop.gamma", "0.25"])
+    (tmp_path / "run.json").write_text(as_json(settings))
+    assert load_settings(tmp_path) == settings
+
+
+def test_environment_variables_change_nothing(monkeypatch):
+    before = load_settings("tiny_cpu")
+    monkeypatch.setenv("SEED", "9")
+    monkeypatch.setenv("MODEL", json.dumps({"num_layers": 9}))
+    assert load_settings("tiny_cpu") == before
+
+
+def test_corpus_is_a_short_name_for_data_corpus():
+    assert load_settings("tiny_cpu", ["--corpus", "a.txt", "b"]).data.corpus == ("a.txt", "b")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model.num_layer", "6"], "no --model.num_layer; did you mean --model.num_layers?"),
+        (["--checkpoint.pinned", "100", "200"], "200 belongs to no option"),
+        (["--checkpoint.pinned", "0"], "checkpoint.pinned.0=0: input should be greater than 0"),
+        (["--model.num_layers", "six"], "model.num_layers='six': input should be a valid integer"),
+        (["--model.norm", "sandwich"], "model.norm='sandwich': input should be 'pre' or 'post'"),
+        (["--model.width", "33"], "width=33 cannot be split over model.num_heads=2"),
+        (["--steps", "0"], "steps='0': input should be greater than or equal to 1"),
+        (["--data.sequence_length", "64"], "longer than model.max_sequence_length=32"),
+        (["--learning_rate.decay_rate", "0.9"], "decay_rate is without effect"),
+        (["--learning_rate.schedule", "warmup_linear_decay_exp"], "decay_rate is missing"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_line_with_the_mend(words, message):
+    with pytest.raises(ConfigError) as refused:
+        load_settings("tiny_cpu", words)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_setting_in_a_recipe_is_refused_with_the_nearest_name(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("[model]\nnum_layer = 3\n")
+    with pytest.raises(ConfigError, match="no setting model.num_layer; did you mean model.num_lay"):
+        load_settings(recipe)
+
+
+def test_unknown_and_broken_recipes_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="no recipe 'tupe_bas'; did you mean tupe_base"):
+        load_settings("tupe_bas")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("steps = = 3\n")
+    with pytest.raises(ConfigError, match="broken.toml is not valid TOML"):
+        load_settings(broken)
+    broken.write_text('extends = "broken"\n')
+    with pytest.raises(ConfigError, match="which extends it in turn"):
+        load_settings(broken)
+    broken.write_text("model = 3\n")
+    with pytest.raises(ConfigError, match="model=3: input should be"):
+        load_settings(broken)
+    broken.write_text('extends = "nowhere"\n')
+    with pytest.raises(ConfigError, match="extends 'nowhere', but there is no"):
+        load_settings(broken)
+
+
+def test_a_choice_called_none_can_be_chosen_on_the_command_line():
+    words = ["--layer_drop.schedule", "none", "--data.deduplicate", "none"]
+    settings = load_settings("tiny_cpu", [*words, "--data.unicode_form", "none"])
+    assert settings.layer_drop.schedule == "none"
+    assert settings.data.deduplicate == settings.data.unicode_form == "none"
+    drops = ["--layer_drop.schedule", "progressive", "--layer_drop.compat", "none"]
+    assert load_settings("tiny_cpu", drops).layer_drop.compat == "none"
+    # Where none means no value, it still does.
+    assert load_settings("tiny_cpu", ["--optimizer.max_gradient_norm", "none"]).optimizer == (
+        load_settings("tiny_cpu").optimizer.model_copy(update={"max_gradient_norm": None})
+    )

@@ -1,0 +1,48 @@
+"""Tokenizers of every kind, trained in a moment."""
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from data_prep.tokenizer.describe import record_of
+from data_prep.tokenizer.train import alphabet_of, character_counts, train_tokenizer
+from pretrain.convert.text_encoder import Words
+
+SENTENCES = [
+    "The parser reads a file and returns a list of names.",
+    "Names of functions are words, (mostly) in lower case!",
+    "Écoute: le café est là; 12 + 30 = 42.",
+] * 4
+
+
+def trained(kind, *, moses=None):
+    counts = character_counts(SENTENCES, lowercase=True)
+    return train_tokenizer(
+        SENTENCES,
+        kind=kind,
+        vocabulary_size=400,
+        lowercase=True,
+        alphabet=alphabet_of(counts, vocabulary_size=400),
+        moses=moses is not None,
+    )
+
+
+def like_roberta():
+    """Return a byte-level tokenizer to which a space before a word matters, with its own names."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    return tokenizer
+
+
+def words_of(tokenizer, folder, **options):
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return Words(
+        tokenizer, record_of(tokenizer, folder / "tokenizer.json", kind="wordpiece", **options)
+    )

@@ -1,0 +1,237 @@
+"""Checkpoints of the TUPE authors' code, against their model written out."""
+
+import pytest
+import torch
+
+from data_prep.tokenizer.describe import TokenizerError
+from pretrain.config.errors import ConfigError
+from pretrain.convert.loader import WordFiles, read_foreign
+from pretrain.convert.pretrained import build_model, load_pretrained
+from pretrain.model.objectives import MaskedLanguageModel
+from tests.pretrain.convert.authors_model import ENCODER, HEAD, POSITIONS, checkpoint, logits
+
+# "the" and "that" are cut with their codes into the, th@@ a@@ t; "ha" is not in the dictionary.
+ENTRIES = ["the", "th@@", "t", "a@@", "a", "t@@", "h@@", "e", "madeupword0000"]
+CODES = ["t h 9", "th e</w> 8", "h a</w> 2"]
+ROWS = 7 + len(ENTRIES) + 1
+UNKNOWN_PIECES = ["ha</w>"]
+
+
+def write(folder, state, entries=ENTRIES, codes=CODES):
+    torch.save(state, folder / "tupe_r.pt")
+    (folder / "dict.txt").write_text("".join(f"{entry} 1\n" for entry in entries))
+    (folder / "bpe-code").write_text("".join(f"{code}\n" for code in codes))
+    return folder / "tupe_r.pt"
+
+
+def our_logits(pretrained, row):
+    with torch.no_grad():
+        return build_model(pretrained).logits(row[None], torch.arange(len(row)))
+
+
+def row_of_ids(length=POSITIONS):
+    ids = torch.randint(4, ROWS, (length,), generator=torch.Generator().manual_seed(1))
+    ids[0], ids[-1] = 0, 2  # <s> and </s>
+    return ids
+
+
+@pytest.mark.parametrize("pre", [False, True])
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("length", [POSITIONS, 7])
+def test_logits_are_those_of_the_authors_model(tmp_path, relative, pre, length):
+    state = checkpoint(ROWS, relative=relative, pre=pre)
+    pretrained = load_pretrained(write(tmp_path, state))
+    assert pretrained.model.positions == ("tupe-r" if relative else "tupe-a")
+    assert pretrained.model.norm == ("pre" if pre else "post")
+    found, expected = our_logits(pretrained, row_of_ids(length)), logits(state, row_of_ids(length))
+    known = [number for number in range(ROWS) if number != 3]  # <unk> shares its probability
+    # fp32 sums of two layers, logits of size 10
+    torch.testing.assert_close(found[:, known], expected[:, known], rtol=1e-5, atol=1e-4)
+
+
+def test_every_token_keeps_its_probability_and_unknown_pieces_share_that_of_unk(tmp_path):
+    state = checkpoint(ROWS)
+    pretrained = load_pretrained(write(tmp_path, state))
+    assert pretrained.model.vocabulary_size == ROWS + len(UNKNOWN_PIECES)
+    found = our_logits(pretrained, row_of_ids()).softmax(-1)
+    expected = logits(state, row_of_ids()).softmax(-1)
+    unknown = [3, *range(ROWS, ROWS + len(UNKNOWN_PIECES))]
+    torch.testing.assert_close(found[:, unknown].sum(-1), expected[:, 3], rtol=1e-4, atol=1e-6)
+    found[:, 3] = expected[:, 3]
+    torch.testing.assert_close(found[:, :ROWS], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_an_unknown_piece_is_read_like_unk(tmp_path):
+    pretrained = load_pretrained(write(tmp_path, checkpoint(ROWS)))
+    row = row_of_ids()
+    row[5], other = 3, row_of_ids()
+    other[5] = ROWS
+    assert torch.equal(our_logits(pretrained, row), our_logits(pretrained, other))
+
+
+def test_half_precision_becomes_single(tmp_path):
+    state = checkpoint(ROWS)
+    state["model"] = {name: tensor.half() for name, tensor in state["model"].items()}
+    pretrained = load_pretrained(write(tmp_path, state))
+    assert {tensor.dtype for tensor in pretrained.weights.values()} == {torch.float32}
+
+
+def test_text_gets_the_ids_of_fastbpe_and_the_dictionary(tmp_path):
+    words = load_pretrained(write(tmp_path, checkpoint(ROWS))).words
+    ids = {entry: 7 + number for number, entry in enumerate(ENTRIES)}
+    unknown, unknown_piece = 3, ROWS
+    assert words.special == {"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": ROWS - 1}
+    for text, expected in {
+        "the": [ids["the"]],
+        "The that": [ids["the"], ids["th@@"], ids["a@@"], ids["t"]],
+        "a [MASK] t": [ids["a"], ROWS - 1, ids["t"]],
+        "tx": [ids["t@@"], unknown],
+        "ha": [unknown_piece],
+    }.items():
+        assert words.ids(text) == [0, *expected, 2], text
+
+
+def test_the_four_special_tokens_of_plain_fairseq_are_recognised(tmp_path):
+    entries = [*ENTRIES, "madeupword0001", "madeupword0002"]
+    state = checkpoint(4 + len(entries) + 1)
+    words = load_pretrained(write(tmp_path, state, entries)).words
+    assert words.ids("the") == [0, 4, 2]
+
+
+def test_a_tokenizer_json_beside_the_checkpoint_takes_the_place_of_both_files(tmp_path):
+    file = write(tmp_path, checkpoint(ROWS), codes=CODES[:2])  # no unknown pieces
+    words = load_pretrained(file).words
+    words.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "dict.txt").unlink()
+    assert load_pretrained(file).words.ids("the that") == words.ids("the that")
+
+
+def test_files_that_are_named_come_before_those_beside_the_checkpoint(tmp_path):
+    file = write(tmp_path, checkpoint(ROWS), codes=CODES[:2])
+    load_pretrained(file).words.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    codes = tmp_path / "other"
+    codes.write_text("t h 9\n")
+    foreign = read_foreign(str(file), WordFiles(codes=codes))
+    assert len(foreign.words.ids("the")) == 4  # th@@ e, where tokenizer.json has the
+
+
+def test_a_checkpoint_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="typo.pt holds no pre-trained model; give .* a .pt file"):
+        load_pretrained("typo.pt")
+
+
+def test_what_was_trained_beside_the_encoder_is_left_out(tmp_path):
+    state = checkpoint(ROWS)
+    state["model"]["classification_heads.glue.dense.weight"] = torch.zeros(2, 2)
+    load_pretrained(write(tmp_path, state))
+
+
+def changed(change):
+    state = checkpoint(ROWS)
+    change(state)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda s: s["model"].pop(f"{ENCODER}pos_ln.bias"), "lacks .*encoder.pos_ln.bias"),
+        (lambda s: s["model"].pop(f"{ENCODER}pos.weight"), "lacks .*pos.weight; it is no check"),
+        (
+            lambda s: s["model"].update({f"{ENCODER}layers.0.adapter.weight": torch.zeros(2)}),
+            "does not: decoder.sentence_encoder.layers.0.adapter.weight",
+        ),
+        (
+            lambda s: s["model"].update({f"{HEAD}weight": torch.zeros(ROWS, 24)}),
+            "lm_head.weight differs from .*embed_tokens.weight",
+        ),
+        (
+            lambda s: [s["model"].pop(f"{ENCODER}emb_layer_norm.{k}") for k in ("weight", "bias")],
+            "trained without --embedding-normalize",
+        ),
+        (
+            lambda s: s["model"].update({f"{ENCODER}layers.1.fc1.weight": torch.zeros(3, 24)}),
+            r"blocks.1.feedforward.inner.weight is \(3, 24\) instead of \(40, 24\)",
+        ),
+        (lambda s: setattr(s["args"], "activation_fn", "relu"), "activation_fn='relu'"),
+        (lambda s: setattr(s["args"], "encoder_normalize_before", True), "lacks .*emb_out_layer"),
+        (lambda s: delattr(s["args"], "encoder_attention_heads"), "num_heads='not in args'"),
+        (lambda s: setattr(s["args"], "encoder_attention_heads", 4), "bucket_embeddings.weight is"),
+        (lambda s: s.pop("args"), "which has the entries 'args' and 'model'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(tmp_path, change, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        load_pretrained(write(tmp_path, changed(change)))
+
+
+class Harm:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="read without executing what is in it"):
+        load_pretrained(write(tmp_path, {**checkpoint(ROWS), "extra_state": Harm()}))
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_the_statistics_that_fairseq_stores_as_objects_are_no_obstacle(tmp_path, monkeypatch):
+    import sys
+    import types
+
+    module = types.ModuleType("fairseq.meters")
+
+    class AverageMeter:
+        def __init__(self):
+            self.avg = 1.0
+
+    AverageMeter.__module__, AverageMeter.__qualname__ = "fairseq.meters", "AverageMeter"
+    module.AverageMeter = AverageMeter
+    monkeypatch.setitem(sys.modules, "fairseq", types.ModuleType("fairseq"))
+    monkeypatch.setitem(sys.modules, "fairseq.meters", module)
+    state = checkpoint(ROWS)
+    state["extra_state"] = {"train_meters": {"train_loss": AverageMeter()}}
+    file = write(tmp_path, state)
+    monkeypatch.undo()
+    load_pretrained(file)
+
+
+@pytest.mark.parametrize("missing", ["dict.txt", "bpe-code"])
+def test_a_checkpoint_without_its_words_is_refused_with_what_to_do(tmp_path, missing):
+    file = write(tmp_path, checkpoint(ROWS))
+    (tmp_path / missing).unlink()
+    with pytest.raises(ConfigError, match=f"there is no .*{missing}, .* ids .* mean nothing; put"):
+        load_pretrained(file)
+
+
+@pytest.mark.parametrize(
+    ("entries", "codes", "complaint"),
+    [
+        (ENTRIES[:-1], CODES, "has 8 entries, .* make 13 or 16; the model has 17"),
+        ([*ENTRIES[:-1], ""], CODES, "line 9 is not an entry and its count"),
+        (ENTRIES, ["t h"], "line 1 is not two pieces and a count"),
+    ],
+)
+def test_words_of_another_model_are_refused(tmp_path, entries, codes, complaint):
+    with pytest.raises(TokenizerError, match=complaint):
+        load_pretrained(write(tmp_path, checkpoint(ROWS), entries, codes))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda whole: whole[:2000], lambda whole: whole.replace(b"rel_pos", b"\xffel_pos")],
+)
+def test_a_damaged_file_is_one_clear_error(tmp_path, damage):
+    file = write(tmp_path, checkpoint(ROWS))
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(ConfigError, match="tupe_r.pt is damaged, or holds more"):
+        load_pretrained(file)
+
+
+def test_a_model_of_these_settings_is_built(tmp_path):
+    pretrained = load_pretrained(write(tmp_path, checkpoint(ROWS)))
+    assert MaskedLanguageModel(pretrained.model).encoder.positions.reset_separately
+    assert pretrained.model.layer_norm_epsilon == 1e-5
+    assert pretrained.words.record.moses == "en"

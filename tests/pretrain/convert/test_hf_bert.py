@@ -1,0 +1,261 @@
+"""BERT as Hugging Face saves it, against transformers' own BertForMaskedLM."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel
+
+from data_prep.tokenizer.describe import TokenizerError
+from pretrain.config.errors import ConfigError
+from pretrain.convert.pretrained import build_model, load_pretrained
+
+WORDS = "the cat dog sat ran on mat a b c ##d ##e ##f paris is capital of france . , one two"
+ENTRIES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), '"']
+ROWS = 40  # more than entries: padded, as is usual
+
+
+def configuration(**changes):
+    return BertConfig(
+        **{
+            "vocab_size": ROWS,
+            "hidden_size": 24,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "intermediate_size": 40,
+            "max_position_embeddings": 20,
+            **changes,
+        }
+    )
+
+
+def save(folder, kind=BertForMaskedLM, **changes):
+    """Save a BERT whose every weight is random, token types and biases too."""
+    torch.manual_seed(0)
+    model = kind(configuration(**changes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(ENTRIES) + "\n")
+    return model
+
+
+def rewrite(folder, change):
+    """Store other weights in the same folder."""
+    weights = load_file(folder / "model.safetensors")
+    save_file(change(weights), folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def their_logits(model, ids):
+    with torch.no_grad():
+        output = model(input_ids=ids)
+    return output.logits if hasattr(output, "logits") else output.prediction_logits
+
+
+def our_logits(pretrained, ids):
+    places = torch.arange(ids.numel())
+    with torch.no_grad():
+        return build_model(pretrained).logits(ids, places).view(*ids.shape, -1)
+
+
+def rows():
+    return torch.randint(ROWS, (3, 17), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("kind", [BertForMaskedLM, BertForPreTraining])
+def test_logits_are_those_of_transformers(tmp_path, kind):
+    model = save(tmp_path, kind)
+    pretrained = load_pretrained(tmp_path)
+    assert (pretrained.model.positions, pretrained.model.norm) == ("bert-a", "post")
+    assert (pretrained.name, pretrained.step) == (tmp_path.name, None)
+    assert pretrained.sequence_length == 20
+    # fp32 sums of three layers, logits of size 3
+    torch.testing.assert_close(
+        our_logits(pretrained, rows()), their_logits(model, rows()), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_words_are_cut_as_the_tokenizer_in_the_folder_cuts_them(tmp_path):
+    save(tmp_path)
+    ids = load_pretrained(tmp_path).words.ids("The cat [MASK] on.")
+    assert [ENTRIES[number] for number in ids] == [
+        *("[CLS]", "the", "cat", "[MASK]", "on", ".", "[SEP]")
+    ]
+
+
+def test_pickled_weights_are_read_like_safetensors(tmp_path):
+    model = save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    torch.testing.assert_close(
+        our_logits(load_pretrained(tmp_path), rows()),
+        their_logits(model, rows()),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_weights_in_several_files_are_put_together(tmp_path):
+    model = save(tmp_path)
+    stored = list(model.state_dict().items())
+    (tmp_path / "model.safetensors").unlink()
+    places = {}
+    for number, part in enumerate((stored[::2], stored[1::2])):
+        name = f"model-{number}.safetensors"
+        save_file({key: tensor.clone() for key, tensor in part}, tmp_path / name)
+        places |= {key: name for key, _ in part}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    torch.testing.assert_close(
+        our_logits(load_pretrained(tmp_path), rows()),
+        their_logits(model, rows()),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_names_of_2018_are_understood(tmp_path):
+    model = save(tmp_path)
+
+    def old(weights):
+        renamed = {}
+        for name, tensor in weights.items():
+            name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+            renamed[name.replace("LayerNorm.bias", "LayerNorm.beta")] = tensor
+        renamed["bert.embeddings.position_ids"] = torch.arange(20)[None]
+        return renamed
+
+    rewrite(tmp_path, old)
+    torch.testing.assert_close(
+        our_logits(load_pretrained(tmp_path), rows()),
+        their_logits(model, rows()),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_a_pickle_that_would_execute_code_is_refused(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return (print, ("executed",))
+
+    save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({"weights": Harm()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match="pytorch_model.bin is damaged, or no file of weights"):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"hidden_act": "relu"}, "says hidden_act='relu'; .* hidden_act='gelu'"),
+        ({"hidden_act": "gelu_new"}, "says hidden_act='gelu_new'"),
+        ({"model_type": "roberta"}, "says model_type='roberta'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({"is_decoder": True}, "says is_decoder=True"),
+        ({"num_attention_heads": 5}, "width=24 cannot be split over model.num_heads=5"),
+        ({"num_hidden_layers": 4}, "no whole BERT of 4 layers: it lacks bert.encoder.layer.3"),
+        ({"num_hidden_layers": 2}, "does not: bert.encoder.layer.2.*what they do would be lost"),
+        ({"vocab_size": 41}, r"word_embeddings.weight is \(40, 24\) instead of \(41, 24\)"),
+    ],
+)
+def test_a_model_that_computes_something_else_is_refused_by_name(tmp_path, changes, complaint):
+    save(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(ConfigError, match=complaint):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["", "bert."])
+def test_an_encoder_without_its_head_is_refused(tmp_path, prefix):
+    save(tmp_path, BertModel)
+    rewrite(tmp_path, lambda weights: {f"{prefix}{name}": w for name, w in weights.items()})
+    with pytest.raises(ConfigError, match=r"no masked-language-model head \(cls.predictions.bias"):
+        load_pretrained(tmp_path)
+
+
+def test_output_weights_of_their_own_are_refused(tmp_path):
+    save(tmp_path)
+    other = {"cls.predictions.decoder.weight": torch.zeros(ROWS, 24)}
+    rewrite(tmp_path, lambda weights: weights | other)
+    with pytest.raises(ConfigError, match=r"decoder.weight differs from the word embeddings"):
+        load_pretrained(tmp_path)
+
+
+def test_a_bias_that_is_stored_twice_is_one_or_refused(tmp_path):
+    model = save(tmp_path)
+    bias = {"cls.predictions.decoder.bias": model.cls.predictions.bias.detach().clone()}
+    rewrite(tmp_path, lambda weights: weights | bias)
+    assert torch.equal(load_pretrained(tmp_path).weights["head.output_bias"], *bias.values())
+    rewrite(tmp_path, lambda weights: weights | {name: bias[name] + 1 for name in bias})
+    with pytest.raises(ConfigError, match="two weights are cls.predictions.bias, as .*, and they"):
+        load_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
+    save(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(TokenizerError, match="holds neither tokenizer.json nor vocab.txt"):
+        load_pretrained(tmp_path)
+
+
+def test_a_tokenizer_with_more_entries_than_the_model_is_refused(tmp_path):
+    save(tmp_path)
+    more = ENTRIES + [f"word{number}" for number in range(30)]
+    (tmp_path / "vocab.txt").write_text("\n".join(more) + "\n")
+    with pytest.raises(ConfigError, match="has ids up to 57, but the model has 40 words"):
+        load_pretrained(tmp_path)
+
+
+def test_a_tokenizer_json_is_preferred_to_a_vocabulary(tmp_path):
+    save(tmp_path)
+    tokenizer = Tokenizer.from_str(load_pretrained(tmp_path).words.tokenizer.to_str())
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "vocab.txt").write_text("nothing\n")
+    assert load_pretrained(tmp_path).words.ids("cat")[1] == ENTRIES.index("cat")
+
+
+def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError, match="there is no folder runs/typo, and the Hugging Face Hub"):
+        load_pretrained("runs/typo")
+
+
+def test_a_model_that_was_downloaded_without_its_words_is_asked_of_the_hub(tmp_path, monkeypatch):
+    """So transformers leaves it, which fetches a tokenizer only when one is asked for."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("pretrain.convert.hf_bert.connect_to_hub", unreachable)
+    stored = tmp_path / "models--some--bert"
+    folder = stored / "snapshots" / ("a" * 40)
+    folder.mkdir(parents=True)
+    (stored / "refs").mkdir()
+    (stored / "refs" / "main").write_text("a" * 40)
+    model = save(folder)
+    torch.testing.assert_close(
+        our_logits(load_pretrained("some/bert"), rows()),
+        their_logits(model, rows()),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ConfigError, match="no folder some/bert, and the Hugging Face Hub cannot"):
+        load_pretrained("some/bert")
+
+
+def unreachable():
+    raise OSError("no network")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": 1}'])
+def test_a_damaged_index_of_weights_is_one_clear_error(tmp_path, content):
+    save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ConfigError, match="index.json is damaged: not JSON with a weight_map"):
+        load_pretrained(tmp_path)

@@ -1,0 +1,224 @@
+"""`python -m pretrain import`: what it writes is what it read, and trains further."""
+
+import json
+import math
+import re
+import tomllib
+
+import numpy
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
+
+from data_prep.build.pipeline import build
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import ShardError
+from pretrain.__main__ import main
+from pretrain.commands.import_model import recipe_from
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.convert.initial_weights import check_before_build
+from pretrain.convert.pretrained import load_pretrained
+from pretrain.data.batches import MaskedSplit
+from pretrain.data.shards import HELD_OUT_SEED, build_settings
+from tests.pretrain.conftest import lines
+from tests.pretrain.convert import test_fairseq_tupe as tupe
+from tests.pretrain.convert import test_hf_bert as bert
+from tests.pretrain.convert.authors_model import checkpoint
+
+
+def equal(ours, theirs):
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+def imported(tmp_path, place, *options):
+    main(["import", str(place), "--to", str(tmp_path / "imported"), *map(str, options)])
+    return tmp_path / "imported"
+
+
+@pytest.fixture
+def stored_bert(tmp_path):
+    folder = tmp_path / "their_bert"
+    folder.mkdir()
+    model = bert.save(folder, BertForPreTraining)
+    return folder, model
+
+
+def test_an_imported_bert_is_what_was_read_here_and_in_transformers(tmp_path, stored_bert, capsys):
+    source, model = stored_bert
+    folder = imported(tmp_path, source)
+    said = capsys.readouterr().out
+    assert float(re.search(r"difference to transformers: (\S+) of", said)[1]) < 1e-4
+    assert "cls.seq_relationship.weight" in said and "row 0" in said
+    assert f"./run_pretrain.sh {folder}/recipe.toml --corpus" in said
+    read, written = load_pretrained(source), load_pretrained(folder)
+    assert equal(written.weights, read.weights) and written.model == read.model
+    assert written.words.ids("The cat [MASK].") == read.words.ids("The cat [MASK].")
+    assert written.name == "their_bert"
+    again = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    torch.testing.assert_close(
+        bert.their_logits(again, bert.rows()),
+        bert.their_logits(model, bert.rows()),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert AutoTokenizer.from_pretrained(folder)("the cat")["input_ids"] == read.words.ids(
+        "the cat"
+    )
+
+
+def test_an_imported_checkpoint_of_the_authors_is_what_was_read(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS, pre=True))
+    elsewhere = tmp_path / "words"
+    elsewhere.mkdir()
+    for name in ("dict.txt", "bpe-code"):
+        (tmp_path / name).rename(elsewhere / name)
+    options = ("--dictionary", elsewhere / "dict.txt", "--bpe-codes", elsewhere / "bpe-code")
+    written = load_pretrained(imported(tmp_path, file, *options))
+    for name in ("dict.txt", "bpe-code"):
+        (elsewhere / name).rename(tmp_path / name)
+    read = load_pretrained(file)
+    assert equal(written.weights, read.weights) and written.model == read.model
+    assert written.words.record.moses == "en"
+    for text in ("the that", "a [MASK] tx ha"):
+        assert written.words.ids(text) == read.words.ids(text)
+
+
+def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_mends_it(
+    tmp_path, stored_bert
+):
+    source, _ = stored_bert
+    entries = [*bert.ENTRIES[:-1], "é", "##t", "##é", "e"]
+    (source / "vocab.txt").write_text("\n".join(entries) + "\n")
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    with pytest.raises(ConfigError, match="'ÉTÉ' becomes .* here and .* in transformers; let"):
+        imported(tmp_path, source)
+    AutoTokenizer.from_pretrained(source).save_pretrained(source)
+    folder = imported(tmp_path, source)
+    ids = [entries.index(entry) for entry in ("[CLS]", "é", "##t", "##é", "[SEP]")]
+    assert load_pretrained(folder).words.ids("ÉTÉ") == ids
+
+
+def test_the_recipe_is_that_of_the_model(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
+    folder = imported(tmp_path, file)
+    settings = load_settings(folder / "recipe.toml")
+    assert settings.model == load_pretrained(file).model
+    assert settings.initial_weights == str(folder)
+    assert settings.data.tokenizer == str(folder / "tokenizer.json") and settings.data.moses
+    assert settings.data.sequence_length == tupe.POSITIONS
+    assert tomllib.loads((folder / "recipe.toml").read_text())["name"] == settings.name == "tupe_r"
+
+
+def test_a_recipe_is_toml_whatever_the_model_is_called(tmp_path):
+    pretrained = load_pretrained(tupe.write(tmp_path, checkpoint(tupe.ROWS)))
+    for name in ('a "quoted" \\ name', "é \n 𝄞", "-"):
+        recipe = recipe_from(pretrained._replace(name=name), tmp_path)
+        assert tomllib.loads(recipe)["name"] == name
+
+
+def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
+    recipe = imported(tmp_path, file) / "recipe.toml"
+    words = ("--corpus", str(tmp_path), "--initial_weights", str(file))
+    check_before_build(load_settings(recipe, words))
+    with pytest.raises(ConfigError) as refusal:
+        check_before_build(load_settings(recipe, [*words, "--data.tokenizer", "wordpiece"]))
+    advice = f"; give the recipe that python -m pretrain import {file} --to FOLDER writes"
+    assert str(refusal.value).endswith(advice)
+
+
+def test_a_tokenizer_of_the_same_ids_takes_the_place_of_dictionary_and_codes(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS), codes=tupe.CODES[:2])
+    tokenizer = tmp_path / "words.json"
+    load_pretrained(file).words.tokenizer.save(str(tokenizer))
+    (tmp_path / "dict.txt").unlink()
+    folder = imported(tmp_path, file, "--tokenizer", tokenizer)
+    assert load_pretrained(folder).model.vocabulary_size == tupe.ROWS
+
+
+def long_vocabulary(folder):
+    """Letters, so that any text of the test can be written; ids as in the embedding."""
+    letters = [chr(ord("a") + number) for number in range(16)]
+    entries = [*bert.ENTRIES[:5], *letters, *(f"##{letter}" for letter in letters), "."]
+    entries += [f"unused{number}" for number in range(240 - len(entries))]
+    (folder / "vocab.txt").write_text("\n".join(entries) + "\n")
+
+
+def test_training_goes_on_from_an_imported_bert(tmp_path, command, shards):
+    """The loss before anything is learned is transformers' own, on the same masked rows."""
+    source = tmp_path / "their_bert"
+    source.mkdir()
+    model = bert.save(source, vocab_size=256, max_position_embeddings=32)
+    long_vocabulary(source)
+    folder = imported(tmp_path, source)
+    words = (
+        *("--corpus", shards.parent / "text.txt", "--data.valid_fraction", 0.1),
+        *("--steps", 1, "--learning_rate.peak", "1e-30", "--log_every_steps", 1),
+        *("--batch.global_sequences", 8, "--model.dropout", 0),
+        *("--engine.ds_config", "zero1_fp32"),
+    )
+    recipe, words = str(folder / "recipe.toml"), [str(word) for word in words]
+    build(build_settings(load_settings(recipe, words)), tmp_path / "shards", progress=False)
+    words += ["--data.shards", str(tmp_path / "shards")]
+    run = tmp_path / "run"
+    status, _, errors = command.run(["train", recipe, *words, "--run-folder", str(run)])
+    assert status == 0, errors[-2000:]
+    (first,) = lines(run, "evals.jsonl")
+    settings = load_settings(recipe, words)
+    rows = MaskedSplit(open_shards(tmp_path / "shards"), "valid", settings)
+    total = count = 0
+    for row in range(rows.split.num_rows):
+        batch = rows.batch(numpy.array([row]), seed=HELD_OUT_SEED, epoch=0)
+        labels = torch.full((batch.ids_BS.numel(),), -100)
+        labels[batch.positions_M] = batch.labels_M
+        with torch.no_grad():
+            loss = model(input_ids=batch.ids_BS, labels=labels.view_as(batch.ids_BS)).loss
+        total, count = total + float(loss) * len(batch.labels_M), count + len(batch.labels_M)
+    assert first["predictions"] == count
+    assert first["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert first["loss"] > math.log(256)  # random weights of size 0.3 are worse than guessing
+
+
+def test_what_is_ours_already_is_refused(tmp_path, stored_bert):
+    folder = imported(tmp_path, stored_bert[0])
+    with pytest.raises(ConfigError, match="already; start from it with --initial_weights"):
+        imported(tmp_path, folder)
+
+
+def test_a_folder_that_exists_is_not_overwritten_nor_anything_read_before(tmp_path):
+    (tmp_path / "imported").mkdir()
+    with pytest.raises(ShardError, match="exists already"):
+        imported(tmp_path, "not/there")
+
+
+def test_words_without_effect_are_refused(tmp_path, stored_bert):
+    with pytest.raises(ConfigError, match="are the words of a .pt file"):
+        imported(tmp_path, stored_bert[0], "--dictionary", "dict.txt")
+
+
+def test_a_tokenizer_beside_dictionary_and_codes_is_refused(tmp_path):
+    file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
+    options = ("--tokenizer", "words.json", "--dictionary", tmp_path / "dict.txt")
+    with pytest.raises(ConfigError, match="--tokenizer words.json takes the place of --dictionary"):
+        imported(tmp_path, file, *options)
+
+
+def test_something_else_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="neither a folder with the config.json"):
+        imported(tmp_path, tmp_path)
+
+
+def test_token_types_that_were_trained_after_an_export_count(tmp_path, stored_bert):
+    """transformers keeps our entry of config.json; its token types are not zero any more."""
+    folder = imported(tmp_path, stored_bert[0])
+    before = load_pretrained(folder)
+    bert.rewrite(
+        folder,
+        lambda weights: (
+            weights | {"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 24)}
+        ),
+    )
+    name = "encoder.positions.position_embeddings.weight"
+    assert torch.equal(load_pretrained(folder).weights[name], before.weights[name] + 1)
+    assert "tupelo" in json.loads((folder / "config.json").read_text())

@@ -1,0 +1,225 @@
+"""Runs that start from weights: whole ones as a user starts them, and what is refused before."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.normalizers import BertNormalizer
+
+from data_prep.shards.format import open_shards
+from pretrain.__main__ import main
+from pretrain.checkpoint.folders import newest_checkpoint
+from pretrain.checkpoint.format import load_weights
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.convert.initial_weights import check_before_build, load_initial_weights
+from pretrain.convert.pretrained import load_pretrained
+from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.schedules.learning_rate import learning_rate_at
+from tests.pretrain.conftest import lines, two_ranks
+
+# So small that no weight moves: what the run has after a step is what it started from.
+STANDS_STILL = ("--learning_rate.peak", "1e-30", "--steps", 1, "--log_every_steps", 1)
+
+
+@pytest.fixture(scope="module")
+def source(command, tmp_path_factory):
+    return command.train(tmp_path_factory.mktemp("runs") / "source")
+
+
+@pytest.mark.ranks
+def test_a_run_on_two_ranks_starts_from_the_weights_that_are_named(command, source, tmp_path):
+    """That the first rank's weights become those of all at every stage: test_engine.py."""
+    folder = command.train(
+        tmp_path / "run",
+        *("--initial_weights", source, "--seed", 5, "--engine.ds_config", "zero3_fp32"),
+        *STANDS_STILL,
+        launcher=two_ranks("torchrun"),
+    )
+    found, expected = (load_weights(newest_checkpoint(run)) for run in (folder, source))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_first_held_out_loss_is_the_last_one_of_the_source(command, source, tmp_path):
+    checkpoint = source / "checkpoints/step_00000010"
+    folder = command.train(tmp_path / "run", "--initial_weights", checkpoint, *STANDS_STILL)
+    before = {row["step"]: row["loss"] for row in lines(source, "evals.jsonl")}
+    (after,) = lines(folder, "evals.jsonl")
+    assert after["loss"] == pytest.approx(before[10], rel=1e-6)  # fp32
+    (launch,) = lines(folder, "launches.jsonl")
+    assert launch["initial_weights"] == {
+        "place": str(checkpoint),
+        "name": "tiny_cpu",
+        "step": 10,
+    }
+
+
+def test_schedules_begin_anew_and_a_resumed_run_needs_the_source_no_more(command, source, tmp_path):
+    copied = tmp_path / "copied"
+    shutil.copytree(source, copied)
+    words = ("--initial_weights", copied, "--checkpoint.every_steps", 10)
+    whole = command.train(tmp_path / "whole", *words)
+    settings = load_settings(whole)
+    rates = {row["step"]: row["learning_rate"] for row in lines(whole, "metrics.jsonl")}
+    assert rates[5] == learning_rate_at(4, settings.learning_rate, 20)
+    resumed = tmp_path / "resumed"
+    shutil.copytree(whole, resumed)
+    shutil.rmtree(resumed / "checkpoints/step_00000020")
+    (resumed / "result.json").unlink()
+    shutil.rmtree(copied)
+    status, _, errors = command.run(["train", str(resumed), "--resume"])
+    assert status == 0, errors[-3000:]
+    assert lines(resumed, "metrics.jsonl") == lines(whole, "metrics.jsonl")
+    assert lines(resumed, "launches.jsonl")[-1]["initial_weights"] is None
+
+
+def test_a_run_from_before_the_settings_existed_can_be_resumed(command, source, tmp_path):
+    """Its run.json does not have them; their defaults are what it was started with."""
+    older = tmp_path / "older"
+    shutil.copytree(source, older)
+    settings = json.loads((older / "run.json").read_text())
+    settings.pop("initial_weights")
+    settings["model"].pop("position_projection_bias")
+    (older / "run.json").write_text(json.dumps(settings))
+    shutil.rmtree(older / "checkpoints/step_00000020")
+    (older / "result.json").unlink()
+    status, _, errors = command.run(["train", str(older), "--resume"])
+    assert status == 0, errors[-3000:]
+    assert lines(older, "metrics.jsonl") == lines(source, "metrics.jsonl")
+
+
+def settings_of(source, shards, *words):
+    return load_settings(
+        "tiny_cpu",
+        ["--data.shards", str(shards), "--initial_weights", str(source), *map(str, words)],
+    )
+
+
+def load(source, shards, *words):
+    settings = settings_of(source, shards, *words)
+    model = MaskedLanguageModel(settings.model)
+    return load_initial_weights(model, settings, open_shards(shards)), model
+
+
+def test_every_weight_is_loaded(source, shards):
+    _, model = load(source, shards)
+    expected = load_pretrained(source).weights
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+
+
+def test_without_the_setting_nothing_is_loaded(shards):
+    settings = load_settings("tiny_cpu", ["--data.shards", str(shards)])
+    assert load_initial_weights(None, settings, None) is None
+
+
+def test_what_only_training_sees_may_differ(source, shards):
+    load(source, shards, "--model.dropout", 0.3, "--model.attention_dropout", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "described", "options"),
+    [
+        (("num_layers", 4), "model.num_layers=2 there and 4 here", "--model.num_layers 2"),
+        (("positions", "tupe-a"), "positions=tupe-r there", "--model.positions tupe-r"),
+        (("norm", "post"), "model.norm=pre there and post here", "--model.norm pre"),
+        (
+            ("max_sequence_length", 64),
+            "max_sequence_length=32 there and 64 here",
+            "--model.max_sequence_length 32",
+        ),
+        (
+            ("layer_norm_epsilon", 1e-5),
+            "=1e-12 there and 1e-05",
+            "--model.layer_norm_epsilon 1e-12",
+        ),
+        (("relative_max_distance", 64), "=128 there", "--model.relative_max_distance 128"),
+        (
+            ("width", 64, "--model.vocabulary_size", 2048),
+            "model.width=32 there and 64 here, model.feedforward_width=128 there and 256 here, "
+            "model.vocabulary_size=1024 there and 2048 here; give",
+            "--model.width 32 --model.feedforward_width 128 --model.vocabulary_size 1024",
+        ),
+    ],
+)
+def test_another_model_is_refused_with_the_options_to_give(
+    source, shards, words, described, options
+):
+    with pytest.raises(ConfigError) as refusal:
+        load(source, shards, f"--model.{words[0]}", *words[1:])
+    assert described in str(refusal.value) and str(refusal.value).endswith(options)
+
+
+@pytest.fixture(scope="module")
+def other_words(tmp_path_factory):
+    """Shards of another text, whose tokenizer has learned other words."""
+    from data_prep.build.pipeline import build
+    from data_prep.settings import BuildSettings
+
+    folder = tmp_path_factory.mktemp("other")
+    text = "\n\n".join(f"Quite another text, number {n}, tells of other things." for n in range(99))
+    (folder / "text.txt").write_text(text + "\n")
+    settings = BuildSettings(
+        corpus=(str(folder / "text.txt"),),
+        sequence_length=32,
+        vocabulary_size=256,
+        valid_fraction=0.1,
+        deduplicate="none",
+    )
+    build(settings, folder / "shards", progress=False)
+    return folder / "shards"
+
+
+def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, other_words):
+    with pytest.raises(ConfigError, match="have the same id; .* in the rows and") as refusal:
+        load(source, other_words)
+    mend = f"--data.tokenizer {source / 'tokenizer.json'} --data.shards none"
+    assert str(refusal.value).endswith(mend)
+
+
+def unbuilt(source, tmp_path, *words):
+    words = ["--corpus", str(tmp_path / "text.txt"), "--initial_weights", str(source), *words]
+    return load_settings("tiny_cpu", words)
+
+
+def test_before_rows_are_built_a_tokenizer_that_would_be_trained_is_refused(source, tmp_path):
+    with pytest.raises(ConfigError, match="'wordpiece' would be trained") as refusal:
+        check_before_build(unbuilt(source, tmp_path))
+    assert str(refusal.value).endswith(f"--data.tokenizer {source / 'tokenizer.json'}")
+
+
+def test_before_rows_are_built_other_words_and_other_models_are_refused(
+    source, other_words, tmp_path
+):
+    check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(source)))
+    with pytest.raises(ConfigError, match="has other words than .* have the same id"):
+        check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(other_words)))
+    with pytest.raises(ConfigError, match="give --model.num_layers 2"):
+        check_before_build(unbuilt(source, tmp_path, "--model.num_layers", "3"))
+
+
+def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_same(source, tmp_path):
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    tokenizer.normalizer = BertNormalizer(lowercase=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ConfigError, match="'A' is .* in the rows and .* to the weights; give"):
+        check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
+    words = ("--data.tokenizer", str(source), "--data.moses", "true", "--data.language", "de")
+    with pytest.raises(ConfigError, match=r"by Moses \(language de\), .* cut without Moses; give"):
+        check_before_build(unbuilt(source, tmp_path, *words))
+
+
+def test_prepare_builds_nothing_that_does_not_fit(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("One sentence of text.\n")
+    words = ["--corpus", str(tmp_path / "text.txt"), "--initial_weights", str(source)]
+    with pytest.raises(ConfigError, match="'wordpiece' would be trained"):
+        main(["prepare", "tiny_cpu", *words])
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_place_without_a_model_is_refused(shards, tmp_path):
+    with pytest.raises(ConfigError, match="holds no pre-trained model; give a run folder"):
+        load(tmp_path, shards)

@@ -1,0 +1,100 @@
+"""What pre-training has made is read back whole, or refused in one line."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from pretrain.checkpoint.format import load_weights
+from pretrain.commands.fill_mask import fill_mask
+from pretrain.config.errors import ConfigError
+from pretrain.convert.pretrained import build_model, checkpoints_of, load_pretrained
+from pretrain.convert.text_encoder import Words
+from pretrain.convert.weight_checks import check_weights
+
+
+@pytest.fixture(scope="module")
+def run(command, tmp_path_factory):
+    return command.train(tmp_path_factory.mktemp("runs") / "run", "--name", "small")
+
+
+def equal(weights, others):
+    return weights.keys() == others.keys() and all(
+        torch.equal(weights[name], others[name]) for name in weights
+    )
+
+
+def test_a_run_is_its_newest_checkpoint(run):
+    pretrained = load_pretrained(run)
+    newest = run / "checkpoints" / "step_00000020"
+    assert equal(pretrained.weights, load_weights(newest))
+    assert (pretrained.name, pretrained.step, pretrained.place) == ("small", 20, str(newest))
+    assert pretrained.sequence_length == 32
+    assert pretrained.words.pair_ids("abcd", max_length=8)[0] == pretrained.words.special["cls"]
+
+
+@pytest.mark.parametrize("checkpoint", [10, "10", "step_00000010"])
+def test_an_older_checkpoint_is_had_by_its_step_or_its_folder(run, checkpoint):
+    folder = checkpoints_of(run)[0]
+    older = load_pretrained(run, checkpoint=checkpoint)
+    by_folder = load_pretrained(str(folder))
+    assert older.step == by_folder.step == 10 and older.place == by_folder.place == str(folder)
+    assert equal(older.weights, by_folder.weights)
+    assert not equal(older.weights, load_pretrained(run).weights)
+
+
+def test_the_built_model_has_the_weights_and_fills_masks(run):
+    pretrained = load_pretrained(run)
+    assert equal(build_model(pretrained).state_dict(), pretrained.weights)
+    (guesses,) = fill_mask(pretrained, "abcd [MASK] efgh", top=3)
+    assert len(guesses) == 3 and guesses[0].probability >= guesses[-1].probability > 0
+
+
+def test_a_token_after_unused_numbers_can_be_guessed(run):
+    pretrained = load_pretrained(run)
+    last = pretrained.model.vocabulary_size - 1
+    content = json.loads(pretrained.words.tokenizer.to_str())
+    assert len(content["model"]["vocab"]) < last
+    content["model"]["vocab"]["lastly"] = last
+    record = pretrained.words.record.model_copy(update={"vocabulary_size": last + 1})
+    words = Words(Tokenizer.from_str(json.dumps(content)), record)
+    pretrained.weights["head.output_bias"][last] = 100
+    (guesses,) = fill_mask(pretrained._replace(words=words), "abcd [MASK]", top=1)
+    assert guesses[0].token == "lastly"
+
+
+def test_what_is_no_model_is_refused(run, tmp_path):
+    for place in (tmp_path, tmp_path / "missing", run / "checkpoints"):
+        with pytest.raises(ConfigError, match="holds no pre-trained model; give a run folder"):
+            load_pretrained(place)
+    with pytest.raises(ConfigError, match="no checkpoint of step 15; those at hand: 10, 20"):
+        load_pretrained(run, checkpoint=15)
+    with pytest.raises(ConfigError, match="checkpoint='last' is not a step, such as 10000"):
+        load_pretrained(run, checkpoint="last")
+    with pytest.raises(ConfigError, match="not a run folder: it has no run.json; leave the check"):
+        load_pretrained(run / "checkpoints" / "step_00000010", checkpoint=10)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"1")])
+def test_a_damaged_checkpoint_is_refused_with_what_to_do(damage, run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    damage(copy / "checkpoints" / "step_00000020" / "part_00000.safetensors")
+    with pytest.raises(ConfigError, match="_00000020 is damaged .*; name another checkpoint of"):
+        load_pretrained(copy)
+
+
+def test_weights_of_another_variant_are_refused_by_name(run):
+    pretrained = load_pretrained(run)
+    other = pretrained.model.model_copy(update={"positions": "bert-a", "norm": "post"})
+    with pytest.raises(ConfigError) as refusal:
+        check_weights(pretrained.weights, other, place="here")
+    message = str(refusal.value)
+    assert "the weights in here do not fit model.positions='bert-a'" in message
+    assert "lacks encoder.positions.position_embeddings.weight" in message
+    assert "has no use for encoder.final_norm.bias, encoder.final_norm.weight" in message
+    wider = pretrained.model.model_copy(update={"vocabulary_size": 2048})
+    with pytest.raises(ConfigError, match=r"head.output_bias is \(1024,\) instead of \(2048,\)"):
+        check_weights(pretrained.weights, wider, place="here")

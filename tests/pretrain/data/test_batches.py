@@ -1,0 +1,243 @@
+import multiprocessing
+
+import numpy
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from torch.utils.data import DataLoader
+
+from data_prep.masking import IGNORED
+from data_prep.shards.format import Split, open_shards
+from data_prep.tokenizer.describe import word_starts
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.data.batches import (
+    HeldOutBatches,
+    MaskedSplit,
+    Place,
+    TrainingBatches,
+    batches_from,
+    epoch_order,
+    predictions_per_batch,
+)
+from pretrain.data.shards import HELD_OUT_SEED, held_out_fingerprint, masking_of, shards_folder
+
+
+@pytest.fixture(scope="module")
+def opened(shards):
+    return open_shards(shards)
+
+
+def settings(shards, *words):
+    return load_settings("tiny_cpu", ["--data.shards", str(shards), *words])
+
+
+class UnmaskedRows(MaskedSplit):
+    """Gives back the row numbers instead of the rows, to see who reads what."""
+
+    def batch(self, numbers, *, seed, epoch):
+        batch = super().batch(numbers, seed=seed, epoch=epoch)
+        return batch._replace(ids_BS=torch.from_numpy(numbers.astype(numpy.int64))[:, None])
+
+
+def rows_read(opened, settings, micro, world_size, indices):
+    """Row numbers in the order of the global samples, put together from all ranks."""
+    read = []
+    datasets = []
+    for rank in range(world_size):
+        dataset = TrainingBatches(opened, settings, Place(micro, rank=rank, world_size=world_size))
+        dataset.rows = UnmaskedRows(opened, "train", settings)
+        datasets.append(dataset)
+    for index in indices:
+        for dataset in datasets:
+            read += dataset[index].ids_BS.flatten().tolist()
+    return read
+
+
+@pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (4, 2), (2, 3), (1, 4)])
+def test_every_row_is_read_once_per_epoch_over_all_ranks(opened, shards, micro, world_size):
+    num_rows = opened.split("train").num_rows
+    batches = -(-2 * num_rows // (micro * world_size))
+    read = rows_read(opened, settings(shards), micro, world_size, range(batches))
+    for epoch in range(2):
+        assert sorted(read[epoch * num_rows : (epoch + 1) * num_rows]) == list(range(num_rows))
+    assert read[:num_rows] != read[num_rows : 2 * num_rows]
+
+
+def test_the_order_of_the_samples_does_not_depend_on_the_number_of_ranks(opened, shards):
+    one = rows_read(opened, settings(shards), 12, 1, range(10))
+    assert rows_read(opened, settings(shards), 4, 3, range(10)) == one
+    assert rows_read(opened, settings(shards), 1, 2, range(60)) == one
+
+
+def test_another_seed_reads_in_another_order():
+    assert sorted(epoch_order(500, 0, 0)) == list(range(500))
+    orders = {tuple(epoch_order(500, seed, epoch)) for seed in range(3) for epoch in range(3)}
+    assert len(orders) == 9
+
+
+def test_flat_positions_point_at_the_masked_tokens(opened, shards):
+    rows = MaskedSplit(opened, "train", settings(shards))
+    numbers = numpy.array([7, 3, 100])
+    batch = rows.batch(numbers, seed=1, epoch=2)
+    originals = rows.split.rows(numbers).astype(numpy.int64).ravel()
+    assert batch.labels_M.tolist() == originals[batch.positions_M.numpy()].tolist()
+    changed = numpy.flatnonzero(batch.ids_BS.numpy().ravel() != originals)
+    assert set(changed) <= set(batch.positions_M.tolist())
+    assert len(batch.positions_M) == 3 * round(0.15 * 32)
+
+
+def test_a_batch_that_spans_two_epochs_masks_each_row_as_its_epoch_does(opened, shards):
+    num_rows = opened.split("train").num_rows
+    dataset = TrainingBatches(opened, settings(shards), Place(num_rows - 3, rank=0, world_size=1))
+    batch, rows = dataset[1], dataset.rows
+    old = rows.batch(epoch_order(num_rows, 0, 0)[-3:], seed=0, epoch=0)
+    new = rows.batch(epoch_order(num_rows, 0, 1)[: num_rows - 6], seed=0, epoch=1)
+    assert torch.equal(batch.ids_BS, torch.cat([old.ids_BS, new.ids_BS]))
+    assert torch.equal(batch.labels_M, torch.cat([old.labels_M, new.labels_M]))
+    tokens = batch.ids_BS.flatten()[batch.positions_M]
+    expected = [part.ids_BS.flatten()[part.positions_M] for part in (old, new)]
+    assert torch.equal(tokens, torch.cat(expected))
+
+
+def test_workers_deliver_what_the_process_itself_would(opened, shards):
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
+    alone, helped = (
+        list(batches_from(dataset, 3, 9, workers=workers, pin_memory=False)) for workers in (0, 2)
+    )
+    assert len(alone) == 6
+    for ours, theirs in zip(alone, helped, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert torch.equal(alone[0].ids_BS, dataset[3].ids_BS)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_without_an_end_are_those_of_any_end(opened, shards, workers):
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
+    endless = batches_from(dataset, 3, None, workers=workers, pin_memory=False)
+    for index in range(3, 20):
+        expected = dataset[index]
+        assert all(torch.equal(a, b) for a, b in zip(next(endless), expected, strict=True))
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("masking", ["tokens", "spans"])
+def test_workers_may_be_started_in_any_way(opened, shards, start_method, masking):
+    chosen = settings(shards, "--data.masking", masking)
+    dataset = TrainingBatches(opened, chosen, Place(4, rank=0, world_size=1))
+    alone = [dataset[index] for index in range(5, 9)]  # the files are open before the workers start
+    loader = DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=range(5, 9),
+        num_workers=2,
+        multiprocessing_context=multiprocessing.get_context(start_method),
+    )
+    for ours, theirs in zip(alone, loader, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
+    read, rows = [], Split.rows
+    monkeypatch.setattr(Split, "rows", lambda self, i: read.append(len(i)) or rows(self, i))
+    orders = []
+    monkeypatch.setattr(
+        "pretrain.data.batches.epoch_order", lambda *key: orders.append(key) or epoch_order(*key)
+    )
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
+    counts = []
+    for first in (0, 10**9):
+        batch = next(batches_from(dataset, first, first + 2, workers=0, pin_memory=False))
+        counts.append((sum(read), len(orders)))
+        assert torch.equal(batch.ids_BS, dataset[first].ids_BS)
+        read.clear()
+        orders.clear()
+    assert counts[0] == counts[1] == (4, 1)
+
+
+@pytest.mark.parametrize("masking", ["words", "spans"])
+def test_words_are_those_of_the_tokenizer_beside_the_shards(opened, shards, masking):
+    chosen = settings(shards, "--data.masking", masking)
+    starts = word_starts(Tokenizer.from_file(str(opened.tokenizer_path)))
+    assert (masking_of(opened, chosen).word_starts == starts).all()
+    rows = MaskedSplit(opened, "train", chosen)
+    numbers = numpy.arange(50)
+    batch = rows.batch(numbers, seed=1, epoch=0)
+    hidden = numpy.zeros((50, 32), bool)
+    hidden.reshape(-1)[batch.positions_M[batch.labels_M != IGNORED].numpy()] = True
+    ids = rows.split.rows(numbers)
+    special = numpy.isin(ids, list(opened.manifest.tokenizer.special_tokens.values()))
+    inside = ~starts[ids[:, 1:]] & ~special[:, :-1]  # continues the word of the column before it
+    assert (hidden[:, 1:] == hidden[:, :-1])[inside].all()
+
+
+def test_tokens_that_do_not_tell_where_words_start_are_refused(opened, shards, tmp_path):
+    opened = open_shards(shards)
+    # As many entries as the manifest says, in a kind that marks neither beginnings nor ends.
+    entries = [f"entry{n}" for n in range(opened.manifest.tokenizer.vocabulary_size)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_tokens(entries)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    opened.tokenizer_path = tmp_path / "tokenizer.json"
+    with pytest.raises(ConfigError, match="data.masking='words': the tokens of this BPE"):
+        masking_of(opened, settings(shards, "--data.masking", "words"))
+    assert masking_of(opened, settings(shards)).word_starts is None
+
+
+def test_a_mean_without_spans_is_refused(shards):
+    with pytest.raises(ConfigError, match=r"data.mean_span_words=5.0 is without effect with"):
+        settings(shards, "--data.mean_span_words", "5", "--data.masking", "words")
+    spans = settings(shards, "--data.mean_span_words", "5", "--data.masking", "spans")
+    assert spans.data.mean_span_words == 5
+
+
+@pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (7, 2), (64, 3)])
+def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
+    opened, shards, micro, world_size
+):
+    chosen = settings(shards, "--evaluation.rows", "12", "--seed", "9")
+    num_rows = opened.split("valid").num_rows
+    spread = numpy.floor(numpy.linspace(0, num_rows, 12, endpoint=False) + 1e-9).astype(int)
+    expected = MaskedSplit(opened, "valid", chosen).batch(spread, seed=HELD_OUT_SEED, epoch=0)
+    parts = [
+        HeldOutBatches(opened, chosen, Place(micro, rank=rank, world_size=world_size))
+        for rank in range(world_size)
+    ]
+    assert len({len(part) for part in parts}) == 1
+    batches = [part[index] for index in range(len(parts[0])) for part in parts]
+    filled = [batch for batch in batches if batch.num_predictions()]
+    assert torch.equal(torch.cat([batch.ids_BS for batch in filled]), expected.ids_BS)
+    assert torch.equal(torch.cat([batch.labels_M for batch in filled]), expected.labels_M)
+    for batch in batches:
+        if not batch.num_predictions():
+            assert set(batch.labels_M.tolist()) == {IGNORED}
+
+
+def test_the_held_out_fingerprint_changes_with_what_the_loss_depends_on(opened, shards):
+    first = held_out_fingerprint(opened, settings(shards, "--seed", "1"))
+    assert first == held_out_fingerprint(opened, settings(shards, "--seed", "2"))
+    assert first != held_out_fingerprint(opened, settings(shards, "--evaluation.rows", "8"))
+    assert first != held_out_fingerprint(
+        opened, settings(shards, "--data.masked_probability", "0.2")
+    )
+    words, spans, longer = (
+        held_out_fingerprint(opened, settings(shards, *map(str, chosen)))
+        for chosen in (
+            ("--data.masking", "words"),
+            ("--data.masking", "spans"),
+            ("--data.masking", "spans", "--data.mean_span_words", 5),
+        )
+    )
+    assert len({first, words, spans, longer}) == 4
+
+
+def test_runs_with_equal_data_settings_share_their_shards():
+    bert, tupe, longer = (
+        shards_folder(load_settings(*words))
+        for words in (["bert_a"], ["tupe_r_pld"], ["bert_a", ["--corpus", "x"]])
+    )
+    assert bert == tupe != longer
+
+
+def test_predictions_are_counted_for_the_global_batch(shards):
+    assert predictions_per_batch(settings(shards)) == 8 * round(0.15 * 32)

@@ -1,0 +1,252 @@
+"""Signals: what a process does, and whole runs that are stopped and resumed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from pretrain.distributed.signals import ECHO_SECONDS, Interruption, silence_unread_output
+from tests.pretrain.conftest import ROOT, lines, two_ranks
+
+DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
+STEPS, FAR = 60, 1_000_000
+WORDS = ("--model.dropout", 0.1, "--checkpoint.every_steps", FAR, *DROPS)
+
+# A process that is asked to stop while its main thread waits in C and runs no Python.
+WAITING = """
+import sys, time
+from pretrain.distributed.signals import Interruption
+
+with Interruption(speaks=True) as interruption:
+    stage = sys.argv[1]
+    if stage != "set-up":
+        interruption.begin_training()
+    if stage == "leaving":
+        interruption.leave()
+    print("ready", flush=True)
+    sys.stdin.read() if stage != "loop" else None
+    while interruption.cause is None:
+        time.sleep(0.01)
+    print("stops:", interruption.cause, flush=True)
+"""
+
+
+class Waiting:
+    """A process that runs WAITING in one of its stages."""
+
+    def __init__(self, stage, *above):
+        self.process = subprocess.Popen(
+            [*above, sys.executable, "-c", WAITING, stage],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stdout.readline() == "ready\n"
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def end(self):
+        output, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, output.strip(), errors.strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_in_training_is_noted(number):
+    waiting = Waiting("loop")
+    waiting.send(number)
+    status, output, errors = waiting.end()
+    assert (status, output) == (0, f"stops: {number.name}")
+    assert errors == f"{number.name}: saving after this step; a second signal ends at once"
+
+
+def test_a_signal_before_training_ends_the_process_at_once_with_one_line():
+    waiting = Waiting("set-up")
+    waiting.send(signal.SIGTERM)
+    status, _, errors = waiting.end()
+    assert status == 128 + signal.SIGTERM
+    assert errors == "stopped before the first step (SIGTERM); there is nothing to save"
+
+
+@pytest.mark.parametrize("stage", ["training", "leaving"])
+def test_a_second_signal_ends_a_process_whose_main_thread_hangs_and_an_echo_does_not(stage):
+    waiting = Waiting(stage)
+    waiting.send(signal.SIGINT)
+    time.sleep(ECHO_SECONDS / 10)  # the launcher passes Ctrl-C on
+    waiting.send(signal.SIGTERM)
+    time.sleep(1.5 * ECHO_SECONDS)
+    assert waiting.process.poll() is None
+    waiting.send(signal.SIGUSR1)
+    waiting.process.wait(60)  # before its input is closed, over which it would end by itself
+    status, _, errors = waiting.end()
+    assert status == 128 + signal.SIGUSR1
+    assert errors.splitlines()[-1] == "SIGUSR1: ended at once"
+
+
+def test_the_handlers_of_before_come_back():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with Interruption(speaks=True):
+        assert signal.getsignal(signal.SIGINT) not in before
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.parametrize("killed", ["parent", "grandparent"])
+def test_a_launcher_that_is_killed_is_noticed(tmp_path, killed):
+    """The names are those of the deepspeed launcher, whose upper process dies without a word."""
+    start = "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"
+    for name in ("deepspeed", "deepspeed.launcher.launch"):
+        (tmp_path / name).write_text(start)
+    above = [
+        *(sys.executable, tmp_path / "deepspeed"),
+        *(sys.executable, tmp_path / "deepspeed.launcher.launch"),
+    ]
+    waiting = Waiting("loop", *above)
+    upper = psutil.Process(waiting.process.pid)
+    (lower,) = upper.children()
+    (rank,) = lower.children()
+    (upper if killed == "grandparent" else lower).kill()
+    assert waiting.process.stdout.readline() == "stops: its launcher is gone\n"
+    psutil.wait_procs([lower, rank], timeout=60)
+    waiting.end()
+
+
+def test_the_end_of_a_shell_above_a_process_is_none_of_its_business():
+    waiting = Waiting("loop", "bash", "-c", '"$@"; exit', "shell")
+    shell = psutil.Process(waiting.process.pid)
+    (child,) = shell.children()
+    shell.kill()
+    time.sleep(2.5)
+    assert child.is_running()
+    child.send_signal(signal.SIGTERM)
+    assert waiting.process.stdout.readline() == "stops: SIGTERM\n"
+    waiting.end()
+
+
+def test_output_that_nobody_reads_is_sent_to_nowhere_and_other_output_is_kept():
+    reader, writer = os.pipe()
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    try:
+        os.dup2(writer, 1)
+        silence_unread_output()
+        os.write(1, b"read")
+        assert os.read(reader, 10) == b"read"
+        os.close(reader)
+        silence_unread_output()
+        os.write(1, b"not read")  # BrokenPipeError, if it still were the pipe
+    finally:
+        for descriptor, copy in zip((1, 2), kept, strict=True):
+            os.dup2(copy, descriptor)
+
+
+# ---- whole runs
+
+
+def wait_for_step(process, folder, step):
+    deadline, file = time.monotonic() + 300, folder / "metrics.jsonl"
+    while not (file.exists() and f'"step": {step},' in file.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ranks_of(process, folder):
+    """Return the processes of the ranks of a run under a launcher, first rank first."""
+    found = {}
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if str(folder) in child.cmdline() and "RANK" in child.environ():
+            found.setdefault(int(child.environ()["RANK"]), child)
+    return [found[rank] for rank in sorted(found)]
+
+
+def step_of(output, folder):
+    """Return the step at which the run says that it stopped."""
+    (line,) = re.findall(r"^stopped at step .*$", output, re.MULTILINE)
+    assert f"train {folder} --resume" in line and "saved; resume with: " in line
+    return int(line.split()[3])
+
+
+@pytest.fixture(scope="module")
+def whole(command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return command.train(folder, "--steps", STEPS, *WORDS)
+
+
+def test_a_run_whose_whole_group_is_signalled_saves_and_goes_on_like_one_never_stopped(
+    command, whole, tmp_path
+):
+    """The group has processes that prepare batches; a resumed run is stopped a second time."""
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--steps", STEPS, *WORDS)
+    words += ["--data.loader_workers", "2"]
+    for number, step in ((signal.SIGUSR1, 5), (signal.SIGINT, 25)):
+        process = command.start(words, start_new_session=True)
+        wait_for_step(process, folder, step)
+        os.killpg(process.pid, number)
+        output, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors[-3000:]
+        assert "Traceback" not in errors and errors.count(f"{number.name}: saving") == 1
+        stopped_at = step_of(output, folder)
+        assert step <= stopped_at < STEPS and f"({number.name}), saved" in output
+        assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
+        words = ["train", str(folder), "--resume"]
+    status, _, errors = command.run(words)
+    assert status == 0, errors[-3000:]
+    assert lines(folder, "launches.jsonl")[-1]["resumed_from"] == stopped_at
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        assert lines(folder, name) == lines(whole, name)
+
+
+@pytest.mark.ranks
+def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(command, tmp_path):
+    two = ("--batch.micro_sequences", 4, "--steps", STEPS, *WORDS)
+    never_stopped = command.train(tmp_path / "a", *two, launcher=two_ranks("torchrun"))
+    folder = tmp_path / "b"
+    words = command.words("--run-folder", folder, *two)
+    process = command.start(words, two_ranks("torchrun"))
+    wait_for_step(process, folder, 10)
+    ranks_of(process, folder)[1].send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors[-3000:]
+    assert "Traceback" not in errors
+    assert 10 <= step_of(output, folder) < STEPS
+    status, _, errors = command.run(["train", str(folder), "--resume"], two_ranks("torchrun"))
+    assert status == 0, errors[-3000:]
+    assert lines(folder, "metrics.jsonl") == lines(never_stopped, "metrics.jsonl")
+
+
+@pytest.mark.ranks
+def test_ranks_save_when_the_deepspeed_launcher_above_them_is_terminated(command, tmp_path):
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--steps", FAR, *WORDS)
+    process = command.start(words, two_ranks("deepspeed"))
+    wait_for_step(process, folder, 5)
+    ranks = ranks_of(process, folder)
+    process.terminate()  # the lower process and the ranks hear nothing of it
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGTERM
+    assert not psutil.wait_procs(ranks, timeout=60)[1]
+    stopped_at = step_of(output, folder)
+    # Whichever rank notices first tells the other.
+    assert re.search(r"\((its launcher is gone|another rank was asked to)\), saved", output)
+    assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
+
+
+def test_a_process_that_prepares_batches_and_is_killed_ends_the_run_with_one_line(
+    command, tmp_path
+):
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--steps", FAR, "--data.loader_workers", 2)
+    process = command.start(words)
+    wait_for_step(process, folder, 5)
+    psutil.Process(process.pid).children()[0].kill()
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1 and "Traceback" not in errors
+    last = errors.strip().splitlines()[-1]
+    assert "a process that prepares batches is gone" in last and "data.loader_workers" in last

@@ -1,0 +1,322 @@
+"""Which attention a run gets, compiled blocks, and that neither changes what is learned."""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.engine import execution
+from pretrain.engine.execution import AMPERE, Machine, build_model, plan_execution
+from pretrain.kernels.cpu_build import KernelError, load_cpu_kernels, obstacle_to_cpu_kernels
+from pretrain.model import blocks, kernel_check
+from pretrain.model.attention_backends import ATTENTION_BACKENDS
+from pretrain.model.blocks import Block
+from pretrain.model.kernel_check import disagreement_with_block, disagreement_with_eager
+from pretrain.model.objectives import MaskedLanguageModel
+
+needs_kernels = pytest.mark.skipif(
+    obstacle_to_cpu_kernels() is not None, reason=str(obstacle_to_cpu_kernels())
+)
+CPU = Machine("cpu", torch.bfloat16, 1)
+HOPPER = Machine("cuda", torch.bfloat16, 1, (9, 0))
+BASE = ("--model.width", "768", "--model.num_heads", "12", "--model.num_layers", "2")
+
+
+def settings_of(*words, length=512):
+    lengths = (f"--data.sequence_length={length}", f"--model.max_sequence_length={length}")
+    return load_settings("tiny_cpu", [*BASE, *lengths, *words])
+
+
+@pytest.mark.parametrize(
+    ("machine", "words", "length", "attention"),
+    [
+        (CPU, (), 512, "fused"),
+        (CPU, ("--model.positions", "bert-a"), 128, "fused"),
+        (CPU, ("--model.attention_dropout", "0.1"), 512, "eager"),
+        (CPU, ("--engine.compile_blocks", "on"), 512, "eager"),
+        (CPU, ("--engine.cpu_kernels", "off"), 512, "eager"),
+        (Machine("cpu", torch.float16, 1), (), 512, "eager"),
+        (HOPPER, (), 512, "triton"),
+        (HOPPER, (), 128, "eager"),
+        (HOPPER, ("--model.positions", "bert-a"), 512, "sdpa"),
+        (HOPPER, ("--model.attention_dropout", "0.1"), 512, "sdpa"),
+        (HOPPER, ("--model.num_heads", "8"), 512, "sdpa"),  # 96 wide
+        (Machine("cuda", torch.float16, 1, (7, 0)), (), 512, "sdpa"),  # V100
+    ],
+)
+def test_attention_is_chosen_by_device_shape_precision_and_variant(
+    monkeypatch, machine, words, length, attention
+):
+    monkeypatch.setattr("pretrain.engine.execution.obstacle_to_cpu_kernels", lambda: None)
+    execution = plan_execution(settings_of(*words, length=length), machine)
+    assert execution.attention == attention
+    assert execution.reason
+
+
+@pytest.mark.parametrize(
+    ("machine", "attention", "words", "obstacle"),
+    [
+        (HOPPER, "fused", (), "made for CPUs"),
+        (CPU, "fused", ("--model.attention_dropout", "0.1"), "no attention dropout"),
+        (CPU, "fused", ("--engine.compile_blocks", "on"), "engine.compile_blocks is on"),
+        (CPU, "fused", ("--engine.cpu_kernels", "off"), "engine.cpu_kernels is off"),
+        (Machine("cpu", torch.float16, 1), "fused", (), "and this run in torch.float16"),
+        (CPU, "triton", (), "needs an NVIDIA GPU"),
+        (HOPPER, "triton", ("--model.attention_dropout", "0.1"), "no attention dropout"),
+        (HOPPER, "triton", ("--model.num_heads", "8"), "heads are 96 wide"),
+        (Machine("cuda", torch.float16, 1, (7, 5)), "triton", (), "this GPU has 7.5"),
+        (CPU, "folded", (), "'tupe-r' is no product of factors"),
+        (CPU, "folded", ("--model.positions", "bert-a"), "'bert-a' is no product"),
+        (
+            CPU,
+            "folded",
+            ("--model.positions", "tupe-a", "--model.attention_dropout", "0.1"),
+            "model.attention_dropout=0.1",
+        ),
+    ],
+)
+def test_attention_that_cannot_compute_the_run_is_refused(machine, attention, words, obstacle):
+    settings = settings_of("--engine.attention", attention, *words)
+    with pytest.raises(ConfigError, match=f"engine.attention='{attention}': .*{obstacle}"):
+        plan_execution(settings, machine)
+
+
+def test_a_misspelt_attention_is_refused_with_the_names_that_exist():
+    with pytest.raises(ConfigError, match="'eager'.*'folded' or 'triton'"):
+        settings_of("--engine.attention", "tritn")
+
+
+def test_kernels_for_cpus_that_cannot_be_had_are_refused_only_where_asked_for(monkeypatch):
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: "there is no compiler")
+    planned = plan_execution(settings_of(), CPU)
+    assert planned.describe() == "attention eager (no kernel of ours: there is no compiler)"
+    with pytest.raises(ConfigError, match="engine.cpu_kernels='on': there is no compiler"):
+        plan_execution(settings_of("--engine.cpu_kernels", "on"), CPU)
+    with pytest.raises(ConfigError, match="cpu_kernels='on': it is made for CPUs"):
+        plan_execution(settings_of("--engine.cpu_kernels", "on"), HOPPER)
+
+
+def test_kernels_for_cpus_that_cannot_be_built_are_done_without(monkeypatch):
+    def fail():
+        raise KernelError("g++ fails: no header")
+
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
+    monkeypatch.setattr(execution, "load_cpu_kernels", fail)
+    model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
+    assert found.describe() == "attention eager (no kernel of ours: g++ fails: no header)"
+    assert model.encoder.attention == "eager" and not model.head.fused_loss
+    for words in (("--engine.cpu_kernels", "on"), ("--engine.attention", "fused")):
+        with pytest.raises(ConfigError, match="cannot be built: g.. fails.*cpu_kernels=off"):
+            build_model(load_settings("tiny_cpu", words), {}, "cpu")
+
+
+@needs_kernels
+def test_a_model_with_our_kernels_learns_the_same():
+    results = {}
+    for kind in ("on", "off"):
+        torch.manual_seed(0)
+        settings = load_settings("tiny_cpu", ["--engine.cpu_kernels", kind])
+        model, found = build_model(settings, {}, "cpu")
+        results[found.describe()] = loss_and_gradients(model, [1.2, 1.0])
+    names = ["attention fused (softmax and bias in one pass); blocks fused; loss fused"]
+    names.append("attention eager (no kernel of ours: engine.cpu_kernels is off)")
+    assert list(results) == names
+    fused, eager = results.values()
+    torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-6)
+
+
+@needs_kernels
+@pytest.mark.parametrize("can", [False, True])
+def test_it_is_said_whether_kernels_multiply_bf16(monkeypatch, can):
+    monkeypatch.setattr(execution, "multiplies", lambda dtype: can and dtype is torch.bfloat16)
+    settings = load_settings("tiny_cpu", [])
+    for config, is_said in (({"bf16": {"enabled": True}}, can), ({}, False)):
+        _, found = build_model(settings, config, "cpu")
+        assert found.describe().endswith("; bf16 multiplied by kernels") == is_said
+
+
+@needs_kernels
+@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
+def test_where_onednn_may_not_multiply_bf16_torchs_products_are_taken(limit):
+    program = """
+from pretrain.engine.execution import build_model
+from pretrain.config.recipe import load_settings
+model, execution = build_model(load_settings("tiny_cpu", []), {"bf16": {"enabled": True}}, "cpu")
+print(execution.describe())
+"""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": limit}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "attention fused (softmax and bias in one pass); blocks fused; loss fused" in done.stdout
+    assert "multiplied by kernels" not in done.stdout
+
+
+@needs_kernels
+def test_fused_blocks_that_compute_something_else_are_not_used(monkeypatch):
+    right = blocks.linear_gelu
+    monkeypatch.setattr(blocks, "linear_gelu", lambda x, linear: 1.1 * right(x, linear))
+    model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
+    problem = "fused blocks do not work on this CPU: its output differs from the reference by"
+    assert f"; {problem}" in found.describe() and "blocks fused" not in found.describe()
+    assert type(model.encoder.blocks[0]) is Block
+    with pytest.raises(ConfigError, match=f"{problem}.*; set engine.cpu_kernels=off"):
+        build_model(load_settings("tiny_cpu", ["--engine.cpu_kernels", "on"]), {}, "cpu")
+
+
+@needs_kernels
+def test_fused_blocks_are_tried_out_with_weights_in_bf16_too(monkeypatch):
+    right = blocks.add
+
+    def wrong(x, *others):
+        return right(x, *others) * (3 if x.dtype is torch.bfloat16 else 1)
+
+    monkeypatch.setattr(blocks, "add", wrong)
+    model = load_settings("tiny_cpu", ["--model.norm", "pre"]).model
+    load_cpu_kernels()
+    assert disagreement_with_block(model, torch.float32) is None
+    assert "its output in torch.bfloat16 differs" in disagreement_with_block(model, torch.bfloat16)
+
+
+def test_why_the_kernels_are_not_used_is_told_where_attention_would_not_be_theirs(monkeypatch):
+    def fail():
+        raise KernelError("g++ fails: no header")
+
+    eager = ["--engine.attention", "eager"]
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: "there is no compiler")
+    told = "attention eager (as set); no kernel of ours: "
+    assert plan_execution(settings_of(*eager), CPU).describe() == f"{told}there is no compiler"
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
+    monkeypatch.setattr(execution, "load_cpu_kernels", fail)
+    _, found = build_model(load_settings("tiny_cpu", eager), {}, "cpu")
+    assert found.describe() == f"{told}g++ fails: no header"
+
+
+def test_compiled_blocks_are_not_fused_and_the_loss_is(monkeypatch):
+    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
+    planned = plan_execution(settings_of("--engine.compile_blocks", "on"), CPU)
+    assert planned.fuses_loss and planned.compiles_blocks and not planned.fuses_blocks
+
+
+def test_blocks_are_compiled_on_cuda_unless_zero_takes_their_weights_away():
+    assert plan_execution(settings_of(), HOPPER).compiles_blocks
+    assert not plan_execution(settings_of(), CPU).compiles_blocks
+    stage_3 = Machine("cuda", torch.bfloat16, 3, AMPERE)
+    assert not plan_execution(settings_of(), stage_3).compiles_blocks
+    with pytest.raises(ConfigError, match="compile_blocks='on' with ZeRO stage 3"):
+        plan_execution(settings_of("--engine.compile_blocks", "on"), stage_3)
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match="needs a C.. compiler"):
+        plan_execution(settings_of("--engine.compile_blocks", "on"), CPU)
+
+
+def loss_and_gradients(model, scales):
+    ids, places = torch.arange(64).view(2, 32) % 50 + 5, torch.tensor([3, 40])
+    loss = model(ids, places, ids.view(-1)[places], scales)
+    return loss, torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "folded"])
+def test_all_blocks_share_their_graphs_whichever_of_them_run(monkeypatch, attention):
+    """16 patterns of kept blocks, as many scales, two compilations: the last to run has its own."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(len(inputs))
+        return graph.forward
+
+    monkeypatch.setattr(
+        Block, "compile", functools.partialmethod(nn.Module.compile, backend=backend)
+    )
+    torch._dynamo.reset()
+    settings = load_settings(
+        "tiny_cpu", ["--model.num_layers", "4", "--model.positions", "tupe-a"]
+    ).model
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(MaskedLanguageModel(settings, attention=attention))
+    models[1].encoder.compile_blocks()
+    for pattern in range(16):
+        scales = [float(pattern >> block & 1) * (1 + pattern / 7) for block in range(4)]
+        plain, compiled = (loss_and_gradients(model, scales) for model in models)
+        torch.testing.assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+    assert len(graphs) == 2
+
+
+def test_a_kernel_that_agrees_is_trusted():
+    settings = load_settings("tiny_cpu", ["--model.positions", "tupe-a"]).model
+    for backend in ("sdpa", "folded"):
+        for dtype in (torch.float32, torch.bfloat16):
+            found = disagreement_with_eager(backend, settings, length=32, device="cpu", dtype=dtype)
+            assert found is None, (backend, dtype, found)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda output: output * 1.2, "its output differs from the reference by 2.0e-01"),
+        (lambda output: output * torch.nan, "its output differs from the reference by nan"),
+        (lambda output: output.detach() + 0 * output, "its gradient of .* differs"),
+        (lambda output: output.bogus, "AttributeError: "),
+    ],
+)
+def test_a_kernel_that_computes_something_else_is_found_out(monkeypatch, spoil, complaint):
+    settings = load_settings("tiny_cpu", ["--model.positions", "tupe-r"]).model
+    eager = ATTENTION_BACKENDS["eager"]
+    monkeypatch.setitem(
+        kernel_check.ATTENTION_BACKENDS, "sdpa", lambda *a, **k: spoil(eager(*a, **k))
+    )
+    found = disagreement_with_eager("sdpa", settings, length=32, device="cpu", dtype=torch.float32)
+    assert found is not None
+    assert re.search(complaint, found)
+
+
+def test_the_model_is_built_as_it_was_decided():
+    settings = load_settings(
+        "tiny_cpu",
+        ["--model.positions", "tupe-a", "--engine.attention", "folded"]
+        + ["--engine.recompute_blocks", "true", "--engine.cpu_kernels", "off"],
+    )
+    model, execution = build_model(settings, {"torch_autocast": {}}, "cpu")
+    assert (execution.attention, execution.reason) == ("folded", "as set")
+    assert model.encoder.recompute
+    assert model.encoder.blocks[0].attention.attend is ATTENTION_BACKENDS["folded"]
+    assert execution.describe() == (
+        "attention folded (as set); blocks recomputed in the backward pass"
+    )
+
+
+@pytest.mark.parametrize(
+    ("working", "attention", "reason"),
+    [
+        (("triton", "sdpa"), "triton", "the gradient of the bias"),
+        (("sdpa",), "sdpa", "triton does not work on this GPU: broken"),
+        ((), "eager", "triton .* broken; sdpa does not work on this GPU: broken"),
+    ],
+)
+def test_kernels_that_fail_on_this_gpu_are_replaced(monkeypatch, working, attention, reason):
+    monkeypatch.setattr(
+        execution,
+        "disagreement_with_eager",
+        lambda name, *_, **__: None if name in working else "broken",
+    )
+    settings = settings_of()
+    found = execution._checked(plan_execution(settings, HOPPER), settings, HOPPER)
+    assert found.attention == attention and re.match(reason, found.reason)
+
+
+def test_kernels_that_were_asked_for_and_fail_are_refused(monkeypatch):
+    monkeypatch.setattr(execution, "disagreement_with_eager", lambda *_, **__: "broken")
+    settings = settings_of("--engine.attention", "triton")
+    with pytest.raises(ConfigError, match="engine.attention='triton' does not work.*broken"):
+        execution._checked(plan_execution(settings, HOPPER), settings, HOPPER)

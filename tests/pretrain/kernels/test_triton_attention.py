@@ -1,0 +1,265 @@
+"""The Triton kernels against the formula in fp64; in Triton's interpreter where no GPU is."""
+
+import pytest
+import torch
+
+from pretrain.config.recipe import load_settings
+from pretrain.kernels import triton_attention as module
+from pretrain.kernels import triton_kernels
+from pretrain.kernels.triton_attention import triton_attention
+from pretrain.kernels.triton_tilings import tilings
+from pretrain.model.attention_backends import eager
+from pretrain.model.positions import PositionTerms, build_position_encoding
+from tests.pretrain.model.attention_reference import (
+    BOUNDS,
+    DEVICE,
+    assert_close,
+    exact,
+    needs_triton,
+    with_gradients,
+)
+
+pytestmark = needs_triton
+
+
+@pytest.fixture(params=[80, 90])
+def architecture(request, monkeypatch):
+    """Each row of the table of tiles; on a GPU, its own only."""
+    if triton_kernels.interpreted():
+        monkeypatch.setattr(triton_kernels, "architecture", lambda: request.param)
+    elif tilings(64, torch.float16, request.param) != tilings(
+        64, torch.float16, triton_kernels.architecture()
+    ):
+        pytest.skip(f"tiles for sm_{request.param}")
+
+
+def example(
+    length, *, batch=2, heads=2, head_width=16, dtype=torch.float32, bias_dtype=torch.float32
+):
+    """q, k, v as views of one projection, a bias and a gradient of the output."""
+    generator = torch.Generator().manual_seed(length)
+    projected = torch.randn(batch, length, 3, heads, head_width, generator=generator)
+    q, k, v = projected.to(DEVICE, dtype).permute(2, 0, 3, 1, 4)
+    bias = torch.randn(heads, length, length, generator=generator).to(DEVICE, bias_dtype)
+    d_o = torch.randn(batch, heads, length, head_width, generator=generator).to(DEVICE, dtype)
+    return q, k, v, bias, d_o
+
+
+def counts(*lengths):
+    return torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+
+
+def check(q, k, v, bias, lengths, d_o, bound):
+    arguments = (q, k, v, bias, lengths, 0.2, d_o)
+    assert_close(with_gradients(triton_attention, *arguments), exact(*arguments), bound)
+
+
+@pytest.mark.parametrize("length", [1, 17, 63, 64, 65, 96, 192])
+def test_values_and_gradients_are_those_of_the_formula(length):
+    q, k, v, bias, d_o = example(length)
+    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("length", [17, 64, 192])
+@pytest.mark.usefixtures("architecture")
+def test_half_precision_costs_no_more_than_its_rounding(length, dtype):
+    q, k, v, bias, d_o = example(length, batch=1, head_width=64, dtype=dtype)
+    check(q, k, v, bias, None, d_o, BOUNDS[dtype])
+
+
+@pytest.mark.parametrize(("length", "lengths"), [(33, (33, 1)), (64, (40, 64)), (100, (31, 97))])
+def test_keys_beyond_the_length_of_a_sequence_are_not_seen(length, lengths):
+    q, k, v, bias, d_o = example(length)
+    check(q, k, v, bias, counts(*lengths), d_o, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("architecture")
+def test_half_precision_sees_no_keys_beyond_the_length_either(dtype):
+    q, k, v, bias, d_o = example(100, head_width=64, dtype=dtype)
+    check(q, k, v, bias, counts(31, 97), d_o, BOUNDS[dtype])
+
+
+def test_hidden_keys_change_no_bit_and_get_no_gradient():
+    q, k, v, bias, d_o = example(70)
+    lengths = counts(20, 50)
+    arguments = (bias, lengths, 0.2, d_o)
+    first = with_gradients(triton_attention, q, k, v, *arguments)
+    hidden = torch.arange(70, device=DEVICE) >= lengths[:, None]
+    k = torch.where(hidden[:, None, :, None], 7.0, k)
+    v = torch.where(hidden[:, None, :, None], -9.0, v)
+    second = with_gradients(triton_attention, q, k, v, *arguments)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    for gradient in first[2:4]:
+        assert not gradient.transpose(1, 2)[hidden].any()
+
+
+@pytest.mark.parametrize("head_width", [16, 32, 64, 128])
+def test_every_head_width_is_exact(head_width):
+    q, k, v, bias, d_o = example(40, batch=1, head_width=head_width)
+    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("lengths", [None, (30, 48)])
+def test_without_a_bias_it_is_plain_attention(lengths):
+    q, k, v, _, d_o = example(48)
+    check(q, k, v, None, lengths and counts(*lengths), d_o, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("bias_dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_bias_of_another_dtype_gets_its_gradient_in_that_dtype(bias_dtype):
+    q, k, v, bias, d_o = example(33, bias_dtype=bias_dtype)
+    arguments = (q, k, v, bias, None, 0.2, d_o)
+    *found, d_bias = with_gradients(triton_attention, *arguments)
+    *expected, exact_d_bias = exact(*arguments)
+    assert_close(found, expected, BOUNDS[torch.float32])
+    assert d_bias.dtype == bias_dtype
+    # Rounded once, at the end: half a unit in the last place of the dtype.
+    rounding = 2e-6 + torch.finfo(bias_dtype).eps / 2
+    assert torch.linalg.norm(d_bias.double() - exact_d_bias) <= rounding * exact_d_bias.norm()
+
+
+def test_views_of_every_kind_are_read_where_they_lie():
+    length, generator = 40, torch.Generator().manual_seed(0)
+    q = torch.randn(2, 3, length, 16, generator=generator).to(DEVICE)
+    k = torch.randn(length, 2, 3, 16, generator=generator).to(DEVICE).permute(1, 2, 0, 3)
+    v = torch.randn(3, length, 20, generator=generator).to(DEVICE)[..., 3:19].expand(2, -1, -1, -1)
+    bias = torch.randn(3, 64, 64, generator=generator).to(DEVICE)[:, 4:44, 5:45]
+    d_o = torch.ones((), device=DEVICE).expand(2, 3, length, 16)
+    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+
+
+def test_results_lie_in_memory_as_the_projections_around_them_want_them():
+    q, k, v, bias, d_o = example(20)
+    o, d_q, d_k, d_v, _ = with_gradients(triton_attention, q, k, v, bias, None, 0.2, d_o)
+    for result in (o, d_q, d_k, d_v):
+        assert result.transpose(1, 2).is_contiguous()
+
+
+@pytest.mark.parametrize("programs", [2, 4, 264])
+def test_the_batch_may_be_split_in_any_way_for_the_bias_gradient(programs, monkeypatch):
+    # Two heads of one tile each: one share of 5 sequences, shares of 3 and 2, five of 1.
+    monkeypatch.setattr(module, "BIAS_GRADIENT_PROGRAMS", programs)
+    q, k, v, bias, d_o = example(16, batch=5)
+    check(q, k, v, bias, counts(16, 3, 16, 10, 1), d_o, BOUNDS[torch.float32])
+
+
+def test_two_runs_give_the_same_bits():
+    q, k, v, bias, d_o = example(96, batch=3, dtype=torch.float16)
+    arguments = (q, k, v, bias, counts(96, 50, 70), 0.2, d_o)
+    first, second = (with_gradients(triton_attention, *arguments) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.usefixtures("architecture")
+def test_rows_of_scores_near_minus_100_stay_exact(dtype):
+    # exp(-100) is no fp32 number, and 192 % 128 = 64: where other kernels have returned NaN
+    q, k, v, bias, d_o = example(192, batch=1, dtype=dtype)
+    bias = bias - 100
+    check(q, k, v, bias, None, d_o, BOUNDS[dtype] + 1e-5)  # fp32 numbers near 100 are 8e-6 apart
+
+
+def test_a_bias_may_forbid_keys_with_minus_infinity():
+    q, k, v, bias, d_o = example(70)
+    bias[0, :, :65] = float("-inf")  # whole tiles
+    bias[1].fill_diagonal_(float("-inf"))
+    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("cls_reset", ["paper", "reference"])
+def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_reset):
+    length = 40
+    words = ["--model.positions", "tupe-r", "--model.cls_reset", cls_reset]
+    words += ["--model.width", "32", "--model.num_heads", "2"]
+    model = load_settings("tiny_cpu", [*words, "--model.max_sequence_length", "64"]).model
+    torch.manual_seed(0)
+    encoding = build_position_encoding(model).to(DEVICE)
+    for parameter in encoding.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    q, k, v, _, d_o = example(length)
+    scale = encoding.score_scale
+    bias = encoding.attention_bias(length)
+    # Eq. 9: one number from [CLS] to all, one from all others to [CLS].
+    assert (bias[:, 0] == bias[:, 0, :1]).all() and (bias[:, 1:, 0] == bias[:, 1:2, 0]).all()
+    ours = triton_attention(q, k, v, bias, None, scale)
+    terms = PositionTerms(encoding.attention_bias(length))
+    theirs = eager(q, k, v, terms, scale=scale, dropout=0.0, lengths_B=None)
+    parameters = list(encoding.parameters())
+    found = torch.autograd.grad(ours, parameters, d_o)
+    expected = torch.autograd.grad(theirs, parameters, d_o)
+    for one, other in zip((ours, *found), (theirs, *expected), strict=True):
+        assert torch.linalg.norm(one - other) <= BOUNDS[torch.float32] * torch.linalg.norm(other)
+
+
+def test_a_bias_that_needs_no_gradient_costs_none(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("computed the gradient of the bias")
+
+    monkeypatch.setattr(module, "attention_bias_gradient", refuse)
+    q, k, v, bias, d_o = example(20)
+    q = q.detach().requires_grad_()
+    triton_attention(q, k, v, bias, None, 0.2).backward(d_o)
+    expected = exact(q, k, v, bias, None, 0.2, d_o)[1]
+    torch.testing.assert_close(q.grad.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("with_bias_and_lengths", [True, False])
+def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
+    q, k, v, bias, d_o = example(20, bias_dtype=torch.bfloat16)
+    extra = (bias, counts(20, 7)) if with_bias_and_lengths else (None, None)
+    fixed = (q, k, v, *extra, 0.2)
+    learned = (x if x is None or x.dtype == torch.int32 else x.detach() for x in fixed[:5])
+    learned = [
+        x.requires_grad_() if x is not None and x.is_floating_point() else x for x in learned
+    ]
+    torch.library.opcheck(module.attention_forward, (*learned, 0.2))
+    o, logsumexp = module.attention_forward(*fixed)
+    torch.library.opcheck(module.attention_backward, (*fixed, o, logsumexp, d_o))
+    row_products = module.attention_backward(*fixed, o, logsumexp, d_o)[3]
+    if with_bias_and_lengths:
+        arguments = (*fixed, logsumexp, d_o, row_products)
+        torch.library.opcheck(module.attention_bias_gradient, arguments)
+
+
+def test_a_compiled_block_sees_one_node_and_computes_the_same():
+    def mixed(projected, raw_bias):
+        q, k, v = projected.permute(2, 0, 3, 1, 4)
+        o = triton_attention(q * 0.5, k, v, raw_bias.tanh(), None, 0.2)
+        return o.transpose(1, 2).flatten(2).sin()
+
+    generator = torch.Generator().manual_seed(0)
+    projected = torch.randn(2, 20, 3, 2, 16, generator=generator).to(DEVICE).requires_grad_()
+    raw_bias = torch.randn(2, 20, 20, generator=generator).to(DEVICE).requires_grad_()
+    compiled = torch.compile(mixed, backend="aot_eager", fullgraph=True)
+    results = []
+    for function in (mixed, compiled):
+        output = function(projected, raw_bias)
+        results.append((output, *torch.autograd.grad(output.sum(), (projected, raw_bias))))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_what_the_kernels_cannot_compute_is_refused(monkeypatch):
+    q, k, v, bias, _ = example(20)
+    with pytest.raises(ValueError, match=r"head width 8: .* \(16, 32, 64, 128\)"):
+        triton_attention(q[..., :8], k[..., :8], v[..., :8], bias, None, 0.2)
+    with pytest.raises(ValueError, match=r"one shape, not \(2, 2, 20, 16\), \(2, 2, 19, 16\)"):
+        triton_attention(q, k[:, :, 1:], v, bias, None, 0.2)
+    with pytest.raises(ValueError, match="one dtype of .* not torch.float32, torch.float16"):
+        triton_attention(q, k.half(), v, bias, None, 0.2)
+    with pytest.raises(ValueError, match=r"shape \(1, 20, 20\): expected \(2, 20, 20\)"):
+        triton_attention(q, k, v, bias[:1], None, 0.2)
+    with pytest.raises(ValueError, match=r"torch.int64 of shape \(2,\); expected torch.int32"):
+        triton_attention(q, k, v, bias, counts(20, 7).long(), 0.2)
+    monkeypatch.setattr(triton_kernels, "interpreted", lambda: False)
+    with pytest.raises(ValueError, match="tensors on cpu: .* TRITON_INTERPRET=1"):
+        triton_attention(q.cpu(), k.cpu(), v.cpu(), bias.cpu(), None, 0.2)
+
+
+def test_fp32_has_tiles_of_its_own_and_unknown_gpus_those_that_fit():
+    assert tilings(64, torch.bfloat16, 89) == tilings(64, torch.float16, 80)
+    assert tilings(16, torch.bfloat16, 120) == tilings(64, torch.bfloat16, 80)
+    assert tilings(64, torch.bfloat16, 100) == tilings(64, torch.bfloat16, 90)
+    assert tilings(128, torch.float32, 80) == tilings(128, torch.float32, 90)

@@ -1,0 +1,67 @@
+import itertools
+
+import pytest
+import torch
+
+from pretrain.profiling import hardware as module
+from pretrain.profiling.hardware import matrix_rate, measured_rate
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Instead of a measurement on a GPU: what would have been measured."""
+    calls = []
+    monkeypatch.setattr(module, "measured_rate", lambda *words: calls.append(words) or 5e12)
+    return calls
+
+
+def on_gpu(monkeypatch, name, dtype):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    return matrix_rate("cuda", dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "rate"),
+    [
+        ("NVIDIA H200", torch.bfloat16, 989e12),
+        ("NVIDIA H100 PCIe", torch.float16, 756e12),
+        ("NVIDIA A100-SXM4-80GB", torch.bfloat16, 312e12),
+        ("NVIDIA A10", torch.bfloat16, 125e12),
+        ("Tesla T4", torch.float16, 65e12),
+    ],
+)
+def test_a_known_gpu_has_the_dense_rate_of_its_datasheet(monkeypatch, measured, name, dtype, rate):
+    found = on_gpu(monkeypatch, name, dtype)
+    assert found.flops_per_second == rate and measured == []
+    assert found.source == f"NVIDIA datasheet, dense, {name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("NVIDIA Unheard Of", torch.bfloat16),
+        ("NVIDIA H200 MIG 1g.18gb", torch.bfloat16),  # a slice of one
+        ("NVIDIA A10G", torch.bfloat16),  # another chip than A10 and A100
+        ("NVIDIA H200", torch.float32),
+        ("Tesla T4", torch.bfloat16),  # its tensor cores have none
+    ],
+)
+def test_what_no_datasheet_tells_is_measured(monkeypatch, measured, name, dtype):
+    found = on_gpu(monkeypatch, name, dtype)
+    assert found.flops_per_second == 5e12
+    assert [words[:2] for words in measured] == [("cuda", dtype)]
+    assert found.source.startswith(f"measured at the start: {str(dtype)[6:]} product of")
+
+
+def test_the_fastest_product_counts_and_the_first_only_warms_up(monkeypatch):
+    clock = itertools.accumulate([0, 0.1, 0, 0.4, 0, 0.2])  # durations 0.1, 0.4 and 0.2
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
+    assert measured_rate("cpu", torch.float32, 8, 4, 2) == pytest.approx(2 * 8 * 4 * 2 / 0.2)
+
+
+def test_a_cpu_is_measured_in_the_type_of_the_run():
+    torch.set_num_threads(1)
+    found = matrix_rate("cpu", torch.float32)
+    assert "float32 product of 4096 x 512 and 512 x 2048" in found.source
+    # A core adds and multiplies once a cycle at least, and no machine reaches a petaflop in fp32.
+    assert 1e8 < found.flops_per_second < 1e15

@@ -1,0 +1,201 @@
+"""Runs against a made-up clock: the end, the position on the way, and what a checkpoint holds."""
+
+import json
+import math
+import random
+
+import pytest
+
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import LayerDropSettings, LearningRateSettings
+from pretrain.schedules.horizon import Horizon, Stretch
+from pretrain.schedules.layer_drop import theta_at
+from pretrain.schedules.learning_rate import DECAYS, learning_rate_at
+from pretrain.train.progress import Progress
+
+STEPS = 1000  # of the schedule, not of the run
+HOUR = 3600
+
+
+class SimulatedRun:
+    """Takes steps of given durations, and looks at the clock where a trainer does."""
+
+    def __init__(self, hours, seconds_of_step, log_every_steps=100):
+        self.horizon = Horizon(STEPS, hours)
+        self.seconds_of_step, self.log_every_steps = seconds_of_step, log_every_steps
+        self.step, self.seconds = 0, 0.0
+        self.positions, self.strides, self.looks = [], [], []
+
+    def go_on(self, until=math.inf):
+        while not self.horizon.is_end(self.step) and self.step < until:
+            self.positions.append(self.horizon.position(self.step))
+            self.strides.append(self.horizon.stride)
+            self.seconds += self.seconds_of_step(self.step, self.seconds)
+            self.step += 1
+            if self.step % self.log_every_steps == 0 or self.horizon.is_due(self.step):
+                self.horizon.renew(self.step, self.seconds)
+                self.looks.append(self.step)
+        return self
+
+
+def noisy(seed, mean):
+    """Return a duration in which the middle of the hour is twice as slow and single steps stall."""
+    generator = random.Random(seed)
+
+    def seconds_of_step(step, now):
+        slow = 2 if HOUR / 3 < now < 2 * HOUR / 3 else 1
+        start = 40 if step == 0 else 0  # kernels are compiled
+        stall = 20 * mean if generator.random() < 0.003 else 0
+        return slow * mean * generator.uniform(0.7, 1.3) + start + stall
+
+    return seconds_of_step
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("mean", "log_every_steps"), [(0.5, 100), (0.5, 1), (7, 20), (0.05, 5000)])
+def test_an_hour_ends_after_an_hour_whatever_the_speed_does(mean, log_every_steps, seed):
+    run = SimulatedRun(1, noisy(seed, mean), log_every_steps).go_on()
+    assert abs(run.seconds - HOUR) < 0.01 * HOUR
+    assert abs(run.seconds - HOUR) < 2 * 2.6 * mean  # two of the longest ordinary steps
+    assert run.positions == sorted(run.positions) and run.positions[0] == 0
+    assert run.positions[-1] + run.strides[-1] == pytest.approx(STEPS, rel=0.01)
+
+
+def test_at_a_constant_speed_the_position_is_the_share_of_the_time():
+    run = SimulatedRun(1, lambda step, now: 0.5).go_on()
+    assert run.step == HOUR / 0.5 and run.seconds == HOUR
+    for step, position in enumerate(run.positions):
+        # it stands still in the two steps before a speed is known
+        assert position == pytest.approx(STEPS * max(0, step - 2) / (run.step - 2), abs=1e-6)
+
+
+def test_the_curve_is_continuous_where_the_speed_changes():
+    run = SimulatedRun(1, noisy(0, 0.5)).go_on()
+    for position, stride, following in zip(
+        run.positions, run.strides, run.positions[1:], strict=False
+    ):
+        assert following == pytest.approx(position + stride, abs=1e-9)
+
+
+def test_a_machine_that_becomes_slower_for_good_is_followed():
+    def slower(step, now):
+        return 1.0 if now < HOUR / 2 else 4.0
+
+    run = SimulatedRun(1, slower, 20).go_on()
+    # half of the time at one step a second, half at a quarter of that
+    assert run.step == pytest.approx(HOUR / 2 + HOUR / 8, abs=3)
+    middle = next(step for step in range(run.step) if step >= HOUR / 2)
+    assert run.positions[middle] == pytest.approx(STEPS / 2, rel=0.01)
+    # until the change is noticed and believed, some 50 steps are a quarter as far as they should
+    assert run.positions[middle + HOUR // 16] == pytest.approx(STEPS * 3 / 4, rel=0.04)
+
+
+def test_the_clock_is_looked_at_often_only_at_the_beginning_and_the_end():
+    run = SimulatedRun(1, lambda step, now: 0.5, 100).go_on()
+    extra = [step for step in run.looks if step % 100]
+    assert extra[:7] == [1, 2, 4, 8, 16, 32, 64]
+    assert all(step < 200 or step > run.step - 200 for step in extra)
+    assert len(extra) < 20
+    assert run.looks[-2:] == [run.step - 1, run.step]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.99, 2.4])
+def test_a_budget_of_a_step_or_two_is_kept_too(seconds):
+    run = SimulatedRun(seconds / HOUR, lambda step, now: 1.0).go_on()
+    assert run.step == max(1, math.floor(seconds + 0.5))
+
+
+@pytest.mark.parametrize("stop", [1, 2, 100, 3000, 7199])
+def test_a_run_that_goes_on_from_its_state_ends_where_it_would_have(stop):
+    """The speed is constant here, so that the clock tells both the same."""
+    whole = SimulatedRun(1, lambda step, now: 0.5).go_on()
+    first = SimulatedRun(1, lambda step, now: 0.5).go_on(until=stop)
+    first.horizon.renew(stop, first.seconds)  # as before a checkpoint
+    state = json.loads(json.dumps(first.horizon.state()))
+    second = SimulatedRun(1, lambda step, now: 0.5)
+    second.horizon.load(Stretch(**state))
+    second.step, second.seconds = stop, first.seconds
+    second.go_on()
+    assert second.seconds == pytest.approx(HOUR, abs=1)
+    together = first.positions + second.positions
+    assert together == pytest.approx(whole.positions[: len(together)], abs=1)
+    assert second.positions[0] == first.horizon.position(stop)
+
+
+def test_the_progress_of_a_run_holds_its_horizon():
+    settings = load_settings("tiny_cpu", ["--hours", "1", "--layer_drop.schedule", "progressive"])
+    progress = Progress(settings, 1)
+    progress.horizon.renew(1, 1.0)
+    progress.horizon.renew(3, 5.0)
+    resumed = Progress(settings, 1)
+    resumed.load(json.loads(json.dumps(progress.state())))
+    assert resumed.horizon.position(1000) == progress.horizon.position(1000) > 0
+    assert resumed.theta(1000) == progress.theta(1000) < 1
+    # 3595 seconds are left, at two seconds a step
+    assert resumed.horizon.is_end(3 + 1798)
+
+
+def rate_by_step(step, settings, total):
+    """Return the learning rate as it was defined before there were positions: by whole steps."""
+    warmup = round(settings.warmup_ratio * total)
+    if step < warmup:
+        return settings.peak * (step + 1) / warmup
+    since, until_end = step - warmup, total - warmup
+    return (
+        settings.peak
+        * {
+            "warmup_linear": lambda: 1 - since / until_end,
+            "warmup_linear_decay_exp": lambda: 0.99 ** (since / 50),
+            "warmup_cosine": lambda: 0.5 * (1 + math.cos(math.pi * since / until_end)),
+            "warmup_constant": lambda: 1.0,
+        }[settings.schedule]()
+    )
+
+
+@pytest.mark.parametrize("schedule", list(DECAYS))
+@pytest.mark.parametrize("total", [1, 20, 1600])
+def test_learning_rates_of_a_run_of_given_steps_are_those_of_the_steps(schedule, total):
+    """Bit for bit, for every schedule."""
+    decay = {"decay_rate": 0.99, "decay_steps": 50} if "exp" in schedule else {}
+    for ratio in (0.0, 0.1, 0.37):
+        settings = LearningRateSettings(schedule=schedule, peak=2.3e-3, warmup_ratio=ratio, **decay)
+        horizon = Horizon(total, None)
+        for step in range(total):
+            position = horizon.position(step)
+            found = learning_rate_at(position, settings, total, stride=horizon.stride)
+            assert found == rate_by_step(step, settings, total)
+        assert horizon.is_end(total) and not any(horizon.is_due(step) for step in range(total))
+
+
+@pytest.mark.parametrize("gamma", [None, 0.013])
+def test_theta_of_a_run_of_given_steps_is_that_of_the_steps(gamma):
+    total, rate = 1600, 100 / 1600 if gamma is None else gamma
+    expected = {
+        ("progressive", "none"): lambda step: 0.7 * math.exp(-rate * step) + 0.3,
+        ("progressive", "deepspeed"): lambda step: 0.7 * math.exp(-rate * max(0, step - 1)) + 0.3,
+        ("reverse", "none"): lambda step: 1 - 0.7 * math.exp(-rate * step),
+    }
+    horizon = Horizon(total, None)
+    for (schedule, compat), theta in expected.items():
+        settings = LayerDropSettings(schedule=schedule, compat=compat, theta_bar=0.3, gamma=gamma)
+        for step in range(total):
+            # (1 - 0.3) is not 0.7 to the last bit
+            assert theta_at(horizon.position(step), settings, total) == pytest.approx(
+                theta(step), rel=1e-15
+            )
+            assert theta_at(horizon.position(step), settings, total) == theta_at(
+                step, settings, total
+            )
+
+
+@pytest.mark.parametrize("stride", [0.01, 0.3, 1.0, 7.0, 150.0])
+def test_warm_up_and_decay_keep_their_shape_at_any_number_of_steps(stride):
+    """A step of warm-up has the rate of its end, never more than the peak."""
+    settings = LearningRateSettings(schedule="warmup_linear", peak=2e-3, warmup_ratio=0.1)
+    for number in range(int(STEPS / stride)):
+        begin = number * stride
+        found = learning_rate_at(begin, settings, STEPS, stride=stride)
+        if begin < 100:
+            assert found == pytest.approx(2e-3 * min(1, (begin + stride) / 100))
+        else:
+            assert found == pytest.approx(2e-3 * (STEPS - begin) / 900)

@@ -1,0 +1,176 @@
+import math
+import statistics
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import LayerDropSettings
+from pretrain.model.encoder import Encoder
+from pretrain.schedules.layer_drop import (
+    branch_scales,
+    check_layer_drop,
+    keep_probabilities,
+    theta_at,
+)
+
+LAYERS, STEPS = 12, 1000
+
+
+def drop(**values):
+    return LayerDropSettings(**{"schedule": "progressive", **values})
+
+
+def scales(settings, step, micro_batch=0, seed=0):
+    theta = theta_at(step, settings, STEPS)
+    return branch_scales(step, micro_batch, settings, theta=theta, num_layers=LAYERS, seed=seed)
+
+
+def test_theta_follows_the_papers_formula():
+    for step in (0, 1, 17, 500, 999):
+        expected = (1 - 0.3) * math.exp(-0.01 * step) + 0.3
+        assert theta_at(step, drop(theta_bar=0.3, gamma=0.01), STEPS) == pytest.approx(expected)
+
+
+def test_gamma_defaults_to_100_over_the_steps():
+    assert theta_at(7, drop(), STEPS) == theta_at(7, drop(gamma=100 / STEPS), STEPS)
+    assert theta_at(0, drop(), STEPS) == 1.0
+
+
+def test_the_reverse_schedule_starts_where_the_progressive_one_ends():
+    reverse = drop(schedule="reverse", theta_bar=0.6, gamma=0.05)
+    assert theta_at(0, reverse, STEPS) == pytest.approx(0.6)
+    assert theta_at(999, reverse, STEPS) == pytest.approx(1.0)
+    values = [theta_at(step, reverse, STEPS) for step in range(100)]
+    assert values == sorted(values)
+
+
+def test_no_schedule_keeps_every_block_unscaled():
+    assert scales(drop(schedule="none"), 900) == [1.0] * LAYERS
+
+
+def test_deeper_blocks_are_kept_less_often_down_to_theta():
+    probabilities = keep_probabilities(0.4, LAYERS, drop())
+    for layer, probability in enumerate(probabilities, start=1):
+        assert probability == pytest.approx(1 - layer / 12 * 0.6)
+    # expected depth: L - (L + 1)(1 - theta) / 2
+    assert sum(probabilities) == pytest.approx(12 - 13 * 0.6 / 2)
+
+
+def test_blocks_are_kept_as_often_as_their_probability_says():
+    settings, tosses = drop(schedule="constant", theta_bar=0.5), 4000
+    kept = [0] * LAYERS
+    for step in range(tosses):
+        for layer, scale in enumerate(scales(settings, step)):
+            kept[layer] += scale != 0
+    for layer, count in enumerate(kept, start=1):
+        probability = 1 - layer / LAYERS * 0.5
+        deviation = math.sqrt(probability * (1 - probability) / tosses)
+        assert abs(count / tosses - probability) < 4 * deviation  # one in 16,000 by chance
+
+
+def test_coins_of_two_blocks_steps_and_micro_batches_are_independent():
+    settings = drop(schedule="constant", theta_bar=0.01)  # the last block is kept 1 time in 100
+    by_step = [scales(settings, step)[5] != 0 for step in range(3000)]
+    by_micro_batch = [scales(settings, step, 1)[5] != 0 for step in range(3000)]
+    by_layer = [scales(settings, step)[6] != 0 for step in range(3000)]
+    for other in (by_micro_batch, by_layer, by_step[1:] + by_step[:1]):
+        assert abs(statistics.correlation(by_step, other)) < 0.07  # 4 / sqrt(3000)
+
+
+def test_a_kept_rescaled_branch_has_the_mean_of_the_full_one():
+    """E[scale] = 1 for every block, so the expected residual is the full-depth residual."""
+    settings, tosses = drop(schedule="constant", theta_bar=0.5), 4000
+    for layer in (0, 5, 11):
+        probability = 1 - (layer + 1) / LAYERS * 0.5
+        mean = statistics.fmean(scales(settings, step)[layer] for step in range(tosses))
+        deviation = math.sqrt((1 / probability - 1) / tosses)
+        assert abs(mean - 1) < 4 * deviation
+
+
+def test_a_scale_is_one_over_the_probability_that_was_drawn_with():
+    settings = drop(theta_bar=0.5, gamma=0.05)
+    for step in (0, 10, 300):
+        probabilities = keep_probabilities(theta_at(step, settings, STEPS), LAYERS, settings)
+        for scale, probability in zip(scales(settings, step), probabilities, strict=True):
+            assert scale == 0 or scale == pytest.approx(1 / probability)
+    assert set(scales(drop(rescale=False, theta_bar=0.2), 900)) <= {0.0, 1.0}
+
+
+def test_the_mean_output_of_a_one_block_encoder_is_the_full_one():
+    """Averaged over all outcomes of the coin, the residual of a PreLN block is exact."""
+    settings = load_settings("tiny_cpu", ["--model.num_layers", "1"]).model
+    torch.manual_seed(0)
+    encoder = Encoder(settings).double().eval()
+    block, ids = encoder.blocks[0], torch.randint(5, 1000, (2, 32))
+    # the feed-forward branch sees the attention branch's output: take it out to isolate one
+    torch.nn.init.zeros_(block.feedforward.output.weight)
+    encoder.final_norm = torch.nn.Identity()
+    keep = 0.6
+    mean = keep * encoder(ids, [1 / keep]) + (1 - keep) * encoder(ids, [0.0])
+    torch.testing.assert_close(mean, encoder(ids), rtol=0, atol=1e-7)  # the bias is fp32
+
+
+def test_coins_depend_on_step_micro_batch_and_seed_and_on_nothing_else():
+    settings = drop(schedule="constant", theta_bar=0.1)
+    drawn = {
+        (step, micro, seed): tuple(scales(settings, step, micro, seed))
+        for step in range(20)
+        for micro in range(2)
+        for seed in range(2)
+    }
+    assert len(set(drawn.values())) > 70
+    torch.manual_seed(1)
+    assert tuple(scales(settings, 7, 1, 1)) == drawn[7, 1, 1]
+
+
+def test_another_process_tosses_the_same_coins():
+    program = (
+        "from pretrain.schedules.layer_drop import *\n"
+        "from pretrain.config.settings import LayerDropSettings as S\n"
+        "s = S(schedule='constant', theta_bar=0.5)\n"
+        "print(branch_scales(123, 2, s, theta=0.5, num_layers=12, seed=9))"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    here = scales(drop(schedule="constant", theta_bar=0.5), 123, 2, 9)
+    assert output.stdout.strip() == str(here)
+
+
+def test_drawing_per_step_gives_all_micro_batches_the_same_coins():
+    settings = drop(schedule="constant", theta_bar=0.3, draw_per="step")
+    assert all(scales(settings, 5, micro) == scales(settings, 5, 0) for micro in range(8))
+
+
+def test_deepspeed_compatibility_repeats_bing_berts_flaws():
+    """Theta lags a step, the first block always runs, and 1/p is that of the next block."""
+    settings = drop(theta_bar=0.5, gamma=0.1, compat="deepspeed")
+    thetas = [theta_at(step, settings, STEPS) for step in range(4)]
+    assert thetas == pytest.approx([1, 1, 0.9524187, 0.9093654], abs=1e-6)
+    assert keep_probabilities(0.5, LAYERS, settings)[0] == 1.0
+    step_down = 0.5 / LAYERS
+    for step in range(400, 460):
+        for layer, scale in enumerate(scales(settings, step)):
+            assert scale == 0 or scale == pytest.approx(1 / (1 - (layer + 1) * step_down))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"schedule": "none", "theta_bar": 0.3},
+        {"schedule": "none", "compat": "deepspeed"},
+        {"schedule": "constant", "gamma": 0.1},
+    ],
+)
+def test_a_setting_without_effect_is_refused(values):
+    with pytest.raises(ValueError, match="is without effect with layer_drop.schedule"):
+        drop(**values)
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ConfigError, match="'progresive'.*did you mean progressive"):
+        check_layer_drop(drop(schedule="progresive"))
+    with pytest.raises(ConfigError, match="compat='deepspeed' is defined for"):
+        check_layer_drop(drop(schedule="reverse", compat="deepspeed"))

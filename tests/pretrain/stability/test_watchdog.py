@@ -1,0 +1,189 @@
+"""What is stuck, and who is told about it."""
+
+import dataclasses
+import signal
+import statistics
+import subprocess
+import time
+
+import psutil
+import pytest
+from pydantic import ValidationError
+
+from pretrain.config.settings import WatchdogSettings
+from pretrain.distributed.processes import Peer, process_of, this_machine, this_process
+from pretrain.distributed.ranks import Ranks
+from pretrain.stability import watchdog as module
+from pretrain.stability.watchdog import FIRST_STEPS, Limits, Watchdog, Watched
+from tests.pretrain.conftest import two_ranks
+
+
+def test_a_step_may_take_twenty_times_the_median_and_two_minutes():
+    limits, seconds = Limits(WatchdogSettings()), [3.0, 30.0, 7.0, 8.0]
+    assert limits.of(Watched(1, None, 0.0)) == 120
+    for taken in seconds:
+        limits.add(Watched(1, None, 0.0), taken)
+    assert limits.of(Watched(5, None, 0.0)) == 20 * statistics.median(seconds) == 150
+    limits.add(Watched(5, "the evaluation", 0.0), 1000.0)
+    assert limits.of(Watched(5, None, 0.0)) == 150  # learns from steps only
+    assert limits.of(Watched(6, "the evaluation", 0.0)) == 5000
+    assert limits.of(Watched(6, "the checkpoint", 0.0)) == 1800
+
+
+def test_given_seconds_are_those_of_a_step_and_a_tenth_of_a_phase():
+    limits = Limits(WatchdogSettings(stuck_after_seconds=7))
+    limits.add(Watched(1, None, 0.0), 1000.0)
+    assert limits.of(Watched(2, None, 0.0)) == 7
+    assert limits.of(Watched(2, "the checkpoint", 0.0)) == 70
+
+
+def test_an_end_before_the_report_is_refused():
+    with pytest.raises(ValidationError, match="end_after_seconds=5 is less than"):
+        WatchdogSettings(stuck_after_seconds=6, end_after_seconds=5)
+
+
+@pytest.fixture
+def neighbour():
+    """The process of another rank, on this machine."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def peer_of(process, rank=1):
+    return Peer(rank, this_machine(), process.pid, process_of(process.pid).started)
+
+
+def test_the_state_of_a_process_is_that_of_psutil(neighbour):
+    ours, theirs = process_of(neighbour.pid), psutil.Process(neighbour.pid)
+    assert ours.parent == theirs.ppid()
+    assert ours.started == pytest.approx((theirs.create_time() - psutil.boot_time()) * 100, abs=100)
+    peer = peer_of(neighbour)
+    while theirs.status() != psutil.STATUS_SLEEPING:
+        time.sleep(0.01)
+    assert not peer.is_gone() and "waits" in peer.condition(peer.machine)
+    neighbour.send_signal(signal.SIGSTOP)
+    while theirs.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+    assert f"is stopped (SIGSTOP or Ctrl-Z; go on with: kill -CONT {neighbour.pid})" in (
+        peer.condition(peer.machine)
+    )
+    assert "is on another machine" in peer.condition("elsewhere")
+    later = dataclasses.replace(peer, started=peer.started + 1)  # its number was given again
+    assert later.is_gone()
+    neighbour.kill()
+    while theirs.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert peer.is_gone() and "is gone" in peer.condition(peer.machine)
+
+
+class Watching:
+    """A watchdog that looks often, and what it says."""
+
+    def __init__(self, folder, monkeypatch, peers, **settings):
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+        monkeypatch.setattr(module, "SUMMARY_SECONDS", 0.1)
+        monkeypatch.setattr(module, "GONE_SECONDS", 0.1)
+        self.said, self.ended = [], []
+        monkeypatch.setattr(Watchdog, "_say", lambda watchdog, text: self.said.append(text))
+        monkeypatch.setattr(Watchdog, "_end", lambda watchdog, text: self.ended.append(text))
+        self.watchdog = Watchdog(
+            WatchdogSettings(**settings), Ranks(0, len(peers), "cpu"), folder, peers
+        )
+
+    def reach(self, step):
+        for done in range(step):
+            self.watchdog.begin_step(done + 1)
+
+    def wait_for(self, what):
+        deadline = time.monotonic() + 60
+        while not any(what in text for text in [*self.said, *self.ended]):
+            assert time.monotonic() < deadline, (what, self.said, self.ended)
+            time.sleep(0.01)
+
+
+def test_a_stuck_step_is_reported_once_with_its_stack_and_once_when_it_goes_on(
+    tmp_path, monkeypatch
+):
+    watching = Watching(tmp_path, monkeypatch, [this_process(0)], stuck_after_seconds=0.2)
+    with watching.watchdog:
+        watching.reach(9)
+        watching.wait_for("step 9 has taken 0 s so far; stacks in ")
+        time.sleep(0.5)
+        watching.reach(1)
+        watching.wait_for("step 9 went on after ")
+        with watching.watchdog.phase("the evaluation", 10):
+            time.sleep(0.5)  # it may take ten times as long
+    assert len(watching.said) == 2 and not watching.ended
+    (file,) = (tmp_path / "stuck").iterdir()
+    assert file.name == "step_00000009_rank_0.txt"
+    assert "in wait_for" in file.read_text()
+
+
+def test_the_first_steps_and_phases_are_watched_with_more_patience(tmp_path, monkeypatch):
+    watching = Watching(tmp_path, monkeypatch, [this_process(0)], stuck_after_seconds=0.1)
+    with watching.watchdog:
+        watching.reach(FIRST_STEPS)
+        time.sleep(0.4)
+        assert not watching.said
+        watching.wait_for(f"the start of training at step {FIRST_STEPS} has taken 1 s so far")
+
+
+def test_a_stopped_rank_is_named_by_the_first_that_could_write_and_killed_at_the_end(
+    tmp_path, monkeypatch, neighbour
+):
+    peers = [this_process(0), peer_of(neighbour)]
+    neighbour.send_signal(signal.SIGSTOP)
+    settings = {"stuck_after_seconds": 0.2, "end_after_seconds": 2.0}
+    watching = Watching(tmp_path, monkeypatch, peers, **settings)
+    with watching.watchdog:
+        watching.reach(9)
+        watching.wait_for(f"step 9: no stacks of rank 1, which (process {neighbour.pid}) is stop")
+        assert neighbour.poll() is None
+        watching.wait_for("ending the job (watchdog.end_after_seconds=2)")
+    assert neighbour.wait(60) == -signal.SIGKILL
+
+
+def test_a_rank_that_could_write_is_not_named(tmp_path, monkeypatch, neighbour):
+    watching = Watching(
+        tmp_path, monkeypatch, [this_process(0), peer_of(neighbour)], stuck_after_seconds=0.2
+    )
+    (tmp_path / "stuck").mkdir()
+    with watching.watchdog:
+        watching.reach(9)
+        (tmp_path / "stuck/step_00000008_rank_1.txt").write_text("its stacks")
+        watching.wait_for("step 9 has taken")
+        time.sleep(0.5)
+        assert len(watching.said) == 1
+
+
+def test_a_rank_whose_neighbour_is_gone_ends_though_no_collective_told_it(
+    tmp_path, monkeypatch, neighbour
+):
+    watching = Watching(tmp_path, monkeypatch, [this_process(0), peer_of(neighbour)])
+    with watching.watchdog:
+        watching.reach(9)
+        time.sleep(0.3)
+        assert not watching.ended
+        neighbour.kill()
+        watching.wait_for(f"lost rank 1, which (process {neighbour.pid}) is gone")
+
+
+@pytest.mark.ranks
+def test_the_stacks_of_a_run_in_which_one_rank_is_stopped_name_it_and_the_job_ends(
+    command, tmp_path
+):
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--steps", 1000, "--evaluation.every_steps", 1000)
+    words += ["--watchdog.stuck_after_seconds", "4", "--watchdog.end_after_seconds", "16"]
+    launcher = two_ranks("torchrun", "tests.pretrain.stability.run_with_fault")
+    process = command.start(words, launcher, FAULT="stop:1:12")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert "rank 0: step 12 has taken" in errors
+    assert "rank 0: step 12: no stacks of rank 1, which (process " in errors
+    assert "is stopped (SIGSTOP or Ctrl-Z; " in errors
+    assert "rank 0: step 12 has taken 16 s: ending the job" in errors or "17 s: ending" in errors
+    (file,) = (folder / "stuck").iterdir()
+    assert file.name == "step_00000012_rank_0.txt" and "in train_step" in file.read_text()

@@ -1,0 +1,131 @@
+"""Metrics against numbers worked out by hand for the recipe tiny_cpu."""
+
+import json
+
+import pytest
+import torch
+
+from pretrain.config.recipe import load_settings
+from pretrain.engine.engine import Spent, StepResult
+from pretrain.profiling.hardware import MatrixRate
+from pretrain.train.progress import Progress, progress_bar
+
+RATE = MatrixRate(1e9, "of the tests")
+EVERYTHING = [[1.0, 1.0], [1.0, 1.0]]
+
+# 6 FLOPs a multiply-add, forward and backward. Of a row of 32 tokens and a block: 4 projections of
+# width 32, two of 32 x 128, scores and mixing over 32 positions.
+ROW_AND_BLOCK = 6 * 32 * (4 * 32 * 32 + 2 * 32 * 128 + 2 * 32 * 32)
+# The last block that runs computes the last projection and the two wide ones for 5 positions only.
+LEFT_OUT_OF_ROW = 6 * (32 - 5) * (32 * 32 + 2 * 32 * 128)
+# 8 rows with 5 predictions each: a square projection and the vocabulary of 1024.
+HEAD = 6 * 8 * 5 * (32 * 32 + 32 * 1024)
+# TUPE-R, in each of two micro-batches: 34 positions through two projections, and 32 x 32 products.
+POSITIONS = 2 * 6 * (2 * 34 * 32 * 32 + 32 * 32 * 32)
+
+
+def step_flops(*blocks):
+    """Return the FLOPs of a step in whose micro-batches of 4 rows so many blocks run."""
+    of_blocks = sum(4 * (n * ROW_AND_BLOCK - (n > 0) * LEFT_OUT_OF_ROW) for n in blocks)
+    return of_blocks + HEAD + POSITIONS
+
+
+FULL_STEP = step_flops(2, 2)
+
+
+def one_step(counted, scales=EVERYTHING):
+    result = StepResult(losses=torch.ones(1), gradient_norm=None, loss_scale=1.0, skipped=False)
+    counted.add_step(result, scales)
+
+
+def metrics(counted):
+    counted.fetch_losses(lambda losses: losses.tolist())
+    return counted.take_metrics(0.1, RATE, 12345)
+
+
+def spent(*, payload=None, **seconds):
+    return Spent(seconds, payload or {})
+
+
+def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
+    counted = Progress(load_settings("tiny_cpu", []), 1)
+    one_step(counted)
+    one_step(counted)
+    counted.add_seconds(4.0, spent())
+    row = metrics(counted)
+    assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (4.0 * 1e9))
+    assert row["tokens_per_second"] == 2 * 8 * 32 / 4.0
+    assert row["samples_per_second"] == 2 * 8 / 4.0
+    assert row["peak_memory_bytes"] == 12345
+
+
+def test_a_block_that_is_dropped_adds_nothing_to_utilisation():
+    counted = Progress(load_settings("tiny_cpu", []), 1)
+    one_step(counted)
+    counted.add_seconds(1.0, spent())
+    metrics(counted)
+    one_step(counted, [[1.0, 0.0], [0.0, 0.0]])
+    counted.add_seconds(1.0, spent())
+    utilisation = metrics(counted)["model_flops_utilisation"]
+    assert utilisation == pytest.approx(step_flops(1, 0) / 1e9)
+
+
+def test_the_ranks_of_a_run_could_compute_side_by_side():
+    counted = Progress(load_settings("tiny_cpu", ["--batch.micro_sequences", "4"]), 2)
+    one_step(counted, EVERYTHING[:1])
+    counted.add_seconds(1.0, spent())
+    # Each rank computes the position bias of its own micro-batch: as much as one rank in two.
+    assert metrics(counted)["model_flops_utilisation"] == pytest.approx(FULL_STEP / 2e9)
+
+
+def test_shares_and_bytes_cover_the_steps_since_the_last_line():
+    counted = Progress(load_settings("tiny_cpu", []), 1)
+    one_step(counted)
+    counted.add_seconds(4.0, spent(data=1.0, forward=2.0, payload={"all_reduce": 100}))
+    # A checkpoint between two lines keeps what was counted.
+    resumed = Progress(counted.settings, 1)
+    resumed.load(json.loads(json.dumps(counted.state())))
+    one_step(resumed)
+    resumed.add_seconds(6.0, spent(data=2.0, payload={"all_reduce": 100, "broadcast": 8}))
+    row = metrics(resumed)
+    assert row["time_shares"] == pytest.approx(
+        {
+            "data": 3 / 10,
+            "forward": 2 / 10,
+            "backward": 0,
+            "optimizer": 0,
+            "communication": 0,
+            "other": 5 / 10,
+        }
+    )
+    assert row["payload_bytes_per_step"] == {"all_reduce": 100, "broadcast": 4}
+    assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (10.0 * 1e9))
+    one_step(resumed)
+    resumed.add_seconds(5.0, spent(data=0.5))
+    row = metrics(resumed)
+    assert row["time_shares"]["data"] == pytest.approx(0.5 / 5)
+    assert row["time_shares"]["other"] == pytest.approx(4.5 / 5)
+    assert row["payload_bytes_per_step"] == {}
+
+
+def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_since():
+    settings = load_settings("tiny_cpu", [])
+    whole = Progress(settings, world_size=1)
+    norm = torch.tensor(0.5)
+    whole.add_step(StepResult(torch.ones(1), norm, loss_scale=4.0, skipped=False), EVERYTHING)
+    whole.add_seconds(2.0, spent())
+    whole.fetch_losses(lambda losses: losses.tolist())
+    resumed = Progress(settings, world_size=1)
+    resumed.load(json.loads(json.dumps(whole.state())))
+    for progress in (whole, resumed):
+        progress.leave_step_out()
+        assert progress.has_metrics
+    assert metrics(resumed) == metrics(whole)
+
+
+def test_the_bar_shows_a_total_only_where_it_is_known(capsys):
+    for words, shown in (([], "| step 5/20 ["), (["--hours", "1"], "| step 5 [")):
+        with progress_bar(load_settings("tiny_cpu", words), 0, shown=True) as bar:
+            bar.update(5)
+            bar.refresh()
+        assert shown in capsys.readouterr().err

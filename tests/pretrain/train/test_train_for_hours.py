@@ -1,0 +1,101 @@
+"""Whole runs with a budget of time, as a user starts them."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from pretrain.checkpoint.folders import checkpoint_folder
+from pretrain.checkpoint.format import Checkpoint
+from pretrain.config.recipe import load_settings
+from pretrain.schedules.learning_rate import learning_rate_at
+from tests.pretrain.conftest import lines, two_ranks
+
+HOURS = 0.002
+PEAK = 1e-3
+OFTEN = ("--log_every_steps", 10, "--evaluation.every_steps", 100, "--checkpoint.every_steps", 50)
+DROPS = ("--layer_drop.schedule", "progressive")
+
+
+def assert_ended_on_time(folder, hours=HOURS):
+    """Check that the run took its time, and that its learning rate was annealed."""
+    result = json.loads((folder / "result.json").read_text())
+    # within two steps, of which one may stall for a second on a busy machine
+    step = result["training_seconds"] / result["step"]
+    assert abs(result["training_seconds"] - 3600 * hours) < 2 * step + 1
+    assert result["step"] > 20 and 0 <= result["final_learning_rate"] < 0.05 * PEAK
+    metrics, evaluations = lines(folder, "metrics.jsonl"), lines(folder, "evals.jsonl")
+    assert metrics[-1]["step"] == evaluations[-1]["step"] == result["step"]
+    assert metrics[-1]["learning_rate"] == result["final_learning_rate"]
+    assert (folder / "checkpoints" / f"step_{result['step']:08d}").is_dir()
+    return result, metrics
+
+
+def test_a_run_of_given_hours_ends_on_time_with_its_rate_annealed(command, tmp_path):
+    folder = command.train(
+        tmp_path / "run", "--hours", HOURS, "--data.loader_workers", 2, *OFTEN, *DROPS
+    )
+    _, metrics = assert_ended_on_time(folder)
+    rates = [row["learning_rate"] for row in metrics]
+    top = rates.index(max(rates))
+    assert rates[top] == pytest.approx(PEAK, rel=0.2)
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert [row["theta"] for row in metrics][-1] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
+    folder = tmp_path / "run"
+    process = command.start(command.words("--run-folder", folder, "--hours", HOURS, *OFTEN))
+    deadline = time.monotonic() + 120
+    while not (folder / "checkpoints/step_00000050").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "result.json").exists()
+    status, _, errors = command.run(["train", str(folder), "--resume"])
+    assert status == 0, errors[-3000:]
+    result, metrics = assert_ended_on_time(folder)
+    resumed_from = lines(folder, "launches.jsonl")[1]["resumed_from"]
+    assert 50 <= resumed_from < result["step"]
+    seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
+    assert seconds == sorted(seconds)
+    # The first rate after the checkpoint is the one that its horizon says.
+    content = Checkpoint(checkpoint_folder(folder, resumed_from)).content
+    stretch = content.progress["horizon"]
+    settings = load_settings(folder)
+    step = next(row["step"] for row in metrics if row["step"] > resumed_from)
+    rate = learning_rate_at(
+        stretch["position"] + (step - 1 - resumed_from) * stretch["stride"],
+        settings.learning_rate,
+        settings.steps,
+        stride=stretch["stride"],
+    )
+    found = next(row["learning_rate"] for row in metrics if row["step"] == step)
+    assert found == pytest.approx(rate, rel=1e-9)
+    status, _, errors = command.run(["train", str(folder), "--resume", "--hours", "1"])
+    assert status == 1 and "with other settings: hours (was 0.002, is 1.0)" in errors
+
+
+@pytest.mark.ranks
+def test_two_ranks_agree_on_the_end(command, tmp_path):
+    """They would wait for each other for ever if one of them took another step."""
+    words = ("--hours", HOURS, "--batch.micro_sequences", 4, *OFTEN, *DROPS)
+    folder = command.train(tmp_path / "run", *words, launcher=two_ranks("torchrun"))
+    assert lines(folder, "launches.jsonl")[0]["world_size"] == 2
+    assert_ended_on_time(folder)
+
+
+def test_a_dry_run_does_not_pretend_to_know_the_tokens(command):
+    status, output, errors = command.run(command.words("--hours", "24", "--dry-run"))
+    assert status == 0, errors
+    assert "as many as 24 h allow; python -m pretrain plan measures it" in output
+
+
+def test_no_hours_at_all_are_refused_in_one_line(command, tmp_path):
+    words = command.words("--run-folder", tmp_path / "run", "--hours", "0")
+    status, _, errors = command.run(words)
+    assert status == 1 and "hours='0': input should be greater than 0" in errors
+    assert len(errors.strip().splitlines()) == 1 and not (tmp_path / "run").exists()
