@@ -75,9 +75,9 @@ def measure_rank(arguments: argparse.Namespace) -> None:
     ranks, shape = start_ranks(), Shape(*arguments.shape)
     step = OurStep(shape, f"zero{arguments.stage}_bf16_autocast", ranks, *POSITIONS)
     step()
-    step.engine.take_spent()
+    step.engine.pop_costs()
     seconds = alternate({"step": step}, arguments.steps)["step"]
-    spent = step.engine.take_spent()
+    spent = step.engine.pop_costs()
     taken = arguments.steps + 3  # with those that warm up
     parameters = parameters_by_group(step.progress.settings.model)["total"]
     config = {"zero_optimization": {"stage": arguments.stage}}

@@ -51,7 +51,7 @@ def main() -> None:
 def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
     """Time one shape, print its table and return its numbers."""
     import torch
-    from training_step import OurStep, Shape, hugging_face_step, measured_matrix_rate
+    from training_step import OurStep, Shape, hugging_face_step, measured_peak
 
     shape = Shape(*chosen)
     ours = {
@@ -64,9 +64,9 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     theirs = {BASELINE: hugging_face_step(shape, ranks.device, torch.bfloat16)}
     if not arguments.no_fp32:
         theirs = {"Hugging Face, fp32": hugging_face_step(shape, ranks.device, None), **theirs}
-    rates = [measured_matrix_rate(ranks, torch.bfloat16)]
+    rates = [measured_peak(ranks, torch.bfloat16)]
     seconds = alternate({**theirs, **ours}, arguments.steps, clock=arguments.clock)
-    rates.append(measured_matrix_rate(ranks, torch.bfloat16))
+    rates.append(measured_peak(ranks, torch.bfloat16))
     flops = ours["Tupelo bert-a post, bf16"].flops([True] * shape.layers)
     table = {}
     for name, measured in seconds.items():

@@ -16,7 +16,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model
-from pretrain.profiling.hardware import MEASURED_SHAPES, measured_rate
+from pretrain.profiling.hardware import MEASURED_SHAPES, measured_peak_flops
 from pretrain.train.benchmark import RandomBatches
 from pretrain.train.progress import Progress
 
@@ -143,6 +143,6 @@ def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype | None) -> C
     return step
 
 
-def measured_matrix_rate(ranks: Ranks, dtype: torch.dtype) -> float:
+def measured_peak(ranks: Ranks, dtype: torch.dtype) -> float:
     """Return the FLOP/s that a large matrix product reaches here and now."""
-    return measured_rate(ranks.device, dtype, *MEASURED_SHAPES[ranks.device])
+    return measured_peak_flops(ranks.device, dtype, *MEASURED_SHAPES[ranks.device])

@@ -5,7 +5,7 @@ from data_prep.shards.manifest import ShardError
 from data_prep.sources.source import CorpusError
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.commands.command_line import exit_with_one_line, run_command
-from pretrain.config.errors import ConfigError, TroubleError
+from pretrain.config.errors import AnomalyError, ConfigError
 
 COMMANDS = {
     "doctor": "pretrain.commands.doctor",
@@ -30,5 +30,5 @@ def main(words: list[str]) -> None:
 if __name__ == "__main__":
     exit_with_one_line(
         main,
-        (ConfigError, CorpusError, ShardError, TokenizerError, TroubleError, WorkerDied),
+        (ConfigError, CorpusError, ShardError, TokenizerError, AnomalyError, WorkerDied),
     )

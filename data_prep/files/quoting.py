@@ -4,7 +4,7 @@ MOST_LETTERS = 80
 MOST_BITS = 256
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Return a value as Python writes it, without its middle where it is long."""
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return f"a number of {value.bit_length():,} bits"
@@ -19,8 +19,8 @@ def shown(value: object) -> str:
         return f"a nested {type(value).__name__}"
 
 
-def bare(text: str) -> str:
-    """Return a name or a sentence for a message: like `shown`, but without quotes."""
+def plain(text: str) -> str:
+    """Return a name or a sentence for a message: like `quoted`, but without quotes."""
     return _printable(_without_middle(text))
 
 

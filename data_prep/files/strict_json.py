@@ -7,7 +7,7 @@ and gives halves of characters that nothing can print. Here each of these is a `
 import json
 from typing import Any
 
-from data_prep.files.quoting import is_unicode, shown
+from data_prep.files.quoting import is_unicode, quoted
 
 MOST_LEVELS = 64  # our own files have seven
 MOST_DIGITS = 40  # 128 bits have 39
@@ -46,7 +46,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise JsonError(f"{shown(twice)} is there twice in one object")
+        raise JsonError(f"{quoted(twice)} is there twice in one object")
     return found
 
 
@@ -67,7 +67,7 @@ def _check(tree: Any) -> None:
             elif isinstance(value, list):
                 inner += value
             elif isinstance(value, str) and not is_unicode(value):
-                raise JsonError(f"{shown(value)} holds half a character")
+                raise JsonError(f"{quoted(value)} holds half a character")
         if not inner:
             return
         level = inner

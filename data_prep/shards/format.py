@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.files.atomic import partial_name, replace
-from data_prep.files.quoting import bare
+from data_prep.files.quoting import plain
 from data_prep.shards.manifest import (
     REPAIR,
     TOKENIZER_FILE,
@@ -267,4 +267,4 @@ def _digest_beside(file: Path, offset: int | None, shape: tuple[int, ...], dtype
 
 
 def _reason(error: Exception) -> str:
-    return bare(str(error.args[0]) if error.args else type(error).__name__)
+    return plain(str(error.args[0]) if error.args else type(error).__name__)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from data_prep.files.atomic import save_text
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from data_prep.files.strict_json import JsonError, json_in
 
 MANIFEST_FILE = "manifest.json"
@@ -66,7 +66,7 @@ class TokenizerRecord(_Record):
     @classmethod
     def _is_a_language(cls, moses: str | None) -> str | None:
         if moses is not None and not LANGUAGE.fullmatch(moses):
-            raise ValueError(f"{shown(moses)} is not the code of a language, such as en")
+            raise ValueError(f"{quoted(moses)} is not the code of a language, such as en")
         return moses
 
 
@@ -83,7 +83,7 @@ class ShardRecord(_Record):
     def _stays_in_the_folder(cls, file: str) -> str:
         leads_away = file in ("", ".", "..") or "/" in file or "\\" in file
         if leads_away or not file.isprintable() or len(file.encode()) > LONGEST_FILE_NAME:
-            raise ValueError(f"{shown(file)} is not the name of a file in this folder")
+            raise ValueError(f"{quoted(file)} is not the name of a file in this folder")
         return file
 
 
@@ -151,7 +151,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise ShardError(f"{file}: not JSON ({error}); {REBUILD}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = bare(".".join(map(str, first["loc"])))
+        place = plain(".".join(map(str, first["loc"])))
         message = first["msg"].removeprefix("Value error, ")
         raise ShardError(f"{file}: {place}: {message}; {REBUILD}") from error
 
@@ -203,7 +203,7 @@ def _check_version(file: Path, content: Any) -> None:
         raise ShardError(f"{file}: written by an older version of this program; {REBUILD}")
     if version != VERSION:
         raise ShardError(
-            f"{file}: version {shown(version)}, but this program reads version {VERSION}; "
+            f"{file}: version {quoted(version)}, but this program reads version {VERSION}; "
             f"update the program, or {REBUILD}"
         )
 

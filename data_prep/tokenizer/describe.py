@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from data_prep.files.quoting import bare
+from data_prep.files.quoting import plain
 from data_prep.shards.manifest import SpecialToken, TokenizerRecord, sha256_of
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -81,7 +81,7 @@ def read_tokenizer(file: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing more special
-        raise TokenizerError(f"{file}: not a tokenizer.json ({bare(str(error))})") from error
+        raise TokenizerError(f"{file}: not a tokenizer.json ({plain(str(error))})") from error
 
 
 def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:

@@ -61,7 +61,7 @@ def write_predictions(
         for example, prediction in zip(examples, predictions, strict=True)
     )
     if len({index for index, _ in rows}) < len(rows):
-        raise TaskError(f"{task.name} {split}: two examples have the same index; mend the file")
+        raise TaskError(f"{task.name} {split}: two examples have the same index; fix the file")
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / submission_file(task, split)
     lines = ["index\tprediction", *(f"{index}\t{word}" for index, word in rows)]
@@ -86,7 +86,7 @@ def _index_of(example: Example, task: Task, split: str) -> int:
     if not example.identity.isdecimal():
         raise TaskError(
             f"{task.name} {split}: index {example.identity!r} is no whole number, which GLUE's "
-            "server wants; mend the file"
+            "server wants; fix the file"
         )
     return int(example.identity)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from data_prep.files.quoting import bare
+from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
 from finetune.results.result import GRID_FILE, MAJORITY_FILE, Scores
 from pretrain.config.errors import ConfigError
@@ -95,7 +95,7 @@ def _read(file: Path, kind: TypeAdapter[Content]) -> Content:
         reason = f"its text: {error}"
     except ValidationError as error:
         first = error.errors()[0]
-        reason = f"{bare('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
+        reason = f"{plain('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
     raise ConfigError(
         f"{file} is damaged: {reason}; remove it, and give the command of this grid again, which "
         "writes it anew"

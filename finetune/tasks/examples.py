@@ -37,7 +37,7 @@ def example_of(task: Task, row: Row, file: Path, *, number: int, is_labelled: bo
         listed = ", ".join(known[:MAX_NAMED_LABELS])
         raise TaskError(
             f"{file}, row {row.line}: unknown label {shortened(word)!r} in column {task.label!r}"
-            f"{nearest(word, known)}; {task.name} has {listed}; mend or remove the row"
+            f"{nearest(word, known)}; {task.name} has {listed}; fix or remove the row"
         )
     return Example(texts, task.labels.index(word), identity)
 
@@ -54,7 +54,7 @@ def label_word(row: Row, column: str, file: Path) -> str:
     if not isinstance(value, str) or not value or not is_unicode(value):
         raise TaskError(
             f"{file}, row {row.line}: no label in column {column!r} but {_kind(value)}; "
-            "mend or remove the row"
+            "fix or remove the row"
         )
     return value
 
@@ -67,7 +67,7 @@ def _number_of(word: str, row: Row, column: str, file: Path) -> float:
     if not math.isfinite(number):
         raise TaskError(
             f"{file}, row {row.line}: label {shortened(word)!r} in column {column!r} is not a "
-            "finite number, which a regression needs; mend or remove the row"
+            "finite number, which a regression needs; fix or remove the row"
         )
     return number
 
@@ -77,11 +77,11 @@ def _text_of(row: Row, column: str, file: Path) -> str:
     if not isinstance(text, str):
         raise TaskError(
             f"{file}, row {row.line}: no text in column {column!r} but {_kind(text)}; "
-            "mend or remove the row, or name another column"
+            "fix or remove the row, or name another column"
         )
     if not is_unicode(text):
         raise TaskError(
-            f"{file}, row {row.line}: half a character in column {column!r}; mend the \\u escapes"
+            f"{file}, row {row.line}: half a character in column {column!r}; fix the \\u escapes"
         )
     return text
 

@@ -78,15 +78,15 @@ def _refuse_missing(task: Task, folder: Path, files: list[Path]) -> None:
     if not missing:
         return
     there = sorted(file.name for file in folder.glob("*")) or ["nothing"]
-    mend = "get it where the rest of GLUE is, or give other files as a task of your own"
+    fix = "get it where the rest of GLUE is, or give other files as a task of your own"
     if any(name.startswith("msr_paraphrase") for name in there):
-        mend = (
+        fix = (
             "make it of Microsoft's msr_paraphrase_train.txt, whose rows GLUE's dev_ids.tsv "
             "divides: the identities in it are the development set"
         )
     raise TaskError(
         f"{folder}: {' and '.join(missing)} missing; {task.name} needs "
-        f"{' and '.join(file.name for file in files)}, the folder holds {', '.join(there)}; {mend}"
+        f"{' and '.join(file.name for file in files)}, the folder holds {', '.join(there)}; {fix}"
     )
 
 

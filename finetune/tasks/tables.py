@@ -81,7 +81,7 @@ def named_rows(
             refuse(
                 TaskError(
                     f"{file}, row {line}: {_fields(len(fields))} where there are {len(columns)} "
-                    "columns; mend or remove the row"
+                    "columns; fix or remove the row"
                 )
             )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from finetune.tasks.glue import Example, Task, TaskData
 from finetune.training.targets import Classes, Target, scaled_values
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 
 # Rows are sorted within pools of so many batches. On RTE 45 % of the tokens are padding in random
 # batches, 8 % at 16 and 5 % in one pool, where the same rows would meet in every epoch.
@@ -114,7 +114,7 @@ class EncodedTask:
     test: dict[str, Split]
 
 
-def encode_task(data: TaskData, words: Words, *, sequence_length: int) -> EncodedTask:
+def encode_task(data: TaskData, words: TextEncoder, *, sequence_length: int) -> EncodedTask:
     """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`."""
 
     def split(examples: Sequence[Example]) -> Split:
@@ -137,7 +137,7 @@ def target_of(task: Task, labels: Sequence[float]) -> Target:
     return scaled_values(task.name, labels)
 
 
-def _encode(examples: Sequence[Example], words: Words, sequence_length: int) -> Split:
+def _encode(examples: Sequence[Example], words: TextEncoder, sequence_length: int) -> Split:
     ids = [words.pair_ids(*example.texts, max_length=sequence_length) for example in examples]
     return Split(
         Rows(ids, pad=words.pad, longest=sequence_length),

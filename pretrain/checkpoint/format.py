@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.files.atomic import write_through
-from data_prep.files.quoting import shown
+from data_prep.files.quoting import quoted
 from data_prep.files.strict_json import JsonError, json_in
 from data_prep.shards.manifest import sha256_of
 from pretrain.config.errors import ConfigError
@@ -259,8 +259,8 @@ def _check_format(folder: Path, content: Any) -> None:
     found = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
     if found != FORMAT:
         raise ConfigError(
-            f"{folder} has format {shown(found)}, this version of the code reads {FORMAT}; use the "
-            "version that wrote it"
+            f"{folder} has format {quoted(found)}, this version of the code reads {FORMAT}; "
+            "use the version that wrote it"
         )
 
 

@@ -22,7 +22,7 @@ FREE = ("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.sha
 # How a run is executed; any difference in the DeepSpeed JSON and in the number of ranks too.
 ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
 
-MEND = "bring it back from a copy"
+FIX = "bring it back from a copy"
 
 Changes = dict[str, tuple[Any, Any]]  # by setting: what it was, and what it is
 
@@ -100,9 +100,9 @@ def plan_resumption(
         )
     # A run that is older than a setting was started with what is its default today.
     defaults, now = (flat(json.loads(as_json(each))) for each in (RunSettings(), settings))
-    stored = flat(read_json_object(folder / "run.json", mend=MEND))
+    stored = flat(read_json_object(folder / "run.json", fix=FIX))
     changes = _changes(defaults | stored, now)
-    filled = read_json_object(folder / "ds_config.json", mend=MEND)
+    filled = read_json_object(folder / "ds_config.json", fix=FIX)
     changes |= _changes(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
     if "world_size" in before:
         ranks = ({"world_size": found["world_size"]} for found in (before, launch))
@@ -156,7 +156,7 @@ def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: in
 
 
 def _last_launch(folder: Path) -> dict[str, Any]:
-    launches = read_json_lines(folder / "launches.jsonl", mend=MEND)
+    launches = read_json_lines(folder / "launches.jsonl", fix=FIX)
     return launches[-1] if launches else {}
 
 

@@ -40,7 +40,7 @@ def run_command(package: str, commands: Mapping[str, str], words: Sequence[str])
 def exit_with_one_line(
     main: Callable[[list[str]], None], errors: tuple[type[Exception], ...]
 ) -> None:
-    """Run a program; an error that is the user's to mend ends it with one line.
+    """Run a program; an error that is the user's to fix ends it with one line.
 
     Raises:
         SystemExit: it did not come to its end.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
-from pretrain.doctor.finding import Check, Finding, Surroundings, examine
+from pretrain.doctor.finding import Check, CheckResult, Surroundings, examine
 from pretrain.doctor.packages import PACKAGE_CHECKS
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def main(arguments: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def make(checks: Iterable[Check], surroundings: Surroundings) -> list[Finding]:
+def make(checks: Iterable[Check], surroundings: Surroundings) -> list[CheckResult]:
     """Make the checks in turn, and print each finding; a terminal shows what is under way."""
     findings = []
     for check in checks:
@@ -85,13 +85,13 @@ def make(checks: Iterable[Check], surroundings: Surroundings) -> list[Finding]:
     return findings
 
 
-def describe(title: str, finding: Finding) -> str:
+def describe(title: str, finding: CheckResult) -> str:
     """Return a finding as a line, and what to do as another."""
     line = f"{finding.mark:{MARK_WIDTH}}{title:{TITLE_WIDTH}}{finding.found}"
-    return f"{line}\n{' ' * (MARK_WIDTH + TITLE_WIDTH)}-> {finding.mend}" if finding.mend else line
+    return f"{line}\n{' ' * (MARK_WIDTH + TITLE_WIDTH)}-> {finding.fix}" if finding.fix else line
 
 
-def summary(findings: list[Finding]) -> str:
+def summary(findings: list[CheckResult]) -> str:
     """Return the last line."""
     problems, warnings = (
         sum(finding.mark == mark for finding in findings) for mark in ("problem", "warning")
@@ -102,7 +102,7 @@ def summary(findings: list[Finding]) -> str:
 
 def _with_settings(
     surroundings: Surroundings, arguments: argparse.Namespace
-) -> tuple[Surroundings, Finding | None]:
+) -> tuple[Surroundings, CheckResult | None]:
     """Return the surroundings of this run, or why there can be none."""
     from pretrain.engine.launch import checked_settings
 
@@ -110,8 +110,8 @@ def _with_settings(
     try:
         settings, ds_config = checked_settings(arguments, ranks, ranks.device)
     except ConfigError as error:
-        found, _, mend = str(error).partition("; ")
-        return surroundings, Finding("problem", found, mend)
+        found, _, fix = str(error).partition("; ")
+        return surroundings, CheckResult("problem", found, fix)
     return dataclasses.replace(
         surroundings, recipe=arguments.recipe, settings=settings, ds_config=ds_config
     ), None

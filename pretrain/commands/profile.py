@@ -27,7 +27,7 @@ from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model
 from pretrain.engine.launch import checked_settings
-from pretrain.profiling.hardware import MatrixRate, matrix_rate, peak_memory_bytes
+from pretrain.profiling.hardware import PeakFlops, peak_flops, peak_memory_bytes
 from pretrain.schedules.layer_drop import scales_of_step, theta_at
 from pretrain.train.benchmark import costliest_operators, endless_batches, existing_shards, trace
 from pretrain.train.progress import Progress
@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> None:
             ranks, lambda: checked_settings(arguments, ranks, ranks.device)
         )
         folder = on_first_rank(ranks, lambda: _folder(arguments.to, settings))
-        rate = matrix_rate(ranks.device, compute_type(ds_config))
+        rate = peak_flops(ranks.device, compute_type(ds_config))
         torch.manual_seed(settings.seed)
         model, execution = build_model(settings, ds_config, ranks.device)
         engine = Engine(model, settings, ds_config, ranks)
@@ -121,17 +121,17 @@ class Steps:
         # Learning rate 0: the same arithmetic, and nothing diverges while it is timed.
         self._progress.add_step(self.engine.train_step(micro_batches, 0.0), scales)
 
-    def timed(self, count: int, rate: MatrixRate) -> dict[str, Any]:
+    def timed(self, count: int, rate: PeakFlops) -> dict[str, Any]:
         """Take `count` steps and return their metrics, as training logs them."""
         self._progress = self._new_progress(self._progress.step)
         self.engine.synchronize()
-        self.engine.take_spent()
+        self.engine.pop_costs()
         start = time.perf_counter()
         for _ in range(count):
             self.take_one()
         self.engine.synchronize()
         seconds = time.perf_counter() - start
-        self._progress.add_seconds(seconds, self.engine.take_spent())
+        self._progress.add_seconds(seconds, self.engine.pop_costs())
         self._progress.fetch_losses(self.engine.mean_over_ranks)
         memory = peak_memory_bytes(self.engine.ranks.device)
         return self._progress.take_metrics(0.0, rate, memory)

@@ -41,7 +41,7 @@ from pretrain.distributed.signals import Interruption
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model
 from pretrain.engine.launch import Device, checked_settings
-from pretrain.profiling.hardware import matrix_rate
+from pretrain.profiling.hardware import peak_flops
 from pretrain.train.progress import Progress
 from pretrain.train.provenance import num_hosts
 from pretrain.train.run_folder import RunRecord
@@ -115,7 +115,7 @@ def run(
     checkpoint = resumption.checkpoint
     if ranks.is_first and how != "start":
         print(resumption.describe())
-    rate = matrix_rate(ranks.device, compute_type(ds_config))
+    rate = peak_flops(ranks.device, compute_type(ds_config))
     torch.manual_seed(settings.seed)
     model, execution = build_model(settings, ds_config, ranks.device)
     if ranks.is_first:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 
@@ -69,7 +69,7 @@ class Launch(_Line):
     training_data: Word
     versions: dict[Word, Word]
     world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
-    matrix_rate: _MatrixRate | None = None
+    peak_flops: _MatrixRate | None = None
 
 
 class Result(_Line):
@@ -104,7 +104,7 @@ def read_checked(file: Path, kind: type[BaseModel]) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or is not of this kind.
     """
-    return _checked(read_json_object(file, mend=LEAVE_OUT), kind, str(file))
+    return _checked(read_json_object(file, fix=LEAVE_OUT), kind, str(file))
 
 
 def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]
     Raises:
         ConfigError: a line cannot be read, or is not of this kind.
     """
-    lines = read_json_lines(file, mend=LEAVE_OUT)
+    lines = read_json_lines(file, fix=LEAVE_OUT)
     return [_checked(line, kind, f"line {n} of {file}") for n, line in enumerate(lines, 1)]
 
 
@@ -122,8 +122,8 @@ def _checked(content: dict[str, Any], kind: type[BaseModel], place: str) -> dict
         kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where, message = bare(".".join(map(str, first["loc"]))), first["msg"]
-        found = "" if first["type"] == "missing" else f"={shown(first['input'])}"
+        where, message = plain(".".join(map(str, first["loc"]))), first["msg"]
+        found = "" if first["type"] == "missing" else f"={quoted(first['input'])}"
         raise ConfigError(
             f"{place} is damaged: {where}{found}: {message[0].lower()}{message[1:]}; {LEAVE_OUT}"
         ) from None

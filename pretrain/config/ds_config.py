@@ -12,9 +12,9 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from pretrain.config.ds_keys import check_names
-from pretrain.config.errors import ConfigError, choose, nearest
+from pretrain.config.errors import ConfigError, lookup, nearest
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import LayerDropSettings, RunSettings, explain
 
@@ -76,15 +76,15 @@ def read_ds_config(
         outer, _, inner = block.rpartition(".")
         holder = config.get(outer, {}) if outer else config
         if not isinstance(holder.get(inner, {}), dict):
-            raise ConfigError(f"{path}: {block} must be an object, not {shown(holder[inner])}")
+            raise ConfigError(f"{path}: {block} must be an object, not {quoted(holder[inner])}")
     for block in SWITCHED:
         if not isinstance(config.get(block, {}).get("enabled", False), bool):
-            found = shown(config[block]["enabled"])
+            found = quoted(config[block]["enabled"])
             raise ConfigError(f"{path}: {block}.enabled must be true or false, not {found}")
     stage = zero_stage(config)
     if type(stage) is not int or stage not in (0, 1, 2, 3):
         raise ConfigError(
-            f"{path}: zero_optimization.stage must be 0, 1, 2 or 3, not {shown(stage)}"
+            f"{path}: zero_optimization.stage must be 0, 1, 2 or 3, not {quoted(stage)}"
         )
     return config
 
@@ -135,7 +135,7 @@ def lift_layer_drop(
     stated = settings.model_dump(include=set(lifted))
     if settings.schedule != "none" and stated != lifted:
         raise ConfigError(
-            f"the DeepSpeed JSON asks for layer drop with {shown(lifted)}, the recipe with "
+            f"the DeepSpeed JSON asks for layer drop with {quoted(lifted)}, the recipe with "
             f"{stated}; "
             "remove progressive_layer_drop from the JSON"
         )
@@ -178,7 +178,7 @@ def fill_ds_config(
         stated = filled.get(key, AUTO)
         if stated not in (AUTO, value):
             raise ConfigError(
-                f"the DeepSpeed JSON says {key}={shown(stated)}, the recipe {value}; "
+                f"the DeepSpeed JSON says {key}={quoted(stated)}, the recipe {value}; "
                 'write "auto" there'
             )
         filled[key] = value
@@ -233,7 +233,7 @@ def compute_type(config: dict[str, Any]) -> torch.dtype:
     autocast = config.get("torch_autocast", {})
     if autocast.get("enabled", False):
         name = str(autocast.get("dtype")).removeprefix("torch.")
-        return choose(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
+        return lookup(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
     for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         if config.get(block, {}).get("enabled", False):
             return dtype
@@ -246,7 +246,7 @@ def _ds_config_path(name: str) -> Path:
             return path
     known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
     raise ConfigError(
-        f"engine.ds_config={shown(name)} is neither a file nor in ds_configs/"
+        f"engine.ds_config={quoted(name)} is neither a file nor in ds_configs/"
         f"{nearest(name, known)}; there are {', '.join(known)}"
     )
 
@@ -269,7 +269,7 @@ def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) 
     if strange := [name for name in listed if not str(name).startswith("torch.nn.")]:
         raise ConfigError(
             "torch_autocast.lower_precision_safe_modules in the DeepSpeed JSON names "
-            f"{shown(strange[0])}; name modules of torch.nn, or remove it"
+            f"{quoted(strange[0])}; name modules of torch.nn, or remove it"
         )
     fp16, bf16 = (config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
     if fp16 and device == "cpu":
@@ -305,7 +305,7 @@ def _autocasts_to_fp16(config: dict[str, Any]) -> bool:
 def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
     if block.get("type", "AdamW") not in ("Adam", "AdamW"):
         raise ConfigError(
-            f"the DeepSpeed JSON asks for the optimizer {shown(block['type'])}; there is "
+            f"the DeepSpeed JSON asks for the optimizer {quoted(block['type'])}; there is "
             "AdamW, see the settings under optimizer: remove the block"
         )
     from_recipe: dict[str, Any] = {
@@ -317,12 +317,12 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
     for key, stated in block.get("params", {}).items():
         if key not in from_recipe:
             raise ConfigError(
-                f"the DeepSpeed JSON sets optimizer {bare(key)}={shown(stated)}, which has no "
+                f"the DeepSpeed JSON sets optimizer {plain(key)}={quoted(stated)}, which has no "
                 "counterpart here: AdamW with bias correction is used; remove it"
             )
         if stated not in (AUTO, from_recipe[key]):
             raise ConfigError(
-                f"the DeepSpeed JSON says optimizer {key}={shown(stated)}, the recipe "
+                f"the DeepSpeed JSON says optimizer {key}={quoted(stated)}, the recipe "
                 f"{from_recipe[key]}; "
                 'write "auto" there'
             )

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from data_prep.files.quoting import shown
+from data_prep.files.quoting import quoted
 
 Entry = TypeVar("Entry")
 
@@ -15,7 +15,7 @@ class ConfigError(ValueError):
     """The user's settings ask for something that does not exist or cannot be combined."""
 
 
-def choose(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
+def lookup(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
     """Return the variant called `name`.
 
     Raises:
@@ -23,7 +23,7 @@ def choose(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
     """
     if name not in table:
         raise ConfigError(
-            f"{setting}={shown(name)} does not exist{nearest(name, list(table))}; "
+            f"{setting}={quoted(name)} does not exist{nearest(name, list(table))}; "
             f"one of {', '.join(table)}"
         )
     return table[name]
@@ -35,5 +35,5 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-class TroubleError(RuntimeError):
+class AnomalyError(RuntimeError):
     """Training stopped itself because of its numbers."""

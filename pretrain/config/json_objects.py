@@ -7,27 +7,27 @@ from data_prep.files.strict_json import JsonError, json_in
 from pretrain.config.errors import ConfigError
 
 
-def read_json_object(file: Path, *, mend: str = "") -> dict[str, Any]:
+def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
     """Return the JSON object that a file holds.
 
     Args:
         file: its name is in every message.
-        mend: what to do where it is damaged.
+        fix: what to do where it is damaged.
 
     Raises:
         ConfigError: it cannot be read, or holds something else; see `json_in`.
     """
-    return _object(_content(file), str(file), mend)
+    return _object(_content(file), str(file), fix)
 
 
-def read_json_lines(file: Path, *, mend: str = "") -> list[dict[str, Any]]:
+def read_json_lines(file: Path, *, fix: str = "") -> list[dict[str, Any]]:
     """Return the objects of the complete lines of a file; none where there is no file.
 
     The last line is not complete where the process died while it wrote it.
 
     Args:
         file: its name is in every message.
-        mend: what to do where it is damaged.
+        fix: what to do where it is damaged.
 
     Raises:
         ConfigError: one is damaged; see `json_in`.
@@ -35,7 +35,7 @@ def read_json_lines(file: Path, *, mend: str = "") -> list[dict[str, Any]]:
     if not file.is_file():
         return []
     lines = _content(file).split(b"\n")[:-1]
-    return [_object(line, f"line {number} of {file}", mend) for number, line in enumerate(lines, 1)]
+    return [_object(line, f"line {number} of {file}", fix) for number, line in enumerate(lines, 1)]
 
 
 def _content(file: Path) -> bytes:
@@ -45,11 +45,11 @@ def _content(file: Path) -> bytes:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _object(content: bytes, place: str, mend: str) -> dict[str, Any]:
+def _object(content: bytes, place: str, fix: str) -> dict[str, Any]:
     try:
         tree = json_in(content)
     except JsonError as error:
-        raise ConfigError(f"{place} is damaged: {error}{mend and f'; {mend}'}") from None
+        raise ConfigError(f"{place} is damaged: {error}{fix and f'; {fix}'}") from None
     if not isinstance(tree, dict):
-        raise ConfigError(f"{place} is damaged: not a JSON object{mend and f'; {mend}'}")
+        raise ConfigError(f"{place} is damaged: not a JSON object{fix and f'; {fix}'}")
     return tree

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
 
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import RunSettings, explain
@@ -117,7 +117,7 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         return read_toml(named)
     known = sorted(file.stem for file in RECIPES.glob("*.toml"))
     raise ConfigError(
-        f"there is no recipe {shown(recipe)}{nearest(recipe, known)}; recipes: {', '.join(known)}"
+        f"there is no recipe {quoted(recipe)}{nearest(recipe, known)}; recipes: {', '.join(known)}"
     )
 
 
@@ -138,7 +138,7 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
         return tree
     if not isinstance(parent, str) or not PARENT.fullmatch(parent):
         raise ConfigError(
-            f"{path} extends {shown(parent)}, which is not the name of a recipe; give that of one "
+            f"{path} extends {quoted(parent)}, which is not the name of a recipe; give that of one "
             "in the same folder, without .toml"
         )
     parent_path = path.parent / f"{parent}.toml"
@@ -159,7 +159,7 @@ def _toml_in(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
     except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
-        raise ConfigError(f"{path} is not valid TOML: {bare(str(error))}") from None
+        raise ConfigError(f"{path} is not valid TOML: {plain(str(error))}") from None
     _refuse_huge_numbers(tree, path)
     return tree
 

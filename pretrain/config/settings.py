@@ -23,7 +23,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from data_prep.settings import TextSettings
 from pretrain.config.errors import nearest
 
@@ -129,7 +129,7 @@ class ModelSettings(Section):
         preset = values.get("preset")
         shape = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
         filled: dict[str, Any] = {**shape, **values}
-        width = shown(filled.get("width")).strip("'")  # on the command line it is text
+        width = quoted(filled.get("width")).strip("'")  # on the command line it is text
         if "feedforward_width" not in filled and width.isascii() and width.isdigit():
             filled["feedforward_width"] = 4 * int(width)
         return filled
@@ -411,7 +411,7 @@ class RunSettings(BaseSettings):
         leads_away = name.startswith("/") or ".." in parts  # out of runs/, where its folder is made
         if leads_away or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             raise ValueError(
-                f"name={shown(name)}: give a name of one line, up to {LONGEST_NAME} letters, that "
+                f"name={quoted(name)}: give a name of one line, up to {LONGEST_NAME} letters, that "
                 "does not lead to another folder"
             )
         return name
@@ -441,13 +441,13 @@ class RunSettings(BaseSettings):
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
     """Return the first complaint of pydantic as one line that names setting and value."""
     first = error.errors()[0]
-    where = bare(".".join(str(part) for part in first["loc"]))
+    where = plain(".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"there is no setting {where}{nearest(where, _names(settings))}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return message
-    return f"{where}={shown(first['input'])}: {message[0].lower()}{message[1:]}"
+    return f"{where}={quoted(first['input'])}: {message[0].lower()}{message[1:]}"
 
 
 def as_json(settings: RunSettings) -> str:

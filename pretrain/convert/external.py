@@ -9,11 +9,11 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from data_prep.files.quoting import bare
+from data_prep.files.quoting import plain
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.describe import SpecialNames, record_of
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 
 NAMES_SHOWN = 4
 # What torch.load raises over a damaged file: its reader stumbles wherever the damage is.
@@ -23,18 +23,18 @@ UNREADABLE = (
 )
 
 
-class Foreign(NamedTuple):
+class ExternalModel(NamedTuple):
     """A model that others have trained, in our terms."""
 
     model: ModelSettings
     weights: dict[str, Tensor]  # state dict of MaskedLanguageModel, fp32, on the CPU
-    words: Words
+    words: TextEncoder
     name: str
     sequence_length: int  # of the longest row that it was made for
     notes: tuple[str, ...]  # what was changed or left out, for the user
 
 
-def words_of(tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = None) -> Words:
+def words_of(tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = None) -> TextEncoder:
     """Return a foreign tokenizer with what rows need to know of it.
 
     Args:
@@ -48,10 +48,12 @@ def words_of(tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = N
     with TemporaryDirectory() as folder:
         file = Path(folder) / TOKENIZER_FILE
         tokenizer.save(str(file))
-        return Words(tokenizer, record_of(tokenizer, file, kind="loaded", moses=moses, names=names))
+        return TextEncoder(
+            tokenizer, record_of(tokenizer, file, kind="loaded", moses=moses, names=names)
+        )
 
 
 def describe_names(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(map(bare, names[:NAMES_SHOWN])) + more
+    return ", ".join(map(plain, names[:NAMES_SHOWN])) + more

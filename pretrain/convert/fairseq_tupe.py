@@ -14,7 +14,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.external import UNREADABLE, describe_names
@@ -127,7 +127,7 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with torch.serialization.safe_globals(harmless):
             state = torch.load(file, map_location="cpu", weights_only=True)
     except UNREADABLE as error:
-        reason = bare(str(error).strip().partition("\n")[0])
+        reason = plain(str(error).strip().partition("\n")[0])
         raise ConfigError(
             f"{file} is damaged, or holds more than can be read without executing what is in it "
             f"({reason}); where you trust it, save its entries 'args' and 'model' alone with "
@@ -188,5 +188,5 @@ def _refuse_other_models(arguments: dict[str, Any], stored: dict[str, Tensor], f
     activation = arguments.get("activation_fn", "gelu")
     if activation != "gelu":
         raise ConfigError(
-            f"{file} was trained with activation_fn={shown(activation)}; the encoder here has gelu"
+            f"{file} was trained with activation_fn={quoted(activation)}; the encoder here has gelu"
         )

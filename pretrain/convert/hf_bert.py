@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from data_prep.files.hub import connect_to_hub
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.load import VOCABULARY_FILE, load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import ModelSettings, explain
-from pretrain.convert.external import UNREADABLE, Foreign, describe_names, words_of
+from pretrain.convert.external import UNREADABLE, ExternalModel, describe_names, words_of
 from pretrain.convert.hf_format import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE, check_bert_shapes
 from pretrain.convert.hf_names import TOKEN_TYPES, bert_names, from_bert
 from pretrain.convert.weight_checks import named_tensors
@@ -66,7 +66,7 @@ def is_hub_name(place: str) -> bool:
     return HUB_NAME.fullmatch(place) is not None and not Path(place).exists()
 
 
-def read_bert(place: str) -> Foreign:
+def read_bert(place: str) -> ExternalModel:
     """Read a BERT with its masked-language-model head.
 
     Args:
@@ -90,7 +90,7 @@ def read_bert(place: str) -> Foreign:
     if unused:
         notes.append(f"left out, as no part of masked language modelling: {', '.join(unused)}")
     name = Path(place).resolve().name if Path(place).is_dir() else place.rpartition("/")[2]
-    return Foreign(model, weights, words, name, model.max_sequence_length, tuple(notes))
+    return ExternalModel(model, weights, words, name, model.max_sequence_length, tuple(notes))
 
 
 def bert_folder(place: str) -> Path:
@@ -107,7 +107,7 @@ def _model_settings(folder: Path) -> ModelSettings:
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(
-                f"{folder / CONFIG_FILE} says {name}={shown(config.get(name))}; what can be read "
+                f"{folder / CONFIG_FILE} says {name}={quoted(config.get(name))}; what can be read "
                 f"is a BERT with {name}={values[0]!r}"
             )
     given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
@@ -196,7 +196,7 @@ def _parts_in(index: Path) -> list[Path]:
     for part in parts:
         if "/" in part or part in (".", "..") or not part.isprintable():
             raise ConfigError(
-                f"{index} is damaged: {shown(part)} is not the name of a file beside it; download "
+                f"{index} is damaged: {quoted(part)} is not the name of a file beside it; download "
                 "it again"
             )
     return [index.with_name(part) for part in sorted(parts)]
@@ -211,7 +211,7 @@ def _stored_weights(folder: Path) -> dict[str, Tensor]:
             else:
                 content = torch.load(file, map_location="cpu", weights_only=True)
         except (SafetensorError, *UNREADABLE) as error:
-            reason = bare(str(error).partition("\n")[0])
+            reason = plain(str(error).partition("\n")[0])
             raise ConfigError(
                 f"{file} is damaged, or no file of weights ({reason}); download it again"
             ) from None

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from data_prep.files.atomic import save_text
-from data_prep.files.quoting import bare
+from data_prep.files.quoting import plain
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
 from data_prep.tokenizer.describe import check_described
 from data_prep.tokenizer.load import load_tokenizer
@@ -26,7 +26,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.hf_names import TOKEN_TYPES, bert_names, from_bert, to_bert
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_of
 
 CONFIG_FILE = "config.json"
@@ -70,7 +70,7 @@ class ExportRecord(BaseModel):
     step: int | None = Field(ge=0)
     sequence_length: int = Field(ge=3)
     tokenizer: TokenizerRecord
-    vocabulary: str  # `Words.fingerprint`
+    vocabulary: str  # `TextEncoder.fingerprint`
 
 
 class Exported(NamedTuple):
@@ -78,7 +78,7 @@ class Exported(NamedTuple):
 
     model: ModelSettings
     weights: dict[str, Tensor]
-    words: Words
+    words: TextEncoder
     record: ExportRecord
 
 
@@ -169,11 +169,11 @@ def read_export(folder: Path) -> Exported:
     except ValidationError as error:
         raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}; export again") from None
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {bare(str(error))}") from None
+        raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {plain(str(error))}") from None
     except KeyError as error:
         raise ConfigError(f"{folder / WEIGHTS_FILE} lacks {error}: it has another head") from None
     tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE))
-    words = Words(tokenizer, record.tokenizer)
+    words = TextEncoder(tokenizer, record.tokenizer)
     if words.fingerprint() != record.vocabulary:
         raise ConfigError(
             f"{folder / TOKENIZER_FILE} is not the tokenizer that this model was trained with: its "

@@ -10,20 +10,20 @@ from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.convert.hf_format import ExportRecord, is_stock_bert, write_model
 from pretrain.convert.pretrained import Pretrained
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
 
 def write_tokenizer(
-    folder: Path, words: Words, *, sequence_length: int, with_token_types: bool
+    folder: Path, words: TextEncoder, *, sequence_length: int, with_token_types: bool
 ) -> None:
-    """Write a tokenizer that makes the rows of `Words.pair_ids`, and knows the mask.
+    """Write a tokenizer that makes the rows of `TextEncoder.pair_ids`, and knows the mask.
 
     Moses cannot be written into these files: where it comes before the tokenizer, users must apply
-    it themselves. White space in front of a whole text, which `Words` drops, is kept where the
-    joint is a space.
+    it themselves. White space in front of a whole text, which `TextEncoder` drops, is kept where
+    the joint is a space.
 
     Args:
         folder: where the files go.
@@ -50,10 +50,10 @@ def write_tokenizer(
     save_text(folder / TOKENIZER_CONFIG_FILE, json.dumps(config, indent=2) + "\n")
 
 
-def _tokenizer(words: Words) -> Tokenizer:
+def _tokenizer(words: TextEncoder) -> Tokenizer:
     content = json.loads(words.tokenizer.to_str())
-    # Where white space is a token: `Words` drops what is around a text and around the mask, and
-    # puts the joint after the mask.
+    # Where white space is a token: `TextEncoder` drops what is around a text and around the mask,
+    # and puts the joint after the mask.
     has_joint = words.record.joint != ""
     for token in content["added_tokens"]:
         if token["id"] == words.special["mask"]:

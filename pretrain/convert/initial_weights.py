@@ -17,7 +17,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, RunSettings
 from pretrain.convert.external import words_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
-from pretrain.convert.text_encoder import TELLING_WORDS, Words
+from pretrain.convert.text_encoder import TELLING_WORDS, TextEncoder
 from pretrain.model.objectives import MaskedLanguageModel
 
 # Settings that change neither what a weight means nor how many there are.
@@ -88,7 +88,7 @@ def check_before_build(settings: RunSettings) -> None:
     if place in get_args(TokenizerKind):
         raise ConfigError(
             f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="
-            f"{pretrained.place} have one already; give {_mend(pretrained, settings)}"
+            f"{pretrained.place} have one already; give {_fix(pretrained, settings)}"
         )
     moses = settings.data.language if settings.data.moses else None
     words = words_of(load_tokenizer(place), special_names_beside(place), moses=moses)
@@ -96,7 +96,7 @@ def check_before_build(settings: RunSettings) -> None:
     if problem is not None:
         raise ConfigError(
             f"data.tokenizer={place} has other words than initial_weights={pretrained.place}: "
-            f"{problem}; give {_mend(pretrained, settings)}"
+            f"{problem}; give {_fix(pretrained, settings)}"
         )
 
 
@@ -107,15 +107,15 @@ def check_words(pretrained: Pretrained, settings: RunSettings, shards: ShardSet)
         ConfigError: it does not; says how to build rows for which it does.
     """
     tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
-    problem = _other_words(pretrained.words, Words(tokenizer, shards.manifest.tokenizer))
+    problem = _other_words(pretrained.words, TextEncoder(tokenizer, shards.manifest.tokenizer))
     if problem is not None:
         raise ConfigError(
             f"the rows in {shards.folder} have other words than initial_weights="
-            f"{pretrained.place}: {problem}; make rows that fit with {_mend(pretrained, settings)}"
+            f"{pretrained.place}: {problem}; make rows that fit with {_fix(pretrained, settings)}"
         )
 
 
-def _mend(pretrained: Pretrained, settings: RunSettings) -> str:
+def _fix(pretrained: Pretrained, settings: RunSettings) -> str:
     """Return the options that give rows of the words of the weights."""
     tokenizer = _tokenizer_place(Path(pretrained.place))
     if tokenizer is None:
@@ -131,7 +131,7 @@ def _mend(pretrained: Pretrained, settings: RunSettings) -> str:
     return " ".join(options)
 
 
-def _other_words(theirs: Words, ours: Words) -> str | None:
+def _other_words(theirs: TextEncoder, ours: TextEncoder) -> str | None:
     """Return how the words of the rows (ours) differ from those of the weights, or None."""
     before, now = (words.tokenizer.get_vocab(with_added_tokens=True) for words in (theirs, ours))
     if before != now:

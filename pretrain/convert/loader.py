@@ -15,7 +15,7 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.fairseq import UNK, fairseq_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
-from pretrain.convert.external import Foreign, words_of
+from pretrain.convert.external import ExternalModel, words_of
 from pretrain.convert.fairseq_tupe import read_tupe
 from pretrain.convert.hf_bert import is_hub_name, is_hugging_face_folder, read_bert
 
@@ -35,7 +35,7 @@ class WordFiles(NamedTuple):
     tokenizer: str | None = None  # instead of both: one whose ids agree
 
 
-def read_foreign(place: str, files: WordFiles | None = None) -> Foreign | None:
+def read_foreign(place: str, files: WordFiles | None = None) -> ExternalModel | None:
     """Read a model of others; None where there is none.
 
     Args:
@@ -54,7 +54,7 @@ def read_foreign(place: str, files: WordFiles | None = None) -> Foreign | None:
     return None
 
 
-def _with_words(file: Path, files: WordFiles) -> Foreign:
+def _with_words(file: Path, files: WordFiles) -> ExternalModel:
     """Read a checkpoint of the TUPE authors' code with its words."""
     model, weights = read_tupe(file)
     place, notes = files.tokenizer, [OPTIMIZER_NOTE]
@@ -74,7 +74,7 @@ def _with_words(file: Path, files: WordFiles) -> Foreign:
                 f"{copies:,} pieces of {codes.name} are not in {dictionary.name}; each got a copy "
                 f"of the row of {UNK}, so that model.vocabulary_size is {size:,}"
             )
-    return Foreign(model, weights, words, file.stem, model.max_sequence_length, tuple(notes))
+    return ExternalModel(model, weights, words, file.stem, model.max_sequence_length, tuple(notes))
 
 
 def with_copies(weights: dict[str, Tensor], row: int, copies: int) -> dict[str, Tensor]:

@@ -14,10 +14,10 @@ from pretrain.checkpoint.format import CheckpointError, load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.external import Foreign
+from pretrain.convert.external import ExternalModel
 from pretrain.convert.hf_format import is_export, read_export
 from pretrain.convert.loader import read_foreign
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
 from pretrain.model.objectives import MaskedLanguageModel
 
@@ -27,7 +27,7 @@ class Pretrained(NamedTuple):
 
     model: ModelSettings
     weights: dict[str, Tensor]  # state dict of MaskedLanguageModel, fp32, on the CPU
-    words: Words
+    words: TextEncoder
     name: str  # what tables call it
     place: str  # where it comes from, an absolute path
     step: int | None  # of pre-training; None: not known
@@ -71,7 +71,7 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     )
 
 
-def from_foreign(foreign: Foreign, place: str) -> Pretrained:
+def from_foreign(foreign: ExternalModel, place: str) -> Pretrained:
     """Return what was read from `place`, checked.
 
     Raises:
@@ -97,7 +97,7 @@ def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
     return model.eval()
 
 
-def check_words(words: Words, model: ModelSettings, *, place: str) -> None:
+def check_words(words: TextEncoder, model: ModelSettings, *, place: str) -> None:
     """Check that the model has a row for every token of the words.
 
     Raises:
@@ -134,7 +134,7 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         raise ConfigError(f"{error}; name another checkpoint of the run") from None
     check_weights(weights, settings.model, place=str(checkpoint))
     tokenizer = described_tokenizer(run / TOKENIZER_FILE, manifest.tokenizer)
-    words = Words(tokenizer, manifest.tokenizer)
+    words = TextEncoder(tokenizer, manifest.tokenizer)
     check_words(words, settings.model, place=str(run))
     return Pretrained(
         model=settings.model,

@@ -12,7 +12,7 @@ MASK = "[MASK]"  # in the user's text, whatever the tokenizer calls it
 TELLING_WORDS = ("The", "Zoë's", "naïve", "ÉTÉ", "co-op", "3.5%", "(1,200)", "東京")
 
 
-class Words:
+class TextEncoder:
     """A tokenizer with its special tokens, and what comes before it."""
 
     def __init__(self, tokenizer: Tokenizer, record: TokenizerRecord) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data_prep.files.quoting import bare, shown
+from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.model.objectives import MaskedLanguageModel
@@ -27,17 +27,17 @@ def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
         ConfigError: it is no dictionary of tensors, or one is larger than what is stored of it.
     """
     if not isinstance(stored, dict):
-        raise ConfigError(f"{place} holds no weights but {shown(type(stored).__name__)}")
+        raise ConfigError(f"{place} holds no weights but {quoted(type(stored).__name__)}")
     for name, tensor in stored.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise ConfigError(
-                f"{place} holds {shown(type(tensor).__name__)} as {shown(name)}; weights are "
+                f"{place} holds {quoted(type(tensor).__name__)} as {quoted(name)}; weights are "
                 "tensors with names"
             )
         # A view repeats its memory as often as it says: a small file would fill any memory.
         is_plain = tensor.layout is torch.strided and not tensor.is_quantized
         if not is_plain or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
-            raise ConfigError(f"{place}: {bare(name)} is not stored in full; save a plain copy")
+            raise ConfigError(f"{place}: {plain(name)} is not stored in full; save a plain copy")
     return stored
 
 
@@ -56,10 +56,10 @@ def check_shapes(
     for name in sorted(names):
         found, wanted = tuple(stored[name].shape), tuple(expected[name].shape)
         if found != wanted:
-            raise ConfigError(f"{place}: {bare(name)} is {shown(found)} instead of {wanted}")
+            raise ConfigError(f"{place}: {plain(name)} is {quoted(found)} instead of {wanted}")
         if not stored[name].is_floating_point() or not stored[name].isfinite().all():
             raise ConfigError(
-                f"{place}: {bare(name)} holds what is no finite number: the file is damaged, or "
+                f"{place}: {plain(name)} holds what is no finite number: the file is damaged, or "
                 "its training diverged"
             )
 
@@ -78,7 +78,7 @@ def check_weights(weights: Mapping[str, Tensor], model: ModelSettings, *, place:
     ):
         if names:
             more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-            complaints.append(f"{title} {', '.join(map(bare, names[:NAMES_SHOWN]))}{more}")
+            complaints.append(f"{title} {', '.join(map(plain, names[:NAMES_SHOWN]))}{more}")
     different = [
         f"{name} is {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
         for name in sorted(expected.keys() & weights.keys())

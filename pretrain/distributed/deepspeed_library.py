@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from data_prep.files.quoting import bare
+from data_prep.files.quoting import plain
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
 from pretrain.profiling.communication import CountedCollectives
@@ -48,7 +48,7 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
-            f"{bare(str(error))}"
+            f"{plain(str(error))}"
         ) from None
 
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from data_prep.files.workers import WorkerDied
 from data_prep.shards.manifest import ShardError
-from pretrain.config.errors import ConfigError, TroubleError
+from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.signals import Interruption, silence_unread_output
 
@@ -26,7 +26,7 @@ LOST_RANK = re.compile(
     r"|remote process exited|ncclRemoteError|Timed out waiting \d+ms"
 )
 # A line says all about these.
-USER_ERRORS = (ConfigError, ShardError, TroubleError)
+USER_ERRORS = (ConfigError, ShardError, AnomalyError)
 LOST_WORKER = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: \w+|exited \w+)")
 # Raised instead where it was sending a batch; what ranks tell each other ends in a RuntimeError.
 LOST_BATCH = (ConnectionRefusedError, ConnectionResetError, EOFError)

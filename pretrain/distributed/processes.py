@@ -80,7 +80,7 @@ GONE = ("Z", "X")
 
 
 @dataclass(frozen=True)
-class Peer:
+class RankProcess:
     """The process of one rank."""
 
     rank: int
@@ -104,10 +104,10 @@ class Peer:
         return f"(process {self.pid}) {text.format(pid=self.pid)}"
 
 
-def this_process(rank: int) -> Peer:
+def this_process(rank: int) -> RankProcess:
     """Return what the others must know about this process."""
     process = process_of(os.getpid())
-    return Peer(rank, this_machine(), os.getpid(), process.started if process else 0)
+    return RankProcess(rank, this_machine(), os.getpid(), process.started if process else 0)
 
 
 def this_machine() -> str:
@@ -119,6 +119,6 @@ def this_machine() -> str:
         return f"unknown machine of process {os.getpid()}"  # nothing to be seen of the others
 
 
-def gather_peers(ranks: Ranks) -> list[Peer]:
+def gather_rank_processes(ranks: Ranks) -> list[RankProcess]:
     """Return the processes of all ranks, in order; every rank must call it."""
     return from_all_ranks(this_process(ranks.rank), ranks)

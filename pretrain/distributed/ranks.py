@@ -86,7 +86,7 @@ def stop_ranks() -> None:
         distributed.destroy_process_group()
 
 
-class Agreement:
+class DelayedAllReduce:
     """Adds up a few numbers over the ranks, one step late.
 
     The sum of a step is started when the step begins and read when the next one does: the ranks

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pretrain.compare.tables import amount
 from pretrain.distributed.deepspeed_library import installed_operations
-from pretrain.doctor.finding import Finding, Surroundings, nearest_folder
+from pretrain.doctor.finding import CheckResult, Surroundings, nearest_folder
 from pretrain.kernels.cpu_build import COMPILER
 
 Operations = Callable[[], dict[str, bool]]
@@ -27,7 +27,7 @@ WITHOUT = "or do without: --optimizer.kind torch"
 
 def compilers(
     surroundings: Surroundings, *, compiled: Operations = installed_operations
-) -> Finding:
+) -> CheckResult:
     """Tell whether what must be compiled can be compiled."""
     path = surroundings.search_path
     compiler = next(
@@ -39,52 +39,56 @@ def compilers(
     if surroundings.accelerators.device == "cpu" or cuda is None:
         return _kernels_for_cpus(path, there)
     if compiled().get(FUSED_ADAM):
-        return Finding("ok", f"{there}; {FUSED_ADAM} was compiled when DeepSpeed was installed")
+        return CheckResult("ok", f"{there}; {FUSED_ADAM} was compiled when DeepSpeed was installed")
     if not compiler:
-        return Finding(
+        return CheckResult(
             "problem",
             f"no C++ compiler, and DeepSpeed's {FUSED_ADAM} is compiled at the first start",
             f"apt install g++; {WITHOUT}",
         )
     if not has_ninja:
-        return Finding(
+        return CheckResult(
             "problem", f"{there}, but no ninja", f"python -m pip install ninja; {WITHOUT}"
         )
     return _nvcc(surroundings, cuda, there)
 
 
-def _kernels_for_cpus(search_path: str, there: str) -> Finding:
+def _kernels_for_cpus(search_path: str, there: str) -> CheckResult:
     if shutil.which(COMPILER, path=search_path) is None:
-        return Finding(
+        return CheckResult(
             "warning",
             f"{there}, but no {COMPILER}: runs do without our kernels for CPUs, and are slower",
             f"apt install {COMPILER}",
         )
-    return Finding("ok", f"{there}; the first start on a CPU compiles our kernels with {COMPILER}")
+    return CheckResult(
+        "ok", f"{there}; the first start on a CPU compiles our kernels with {COMPILER}"
+    )
 
 
 def operations(
     surroundings: Surroundings, *, compiled: Operations = installed_operations
-) -> Finding:
+) -> CheckResult:
     """Tell which operations of DeepSpeed a run uses and whether they are compiled already."""
     installed = [name for name, is_there in compiled().items() if is_there]
     there = f"compiled with DeepSpeed: {', '.join(installed) or 'none'}"
     if surroundings.accelerators.device == "cpu":
-        return Finding("ok", f"{there}; on a CPU none is used")
+        return CheckResult("ok", f"{there}; on a CPU none is used")
     if FUSED_ADAM in installed:
-        return Finding("ok", there)
+        return CheckResult("ok", there)
     folder = extensions_folder(surroundings)
     if any(folder.glob(f"**/{FUSED_ADAM}/*.so")):
-        return Finding("ok", f"{there}; {FUSED_ADAM} was compiled at an earlier start, in {folder}")
-    return Finding("ok", f"{there}; the first start compiles {FUSED_ADAM}, half a minute")
+        return CheckResult(
+            "ok", f"{there}; {FUSED_ADAM} was compiled at an earlier start, in {folder}"
+        )
+    return CheckResult("ok", f"{there}; the first start compiles {FUSED_ADAM}, half a minute")
 
 
-def build_locks(surroundings: Surroundings) -> Finding:
+def build_locks(surroundings: Surroundings) -> CheckResult:
     """Find the lock files of builds that were killed: every later start waits for them for ever."""
     folder = extensions_folder(surroundings)
     locks = [lock for lock in sorted(folder.glob("**/lock")) if lock.is_file()]
     if not locks:
-        return Finding("ok", f"none in {folder}")
+        return CheckResult("ok", f"none in {folder}")
     held = {lock: _holders(lock, surroundings.root) for lock in locks}
     described = "; ".join(
         f"{lock}, {amount(max(0.0, time.time() - lock.stat().st_mtime), 'training_seconds')} old, "
@@ -93,16 +97,16 @@ def build_locks(surroundings: Surroundings) -> Finding:
     )
     stale = [str(lock) for lock, by in held.items() if not by]
     if not stale:
-        return Finding("ok", f"a build is under way: {described}")
-    mend = f"rm {shlex.join(stale)}   (unless another machine is building in this folder)"
-    return Finding("problem", f"a start would wait for ever: {described}", mend)
+        return CheckResult("ok", f"a build is under way: {described}")
+    fix = f"rm {shlex.join(stale)}   (unless another machine is building in this folder)"
+    return CheckResult("problem", f"a start would wait for ever: {described}", fix)
 
 
-def triton_cache(surroundings: Surroundings) -> Finding:
+def triton_cache(surroundings: Surroundings) -> CheckResult:
     """Tell whether Triton is there, and can keep what it compiles."""
     on_gpu = surroundings.accelerators.device == "cuda"
     if importlib.util.find_spec("triton") is None:
-        return Finding(
+        return CheckResult(
             "warning" if on_gpu else "ok",
             "not installed" + ("" if on_gpu else "; on a CPU it is not used"),
             "python -m pip install triton; without it blocks are not compiled and attention is "
@@ -114,8 +118,8 @@ def triton_cache(surroundings: Surroundings) -> Finding:
     home = Path(environment.get("TRITON_HOME", surroundings.home))
     cache = Path(environment.get("TRITON_CACHE_DIR", home / ".triton" / "cache"))
     if os.access(nearest_folder(cache), os.W_OK):
-        return Finding("ok", f"its kernels are kept in {cache}")
-    return Finding(
+        return CheckResult("ok", f"its kernels are kept in {cache}")
+    return CheckResult(
         "problem" if on_gpu else "warning",
         f"{cache} cannot be written",
         "export TRITON_CACHE_DIR=FOLDER, a folder that can be written",
@@ -129,13 +133,13 @@ def extensions_folder(surroundings: Surroundings) -> Path:
     return Path(environment.get("TORCH_EXTENSIONS_DIR", caches / "torch_extensions"))
 
 
-def _nvcc(surroundings: Surroundings, cuda: str, there: str) -> Finding:
+def _nvcc(surroundings: Surroundings, cuda: str, there: str) -> CheckResult:
     environment = surroundings.environment
     home = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
     nvcc = f"{home}/bin/nvcc" if home else shutil.which("nvcc", path=surroundings.search_path)
     nvcc = nvcc or "/usr/local/cuda/bin/nvcc"
     if not os.access(nvcc, os.X_OK):
-        return Finding(
+        return CheckResult(
             "problem",
             f"{there}, but no nvcc ({nvcc}), and {FUSED_ADAM} is compiled at the first start",
             f"install the CUDA toolkit {cuda} and export CUDA_HOME; {WITHOUT}",
@@ -144,13 +148,13 @@ def _nvcc(surroundings: Surroundings, cuda: str, there: str) -> Finding:
     release = re.search(r"release (\d+)\.(\d+)", answer.stdout)
     if release is None or release[1] != cuda.partition(".")[0]:
         found = release[0] if release else "of no version that it tells"
-        return Finding(
+        return CheckResult(
             "problem",
             f"nvcc {found} ({nvcc}), but torch is built for CUDA {cuda}: DeepSpeed refuses to "
             "compile with it",
             f"export CUDA_HOME=FOLDER of a toolkit {cuda}; {WITHOUT}",
         )
-    return Finding("ok", f"{there}, nvcc {release[0]}, for torch's CUDA {cuda}")
+    return CheckResult("ok", f"{there}, nvcc {release[0]}, for torch's CUDA {cuda}")
 
 
 def _holders(lock: Path, root: Path) -> list[int]:

@@ -5,7 +5,7 @@ import subprocess
 import torch
 
 from pretrain.config.ds_config import computes_in_bf16, default_ds_config
-from pretrain.doctor.finding import Accelerators, Finding, Gpu, Surroundings, size
+from pretrain.doctor.finding import Accelerators, CheckResult, Gpu, Surroundings, size
 from pretrain.engine.execution import AMPERE
 from pretrain.train.provenance import processor
 
@@ -22,35 +22,35 @@ def find_accelerators() -> Accelerators:
     return Accelerators(tuple(gpus), torch.version.cuda, architectures, driver, complaint)
 
 
-def accelerator(surroundings: Surroundings) -> Finding:
+def accelerator(surroundings: Surroundings) -> CheckResult:
     """Tell what a run would be computed on, and whether a GPU is left unused."""
     found = surroundings.accelerators
     if found.gpus:
         return _visible_gpus(found)
     if found.driver_complaint:
-        return Finding(
+        return CheckResult(
             "problem",
             f"nvidia-smi fails ({found.driver_complaint}), so there is a driver that does not work",
             "restart the machine, or install the driver again; in docker: --gpus all",
         )
     if not found.driver:
         note = f", though torch is built for CUDA {found.torch_cuda}" if found.torch_cuda else ""
-        return Finding("ok", f"no NVIDIA GPU: {processor()}{note}")
+        return CheckResult("ok", f"no NVIDIA GPU: {processor()}{note}")
     gpus = f"{len(found.driver)} NVIDIA GPU(s) ({found.driver[0]})"
     if found.torch_cuda is None:
-        return Finding(
+        return CheckResult(
             "problem",
             f"{gpus}, but torch {torch.__version__} is a build for CPUs and will not use them",
             f"python -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}",
         )
     hidden = surroundings.environment.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None:
-        return Finding(
+        return CheckResult(
             "warning",
             f"{gpus}, of which CUDA_VISIBLE_DEVICES={hidden!r} leaves none: runs are on the CPU",
             "unset CUDA_VISIBLE_DEVICES",
         )
-    return Finding(
+    return CheckResult(
         "problem",
         f"{gpus}, but torch, built for CUDA {found.torch_cuda}, sees none",
         "the driver may be older than that CUDA: update it, or install a torch that is built for "
@@ -58,20 +58,20 @@ def accelerator(surroundings: Surroundings) -> Finding:
     )
 
 
-def precision(surroundings: Surroundings) -> Finding:
+def precision(surroundings: Surroundings) -> CheckResult:
     """Tell which precisions the device has, and which one "auto" would choose."""
     device = surroundings.accelerators.device
     chosen = default_ds_config(device, surroundings.ranks)
     has_bf16 = "bf16 in hardware" if computes_in_bf16(device) else "no bf16 in hardware"
     has_fp16 = "fp16" if device == "cuda" else "no fp16 (that needs a GPU)"
-    return Finding(
+    return CheckResult(
         "ok",
         f"{has_bf16}, {has_fp16}; engine.ds_config auto is {chosen} on {surroundings.ranks} "
         "rank(s)",
     )
 
 
-def _visible_gpus(found: Accelerators) -> Finding:
+def _visible_gpus(found: Accelerators) -> CheckResult:
     described = "; ".join(
         f"{gpu.name}, {size(gpu.memory_bytes)}, compute capability "
         f"{gpu.capability[0]}.{gpu.capability[1]}"
@@ -80,25 +80,25 @@ def _visible_gpus(found: Accelerators) -> Finding:
     described += f"; torch is built for CUDA {found.torch_cuda}; driver: {found.driver or 'hidden'}"
     for number, gpu in enumerate(found.gpus):
         if not _has_kernels_for(gpu.capability, found.architectures):
-            return Finding(
+            return CheckResult(
                 "problem",
                 f"{described}; torch has no kernels for GPU {number}, only for "
                 f"{', '.join(found.architectures)}",
                 "install a torch that is built for it (https://pytorch.org/get-started)",
             )
         if gpu.free_bytes < gpu.memory_bytes / 2:
-            return Finding(
+            return CheckResult(
                 "warning",
                 f"{described}; of GPU {number} only {size(gpu.free_bytes)} are free",
                 "another process holds the rest: nvidia-smi shows which",
             )
     if min(gpu.capability for gpu in found.gpus) < AMPERE:
-        return Finding(
+        return CheckResult(
             "warning",
             f"{described}; below capability 8.0 there is no bf16 and no attention kernel of ours",
-            "runs work in fp16 with torch's attention; nothing to mend",
+            "runs work in fp16 with torch's attention; nothing to fix",
         )
-    return Finding("ok", described)
+    return CheckResult("ok", described)
 
 
 def _has_kernels_for(capability: tuple[int, int], architectures: tuple[str, ...]) -> bool:

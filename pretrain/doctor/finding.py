@@ -14,12 +14,12 @@ Mark = Literal["ok", "warning", "problem"]
 CHECKOUT = Path(__file__).parents[2]
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The answer of a check."""
 
     mark: Mark  # problem: a run will fail or be wrong; warning: it may, or will be slow
     found: str
-    mend: str = ""  # what to do, where possible a command
+    fix: str = ""  # what to do, where possible a command
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ class Check(NamedTuple):
     """A check and what it is called."""
 
     title: str
-    look: Callable[[Surroundings], Finding]
+    look: Callable[[Surroundings], CheckResult]
 
 
-def examine(check: Check, surroundings: Surroundings) -> Finding:
+def examine(check: Check, surroundings: Surroundings) -> CheckResult:
     """Return the finding of a check; one that fails itself is a problem, with its error."""
     try:
         return check.look(surroundings)
@@ -87,7 +87,7 @@ def examine(check: Check, surroundings: Surroundings) -> Finding:
     # what the other checks find, and no training depends on what is caught here.
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return Finding(
+        return CheckResult(
             "problem",
             f"the check itself failed: {type(error).__name__}: {error}",
             f"look at {Path(place.filename).name}, line {place.lineno}; this may be a fault of "

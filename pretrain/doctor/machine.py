@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pretrain.config.ds_config import zero_stage
-from pretrain.doctor.finding import Finding, StatVfs, Surroundings, size
+from pretrain.doctor.finding import CheckResult, StatVfs, Surroundings, size
 from pretrain.doctor.storage import checkpoint_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.train.summary import optimizer_state_bytes
@@ -17,83 +17,93 @@ ENOUGH_OPEN_FILES = 1024
 UNLIMITED = 2**60  # cgroup v1 writes "no limit" as a number near 2^63
 
 
-def shared_memory(surroundings: Surroundings, *, statvfs: StatVfs = os.statvfs) -> Finding:
+def shared_memory(surroundings: Surroundings, *, statvfs: StatVfs = os.statvfs) -> CheckResult:
     """Tell whether /dev/shm has room for loader workers and NCCL; docker gives it 64 MB."""
     folder = surroundings.root / "dev" / "shm"
     if not folder.is_dir():
-        return Finding("warning", f"there is no {folder}", "mount -t tmpfs shm /dev/shm")
+        return CheckResult("warning", f"there is no {folder}", "mount -t tmpfs shm /dev/shm")
     disk = statvfs(folder)
     total, free = (blocks * disk.f_frsize for blocks in (disk.f_blocks, disk.f_bavail))
     described = f"{size(free)} free of {size(total)} in {folder}"
     if free >= LITTLE_SHARED_MEMORY:
-        return Finding("ok", described)
+        return CheckResult("ok", described)
     settings = surroundings.settings
     has_workers = settings is not None and settings.data.loader_workers > 0
     needs = ["data.loader_workers"] * has_workers
     needs += ["NCCL between GPUs"] * (len(surroundings.accelerators.gpus) > 1)
     if total >= LITTLE_SHARED_MEMORY:
-        mend = f"remove what other programs left there: ls -l {folder}"
+        fix = f"remove what other programs left there: ls -l {folder}"
     else:
-        mend = "docker run --shm-size=8g (or --ipc=host); or mount -o remount,size=8g /dev/shm"
+        fix = "docker run --shm-size=8g (or --ipc=host); or mount -o remount,size=8g /dev/shm"
     if needs:
-        return Finding("problem", f"{described}, too little for {' and '.join(needs)}", mend)
-    return Finding("warning", f"{described}: enough for one process without workers", mend)
+        return CheckResult("problem", f"{described}, too little for {' and '.join(needs)}", fix)
+    return CheckResult("warning", f"{described}: enough for one process without workers", fix)
 
 
-def memory(surroundings: Surroundings) -> Finding:
+def memory(surroundings: Surroundings) -> CheckResult:
     """Compare the memory that is left with what the model takes at least."""
     free = free_memory_bytes(surroundings.root)
     described = f"{size(free)} can be used"
     if surroundings.settings is None or surroundings.ds_config is None:
-        return Finding("ok", described)
+        return CheckResult("ok", described)
     on_cpu = surroundings.accelerators.device == "cpu"
     of_model = _model_bytes(surroundings)
     needed = surroundings.ranks * (PROCESS_BYTES + of_model * on_cpu)
     if surroundings.settings.checkpoint.background:
         needed += checkpoint_bytes(surroundings.settings)  # the copy that is being written
     described += f"; {surroundings.ranks} rank(s) take {size(needed)} and activations"
-    mend = "start fewer ranks, take a smaller model, or raise the container's limit"
+    fix = "start fewer ranks, take a smaller model, or raise the container's limit"
     if needed > free:
-        return Finding("problem", described, mend)
-    return Finding("warning", described, mend) if 1.5 * needed > free else Finding("ok", described)
+        return CheckResult("problem", described, fix)
+    return (
+        CheckResult("warning", described, fix)
+        if 1.5 * needed > free
+        else CheckResult("ok", described)
+    )
 
 
-def gpu_memory(surroundings: Surroundings) -> Finding:
+def gpu_memory(surroundings: Surroundings) -> CheckResult:
     """Compare the memory of the smallest GPU with what the model takes at least."""
     gpus = surroundings.accelerators.gpus
     if not gpus:
-        return Finding("ok", "no GPU")
+        return CheckResult("ok", "no GPU")
     free = min(gpu.free_bytes for gpu in gpus)
     if surroundings.ds_config is None:
-        return Finding("ok", f"{size(free)} are free")
+        return CheckResult("ok", f"{size(free)} are free")
     needed = _model_bytes(surroundings)
     described = f"{size(free)} are free; weights, gradients and Adam take {size(needed)}, and "
     described += "activations come on top"
-    mend = "take a smaller --batch.micro_sequences, --engine.recompute_blocks true, or ZeRO-3 "
-    mend += "(--engine.ds_config zero3_bf16_autocast)"
+    fix = "take a smaller --batch.micro_sequences, --engine.recompute_blocks true, or ZeRO-3 "
+    fix += "(--engine.ds_config zero3_bf16_autocast)"
     if needed > free:
-        return Finding("problem", described, mend)
-    return Finding("warning", described, mend) if 2 * needed > free else Finding("ok", described)
+        return CheckResult("problem", described, fix)
+    return (
+        CheckResult("warning", described, fix)
+        if 2 * needed > free
+        else CheckResult("ok", described)
+    )
 
 
 def open_files(
     surroundings: Surroundings,
     *,
     limits: Callable[[int], tuple[int, int]] = resource.getrlimit,
-) -> Finding:
+) -> CheckResult:
     """Tell how many files a process may have open."""
     soft, hard = limits(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= ENOUGH_OPEN_FILES:
-        return Finding("ok", "no limit" if soft == resource.RLIM_INFINITY else f"{soft} a process")
+        return CheckResult(
+            "ok", "no limit" if soft == resource.RLIM_INFINITY else f"{soft} a process"
+        )
     may_raise = hard == resource.RLIM_INFINITY or hard >= ENOUGH_OPEN_FILES
-    return Finding(
+    return CheckResult(
         "warning",
         f"{soft} a process; loader workers and sockets of ranks can need more",
         f"ulimit -n {ENOUGH_OPEN_FILES}" if may_raise else "raise nofile in limits.conf, as root",
     )
 
 
-def processors(surroundings: Surroundings) -> Finding:
+def processors(surroundings: Surroundings) -> CheckResult:
     """Compare the cores that are seen, those that may be used, and the threads that are started."""
     visible = len(os.sched_getaffinity(0))
     quota = cpu_quota(surroundings.root)
@@ -102,18 +112,18 @@ def processors(surroundings: Surroundings) -> Finding:
     given = surroundings.environment.get("OMP_NUM_THREADS", "")
     ranks = surroundings.ranks
     best = max(1, usable // ranks)
-    mend = f"export OMP_NUM_THREADS={best}"
+    fix = f"export OMP_NUM_THREADS={best}"
     if not given:
         if usable < visible or ranks > 1:
             threads = f"{ranks} rank(s) with {visible} threads each would fight for {usable}"
-            return Finding("warning", f"{described}; {threads}", mend)
-        return Finding("ok", f"{described}; OMP_NUM_THREADS is not set: one thread a core")
+            return CheckResult("warning", f"{described}; {threads}", fix)
+        return CheckResult("ok", f"{described}; OMP_NUM_THREADS is not set: one thread a core")
     described += f"; OMP_NUM_THREADS={given}"
     if not given.isdecimal() or int(given) * ranks > usable:
-        return Finding("warning", f"{described} on {ranks} rank(s) does not fit {usable}", mend)
+        return CheckResult("warning", f"{described} on {ranks} rank(s) does not fit {usable}", fix)
     if int(given) < best and surroundings.accelerators.device == "cpu":
-        return Finding("warning", f"{described} leaves cores idle", mend)
-    return Finding("ok", described)
+        return CheckResult("warning", f"{described} leaves cores idle", fix)
+    return CheckResult("ok", described)
 
 
 def free_memory_bytes(root: Path) -> int:

@@ -8,25 +8,25 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from pretrain.doctor.finding import CHECKOUT, Check, Finding, Surroundings
+from pretrain.doctor.finding import CHECKOUT, Check, CheckResult, Surroundings
 
 
-def python_is_recent(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> Finding:
+def python_is_recent(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> CheckResult:
     """Compare the version of Python with `requires-python`."""
     running, project = platform.python_version(), checkout / "pyproject.toml"
     if not project.is_file():
-        return Finding("ok", running)
+        return CheckResult("ok", running)
     wanted = str(tomllib.loads(project.read_text())["project"]["requires-python"])
     if SpecifierSet(wanted).contains(running, prereleases=True):
-        return Finding("ok", f"{running} ({wanted} is asked for)")
-    return Finding(
+        return CheckResult("ok", f"{running} ({wanted} is asked for)")
+    return CheckResult(
         "problem",
         f"{running}, but {wanted} is asked for",
         "deactivate; ./run_tests.sh makes .venv with another Python (Debian: apt install python3)",
     )
 
 
-def packages_are_there(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> Finding:
+def packages_are_there(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> CheckResult:
     """Compare the installed packages with the ranges of pyproject.toml."""
     wanted = _requirements(checkout)
     wrong: list[str] = []
@@ -37,13 +37,13 @@ def packages_are_there(surroundings: Surroundings, *, checkout: Path = CHECKOUT)
             missing.append(f"'{requirement}'")
             wrong.append(f"{requirement.name} {found or 'is not installed'} (not {requirement})")
     if wrong:
-        mend = f"python -m pip install -c {checkout / 'constraints.txt'} {' '.join(missing)}"
-        return Finding("problem", "; ".join(wrong), mend)
+        fix = f"python -m pip install -c {checkout / 'constraints.txt'} {' '.join(missing)}"
+        return CheckResult("problem", "; ".join(wrong), fix)
     named = ", ".join(f"{name} {_version(name)}" for name in ("torch", "deepspeed"))
-    return Finding("ok", f"all {len(wanted)} are in the ranges of pyproject.toml; {named}")
+    return CheckResult("ok", f"all {len(wanted)} are in the ranges of pyproject.toml; {named}")
 
 
-def versions_are_tested(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> Finding:
+def versions_are_tested(surroundings: Surroundings, *, checkout: Path = CHECKOUT) -> CheckResult:
     """Tell which packages are not of the version that Tupelo was tested with."""
     file = checkout / "constraints.txt"
     lines = file.read_text().splitlines() if file.is_file() else []
@@ -55,7 +55,7 @@ def versions_are_tested(surroundings: Surroundings, *, checkout: Path = CHECKOUT
         if have is not None and have.partition("+")[0] != pins[name]
     ]
     installed = sum(have is not None for have in found.values())
-    return Finding(
+    return CheckResult(
         "ok",
         f"{installed - len(others)} of {installed} packages are of the version of "
         f"constraints.txt{'; not: ' if others else ''}{', '.join(others)}",

@@ -47,7 +47,7 @@ class StepResult:
 
 
 @dataclass(frozen=True)
-class Spent:
+class StepCosts:
     """What training steps took on this rank."""
 
     seconds: dict[str, float]  # by phase
@@ -170,9 +170,9 @@ class Engine:
         """Return whether the model computes the loss by model/cpu_kernels.py."""
         return bool(self._engine.module.head.fused_loss)
 
-    def take_spent(self) -> Spent:
+    def pop_costs(self) -> StepCosts:
         """Return what the steps since the last call took; call it after `synchronize`."""
-        return Spent(self._phases.take_seconds(), self._collectives.take_payload_bytes())
+        return StepCosts(self._phases.take_seconds(), self._collectives.take_payload_bytes())
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[MaskedBatch]) -> tuple[float, int]:

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrain.config.errors import ConfigError, choose
+from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import ModelSettings
 
 
@@ -333,7 +333,7 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
     Raises:
         ConfigError: there is no such encoding, or a setting has no effect in it.
     """
-    encoding = choose(POSITION_ENCODINGS, model.positions, setting="model.positions")
+    encoding = lookup(POSITION_ENCODINGS, model.positions, setting="model.positions")
     if model.cls_reset == "reference" and encoding is not TupeRelative:
         raise ConfigError(
             f"model.cls_reset='reference' differs from 'paper' only in tupe-r, not in "

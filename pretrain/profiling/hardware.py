@@ -45,14 +45,14 @@ MEASURED_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class MatrixRate:
+class PeakFlops:
     """FLOP/s of one device, and where the number comes from."""
 
     flops_per_second: float
     source: str
 
 
-def matrix_rate(device: Literal["cpu", "cuda"], dtype: torch.dtype) -> MatrixRate:
+def peak_flops(device: Literal["cpu", "cuda"], dtype: torch.dtype) -> PeakFlops:
     """Return the rate of dense matrix products of one rank's device.
 
     On a CPU the ranks of a machine measure at the same time, and so share it as in training.
@@ -61,16 +61,16 @@ def matrix_rate(device: Literal["cpu", "cuda"], dtype: torch.dtype) -> MatrixRat
         name = torch.cuda.get_device_name()
         rate, types = DATASHEETS.get(name.removeprefix("NVIDIA "), (0.0, ()))
         if dtype in types:
-            return MatrixRate(rate, f"NVIDIA datasheet, dense, {name}")
+            return PeakFlops(rate, f"NVIDIA datasheet, dense, {name}")
     rows, width, columns = MEASURED_SHAPES[device]
     kind = str(dtype).removeprefix("torch.")
-    return MatrixRate(
-        measured_rate(device, dtype, rows, width, columns),
+    return PeakFlops(
+        measured_peak_flops(device, dtype, rows, width, columns),
         f"measured at the start: {kind} product of {rows} x {width} and {width} x {columns}",
     )
 
 
-def measured_rate(
+def measured_peak_flops(
     device: Literal["cpu", "cuda"], dtype: torch.dtype, rows: int, width: int, columns: int
 ) -> float:
     """Return the FLOP/s of the fastest of several equal matrix products, after one that warms up.

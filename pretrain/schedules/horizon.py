@@ -24,7 +24,7 @@ HALF_LIFE_STEPS = 25
 
 
 @dataclass
-class Stretch:
+class ScheduleSegment:
     """Steps over which the position grows evenly, and the speed that they were laid out by."""
 
     first_step: int = 0
@@ -44,7 +44,9 @@ class Horizon:
     def __init__(self, steps: int, hours: float | None) -> None:
         self.steps = steps
         self.seconds = None if hours is None else hours * SECONDS_PER_HOUR
-        self.stretch = Stretch(stride=1.0, end_step=steps) if hours is None else Stretch()
+        self.stretch = (
+            ScheduleSegment(stride=1.0, end_step=steps) if hours is None else ScheduleSegment()
+        )
         self._looked: tuple[int, float] | None = None  # step and seconds, in this launch
 
     @property
@@ -97,7 +99,7 @@ class Horizon:
             stretch.stride = (self.steps - stretch.position) / left
             stretch.end_step = step + left
 
-    def load(self, stretch: Stretch) -> None:
+    def load(self, stretch: ScheduleSegment) -> None:
         """Go on where the run that gave this stood."""
         self.stretch = stretch
 

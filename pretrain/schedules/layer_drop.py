@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy
 
-from pretrain.config.errors import ConfigError, choose
+from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import LayerDropSettings, RunSettings
 
 # Default gamma is this number over the steps of the run, the paper's rule: theta is within 1 % of
@@ -65,7 +65,7 @@ def theta_at(position: float, settings: LayerDropSettings, total_steps: int) -> 
     Raises:
         ConfigError: `layer_drop.schedule` does not exist.
     """
-    schedule = choose(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
+    schedule = lookup(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
     gamma = GAMMA_TIMES_STEPS / total_steps if settings.gamma is None else settings.gamma
     if settings.compat == "deepspeed":
         # DeepSpeed computed theta before it counted the finished step.
@@ -133,7 +133,7 @@ def check_layer_drop(settings: LayerDropSettings) -> None:
     Raises:
         ConfigError: unknown schedule, or compat = "deepspeed" with another one than progressive.
     """
-    choose(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
+    lookup(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
     if settings.compat == "deepspeed" and settings.schedule != "progressive":
         raise ConfigError(
             f"layer_drop.compat='deepspeed' is defined for layer_drop.schedule='progressive', "

@@ -8,7 +8,7 @@ trainers, warm-up begins at 1/warmup_steps instead of 0, so that the first step 
 import math
 from collections.abc import Callable
 
-from pretrain.config.errors import choose
+from pretrain.config.errors import lookup
 from pretrain.config.settings import LearningRateSettings
 
 # Shape after warm-up: (steps since warm-up, steps from warm-up to the end, settings) -> factor.
@@ -50,7 +50,7 @@ def check_learning_rate(settings: LearningRateSettings) -> None:
     Raises:
         ConfigError: `learning_rate.schedule` does not exist.
     """
-    choose(DECAYS, settings.schedule, setting="learning_rate.schedule")
+    lookup(DECAYS, settings.schedule, setting="learning_rate.schedule")
 
 
 def learning_rate_at(
@@ -69,7 +69,7 @@ def learning_rate_at(
     Raises:
         ConfigError: `learning_rate.schedule` does not exist.
     """
-    decay = choose(DECAYS, settings.schedule, setting="learning_rate.schedule")
+    decay = lookup(DECAYS, settings.schedule, setting="learning_rate.schedule")
     warmup_steps = round(settings.warmup_ratio * total_steps)
     if position < warmup_steps:
         return settings.peak * min(position + stride, warmup_steps) / warmup_steps

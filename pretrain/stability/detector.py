@@ -40,7 +40,7 @@ class StepNumbers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Anomaly:
     """Something that showed at `step`; its cause may lie in any step from `first_step` on."""
 
     kind: Kind
@@ -58,7 +58,7 @@ class WatchState:
     is_spiking: bool = False  # told once, until the loss has come back
 
 
-class TroubleWatch:
+class AnomalyDetector:
     """Looks at the numbers of one step after the other."""
 
     def __init__(self, settings: TroubleSettings, *, scale_floor: float | None = None) -> None:
@@ -71,21 +71,21 @@ class TroubleWatch:
         self.settings, self.scale_floor = settings, scale_floor
         self.state = WatchState()
 
-    def look(self, numbers: StepNumbers) -> Trouble | None:
+    def look(self, numbers: StepNumbers) -> Anomaly | None:
         """Return the trouble that shows at this step, if any."""
         state, step = self.state, numbers.step
         state.overflows = state.overflows + 1 if numbers.overflowed else 0
         if numbers.not_finite_losses:
             count = numbers.not_finite_losses
             reason = f"the loss of {count} micro-batch{'es' * (count > 1)} was not finite"
-            return Trouble("not finite", step, step, reason)
+            return Anomaly("not finite", step, step, reason)
         if numbers.not_finite_gradient:
             reason = "the loss was finite, its gradient was not"
-            return Trouble("not finite", step, step, reason)
+            return Anomaly("not finite", step, step, reason)
         streak = self._streak(numbers)
         return streak if streak is not None else self._spike(numbers)
 
-    def _streak(self, numbers: StepNumbers) -> Trouble | None:
+    def _streak(self, numbers: StepNumbers) -> Anomaly | None:
         overflows, scale = self.state.overflows, numbers.loss_scale
         if not overflows:
             return None
@@ -93,9 +93,9 @@ class TroubleWatch:
         if overflows < self.settings.overflow_streak and not is_low:
             return None
         reason = f"{overflows} fp16 steps in a row overflowed, the loss scale is down to {scale:g}"
-        return Trouble("overflow streak", numbers.step - overflows + 1, numbers.step, reason)
+        return Anomaly("overflow streak", numbers.step - overflows + 1, numbers.step, reason)
 
-    def _spike(self, numbers: StepNumbers) -> Trouble | None:
+    def _spike(self, numbers: StepNumbers) -> Anomaly | None:
         state, factor = self.state, self.settings.spike_factor
         losses, was_spiking = state.losses, state.is_spiking
         median = statistics.median(losses) if len(losses) >= WARM else None
@@ -108,7 +108,7 @@ class TroubleWatch:
             f"of the {len(losses)} before"
         )
         # A loss belongs to the weights before its step: the update before can be the cause too.
-        return Trouble("spike", numbers.step - 1, numbers.step, reason)
+        return Anomaly("spike", numbers.step - 1, numbers.step, reason)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def skipped_steps(decisions: Sequence[Decision]) -> set[int]:
 
 
 def decide(
-    trouble: Trouble, settings: TroubleSettings, decisions: Sequence[Decision], checkpoint_step: int
+    trouble: Anomaly, settings: TroubleSettings, decisions: Sequence[Decision], checkpoint_step: int
 ) -> tuple[Decision, str]:
     """Return what is done about a trouble, and why in a few words.
 
@@ -160,7 +160,7 @@ def decide(
     return decision, f"trouble.{'on_spike' if trouble.kind == 'spike' else 'on_not_finite'}"
 
 
-def taken_up(
+def pending_rewinds(
     decisions: Sequence[Decision], settings: TroubleSettings, resumed_step: int
 ) -> list[Decision]:
     """Return the rewinds that a resumed run owes, because it stopped and now shall rewind.

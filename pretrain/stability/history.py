@@ -29,7 +29,7 @@ READ_AFTER = {"cpu": 0, "cuda": 2}
 
 
 @dataclass(frozen=True)
-class FlownStep:
+class StepStats:
     """What one rank knows of a step; steps count from 1, as in metrics.jsonl."""
 
     step: int
@@ -47,13 +47,13 @@ class FlownStep:
         return self.gradient_norm is None or math.isfinite(self.gradient_norm)
 
 
-class FlightRecorder:
+class StepHistory:
     """A ring of the last steps of this rank."""
 
     def __init__(self, device: Literal["cpu", "cuda"]) -> None:
         self._read_after = READ_AFTER[device]
         self._on_cuda = device == "cuda"
-        self._flown: deque[FlownStep] = deque(maxlen=KEPT_STEPS)
+        self._flown: deque[StepStats] = deque(maxlen=KEPT_STEPS)
         self._unread: deque[_Unread] = deque()
 
     def add(
@@ -72,7 +72,7 @@ class FlightRecorder:
             _Unread(step, learning_rate, theta, kept, result, numbers=numbers, arrived=arrived)
         )
 
-    def next_read(self, *, all_steps: bool = False) -> FlownStep | None:
+    def next_read(self, *, all_steps: bool = False) -> StepStats | None:
         """Return the oldest step that was not read yet, if it is old enough, or any is asked for.
 
         All ranks must call it equally often, and then read the same steps.
@@ -88,7 +88,7 @@ class FlightRecorder:
         """Return whether there are steps that were not read yet."""
         return bool(self._unread)
 
-    def steps(self) -> list[FlownStep]:
+    def steps(self) -> list[StepStats]:
         """Return what was read of the last steps, oldest first."""
         return list(self._flown)
 
@@ -117,7 +117,7 @@ class _Unread:
     numbers: Tensor  # the losses, and the norm if it was a tensor
     arrived: torch.cuda.Event | None
 
-    def read(self) -> FlownStep:
+    def read(self) -> StepStats:
         if self.arrived is not None:
             self.arrived.synchronize()
         numbers, norm = self.numbers.tolist(), self.result.gradient_norm
@@ -126,7 +126,7 @@ class _Unread:
         if self.result.skipped:
             # DeepSpeed leaves the norm of an earlier step there.
             norm = math.inf
-        return FlownStep(
+        return StepStats(
             self.step,
             self.learning_rate,
             self.theta,

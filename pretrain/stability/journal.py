@@ -19,7 +19,7 @@ FOLDER = "trouble"
 DECISIONS = "decisions.jsonl"
 
 
-class TroubleFolder:
+class AnomalyLog:
     """Reads and writes the folder; only the first rank may write."""
 
     def __init__(self, run_folder: Path) -> None:
@@ -43,7 +43,7 @@ class TroubleFolder:
             except (ValueError, KeyError, TypeError):
                 raise ConfigError(
                     f"{file}, line {number}, is no decision: {line[:80]!r}; the run would train "
-                    "on rows that it had left out: mend the line, or remove it to train on them"
+                    "on rows that it had left out: fix the line, or remove it to train on them"
                 ) from None
         return found
 

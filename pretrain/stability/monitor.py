@@ -20,7 +20,7 @@ from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.folders import checkpoints_of, step_of
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import micro_batches_per_step
-from pretrain.config.errors import TroubleError
+from pretrain.config.errors import AnomalyError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import TrainingBatches
 from pretrain.distributed.ranks import from_all_ranks, on_first_rank
@@ -29,18 +29,18 @@ from pretrain.engine.execution import dropout_seed
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.stability.detector import (
+    Anomaly,
+    AnomalyDetector,
     Decision,
     StepNumbers,
-    Trouble,
-    TroubleWatch,
     WatchState,
     decide,
+    pending_rewinds,
     skipped_steps,
-    taken_up,
 )
-from pretrain.stability.history import FlightRecorder, FlownStep, rows_of_step
-from pretrain.stability.journal import TroubleFolder
-from pretrain.stability.replay import Inspection, inspect_step, norms_per_layer
+from pretrain.stability.history import StepHistory, StepStats, rows_of_step
+from pretrain.stability.journal import AnomalyLog
+from pretrain.stability.replay import Inspection, norms_per_layer, replay_step
 
 NOTHING_TO_READ = {
     name: 0.0 for name in ("step", "loss", "bad_losses", "bad_gradients", "overflows", "loss_scale")
@@ -51,7 +51,7 @@ class GoBack(Exception):
     """Ends the loop over the steps on all ranks, to begin it anew at the newest checkpoint."""
 
 
-class Lookout:
+class StabilityMonitor:
     """The eyes and the memory of a run; every rank calls the same methods at the same step."""
 
     def __init__(
@@ -65,9 +65,9 @@ class Lookout:
     ) -> None:
         self.settings, self.engine, self.shards, self.batches = settings, engine, shards, batches
         self.ranks, self.saver, self.run_folder = engine.ranks, saver, run_folder
-        self.folder = TroubleFolder(run_folder)
-        self.recorder = FlightRecorder(self.ranks.device)
-        self.watch = TroubleWatch(settings.trouble, scale_floor=engine.smallest_loss_scale)
+        self.folder = AnomalyLog(run_folder)
+        self.recorder = StepHistory(self.ranks.device)
+        self.watch = AnomalyDetector(settings.trouble, scale_floor=engine.smallest_loss_scale)
         self.left_out: set[int] = set()  # steps
 
     def begin(self, step: int, state: WatchState) -> None:
@@ -108,7 +108,7 @@ class Lookout:
 
         Raises:
             GoBack: the run shall go on from its newest checkpoint.
-            TroubleError: it shall stop (SystemExit on the other ranks).
+            AnomalyError: it shall stop (SystemExit on the other ranks).
         """
         if not sums.get("step"):
             return
@@ -134,7 +134,7 @@ class Lookout:
             on_first_rank(self.ranks, self._refuse_start)
         step = steps[-1].step
         reason = "weights were not finite after it, although loss and gradient seemed to be"
-        self._respond(Trouble("not finite", step, step, reason), done)
+        self._respond(Anomaly("not finite", step, step, reason), done)
 
     def replay(self, step: int, theta: float) -> None:
         """Look at the step of a trouble, when a run that went back comes to it and leaves it out.
@@ -154,7 +154,7 @@ class Lookout:
         found: Inspection | None = None
         with torch.random.fork_rng():
             try:
-                found, gradients = inspect_step(
+                found, gradients = replay_step(
                     self._copy(weights),
                     self._micro_batches(step, theta),
                     loss_scale=loss_scale,
@@ -205,13 +205,13 @@ class Lookout:
             )
         ]
 
-    def _respond(self, trouble: Trouble, done: int) -> None:
+    def _respond(self, trouble: Anomaly, done: int) -> None:
         self.saver.wait()  # the checkpoint to go back to may be on its way
         if trouble.kind != "spike":
             # The run does not go on from here: nobody else will read them.
             while self.recorder.next_read(all_steps=True) is not None:
                 pass
-        by_rank: list[list[FlownStep]] = from_all_ranks(self.recorder.steps(), self.ranks)
+        by_rank: list[list[StepStats]] = from_all_ranks(self.recorder.steps(), self.ranks)
         flown = {one.step: one for one in by_rank[0]}
         at = flown[trouble.step]
         # What is kept of a step is the loss scale that it left behind.
@@ -231,7 +231,7 @@ class Lookout:
         if decision.action == "stop":
             on_first_rank(self.ranks, lambda: self._stop(trouble, inspection))
 
-    def _which_weights(self, trouble: Trouble, flown: list[FlownStep], done: int) -> str:
+    def _which_weights(self, trouble: Anomaly, flown: list[StepStats], done: int) -> str:
         """Return which weights the inspection saw: those before the step, or later ones."""
         refuses = self.engine.refuses_not_finite_updates
         moved = [
@@ -246,7 +246,7 @@ class Lookout:
         return f"those after step {done}: updates were made in {len(moved)} steps since"
 
     def _decide(
-        self, trouble: Trouble, by_rank: list[list[FlownStep]], inspection: dict[str, Any]
+        self, trouble: Anomaly, by_rank: list[list[StepStats]], inspection: dict[str, Any]
     ) -> Decision:
         """Write the recording, then the decision: the order in which nothing can be lost."""
         checkpoint = next(reversed(checkpoints_of(self.run_folder)), None)
@@ -274,7 +274,7 @@ class Lookout:
             _tell(_going_back(decision, rows))
         return decision
 
-    def _stop(self, trouble: Trouble, inspection: dict[str, Any]) -> NoReturn:
+    def _stop(self, trouble: Anomaly, inspection: dict[str, Any]) -> NoReturn:
         first = inspection["first_not_finite"]
         last = self.folder.decisions()[-1]
         setting = "on_spike" if trouble.kind == "spike" else "on_not_finite"
@@ -287,19 +287,19 @@ class Lookout:
                 f"leaving rows out did not help ({self.settings.trouble.max_rewinds} rewinds to "
                 f"step {last.checkpoint_step}); try a lower learning rate, or an older checkpoint"
             )
-        raise TroubleError(
+        raise AnomalyError(
             f"{trouble.kind} at step {trouble.step}: {trouble.reason}"
             + (f"; not finite at first: {first}" if first else "")
             + f"; no checkpoint holds it; see {self.folder.folder}; {advice}"
         )
 
     def _refuse_start(self) -> NoReturn:
-        raise TroubleError(
+        raise AnomalyError(
             "the weights that the run begins with are not finite; choose others "
             "(initial_weights, or an older checkpoint)"
         )
 
-    def _wants_to_rewind(self, trouble: Trouble) -> bool:
+    def _wants_to_rewind(self, trouble: Anomaly) -> bool:
         wanted = self.settings.trouble
         choice = wanted.on_spike if trouble.kind == "spike" else wanted.on_not_finite
         return choice == "rewind"
@@ -307,7 +307,7 @@ class Lookout:
     def _take_up(self, step: int) -> set[int]:
         """Turn decisions to stop into rewinds, if that is what is wanted now."""
         decisions = self.folder.decisions()
-        for owed in taken_up(decisions, self.settings.trouble, step):
+        for owed in pending_rewinds(decisions, self.settings.trouble, step):
             self.folder.add_decision(owed, "resumed with a policy to rewind")
             rows = [rows_of_step(one, self.shards, self.settings) for one in owed.steps]
             _tell(_going_back(owed, rows))

@@ -41,7 +41,7 @@ class Inspection:
         return self.first_not_finite_forward or self.first_not_finite_backward
 
 
-def inspect_step(
+def replay_step(
     model: MaskedLanguageModel,
     micro_batches: Sequence[tuple[MaskedBatch, Sequence[float] | None]],
     *,

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn
 
 from pretrain.config.settings import WatchdogSettings
-from pretrain.distributed.processes import Peer
+from pretrain.distributed.processes import RankProcess
 from pretrain.distributed.ranks import Ranks
 
 # Of the automatic limit. A step of a large model takes seconds, a hiccup of a file server a minute.
@@ -93,7 +93,7 @@ class Watchdog:
     """Watches the steps of this rank while its `with` statement lasts."""
 
     def __init__(
-        self, settings: WatchdogSettings, ranks: Ranks, folder: Path, peers: Sequence[Peer]
+        self, settings: WatchdogSettings, ranks: Ranks, folder: Path, peers: Sequence[RankProcess]
     ) -> None:
         """Prepare to watch.
 

@@ -15,11 +15,11 @@ from pretrain.config.ds_config import micro_batches_per_step
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
-from pretrain.engine.engine import Spent, StepResult
+from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
-from pretrain.profiling.hardware import MatrixRate
+from pretrain.profiling.hardware import PeakFlops
 from pretrain.profiling.step_timer import SHARES
-from pretrain.schedules.horizon import Horizon, Stretch
+from pretrain.schedules.horizon import Horizon, ScheduleSegment
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.stability.detector import WatchState
 
@@ -82,7 +82,7 @@ class Progress:
         """
         try:
             self.counters = TypeAdapter(Counters).validate_python(state)
-            self.horizon.load(TypeAdapter(Stretch).validate_python(state.get("horizon")))
+            self.horizon.load(TypeAdapter(ScheduleSegment).validate_python(state.get("horizon")))
             self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
         except ValidationError as error:
             first = error.errors()[0]
@@ -141,7 +141,7 @@ class Progress:
         """Return whether a step was taken since the last line of metrics."""
         return self.counters.steps_since_log > 0
 
-    def add_seconds(self, seconds: float, spent: Spent) -> None:
+    def add_seconds(self, seconds: float, spent: StepCosts) -> None:
         """Count time spent in training steps, and what it was spent on."""
         counters = self.counters
         counters.training_seconds += seconds
@@ -163,7 +163,7 @@ class Progress:
         self._unfetched, self._unfetched_norm = [], None
 
     def take_metrics(
-        self, learning_rate: float, rate: MatrixRate, peak_memory_bytes: int
+        self, learning_rate: float, rate: PeakFlops, peak_memory_bytes: int
     ) -> dict[str, Any]:
         """Return a line of metrics (means since the last one, and totals), and begin the next.
 
@@ -231,7 +231,7 @@ class Progress:
             ranks=self.world_size,
         )
 
-    def _speed(self, rate: MatrixRate) -> dict[str, Any]:
+    def _speed(self, rate: PeakFlops) -> dict[str, Any]:
         """Return how fast the steps since the last line were, and where their time went.
 
         Shares and bytes are those of the first rank, whose communication contains waiting for

@@ -14,19 +14,19 @@ from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import find_checkpoint
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import micro_sequences
-from pretrain.config.errors import ConfigError, TroubleError
+from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
-from pretrain.distributed.processes import gather_peers
-from pretrain.distributed.ranks import Agreement, from_all_ranks, on_first_rank
+from pretrain.distributed.processes import gather_rank_processes
+from pretrain.distributed.ranks import DelayedAllReduce, from_all_ranks, on_first_rank
 from pretrain.distributed.signals import Interruption, silence_unread_output
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import dropout_seed
 from pretrain.model.cost import parameters_by_group
-from pretrain.profiling.hardware import MatrixRate, peak_memory_bytes
+from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.schedules.learning_rate import learning_rate_at
-from pretrain.stability.monitor import GoBack, Lookout
+from pretrain.stability.monitor import GoBack, StabilityMonitor
 from pretrain.stability.watchdog import Watchdog
 from pretrain.train.progress import Progress, progress_bar
 from pretrain.train.run_folder import RunRecord
@@ -42,7 +42,7 @@ class Trainer:
         shards: ShardSet,
         record: RunRecord,
         progress: Progress,
-        rate: MatrixRate,
+        rate: PeakFlops,
         saver: Saver,
         interruption: Interruption,
     ) -> None:
@@ -51,7 +51,7 @@ class Trainer:
         self.progress, self.ranks, self.rate = progress, engine.ranks, rate
         self.saver = saver
         self.watchdog = Watchdog(
-            settings.watchdog, self.ranks, record.folder, gather_peers(self.ranks)
+            settings.watchdog, self.ranks, record.folder, gather_rank_processes(self.ranks)
         )
         place = Place(
             micro_sequences(settings, self.ranks.world_size),
@@ -60,9 +60,9 @@ class Trainer:
         )
         self.training_batches = TrainingBatches(shards, settings, place)
         self.held_out_batches = HeldOutBatches(shards, settings, place)
-        self.agreement = Agreement(self.ranks)
+        self.agreement = DelayedAllReduce(self.ranks)
         self._stops = False  # whether all ranks know that one of them was asked to stop
-        self.lookout = Lookout(
+        self.monitor = StabilityMonitor(
             settings, engine, shards, self.training_batches, saver, record.folder
         )
 
@@ -73,7 +73,7 @@ class Trainer:
 
         Raises:
             ConfigError: the last checkpoint of a finished run could not be written.
-            TroubleError: the numbers of the run are beyond repair (SystemExit where it is not the
+            AnomalyError: the numbers of the run are beyond repair (SystemExit where it is not the
                 first rank).
         """
         self.interruption.begin_training()
@@ -90,8 +90,8 @@ class Trainer:
 
     def _train_to_the_end(self) -> bool:
         """Train and save; return whether the run has come to its end."""
-        self.lookout.begin(self.progress.step, self.progress.watch)
-        if self.lookout.may_go_back and self.saver.newest is None:
+        self.monitor.begin(self.progress.step, self.progress.watch)
+        if self.monitor.may_go_back and self.saver.newest is None:
             self._save()
         while True:
             try:
@@ -118,7 +118,7 @@ class Trainer:
             step = progress.step
             self.watchdog.begin_step(step + 1)
             learning_rate = self._learning_rate(step)
-            if step + 1 in self.lookout.left_out:
+            if step + 1 in self.monitor.left_out:
                 self._leave_out(step, batches)
             else:
                 self._take_step(step, batches, learning_rate)
@@ -139,51 +139,51 @@ class Trainer:
         micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
         result = self.engine.train_step(micro_batches, learning_rate)
         progress.add_step(result, scales)
-        self.lookout.recorder.add(
+        self.monitor.recorder.add(
             step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales
         )
 
     def _leave_out(self, step: int, batches: Iterator[MaskedBatch]) -> None:
         """Count a step without its rows, which brought trouble before."""
-        self.lookout.replay(step + 1, self.progress.theta(step))
+        self.monitor.replay(step + 1, self.progress.theta(step))
         for _ in islice(batches, self.progress.micro_batches_per_step):
             pass
         self.progress.leave_step_out()
 
     def _numbers(self) -> dict[str, float]:
         """Return what this rank tells the others after a step; on all ranks with equal names."""
-        return {"stop": float(self.interruption.cause is not None), **self.lookout.numbers()}
+        return {"stop": float(self.interruption.cause is not None), **self.monitor.numbers()}
 
     def _act_on(self, sums: dict[str, float]) -> None:
         """Act on what all ranks have told; empty when there was nothing yet."""
         self._stops = self._stops or sums.get("stop", 0.0) > 0
-        self.lookout.look(sums, self.progress.step)
+        self.monitor.look(sums, self.progress.step)
 
     def _settle(self) -> None:
         """Act on all that is known of the steps so far, before something is written for good."""
         self._act_on(self.agreement.settle())
-        while self.lookout.recorder.has_unread:
-            self.agreement.exchange(self.lookout.numbers(all_steps=True))
+        while self.monitor.recorder.has_unread:
+            self.agreement.exchange(self.monitor.numbers(all_steps=True))
             self._act_on(self.agreement.settle())
 
     def _go_back(self) -> None:
         """Take the state of the newest checkpoint, and forget what came after it."""
         self.agreement.settle()
         self.engine.synchronize()
-        self.engine.take_spent()  # on steps that do not count any more
+        self.engine.pop_costs()  # on steps that do not count any more
         checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_go_back_to))
         self.progress = Progress(self.settings, self.ranks.world_size)
         self.progress.load(checkpoint.content.progress)
         self.engine.restore(checkpoint)
         self.saver.newest = self.saver.attempted = self.progress.step
         on_first_rank(self.ranks, lambda: self.record.go_back_to(self.progress.step))
-        self.lookout.begin(self.progress.step, self.progress.watch)
+        self.monitor.begin(self.progress.step, self.progress.watch)
 
     def _checkpoint_to_go_back_to(self) -> Path:
         folder = self.record.folder
         checkpoint = find_checkpoint(folder)
         if checkpoint is None:  # the disk was full when the run began
-            raise TroubleError(
+            raise AnomalyError(
                 "there is no checkpoint to go back to; make room for one, and start again without "
                 f"these rows: python -m pretrain train {folder} --resume"
             )
@@ -226,7 +226,7 @@ class Trainer:
         """Count the time since `clock`, and fetch the losses of these steps."""
         self.engine.synchronize()
         seconds = time.perf_counter() - clock
-        self.progress.add_seconds(seconds, self.engine.take_spent())
+        self.progress.add_seconds(seconds, self.engine.pop_costs())
         self.progress.fetch_losses(self.engine.mean_over_ranks)
         self._look_at_the_clock(bar)
 
@@ -299,7 +299,7 @@ class Trainer:
 
     def _save(self) -> None:
         self._settle()
-        self.lookout.check_weights(self.progress.step)
+        self.monitor.check_weights(self.progress.step)
         self.saver.wait()  # one copy of the state on the host is enough
         self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.files.quoting import shown
+from data_prep.files.quoting import quoted
 from data_prep.files.strict_json import JsonError, json_in
 from tests.hostile.property import few
 
@@ -59,13 +59,13 @@ def test_sixty_four_levels_are_not_too_many():
 @few(200)
 @given(TREES | st.binary() | st.text() | st.floats() | st.integers(-(1 << 20000), 1 << 20000))
 def test_any_value_is_shown_in_one_short_line(value):
-    text = shown(value)
+    text = quoted(value)
     assert text.isprintable() and 0 < len(text) <= 400 or not text
 
 
 def test_short_values_are_shown_as_they_are():
     for value in (1, -5, "a", "it's", None, True, [1, "b"], {"a": 1}, 0.5):
-        assert shown(value) == repr(value)
-    assert shown("x" * 200) == f"'{'x' * 38}...{'x' * 38}'"
-    assert shown(1 << 300) == "a number of 301 bits"
-    assert shown([0] * 100) == "list of 100 entries"
+        assert quoted(value) == repr(value)
+    assert quoted("x" * 200) == f"'{'x' * 38}...{'x' * 38}'"
+    assert quoted(1 << 300) == "a number of 301 bits"
+    assert quoted([0] * 100) == "list of 100 entries"

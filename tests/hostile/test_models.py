@@ -16,7 +16,7 @@ from pretrain.config.settings import ModelSettings
 from pretrain.convert.hf_writer import write_pretrained
 from pretrain.convert.loader import read_foreign
 from pretrain.convert.pretrained import Pretrained, build_model, load_pretrained
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 from pretrain.model.objectives import MaskedLanguageModel
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import few, result_or_clear_error
@@ -34,7 +34,7 @@ def exported(folder, **variant):
     folder.mkdir(parents=True)
     tokenizer = trained("wordpiece")
     tokenizer.save(str(folder / TOKENIZER_FILE))
-    words = Words(tokenizer, record_of(tokenizer, folder / TOKENIZER_FILE, kind="wordpiece"))
+    words = TextEncoder(tokenizer, record_of(tokenizer, folder / TOKENIZER_FILE, kind="wordpiece"))
     model = ModelSettings(vocabulary_size=words.record.vocabulary_size, **SHAPE, **variant)
     weights = MaskedLanguageModel(model).state_dict()
     write_pretrained(folder, Pretrained(model, weights, words, "some", "/some", 7, 16))

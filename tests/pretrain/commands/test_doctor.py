@@ -12,7 +12,7 @@ from pretrain.commands.doctor import describe, make, summary
 from pretrain.config.errors import ConfigError
 from pretrain.doctor import launch
 from pretrain.doctor.checks import CHECKS, RUN_CHECKS
-from pretrain.doctor.finding import Check, Finding, examine
+from pretrain.doctor.finding import Check, CheckResult, examine
 from pretrain.doctor.packages import PACKAGE_CHECKS
 from pretrain.doctor.ranks import Trial
 from tests.pretrain.conftest import ROOT
@@ -25,18 +25,18 @@ def fails(surroundings):
 def test_a_check_that_fails_itself_is_a_problem_and_does_not_hide_the_others(capsys):
     finding = examine(Check("broken", fails), None)
     assert finding.mark == "problem" and "KeyError: 'no such thing'" in finding.found
-    assert "test_doctor.py" in finding.mend
-    fit = Check("fit", lambda _: Finding("ok", "well"))
+    assert "test_doctor.py" in finding.fix
+    fit = Check("fit", lambda _: CheckResult("ok", "well"))
     assert [one.mark for one in make((Check("broken", fails), fit), None)] == ["problem", "ok"]
     assert capsys.readouterr().out.splitlines()[-1].split() == ["ok", "fit", "well"]
 
 
 def test_a_finding_is_a_line_and_what_to_do_is_another():
-    assert describe("disk", Finding("ok", "free")).split() == ["ok", "disk", "free"]
-    first, second = describe("disk", Finding("problem", "full", "rm it")).splitlines()
+    assert describe("disk", CheckResult("ok", "free")).split() == ["ok", "disk", "free"]
+    first, second = describe("disk", CheckResult("problem", "full", "rm it")).splitlines()
     assert first.startswith("problem") and second.strip() == "-> rm it"
     assert "2 checks, 1 problem(s), 0 warning(s)" in summary(
-        [Finding("ok", ""), Finding("problem", "", "x")]
+        [CheckResult("ok", ""), CheckResult("problem", "", "x")]
     )
 
 

@@ -4,7 +4,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from data_prep.tokenizer.describe import record_of
 from data_prep.tokenizer.train import alphabet_of, character_counts, train_tokenizer
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 
 SENTENCES = [
     "The parser reads a file and returns a list of names.",
@@ -43,6 +43,6 @@ def like_roberta():
 
 def words_of(tokenizer, folder, **options):
     tokenizer.save(str(folder / "tokenizer.json"))
-    return Words(
+    return TextEncoder(
         tokenizer, record_of(tokenizer, folder / "tokenizer.json", kind="wordpiece", **options)
     )

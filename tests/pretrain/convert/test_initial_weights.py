@@ -175,8 +175,8 @@ def other_words(tmp_path_factory):
 def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, other_words):
     with pytest.raises(ConfigError, match="have the same id; .* in the rows and") as refusal:
         load(source, other_words)
-    mend = f"--data.tokenizer {source / 'tokenizer.json'} --data.shards none"
-    assert str(refusal.value).endswith(mend)
+    fix = f"--data.tokenizer {source / 'tokenizer.json'} --data.shards none"
+    assert str(refusal.value).endswith(fix)
 
 
 def unbuilt(source, tmp_path, *words):

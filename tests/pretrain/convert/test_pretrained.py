@@ -12,7 +12,7 @@ from pretrain.checkpoint.format import load_weights
 from pretrain.commands.fill_mask import fill_mask
 from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import build_model, checkpoints_of, load_pretrained
-from pretrain.convert.text_encoder import Words
+from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
 
 
@@ -60,7 +60,7 @@ def test_a_token_after_unused_numbers_can_be_guessed(run):
     assert len(content["model"]["vocab"]) < last
     content["model"]["vocab"]["lastly"] = last
     record = pretrained.words.record.model_copy(update={"vocabulary_size": last + 1})
-    words = Words(Tokenizer.from_str(json.dumps(content)), record)
+    words = TextEncoder(Tokenizer.from_str(json.dumps(content)), record)
     pretrained.weights["head.output_bias"][last] = 100
     (guesses,) = fill_mask(pretrained._replace(words=words), "abcd [MASK]", top=1)
     assert guesses[0].token == "lastly"

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pretrain.convert.text_encoder import Words, kept_lengths
+from pretrain.convert.text_encoder import TextEncoder, kept_lengths
 from tests.pretrain.convert.small_tokenizers import SENTENCES, like_roberta, trained, words_of
 
 
@@ -74,5 +74,5 @@ def test_a_comma_after_a_mask_is_the_one_after_a_word(tmp_path, moses, expected)
 def test_a_tokenizer_without_padding_fills_up_with_any_id(words):
     assert words.pad == words.special["pad"]
     special = {name: number for name, number in words.special.items() if name != "pad"}
-    bare = Words(words.tokenizer, words.record.model_copy(update={"special_tokens": special}))
+    bare = TextEncoder(words.tokenizer, words.record.model_copy(update={"special_tokens": special}))
     assert bare.pad == 0

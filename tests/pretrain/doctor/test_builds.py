@@ -19,7 +19,7 @@ def adam_compiled():
 def test_a_cpu_is_faster_with_a_compiler(machine):
     found = compilers(machine.surroundings(), compiled=nothing_compiled)
     assert found.mark == "warning" and found.found.startswith("no compiler, but no g++")
-    assert found.mend == "apt install g++"
+    assert found.fix == "apt install g++"
     machine.command("g++")
     assert compilers(machine.surroundings(), compiled=nothing_compiled).mark == "ok"
 
@@ -32,14 +32,14 @@ def test_what_a_gpu_lacks_to_compile_adam_is_asked_for_in_turn(machine):
         )
 
     environment = {"CUDA_HOME": str(machine.root / "cuda")}
-    assert look().mark == "problem" and "apt install g++" in look().mend
+    assert look().mark == "problem" and "apt install g++" in look().fix
     machine.command("c++")
-    assert "no ninja" in look().found and "pip install ninja" in look().mend
+    assert "no ninja" in look().found and "pip install ninja" in look().fix
     machine.command("ninja")
-    assert "no nvcc" in look().found and "CUDA toolkit 13.0" in look().mend
+    assert "no nvcc" in look().found and "CUDA toolkit 13.0" in look().fix
     machine.command("nvcc", "echo 'release 12.8, V12.8.9'", folder="cuda/bin")
     assert "nvcc release 12.8" in look().found and look().mark == "problem"
-    assert "--optimizer.kind torch" in look().mend
+    assert "--optimizer.kind torch" in look().fix
     machine.command("nvcc", "echo 'release 13.0, V13.0.1'", folder="cuda/bin")
     assert look().mark == "ok" and "release 13.0" in look().found
 
@@ -81,7 +81,7 @@ def test_the_lock_of_a_killed_build_is_a_problem_with_the_command_that_removes_i
     os.utime(lock, (lock.stat().st_atime, lock.stat().st_mtime - 2 * 3600))
     found = build_locks(machine.surroundings())
     assert found.mark == "problem" and f"{lock}, 2 h 00 min old, held by no process" in found.found
-    assert found.mend.startswith(f"rm {lock} ")
+    assert found.fix.startswith(f"rm {lock} ")
 
 
 def test_a_lock_whose_process_compiles_is_no_problem(machine):
@@ -101,8 +101,8 @@ def test_only_the_stale_ones_of_several_locks_are_removed(machine):
     (machine.root / "proc/17").mkdir()
     (machine.root / "proc/17/cwd").symlink_to(held.parent)
     found = build_locks(machine.surroundings())
-    assert found.mark == "problem" and f"rm '{stale}' " in found.mend
-    assert str(held) not in found.mend
+    assert found.mark == "problem" and f"rm '{stale}' " in found.fix
+    assert str(held) not in found.fix
 
 
 def test_the_lock_that_torch_holds_is_seen_in_this_very_process(machine):

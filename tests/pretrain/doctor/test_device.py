@@ -11,7 +11,7 @@ DRIVER = ("NVIDIA H100, 580.1",)
 
 
 @pytest.mark.parametrize(
-    ("accelerators", "environment", "mark", "found", "mend"),
+    ("accelerators", "environment", "mark", "found", "fix"),
     [
         (Accelerators(), {}, "ok", "no NVIDIA GPU", ""),
         (Accelerators(torch_cuda="13.0"), {}, "ok", "built for CUDA 13.0", ""),
@@ -29,12 +29,12 @@ DRIVER = ("NVIDIA H100, 580.1",)
     ],
 )
 def test_every_way_not_to_see_a_gpu_is_told_apart(
-    machine, accelerators, environment, mark, found, mend
+    machine, accelerators, environment, mark, found, fix
 ):
     surroundings = machine.surroundings(accelerators=accelerators, environment=environment)
     finding = accelerator(surroundings)
-    assert finding.mark == mark and found in finding.found and mend in finding.mend
-    assert bool(finding.mend) == (mark != "ok")
+    assert finding.mark == mark and found in finding.found and fix in finding.fix
+    assert bool(finding.fix) == (mark != "ok")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_launchers_of_another_environment_are_a_warning(machine):
     machine.command("deepspeed")
     own = machine.root / "environment" / "bin"
     found = launchers(machine.surroundings(), folder=own)
-    assert found.mark == "warning" and found.mend == f"export PATH={own}:$PATH"
+    assert found.mark == "warning" and found.fix == f"export PATH={own}:$PATH"
     assert f"deepspeed is {machine.root / 'bin' / 'deepspeed'}" in found.found
 
 
@@ -47,7 +47,7 @@ def test_ssh_is_no_fault_either_way(machine):
 def test_what_a_launcher_left_in_the_shell_is_a_problem(machine):
     left = {"RANK": "0", "WORLD_SIZE": "2"}
     found = launcher_variables(machine.surroundings(environment=left))
-    assert found.mark == "problem" and found.mend == "unset RANK WORLD_SIZE"
+    assert found.mark == "problem" and found.fix == "unset RANK WORLD_SIZE"
     assert launcher_variables(machine.surroundings()).mark == "ok"
 
 
@@ -62,7 +62,7 @@ def test_an_interface_that_is_none_is_named(machine):
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "nosuch0"}
     found = communication(machine.surroundings(environment=environment))
     assert found.mark == "problem" and "nosuch0" in found.found
-    assert found.mend.startswith("GLOO_SOCKET_IFNAME names no interface")
+    assert found.fix.startswith("GLOO_SOCKET_IFNAME names no interface")
 
 
 @pytest.mark.ranks
@@ -72,17 +72,17 @@ def test_processes_that_do_not_answer_are_ended_when_the_time_is_up():
 
 
 @pytest.mark.parametrize(
-    ("complaint", "mend"),
+    ("complaint", "fix"),
     [
         ("[c10d] Unable to resolve hostname to a (local) address", "/etc/hosts"),
         ("ncclUnhandledCudaError: unhandled system error", "/dev/shm"),
         ("no answer within 60 s", OTHERWISE),
     ],
 )
-def test_what_a_rank_says_leads_to_what_helps(machine, monkeypatch, complaint, mend):
+def test_what_a_rank_says_leads_to_what_helps(machine, monkeypatch, complaint, fix):
     monkeypatch.setattr(launch, "try_ranks", lambda *_: Trial(complaint))
     found = gpu_communication(machine.surroundings(accelerators=WITH_GPUS))
-    assert found.mark == "problem" and mend in found.mend and complaint in found.found
+    assert found.mark == "problem" and fix in found.fix and complaint in found.found
 
 
 def test_one_gpu_needs_no_nccl(machine):

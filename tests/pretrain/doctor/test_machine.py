@@ -34,13 +34,13 @@ def test_dockers_default_of_shared_memory_is_a_problem_for_whoever_needs_more(ma
     found = shared_memory(machine.surroundings(settings=with_workers), statvfs=docker)
     assert found.mark == "problem" and "data.loader_workers" in found.found
     found = shared_memory(machine.surroundings(accelerators=WITH_GPUS), statvfs=docker)
-    assert found.mark == "problem" and "NCCL" in found.found and "--shm-size" in found.mend
+    assert found.mark == "problem" and "NCCL" in found.found and "--shm-size" in found.fix
     assert shared_memory(machine.surroundings(), statvfs=disk(8 * GIB)).mark == "ok"
 
 
 def test_shared_memory_that_others_fill_is_not_to_be_enlarged_but_emptied(machine):
     found = shared_memory(machine.surroundings(), statvfs=disk(2**20, total_bytes=8 * GIB))
-    assert "ls -l" in found.mend
+    assert "ls -l" in found.fix
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_zero_3_divides_what_has_to_fit_into_a_gpu(machine):
             machine.surroundings(accelerators=gpus, ranks=4, settings=settings, ds_config=ds_config)
         )
 
-    assert look(0).mark == "problem" and "zero3" in look(0).mend
+    assert look(0).mark == "problem" and "zero3" in look(0).fix
     assert look(3).mark == "ok"
     assert gpu_memory(machine.surroundings()).found == "no GPU"
 
 
 @pytest.mark.parametrize(
-    ("limits", "mark", "mend"),
+    ("limits", "mark", "fix"),
     [
         ((256, 4096), "warning", "ulimit -n 1024"),
         ((256, 256), "warning", "limits.conf"),
@@ -105,9 +105,9 @@ def test_zero_3_divides_what_has_to_fit_into_a_gpu(machine):
         ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), "ok", ""),
     ],
 )
-def test_a_low_limit_of_open_files_is_a_warning(machine, limits, mark, mend):
+def test_a_low_limit_of_open_files_is_a_warning(machine, limits, mark, fix):
     found = open_files(machine.surroundings(), limits=lambda _: limits)
-    assert found.mark == mark and mend in found.mend
+    assert found.mark == mark and fix in found.fix
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_quota_of_both_kinds_of_control_groups_is_read(machine, files, quota
 
 
 @pytest.mark.parametrize(
-    ("visible", "quota", "ranks", "threads", "mark", "mend"),
+    ("visible", "quota", "ranks", "threads", "mark", "fix"),
     [
         (8, None, 1, None, "ok", ""),
         (64, 4, 1, None, "warning", "export OMP_NUM_THREADS=4"),
@@ -140,14 +140,14 @@ def test_the_quota_of_both_kinds_of_control_groups_is_read(machine, files, quota
     ],
 )
 def test_threads_have_to_fit_the_cores_that_may_be_used(
-    machine, cores, visible, quota, ranks, threads, mark, mend
+    machine, cores, visible, quota, ranks, threads, mark, fix
 ):
     cores(visible)
     if quota:
         machine.write("sys/fs/cgroup/cpu.max", f"{quota * 100000} 100000\n")
     environment = {"OMP_NUM_THREADS": threads} if threads else {}
     found = processors(machine.surroundings(ranks=ranks, environment=environment))
-    assert found.mark == mark and found.mend == mend
+    assert found.mark == mark and found.fix == fix
 
 
 def test_idle_cores_beside_a_gpu_are_nobodys_concern(machine, cores):

@@ -30,7 +30,7 @@ def test_packages_that_are_missing_or_too_old_are_named_with_the_command(machine
     assert found.mark == "problem"
     assert f"numpy {version('numpy')} (not numpy>=99)" in found.found
     assert "no-such-package-of-anyone is not installed" in found.found
-    assert found.mend == (
+    assert found.fix == (
         f"python -m pip install -c {tmp_path / 'constraints.txt'} 'numpy>=99' "
         "'no-such-package-of-anyone>=1'"
     )

@@ -42,7 +42,7 @@ def test_rows_that_can_still_be_built_are_a_warning_with_the_command(machine, tm
     settings = load_settings("tiny_cpu", ("--corpus", str(tmp_path / "text.txt")))
     found = rows_are_there(machine.surroundings(recipe="tiny_cpu", settings=settings))
     assert found.mark == "warning"
-    assert found.mend.startswith("python -m pretrain prepare tiny_cpu")
+    assert found.fix.startswith("python -m pretrain prepare tiny_cpu")
 
 
 def test_a_shard_that_was_cut_short_is_a_problem(run, shards, tmp_path):
@@ -51,12 +51,12 @@ def test_a_shard_that_was_cut_short_is_a_problem(run, shards, tmp_path):
     file = next(damaged.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-10])
     found = rows_are_there(run(folder=damaged))
-    assert found.mark == "problem" and file.name in found.found and "data_prep" in found.mend
+    assert found.mark == "problem" and file.name in found.found and "data_prep" in found.fix
 
 
 def test_shards_that_do_not_fit_the_model_are_a_problem(run):
     found = rows_are_there(run("--data.sequence_length", "16"))
-    assert found.mark == "problem" and found.mend == "make them equal"
+    assert found.mark == "problem" and found.fix == "make them equal"
 
 
 def test_a_damaged_newest_checkpoint_is_a_warning_and_the_only_one_a_problem(machine):
@@ -73,5 +73,5 @@ def test_a_damaged_newest_checkpoint_is_a_warning_and_the_only_one_a_problem(mac
         assert found.mark == mark and part.name in found.found
         if older is None:
             shutil.rmtree(newest)
-    assert "step_00000005" in found.mend
+    assert "step_00000005" in found.fix
     assert newest.is_dir()  # looked at, and left as it is

@@ -56,7 +56,7 @@ def test_room_is_compared_with_the_checkpoints_that_are_kept_and_a_new_one(machi
             machine.surroundings(settings=settings), statvfs=disk(int(room * one))
         )
         assert found.mark == mark, (room, found)
-        assert mark == "ok" or "--run-folder" in found.mend
+        assert mark == "ok" or "--run-folder" in found.fix
 
 
 def test_without_a_recipe_little_room_is_a_warning(machine):

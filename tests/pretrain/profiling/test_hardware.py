@@ -4,20 +4,20 @@ import pytest
 import torch
 
 from pretrain.profiling import hardware as module
-from pretrain.profiling.hardware import matrix_rate, measured_rate
+from pretrain.profiling.hardware import measured_peak_flops, peak_flops
 
 
 @pytest.fixture
 def measured(monkeypatch):
     """Instead of a measurement on a GPU: what would have been measured."""
     calls = []
-    monkeypatch.setattr(module, "measured_rate", lambda *words: calls.append(words) or 5e12)
+    monkeypatch.setattr(module, "measured_peak_flops", lambda *words: calls.append(words) or 5e12)
     return calls
 
 
 def on_gpu(monkeypatch, name, dtype):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
-    return matrix_rate("cuda", dtype)
+    return peak_flops("cuda", dtype)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_what_no_datasheet_tells_is_measured(monkeypatch, measured, name, dtype)
 def test_the_fastest_product_counts_and_the_first_only_warms_up(monkeypatch):
     clock = itertools.accumulate([0, 0.1, 0, 0.4, 0, 0.2])  # durations 0.1, 0.4 and 0.2
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
-    assert measured_rate("cpu", torch.float32, 8, 4, 2) == pytest.approx(2 * 8 * 4 * 2 / 0.2)
+    assert measured_peak_flops("cpu", torch.float32, 8, 4, 2) == pytest.approx(2 * 8 * 4 * 2 / 0.2)
 
 
 def test_a_cpu_is_measured_in_the_type_of_the_run():
     torch.set_num_threads(1)
-    found = matrix_rate("cpu", torch.float32)
+    found = peak_flops("cpu", torch.float32)
     assert "float32 product of 4096 x 512 and 512 x 2048" in found.source
     # A core adds and multiplies once a cycle at least, and no machine reaches a petaflop in fp32.
     assert 1e8 < found.flops_per_second < 1e15

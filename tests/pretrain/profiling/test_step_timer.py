@@ -161,14 +161,14 @@ settings = case.case_settings("--optimizer.kind", "torch")  # else a GPU compile
 engine = case.build_engine(settings, start_ranks(), "zero1_fp32")
 engine.train_step(slow_loader(0), 0.01)
 engine.synchronize()
-engine.take_spent()
+engine.pop_costs()
 waited, start = 0.0, time.perf_counter()
 for step in range(3):
     engine.train_step(slow_loader(step), 0.01)
 engine.evaluate(case.micro_batch(9, place) for place in range(4))
 engine.synchronize()
 seconds = time.perf_counter() - start
-print(json.dumps([seconds, waited, engine.take_spent().seconds]))
+print(json.dumps([seconds, waited, engine.pop_costs().seconds]))
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LayerDropSettings, LearningRateSettings
-from pretrain.schedules.horizon import Horizon, Stretch
+from pretrain.schedules.horizon import Horizon, ScheduleSegment
 from pretrain.schedules.layer_drop import theta_at
 from pretrain.schedules.learning_rate import DECAYS, learning_rate_at
 from pretrain.train.progress import Progress
@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_from_its_state_ends_where_it_would_have(stop):
     first.horizon.renew(stop, first.seconds)  # as before a checkpoint
     state = json.loads(json.dumps(first.horizon.state()))
     second = SimulatedRun(1, lambda step, now: 0.5)
-    second.horizon.load(Stretch(**state))
+    second.horizon.load(ScheduleSegment(**state))
     second.step, second.seconds = stop, first.seconds
     second.go_on()
     assert second.seconds == pytest.approx(HOUR, abs=1)

@@ -9,15 +9,15 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import TroubleSettings
 from pretrain.stability.detector import (
+    Anomaly,
+    AnomalyDetector,
     Decision,
     StepNumbers,
-    Trouble,
-    TroubleWatch,
     decide,
+    pending_rewinds,
     skipped_steps,
-    taken_up,
 )
-from pretrain.stability.journal import TroubleFolder
+from pretrain.stability.journal import AnomalyLog
 
 FINE = StepNumbers(1, 5.0, 0, False, False, 1.0)
 REWINDS = TroubleSettings(on_not_finite="rewind")
@@ -28,7 +28,7 @@ def look_at(watch, losses, first=1):
 
 
 def test_a_loss_or_gradient_that_is_not_finite_is_trouble_at_once():
-    watch = TroubleWatch(TroubleSettings())
+    watch = AnomalyDetector(TroubleSettings())
     assert watch.look(FINE) is None
     found = watch.look(FINE._replace(step=2, not_finite_losses=3))
     assert (found.kind, found.step) == ("not finite", 2) and "3 micro-batches" in found.reason
@@ -37,7 +37,7 @@ def test_a_loss_or_gradient_that_is_not_finite_is_trouble_at_once():
 
 
 def test_a_spike_is_told_once_and_against_the_median_of_the_last_hundred():
-    watch = TroubleWatch(TroubleSettings(spike_factor=2.0))
+    watch = AnomalyDetector(TroubleSettings(spike_factor=2.0))
     losses = [8 - 0.03 * step for step in range(150)]
     assert look_at(watch, losses) == [None] * 150
     median = statistics.median(losses[-100:])
@@ -51,12 +51,12 @@ def test_a_spike_is_told_once_and_against_the_median_of_the_last_hundred():
 
 
 def test_a_short_history_knows_no_spikes():
-    assert look_at(TroubleWatch(TroubleSettings()), [1.0] * 49 + [100.0]) == [None] * 50
-    assert look_at(TroubleWatch(TroubleSettings()), [1.0] * 50 + [100.0])[-1].kind == "spike"
+    assert look_at(AnomalyDetector(TroubleSettings()), [1.0] * 49 + [100.0]) == [None] * 50
+    assert look_at(AnomalyDetector(TroubleSettings()), [1.0] * 50 + [100.0])[-1].kind == "spike"
 
 
 def test_the_search_for_a_loss_scale_is_no_trouble_but_a_streak_is():
-    watch = TroubleWatch(TroubleSettings(overflow_streak=20), scale_floor=1.0)
+    watch = AnomalyDetector(TroubleSettings(overflow_streak=20), scale_floor=1.0)
     scale = 2.0**24
     for step in range(1, 10):  # 2^24 down to 2^15
         scale /= 2
@@ -71,30 +71,30 @@ def test_the_search_for_a_loss_scale_is_no_trouble_but_a_streak_is():
 
 
 def test_a_loss_scale_near_its_floor_is_trouble_before_deepspeed_gives_up():
-    watch = TroubleWatch(TroubleSettings(), scale_floor=1.0)
+    watch = AnomalyDetector(TroubleSettings(), scale_floor=1.0)
     found = {
         scale: watch.look(FINE._replace(overflowed=True, loss_scale=scale))
         for scale in (32.0, 16.0)
     }
     assert found[32.0] is None and found[16.0].kind == "overflow streak"
-    assert TroubleWatch(TroubleSettings()).look(FINE._replace(overflowed=True)) is None
+    assert AnomalyDetector(TroubleSettings()).look(FINE._replace(overflowed=True)) is None
 
 
 def test_the_policy_decides_which_rows_are_left_out():
-    spike, bad = Trouble("spike", 41, 42, ""), Trouble("not finite", 42, 42, "")
+    spike, bad = Anomaly("spike", 41, 42, ""), Anomaly("not finite", 42, 42, "")
     assert decide(spike, TroubleSettings(), [], 30)[0].action == "record"
     assert decide(bad, TroubleSettings(), [], 30)[0].action == "stop"
     assert list(decide(bad, REWINDS, [], 30)[0].steps) == [42]
     three = TroubleSettings(on_not_finite="rewind", skip_steps=3)
     assert list(decide(bad, three, [], 30)[0].steps) == [40, 41, 42]
     assert list(decide(bad, three, [], 41)[0].steps) == [42]  # the others are in the checkpoint
-    streak = Trouble("overflow streak", 33, 42, "")
+    streak = Anomaly("overflow streak", 33, 42, "")
     assert list(decide(streak, REWINDS, [], 30)[0].steps) == list(range(33, 43))
 
 
 def test_too_many_rewinds_to_one_checkpoint_end_in_a_stop():
     rewinds = [Decision("rewind", "not finite", step, step, 30) for step in (42, 43, 44)]
-    bad = Trouble("not finite", 45, 45, "")
+    bad = Anomaly("not finite", 45, 45, "")
     decision, why = decide(bad, REWINDS, rewinds, 30)
     assert decision.action == "stop" and "steps 42, 43, 44" in why
     assert decide(bad, REWINDS, rewinds, 40)[0].action == "rewind"  # a new one, in between
@@ -103,15 +103,15 @@ def test_too_many_rewinds_to_one_checkpoint_end_in_a_stop():
 
 def test_a_stop_becomes_a_rewind_when_the_run_is_resumed_with_that_policy():
     stop = Decision("stop", "not finite", 42, 42, 30)
-    assert taken_up([stop], TroubleSettings(), 30) == []
-    (owed,) = taken_up([stop], REWINDS, 30)
+    assert pending_rewinds([stop], TroubleSettings(), 30) == []
+    (owed,) = pending_rewinds([stop], REWINDS, 30)
     assert owed == Decision("rewind", "not finite", 42, 42, 30)
-    assert taken_up([stop, owed], REWINDS, 30) == []
+    assert pending_rewinds([stop, owed], REWINDS, 30) == []
     assert skipped_steps([stop, owed]) == {42}
 
 
 def test_decisions_survive_a_line_that_a_kill_cut_short(tmp_path):
-    folder = TroubleFolder(tmp_path)
+    folder = AnomalyLog(tmp_path)
     assert folder.decisions() == []
     first, second = (Decision("rewind", "spike", step, step, 5) for step in (7, 9))
     folder.add_decision(first, "because")
@@ -122,12 +122,12 @@ def test_decisions_survive_a_line_that_a_kill_cut_short(tmp_path):
     folder.add_decision(second, "again")
     assert folder.decisions() == [first, second]
     file.write_text('{"action": "rewind"}\n')
-    with pytest.raises(ConfigError, match="line 1, is no decision.*mend the line"):
+    with pytest.raises(ConfigError, match="line 1, is no decision.*fix the line"):
         folder.decisions()
 
 
 def test_a_recording_is_strict_json_and_never_replaces_another(tmp_path):
-    folder = TroubleFolder(tmp_path)
+    folder = AnomalyLog(tmp_path)
     content = {"losses": [float("nan"), 1.0], "norm": float("-inf")}
     first, second = (folder.write_recording(42, content) for _ in range(2))
     assert (first.name, second.name) == ("step_00000042.json", "step_00000042_2.json")

@@ -11,7 +11,7 @@ from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.engine.engine import StepResult
-from pretrain.stability.history import KEPT_STEPS, FlightRecorder, rows_of_step
+from pretrain.stability.history import KEPT_STEPS, StepHistory, rows_of_step
 
 
 def result(losses, norm, *, skipped=False):
@@ -23,7 +23,7 @@ def add(recorder, step, found):
 
 
 def test_numbers_are_read_once_and_in_order():
-    recorder = FlightRecorder("cpu")
+    recorder = StepHistory("cpu")
     assert recorder.next_read() is None
     add(recorder, 1, result([5.0, 4.0], torch.tensor(2.0, dtype=torch.float64)))
     add(recorder, 2, result([3.0, math.inf], None))
@@ -35,13 +35,13 @@ def test_numbers_are_read_once_and_in_order():
 
 
 def test_the_norm_of_a_step_without_update_is_not_that_of_an_earlier_one():
-    recorder = FlightRecorder("cpu")
+    recorder = StepHistory("cpu")
     add(recorder, 1, result([5.0], 1.25, skipped=True))
     assert recorder.next_read().gradient_norm == math.inf
 
 
 def test_only_the_last_steps_are_kept():
-    recorder = FlightRecorder("cpu")
+    recorder = StepHistory("cpu")
     for step in range(1, 101):
         add(recorder, step, result([1.0], 1.0))
         recorder.next_read()

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from pretrain.stability.replay import inspect_step, layer_of, norms_per_layer
+from pretrain.stability.replay import layer_of, norms_per_layer, replay_step
 from tests.pretrain import training_case as case
 
 SETTINGS = case.case_settings()
@@ -17,7 +17,7 @@ def micro_batches():
 
 
 def inspect(model, loss_scale=1.0):
-    return inspect_step(
+    return replay_step(
         model, micro_batches(), loss_scale=loss_scale, forward_context=contextlib.nullcontext
     )
 

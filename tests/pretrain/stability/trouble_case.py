@@ -15,7 +15,7 @@ from deepspeed.accelerator import get_accelerator
 
 from pretrain.commands import train
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
-from pretrain.config.errors import TroubleError
+from pretrain.config.errors import AnomalyError
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption
@@ -109,7 +109,7 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
         with Interruption(speaks=ranks.is_first) as interruption:
             how = "resume" if resume else "start"
             train.run(settings, config, ranks, interruption, folder=folder, how=how)
-    except (TroubleError, SystemExit) as error:
+    except (AnomalyError, SystemExit) as error:
         ended = str(error)
     finally:
         trainer.Trainer._take_step, Engine.train_step = take_step, train_step

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
-from pretrain.engine.engine import Spent, StepResult
-from pretrain.profiling.hardware import MatrixRate
+from pretrain.engine.engine import StepCosts, StepResult
+from pretrain.profiling.hardware import PeakFlops
 from pretrain.train.progress import Progress, progress_bar
 
-RATE = MatrixRate(1e9, "of the tests")
+RATE = PeakFlops(1e9, "of the tests")
 EVERYTHING = [[1.0, 1.0], [1.0, 1.0]]
 
 # 6 FLOPs a multiply-add, forward and backward. Of a row of 32 tokens and a block: 4 projections of
@@ -44,7 +44,7 @@ def metrics(counted):
 
 
 def spent(*, payload=None, **seconds):
-    return Spent(seconds, payload or {})
+    return StepCosts(seconds, payload or {})
 
 
 def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
