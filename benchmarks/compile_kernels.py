@@ -73,7 +73,7 @@ def main() -> None:
 
 def launches(architecture: int, dtype: str, head_width: int, case: str) -> list[Launch]:
     """Return what a forward and a backward pass launch on this architecture."""
-    from pretrain.model import triton_attention, triton_kernels
+    from pretrain.kernels import triton_attention, triton_kernels
 
     length, padded = CASES[case]
     shape = (SEQUENCES, length, 3, HEADS, head_width)
