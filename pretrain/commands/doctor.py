@@ -1,11 +1,11 @@
-"""Is this machine fit for a run? Checks the environment, and says what to do where it is not.
+"""Is this machine fit for a run, and is the run sound? Each failed check says what to do.
 
     python -m pretrain doctor                        the machine
     python -m pretrain doctor RECIPE --ranks 8       and whether this run fits it
-    python -m pretrain doctor runs/NAME
+    python -m pretrain doctor runs/NAME              and the state of an existing run
 
-Ends with status 1 where a run would fail or be wrong. It changes nothing; it writes 64 MiB where
-runs go, and removes them.
+Exit status 1 means that a run would fail or be wrong. Nothing is changed; 64 MiB are written to the
+folder of the runs and removed again.
 """
 
 import argparse
@@ -14,113 +14,103 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
-from pretrain.doctor.finding import Check, CheckResult, Surroundings, examine
+from pretrain.doctor.check import Check, CheckContext, CheckResult, problem_of, run_check
 from pretrain.doctor.packages import PACKAGE_CHECKS
 
-if TYPE_CHECKING:
-    from pretrain.distributed.ranks import Ranks
-
-TITLE_WIDTH = 19
-MARK_WIDTH = 9
+TITLE_WIDTH = 20
+STATUS_WIDTH = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m pretrain doctor`."""
     parser.add_argument("--run-folder", type=Path, help="where the run goes; default: runs/")
     parser.add_argument(
-        "--ranks", type=int, help="processes that the run has here; default: one a GPU, or 1"
+        "--ranks", type=int, help="processes of the run on this machine; default: one per GPU, or 1"
     )
     parser.set_defaults(source=add_settings(parser, recipe_nargs="?"))
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Make every check, and print a line or two for each as soon as it is made.
+    """Run every check, and print its result as soon as it is known.
 
     Raises:
-        ConfigError: the number of ranks is none.
+        ConfigError: the number of ranks is below 1.
         SystemExit: there is a problem.
     """
     if arguments.ranks is not None and arguments.ranks < 1:
         raise ConfigError(f"--ranks {arguments.ranks}: give the number of processes, such as 2")
-    surroundings = Surroundings(dict(os.environ), _run_folder(arguments))
-    findings = make(PACKAGE_CHECKS, surroundings)
-    if any(finding.mark == "problem" for finding in findings):
+    context = CheckContext(dict(os.environ), _run_folder(arguments))
+    results = run_checks(PACKAGE_CHECKS, context)
+    if any(result.status == "problem" for result in results):
         print("The other checks need these packages.")
         sys.exit(1)
-    # Not before: without the packages it cannot be imported.
+    # Imported late: without the packages it cannot be imported.
     from pretrain.doctor.checks import CHECKS, RUN_CHECKS
     from pretrain.doctor.device import find_accelerators
 
     accelerators = find_accelerators()
-    surroundings = dataclasses.replace(
-        surroundings,
+    context = dataclasses.replace(
+        context,
         accelerators=accelerators,
         ranks=arguments.ranks or len(accelerators.gpus) or 1,
     )
     if arguments.recipe is not None:
-        surroundings, complaint = _with_settings(surroundings, arguments)
-        checks = (Check("settings", lambda _: complaint),) if complaint else RUN_CHECKS
-        findings += make(checks, surroundings)
-    findings += make(CHECKS, surroundings)
-    print(summary(findings))
-    if any(finding.mark == "problem" for finding in findings):
+        context, problem = _with_settings(context, arguments)
+        checks = (Check("settings", lambda _: problem),) if problem else RUN_CHECKS
+        results += run_checks(checks, context)
+    results += run_checks(CHECKS, context)
+    print(summary(results))
+    if any(result.status == "problem" for result in results):
         sys.exit(1)
 
 
-def make(checks: Iterable[Check], surroundings: Surroundings) -> list[CheckResult]:
-    """Make the checks in turn, and print each finding; a terminal shows what is under way."""
-    findings = []
+def run_checks(checks: Iterable[Check], context: CheckContext) -> list[CheckResult]:
+    """Run the checks in turn and print each result; a terminal shows the one that is running."""
+    results = []
     for check in checks:
         if sys.stderr.isatty():
-            print(f"{'...':{MARK_WIDTH}}{check.title}", end="", file=sys.stderr, flush=True)
-        finding = examine(check, surroundings)
+            print(f"{'...':{STATUS_WIDTH}}{check.title}", end="", file=sys.stderr, flush=True)
+        result = run_check(check, context)
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
-        print(describe(check.title, finding), flush=True)
-        findings.append(finding)
-    return findings
+        print(describe(check.title, result), flush=True)
+        results.append(result)
+    return results
 
 
-def describe(title: str, finding: CheckResult) -> str:
-    """Return a finding as a line, and what to do as another."""
-    line = f"{finding.mark:{MARK_WIDTH}}{title:{TITLE_WIDTH}}{finding.found}"
-    return f"{line}\n{' ' * (MARK_WIDTH + TITLE_WIDTH)}-> {finding.fix}" if finding.fix else line
+def describe(title: str, result: CheckResult) -> str:
+    """Return a result as a line, and the fix as a second one."""
+    line = f"{result.status:{STATUS_WIDTH}}{title:{TITLE_WIDTH}}{result.message}"
+    return f"{line}\n{' ' * (STATUS_WIDTH + TITLE_WIDTH)}-> {result.fix}" if result.fix else line
 
 
-def summary(findings: list[CheckResult]) -> str:
+def summary(results: list[CheckResult]) -> str:
     """Return the last line."""
     problems, warnings = (
-        sum(finding.mark == mark for finding in findings) for mark in ("problem", "warning")
+        sum(result.status == status for result in results) for status in ("problem", "warning")
     )
-    verdict = "Mend the problems before a run." if problems else "This machine is fit for runs."
-    return f"{len(findings)} checks, {problems} problem(s), {warnings} warning(s). {verdict}"
+    verdict = "Fix the problems before a run." if problems else "This machine is fit for runs."
+    return f"{len(results)} checks, {problems} problem(s), {warnings} warning(s). {verdict}"
 
 
 def _with_settings(
-    surroundings: Surroundings, arguments: argparse.Namespace
-) -> tuple[Surroundings, CheckResult | None]:
-    """Return the surroundings of this run, or why there can be none."""
+    context: CheckContext, arguments: argparse.Namespace
+) -> tuple[CheckContext, CheckResult | None]:
+    """Return the context with the settings of the run, or why they are refused."""
+    from pretrain.distributed.ranks import Ranks
     from pretrain.engine.launch import checked_settings
 
-    ranks = _ranks(surroundings)
+    ranks = Ranks(0, context.ranks, context.accelerators.device)
     try:
         settings, ds_config = checked_settings(arguments, ranks, ranks.device)
     except ConfigError as error:
-        found, _, fix = str(error).partition("; ")
-        return surroundings, CheckResult("problem", found, fix)
+        return context, problem_of(error)
     return dataclasses.replace(
-        surroundings, recipe=arguments.recipe, settings=settings, ds_config=ds_config
+        context, recipe=arguments.recipe, settings=settings, ds_config=ds_config
     ), None
-
-
-def _ranks(surroundings: Surroundings) -> "Ranks":
-    from pretrain.distributed.ranks import Ranks
-
-    return Ranks(0, surroundings.ranks, surroundings.accelerators.device)
 
 
 def _run_folder(arguments: argparse.Namespace) -> Path:

@@ -54,7 +54,6 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
             for name, (was, now) in after.get("changed_settings", {}).items()
             # Said above, or what follows from a setting.
             if name != "world_size" and not name.startswith("ds_config.")
-            if name != "world_size" and not name.startswith("ds_config.")  # told above
         ]
         if changes:
             step = after.get("resumed_from") or 0

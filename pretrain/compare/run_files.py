@@ -54,7 +54,7 @@ class Metrics(_Totals):
     time_shares: dict[Word, Annotated[float, Field(allow_inf_nan=False)]] = {}
 
 
-class _MatrixRate(_Line):
+class _PeakFlops(_Line):
     flops_per_second: Speed
 
 
@@ -69,7 +69,7 @@ class Launch(_Line):
     training_data: Word
     versions: dict[Word, Word]
     world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
-    peak_flops: _MatrixRate | None = None
+    matrix_rate: _PeakFlops | None = None
 
 
 class Result(_Line):

@@ -52,14 +52,6 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
         ) from None
 
 
-def installed_operations() -> dict[str, bool]:
-    """Return DeepSpeed's operations, and whether each was compiled when it was installed."""
-    import_deepspeed()
-    from deepspeed.git_version_info import installed_ops
-
-    return dict(installed_ops)
-
-
 def count_collectives(phases: Phases) -> CountedCollectives:
     """Put the counter between DeepSpeed and its communication backend."""
     import_deepspeed()

@@ -1,1 +1,1 @@
-"""Checks of a machine before a run."""
+"""Checks of a machine and of a run, before it starts or when it fails."""

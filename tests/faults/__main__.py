@@ -5,7 +5,7 @@
     python -m tests.faults --short                a few of each kind
 
 Prints faults tried and survived, samples lost and repeated; the status is 0 if all were survived.
-docs/FAULTS.md tells what is done.
+docs/FAULTS.md describes the kinds of fault.
 """
 
 import argparse

@@ -25,7 +25,7 @@ def add_to_metrics(folder, *additions):
 @pytest.fixture
 def measured(tmp_path):
     """Two lines of metrics, after 25.6 and 51.2 seconds, with everything that is logged."""
-    folder = write_run(tmp_path / "measured", losses=(7.0, 6.0), peak_flops=RATE)
+    folder = write_run(tmp_path / "measured", losses=(7.0, 6.0), matrix_rate=RATE)
     shares = dict.fromkeys(SHARES, 0.0)
     add_to_metrics(
         folder,

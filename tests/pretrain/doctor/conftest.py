@@ -1,4 +1,4 @@
-"""A machine that a test makes up: folders for /proc, /sys and /dev, commands, an environment."""
+"""A machine that a test makes up: folders for /proc, /sys and /dev, an environment."""
 
 import dataclasses
 from pathlib import Path
@@ -6,24 +6,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from pretrain.doctor.finding import Accelerators, Gpu, Surroundings
+from pretrain.doctor.check import Accelerators, CheckContext, Gpu
 
 GIB = 2**30
-H100 = Gpu("NVIDIA H100", 80 * GIB, 79 * GIB, (9, 0))
+H100 = Gpu("NVIDIA H100", 80 * GIB, 79 * GIB)
 WITH_GPUS = Accelerators(
     gpus=(H100, H100),
     torch_cuda="13.0",
-    architectures=("sm_80", "sm_90", "compute_90"),
     driver=("NVIDIA H100, 580.1", "NVIDIA H100, 580.1"),
 )
 
 
 class Machine:
-    """Surroundings below a temporary folder."""
+    """CheckContext below a temporary folder."""
 
     def __init__(self, root: Path):
         self.root = root
-        for name in ("proc/self", "sys/fs/cgroup", "dev/shm", "bin", "home", "runs"):
+        for name in ("proc/self", "sys/fs/cgroup", "dev/shm", "home", "runs"):
             (root / name).mkdir(parents=True)
         self.write("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n")
         self.write("proc/self/cgroup", "0::/\n")
@@ -34,15 +33,9 @@ class Machine:
         file.write_text(text)
         return file
 
-    def command(self, name, script="", folder="bin"):
-        """Put a command on the search path."""
-        file = self.write(f"{folder}/{name}", f"#!/bin/sh\n{script}\n")
-        file.chmod(0o755)
-        return file
-
-    def surroundings(self, *, accelerators=Accelerators(), environment=None, **values):  # noqa: B008
-        given = {"PATH": str(self.root / "bin"), "HOME": str(self.root / "home")}
-        found = Surroundings(
+    def context(self, *, accelerators=Accelerators(), environment=None, **values):  # noqa: B008
+        given = {"HOME": str(self.root / "home")}
+        found = CheckContext(
             {**given, **(environment or {})},
             self.root / "runs",
             accelerators=accelerators,

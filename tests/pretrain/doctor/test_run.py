@@ -7,7 +7,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.doctor.run import (
     execution_is_planned,
     newest_checkpoint_is_sound,
-    rows_are_there,
+    rows_are_complete,
     settings_are_valid,
 )
 from tests.pretrain.checkpoint.test_format import write
@@ -15,33 +15,31 @@ from tests.pretrain.checkpoint.test_format import write
 
 @pytest.fixture
 def run(machine, shards):
-    """Surroundings with a run on these shards, and any other setting."""
+    """CheckContext with a run on these shards, and any other setting."""
 
-    def surroundings(*words, folder=shards):
+    def context(*words, folder=shards):
         settings = load_settings("tiny_cpu", ("--data.shards", str(folder), *words))
         read = read_ds_config("zero1_fp32", "cpu")
         filled = fill_ds_config(read, settings, world_size=1, device="cpu")
-        return machine.surroundings(recipe="tiny_cpu", settings=settings, ds_config=filled)
+        return machine.context(recipe="tiny_cpu", settings=settings, ds_config=filled)
 
-    return surroundings
+    return context
 
 
 def test_a_run_that_can_start_is_described(run):
-    surroundings = run("--engine.cpu_kernels", "off")
-    assert (
-        "8 rows a step in 2 micro-batch(es) on 1 rank(s)" in settings_are_valid(surroundings).found
-    )
-    assert "attention eager" in execution_is_planned(surroundings).found
-    assert "float32, ZeRO stage 1" in execution_is_planned(surroundings).found
-    found = rows_are_there(surroundings)
-    assert found.mark == "ok" and "train and" in found.found
+    context = run("--engine.cpu_kernels", "off")
+    assert "8 rows a step in 2 micro-batch(es) on 1 rank(s)" in settings_are_valid(context).message
+    assert "attention eager" in execution_is_planned(context).message
+    assert "float32, ZeRO stage 1" in execution_is_planned(context).message
+    found = rows_are_complete(context)
+    assert found.status == "ok" and "train and" in found.message
 
 
 def test_rows_that_can_still_be_built_are_a_warning_with_the_command(machine, tmp_path):
     (tmp_path / "text.txt").write_text("A text.\n")
     settings = load_settings("tiny_cpu", ("--corpus", str(tmp_path / "text.txt")))
-    found = rows_are_there(machine.surroundings(recipe="tiny_cpu", settings=settings))
-    assert found.mark == "warning"
+    found = rows_are_complete(machine.context(recipe="tiny_cpu", settings=settings))
+    assert found.status == "warning"
     assert found.fix.startswith("python -m pretrain prepare tiny_cpu")
 
 
@@ -50,27 +48,27 @@ def test_a_shard_that_was_cut_short_is_a_problem(run, shards, tmp_path):
     shutil.copytree(shards, damaged)
     file = next(damaged.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-10])
-    found = rows_are_there(run(folder=damaged))
-    assert found.mark == "problem" and file.name in found.found and "data_prep" in found.fix
+    found = rows_are_complete(run(folder=damaged))
+    assert found.status == "problem" and file.name in found.message and "data_prep" in found.fix
 
 
 def test_shards_that_do_not_fit_the_model_are_a_problem(run):
-    found = rows_are_there(run("--data.sequence_length", "16"))
-    assert found.mark == "problem" and found.fix == "make them equal"
+    found = rows_are_complete(run("--data.sequence_length", "16"))
+    assert found.status == "problem" and found.fix == "make them equal"
 
 
 def test_a_damaged_newest_checkpoint_is_a_warning_and_the_only_one_a_problem(machine):
-    surroundings = machine.surroundings()
-    assert newest_checkpoint_is_sound(surroundings).found.startswith("none in")
+    context = machine.context()
+    assert newest_checkpoint_is_sound(context).message.startswith("none in")
     for older, mark in ((None, "problem"), (5, "warning")):
         if older is not None:
-            write(surroundings.run_folder, older)
-        newest = write(surroundings.run_folder, 10 + (older or 0))
-        assert newest_checkpoint_is_sound(surroundings).mark == "ok"
+            write(context.run_folder, older)
+        newest = write(context.run_folder, 10 + (older or 0))
+        assert newest_checkpoint_is_sound(context).status == "ok"
         part = newest / "part_00001.safetensors"
         part.write_bytes(part.read_bytes()[:-1] + b"?")
-        found = newest_checkpoint_is_sound(surroundings)
-        assert found.mark == mark and part.name in found.found
+        found = newest_checkpoint_is_sound(context)
+        assert found.status == mark and part.name in found.message
         if older is None:
             shutil.rmtree(newest)
     assert "step_00000005" in found.fix

@@ -1,7 +1,6 @@
 import errno
 import os
 import tempfile
-import time
 
 import pytest
 from torch import nn
@@ -10,9 +9,8 @@ from pretrain.config.recipe import load_settings
 from pretrain.doctor.storage import (
     PROBE_BYTES,
     checkpoint_bytes,
-    clocks_agree,
-    room_for_runs,
-    room_for_shards,
+    space_for_runs,
+    space_for_shards,
     write_speed,
 )
 from pretrain.model.objectives import MaskedLanguageModel
@@ -52,49 +50,47 @@ def test_room_is_compared_with_the_checkpoints_that_are_kept_and_a_new_one(machi
         (keeping_ten, 10.9, "warning"),
         (keeping_ten, 11.1, "ok"),
     ):
-        found = room_for_runs(
-            machine.surroundings(settings=settings), statvfs=disk(int(room * one))
-        )
-        assert found.mark == mark, (room, found)
+        found = space_for_runs(machine.context(settings=settings), statvfs=disk(int(room * one)))
+        assert found.status == mark, (room, found)
         assert mark == "ok" or "--run-folder" in found.fix
 
 
 def test_without_a_recipe_little_room_is_a_warning(machine):
-    assert room_for_runs(machine.surroundings(), statvfs=disk(5 * GIB)).mark == "ok"
-    assert room_for_runs(machine.surroundings(), statvfs=disk(GIB // 2)).mark == "warning"
+    assert space_for_runs(machine.context(), statvfs=disk(5 * GIB)).status == "ok"
+    assert space_for_runs(machine.context(), statvfs=disk(GIB // 2)).status == "warning"
 
 
 @pytest.mark.parametrize(("left", "mark"), [(50, "problem"), (5000, "warning"), (50_000, "ok")])
-def test_a_disk_that_has_room_but_no_inodes_is_told(machine, left, mark):
-    found = room_for_runs(machine.surroundings(), statvfs=disk(5 * GIB, free_files=left))
-    assert found.mark == mark and ("df -i" in found.found) == (mark != "ok")
+def test_a_disk_that_has_room_but_no_inodes_is_reported(machine, left, mark):
+    found = space_for_runs(machine.context(), statvfs=disk(5 * GIB, free_files=left))
+    assert found.status == mark and ("df -i" in found.message) == (mark != "ok")
 
 
 def test_a_file_system_that_counts_no_inodes_is_not_out_of_them(machine):
-    found = room_for_runs(machine.surroundings(), statvfs=disk(5 * GIB, free_files=0, num_files=0))
-    assert found.mark == "ok"
+    found = space_for_runs(machine.context(), statvfs=disk(5 * GIB, free_files=0, num_files=0))
+    assert found.status == "ok"
 
 
-def test_room_for_shards_is_asked_for_only_where_they_are_not_there(machine, shards):
+def test_space_for_shards_is_checked_only_where_they_do_not_exist(machine, shards):
     there = load_settings("tiny_cpu", ("--data.shards", str(shards)))
-    found = room_for_shards(machine.surroundings(settings=there), statvfs=disk(1))
-    assert found.mark == "ok" and found.found == f"{shards} is there"
+    found = space_for_shards(machine.context(settings=there), statvfs=disk(1))
+    assert found.status == "ok" and found.message == f"{shards} exists"
     away = load_settings("tiny_cpu", ("--data.shards", str(machine.root / "away")))
-    assert room_for_shards(machine.surroundings(settings=away), statvfs=disk(1)).mark == "warning"
-    assert room_for_shards(machine.surroundings(), statvfs=disk(2 * GIB)).mark == "ok"
+    assert space_for_shards(machine.context(settings=away), statvfs=disk(1)).status == "warning"
+    assert space_for_shards(machine.context(), statvfs=disk(2 * GIB)).status == "ok"
 
 
 def test_the_speed_is_bytes_over_seconds_and_nothing_is_left_behind(machine):
-    found = write_speed(machine.surroundings(), clock=clock(10.0, 10.5))
-    assert found.mark == "ok" and found.found.startswith("128.0 MiB a second")
+    found = write_speed(machine.context(), clock=clock(10.0, 10.5))
+    assert found.status == "ok" and found.message.startswith("128.0 MiB a second")
     assert list((machine.root / "runs").iterdir()) == []
 
 
-def test_a_slow_disk_is_a_warning_that_tells_what_a_checkpoint_takes(machine):
+def test_a_slow_disk_is_a_warning_with_the_time_of_a_checkpoint(machine):
     settings = settings_of()
     seconds = checkpoint_bytes(settings) / PROBE_BYTES * 16
-    found = write_speed(machine.surroundings(settings=settings), clock=clock(0.0, 16.0))
-    assert found.mark == "warning" and f"a checkpoint takes {seconds:.1f} s" in found.found
+    found = write_speed(machine.context(settings=settings), clock=clock(0.0, 16.0))
+    assert found.status == "warning" and f"a checkpoint takes {seconds:.1f} s" in found.message
 
 
 @pytest.mark.parametrize("code", [errno.EDQUOT, errno.ENOSPC, errno.EROFS, errno.EACCES])
@@ -103,17 +99,11 @@ def test_a_disk_that_refuses_is_a_problem_in_its_own_words(machine, monkeypatch,
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    found = write_speed(machine.surroundings())
-    assert found.mark == "problem" and os.strerror(code) in found.found
+    found = write_speed(machine.context())
+    assert found.status == "problem" and os.strerror(code) in found.message
 
 
 def test_a_run_folder_that_is_not_there_yet_is_looked_for_above(machine):
-    surroundings = machine.surroundings(run_folder=machine.root / "runs" / "new" / "one")
-    found = room_for_runs(surroundings, statvfs=disk(5 * GIB))
-    assert found.found.endswith(f"in {machine.root / 'runs'}")
-
-
-def test_a_file_server_whose_clock_is_off_is_a_warning(machine):
-    assert clocks_agree(machine.surroundings()).mark == "ok"
-    found = clocks_agree(machine.surroundings(), now=lambda: time.time() - 3600)
-    assert found.mark == "warning" and "dated +3600 s" in found.found
+    context = machine.context(run_folder=machine.root / "runs" / "new" / "one")
+    found = space_for_runs(context, statvfs=disk(5 * GIB))
+    assert found.message.endswith(f"in {machine.root / 'runs'}")
