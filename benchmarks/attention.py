@@ -125,9 +125,8 @@ def attention_step(backend: str, settings: Any, sequences: int, device: str) -> 
     """Return a function that runs forward and backward once."""
     import torch
 
-    from pretrain.model.attention import position_terms
-    from pretrain.model.attention_backends import ATTENTION_BACKENDS
-    from pretrain.model.positions import build_position_encoding
+    from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
+    from pretrain.model.encoder import build_position_encoding
 
     model = settings.model
     encoding = build_position_encoding(model).to(device)
@@ -135,7 +134,7 @@ def attention_step(backend: str, settings: Any, sequences: int, device: str) -> 
     projected = torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True)
     q_BNSH, k_BNSH, v_BNSH = projected.permute(2, 0, 3, 1, 4)
     upstream_BNSH = torch.randn(q_BNSH.shape, device=device, dtype=torch.bfloat16)
-    terms = position_terms(encoding, shape[1], backend=backend)
+    terms = encoding.terms(shape[1], device=device, folded=backend == "folded")
     # The bias is shared by all layers: its own computation is no part of a layer's attention.
     parts = (terms.bias_NSS, *(terms.folded or ()))
     leaves = [part.detach().requires_grad_() if part is not None else None for part in parts]
@@ -145,17 +144,10 @@ def attention_step(backend: str, settings: Any, sequences: int, device: str) -> 
     )
     inputs = [projected, *(leaf for leaf in leaves if leaf is not None)]
     attend = ATTENTION_BACKENDS[backend]
+    attended = AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, encoding.score_scale)
 
     def step() -> None:
-        output_BNSH = attend(
-            q_BNSH,
-            k_BNSH,
-            v_BNSH,
-            terms,
-            scale=encoding.score_scale,
-            dropout=0.0,
-            lengths_B=None,
-        )
+        output_BNSH = attend(attended)
         torch.autograd.grad(output_BNSH, inputs, upstream_BNSH, retain_graph=True)
         if device == "cuda":
             torch.cuda.synchronize()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pretrain.convert.hf_format import CODE_FILES
+
 ROOT = Path(__file__).parents[1]
 EXPORTED = ROOT / "pretrain" / "convert" / "hf_code"
 PACKAGES = {
@@ -143,10 +145,19 @@ def test_the_model_knows_nothing_of_ranks_devices_or_deepspeed(room):
         assert not {name for name in names if name.startswith(forbidden)}, file
 
 
-def test_exported_code_needs_nothing_but_torch_and_transformers():
-    allowed = {"torch", "transformers", EXPORTED.name} | sys.stdlib_module_names
-    for file in sorted(EXPORTED.glob("*.py")):
-        assert {name.split(".")[0] for name in imported(file)} <= allowed, file
+def test_exported_code_needs_nothing_but_torch_transformers_and_files_that_go_with_it():
+    names = {f"{EXPORTED.name}.{Path(name).stem}" for name in CODE_FILES}
+    allowed = {"torch", "transformers"} | sys.stdlib_module_names
+    for file in CODE_FILES.values():
+        found = set(imported(file))
+        relative = {name for name in found if name.startswith(f"{EXPORTED.name}.")}
+        assert relative <= names, file
+        assert {name.split(".")[0] for name in found - relative} <= allowed, file
+        if file.parent != EXPORTED:
+            # The trainer's own files: a run needs no transformers.
+            assert not relative and not any(name.startswith("transformers") for name in found), file
+    own = {file for file in EXPORTED.glob("*.py") if file.name != "__init__.py"}
+    assert own <= set(CODE_FILES.values())
 
 
 def test_the_packages_are_this_checkout_and_not_installed_namesakes():

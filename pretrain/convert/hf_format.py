@@ -1,8 +1,8 @@
-"""The files of an exported model: what Hugging Face's transformers loads, and we read back.
+"""The files of an exported model, which Hugging Face's transformers loads and `read_export` reads.
 
-config.json          shape and variant; its entry "tupelo" says what only we want to know
-model.safetensors    `BertForMaskedLM`, or `TupeloForMaskedLM` with the names that we use ourselves
-*_tupelo.py          code of the latter
+config.json          shape and variant; transformers ignores its entry "tupelo", an `ExportRecord`
+model.safetensors    of a `BertForMaskedLM`, or of a `TupeloForMaskedLM` with the trainer's names
+*.py                 the code of the latter
 """
 
 import json
@@ -31,8 +31,13 @@ from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_o
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-CODE = Path(__file__).parent / "hf_code"
-CODE_FILES = ("configuration_tupelo.py", "modeling_tupelo.py")
+ROOT = Path(__file__).parents[1]
+CODE_FILES = {  # in the export; modeling_tupelo.py imports the others from beside it
+    "configuration_tupelo.py": ROOT / "convert" / "hf_code" / "configuration_tupelo.py",
+    "modeling_tupelo.py": ROOT / "convert" / "hf_code" / "modeling_tupelo.py",
+    "positions.py": ROOT / "model" / "positions.py",
+    "torch_attention.py": ROOT / "model" / "torch_attention.py",
+}
 RECORD = "tupelo"  # entry of config.json; transformers keeps what it does not know
 
 # Field of ModelSettings -> name in config.json: BERT's names first, then those of TupeloConfig.
@@ -96,8 +101,8 @@ def write_model(
         weights = to_bert(weights, model.num_layers)
         weights[TOKEN_TYPES] = torch.zeros(2, model.width)
     else:
-        for name in CODE_FILES:
-            shutil.copyfile(CODE / name, folder / name)
+        for name, file in CODE_FILES.items():
+            shutil.copyfile(file, folder / name)
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_file(whole, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     # safetensors lets nobody but the owner read its files

@@ -30,21 +30,13 @@ from pretrain.convert.hf_check import ExportCheck
 from pretrain.convert.hf_format import is_stock_bert
 from pretrain.convert.pretrained import Pretrained
 from pretrain.model.cost import parameters_by_group
+from pretrain.model.positions import POSITION_ENCODINGS
 
 CARD_FILE = "README.md"
 PICTURE_FILE = "loss.png"
 MOST_ROWS = 12  # of the table of losses; the picture has them all
 
 Rows = Sequence[Sequence[Any]]
-
-POSITIONS = {
-    "bert-a": "absolute positions (BERT)",
-    "bert-r": "absolute and relative positions (BERT-R, TUPE Eq. 5)",
-    "bert-ad": "absolute positions with projections of their own (BERT-A^d, TUPE Sec. 4.3)",
-    "tupe-a": "untied absolute positions (TUPE-A, Eq. 10)",
-    "tupe-r": "untied absolute and relative positions (TUPE-R, Eq. 11)",
-    "tupe-a-tie-cls": "untied absolute positions, [CLS] tied to them (TUPE Eq. 7)",
-}
 
 
 def write_card(
@@ -96,11 +88,12 @@ def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
     parameters = parameters_by_group(model)["total"]
     kind = "pre-norm" if model.norm == "pre" else "post-norm"
     loads_as = "a `BertForMaskedLM`" if is_stock_bert(model) else "a model with code of its own"
+    positions = POSITION_ENCODINGS[model.positions]
     return (
         f"An encoder of {model.num_layers} {kind} layers, width {model.width}, {model.num_heads} "
-        f"heads and {parameters:,} parameters with {POSITIONS[model.positions]}, pre-trained by "
-        f"Tupelo as a masked language model for {pretrained.step:,} steps. "
-        f"For transformers it is {loads_as}."
+        f"heads and {parameters:,} parameters with {positions.description}, pre-trained by "
+        f"Tupelo as a masked language model for {pretrained.step:,} steps. Its position encoding "
+        f"is from {positions.source}. For transformers it is {loads_as}."
     )
 
 

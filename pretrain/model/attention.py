@@ -1,4 +1,4 @@
-"""Multi-head self-attention with a position term that comes from outside.
+"""Multi-head self-attention; the position terms are an input that all layers share.
 
 Shape letters as in positions.py; M = predicted positions.
 """
@@ -6,19 +6,8 @@ Shape letters as in positions.py; M = predicted positions.
 from torch import Tensor, nn
 
 from pretrain.config.settings import ModelSettings
-from pretrain.model.attention_backends import ATTENTION_BACKENDS
-from pretrain.model.positions import PositionEncoding, PositionTerms
-
-
-def position_terms(
-    encoding: PositionEncoding, sequence_length: int, *, backend: str = "eager"
-) -> PositionTerms:
-    """Compute the terms of a forward pass, once for all layers, in the form of the backend."""
-    query_key_NSH = encoding.query_key_terms(sequence_length)
-    if backend == "folded":
-        folded = encoding.folded_bias(sequence_length)
-        return PositionTerms(query_key_NSH=query_key_NSH, folded=folded)
-    return PositionTerms(encoding.attention_bias(sequence_length), query_key_NSH)
+from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
+from pretrain.model.positions import PositionTerms, transform_query_key
 
 
 def at_positions(x_BSD: Tensor, positions_M: Tensor | None) -> Tensor:
@@ -46,7 +35,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Return the mixed values, shape BSD, or MD with `positions_M`.
 
-        See `AttentionBackend` for lengths_B and `Block.forward` for positions_M.
+        See `AttentionInputs` for lengths_B and `Block.forward` for positions_M.
         """
         batch, length, width = x_BSD.shape
         shape = (batch, length, 3, self.num_heads, width // self.num_heads)
@@ -64,16 +53,9 @@ class Attention(nn.Module):
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         """Return the mixed values before the projection, shape BSD."""
-        if terms.query_key_NSH is not None:
-            q_NSH, k_NSH = terms.query_key_NSH
-            q_BNSH, k_BNSH = q_BNSH + q_NSH.to(q_BNSH.dtype), k_BNSH + k_NSH.to(k_BNSH.dtype)
+        q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
+        dropout = self.dropout_probability if self.training else 0.0
         mixed_BNSH = self.attend(
-            q_BNSH,
-            k_BNSH,
-            v_BNSH,
-            terms,
-            scale=self.score_scale,
-            dropout=self.dropout_probability if self.training else 0.0,
-            lengths_B=lengths_B,
+            AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, self.score_scale, dropout, lengths_B)
         )
         return mixed_BNSH.transpose(1, 2).flatten(2)

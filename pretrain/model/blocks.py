@@ -68,7 +68,7 @@ class Block(nn.Module):
             branch_scale: by which both branches are multiplied (1/p under layer drop). Of a block
                 that is compiled, a tensor without dimensions: a number would be compiled into it,
                 anew for each value.
-            lengths_B: see `AttentionBackend`.
+            lengths_B: see `AttentionInputs`.
             positions_M: flat positions `row * S + column` to go on with after the attention, the
                 only step that reads other positions; None: all of them.
         """

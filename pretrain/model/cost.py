@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from pretrain.config.settings import ModelSettings
+from pretrain.model.encoder import build_position_encoding
 from pretrain.model.objectives import MaskedLanguageModel
-from pretrain.model.positions import build_position_encoding
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.
 PASSES = 3

@@ -1,4 +1,7 @@
-"""The encoder, and every initial value of a model. Shapes as in positions.py."""
+"""The encoder, the choice of its position encoding, and the initial values of a model.
+
+Shape letters as in positions.py; M = predicted positions.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import ModelSettings
-from pretrain.model.attention import at_positions, position_terms
+from pretrain.model.attention import at_positions
 from pretrain.model.blocks import Block, FusedBlock
-from pretrain.model.positions import build_position_encoding
+from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
 
 
 class Encoder(nn.Module):
@@ -68,7 +72,9 @@ class Encoder(nn.Module):
         """
         x: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
         x = self.dropout(self.embedding_norm(x))
-        terms = position_terms(self.positions, ids_BS.shape[1], backend=self.attention)
+        terms = self.positions.terms(
+            ids_BS.shape[1], device=x.device, folded=self.attention == "folded"
+        )
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
         kept = [pair for pair in zip(self.blocks, scales, strict=True) if pair[1] != 0]
         for number, (block, scale) in enumerate(kept, start=1):
@@ -104,6 +110,33 @@ class Encoder(nn.Module):
             block, *inputs, use_reentrant=False, preserve_rng_state=self.draws_dropout
         )
         return recomputed
+
+
+def build_position_encoding(model: ModelSettings) -> PositionEncoding:
+    """Build the encoding that `model.positions` names.
+
+    Raises:
+        ConfigError: there is no such encoding, it cannot have this shape, or a setting has no
+            effect in it.
+    """
+    encoding = lookup(POSITION_ENCODINGS, model.positions, setting="model.positions")
+    settings = PositionSettings(**model.model_dump(include=set(PositionSettings._fields)))
+    obstacle = encoding.obstacle(settings)
+    if obstacle is not None:
+        raise ConfigError(f"model.positions={model.positions!r}: {obstacle}")
+    if model.cls_reset == "reference" and not encoding.has_reference_reset:
+        names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_reference_reset]
+        raise ConfigError(
+            f"model.cls_reset='reference' differs from 'paper' only in {', '.join(names)}, not in "
+            f"{model.positions}; remove it"
+        )
+    if model.position_projection_bias and not encoding.has_projections:
+        names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_projections]
+        raise ConfigError(
+            f"model.position_projection_bias=True is without effect with model.positions="
+            f"{model.positions!r}, which projects no positions ({', '.join(names)} do); remove it"
+        )
+    return encoding(settings)
 
 
 def initialise(model: nn.Module, standard_deviation: float) -> None:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from pretrain.config.settings import ModelSettings
-from pretrain.model.attention import position_terms
-from pretrain.model.attention_backends import ATTENTION_BACKENDS
+from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
 from pretrain.model.blocks import Block, FusedBlock
-from pretrain.model.positions import PositionEncoding, PositionTerms, build_position_encoding
+from pretrain.model.encoder import build_position_encoding
+from pretrain.model.positions import PositionEncoding, PositionTerms, transform_query_key
 
 # Relative error of a tensor as a whole. The products of fp32 may run in TF32.
 BOUNDS = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
@@ -96,16 +96,15 @@ def _results(
     backend: str, encoding: PositionEncoding, projected: Tensor, upstream_BNSH: Tensor
 ) -> dict[str, Tensor]:
     leaf = projected.detach().requires_grad_()
-    terms = position_terms(encoding, projected.shape[1], backend=backend)
+    terms = encoding.terms(projected.shape[1], device=projected.device, folded=backend == "folded")
+    if terms.query_key_NSH is not None:
+        # Their gradient is a sum of that of q and k, which cancels for a bias of the projections.
+        q_NSH, k_NSH = terms.query_key_NSH
+        terms = terms._replace(query_key_NSH=(q_NSH.detach(), k_NSH.detach()))
     q_BNSH, k_BNSH, v_BNSH = leaf.permute(2, 0, 3, 1, 4)
+    q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
     output_BNSH = ATTENTION_BACKENDS[backend](
-        q_BNSH,
-        k_BNSH,
-        v_BNSH,
-        terms,
-        scale=encoding.score_scale,
-        dropout=0.0,
-        lengths_B=None,
+        AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, encoding.score_scale)
     )
     names = [name for name, _ in encoding.named_parameters()]
     gradients = torch.autograd.grad(

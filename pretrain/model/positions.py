@@ -1,16 +1,20 @@
-"""Where word order enters the encoder. One class per encoding; adding one is editing this file.
+"""Position encodings: one class each. A new one is a class and a line of POSITION_ENCODINGS.
 
-An encoding may act at three places, and overrides the ones that it uses:
+An encoding may act at four places, and overrides the hooks that it uses:
 
     add_to_embeddings   the input vectors                             x_BSD -> x_BSD
     attention_bias      added to the scaled scores of every layer     -> bias_NSS
     query_key_terms     added to the queries and keys of every layer  -> (q_NSH, k_NSH)
+    rotation            of the queries and keys of every layer        -> Rotation
 
-The last two depend on no input, so they are computed once per forward pass and shared by all
+The last three depend on no input, so they are computed once per forward pass and shared by all
 layers (TUPE Sec. 3.3), in fp32: the gradients of all layers are summed in the bias, and a bf16
 sum over 12 layers loses accuracy. TUPE is Ke, He, Liu, "Rethinking Positional Encoding in
 Language Pre-training", ICLR 2021. Positions count from 0 here, [CLS] is position 0; the paper
 counts from 1.
+
+Exported models carry a copy of this file, so it imports nothing but torch and the standard library
+and stays one file.
 
 Shape letters: B batch, S sequence, D model width, N heads, H head width, R rows of a table.
 """
@@ -22,8 +26,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrain.config.errors import ConfigError, lookup
-from pretrain.config.settings import ModelSettings
+ROTARY_BASE = 10_000.0  # RoFormer Sec. 3.2.2
+
+BERT = 'Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019'
+TUPE = 'Ke, He, Liu, "Rethinking Positional Encoding in Language Pre-training", ICLR 2021'
+ROFORMER = 'Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021'
+
+
+class PositionSettings(NamedTuple):
+    """The part of a model's settings that encodings read; the names are those of the settings."""
+
+    width: int
+    num_heads: int
+    max_sequence_length: int
+    cls_reset: str
+    position_projection_bias: bool
+    layer_norm_epsilon: float
+    relative_buckets: int
+    relative_max_distance: int
+
+    @property
+    def head_width(self) -> int:
+        """Return the width of one attention head."""
+        return self.width // self.num_heads
 
 
 class FoldedBias(NamedTuple):
@@ -38,20 +63,46 @@ class FoldedBias(NamedTuple):
     to_cls_N: Tensor | None
 
 
+class Rotation(NamedTuple):
+    """Angles by which pairs of query and key dimensions are rotated; C = H / 2, one per pair."""
+
+    cosine_SC: Tensor
+    sine_SC: Tensor
+
+
+class PositionTerms(NamedTuple):
+    """The terms of one forward pass, which all layers share; see `PositionEncoding`."""
+
+    bias_NSS: Tensor | None = None
+    query_key_NSH: tuple[Tensor, Tensor] | None = None
+    rotation: Rotation | None = None
+    folded: FoldedBias | None = None  # instead of bias_NSS, for the backend of that name
+
+
 class PositionEncoding(nn.Module):
-    """What every encoding shares; by itself it gives no word order at all."""
+    """The base of all encodings; used alone, it adds no word order."""
+
+    description: str  # in a few words, for model cards
+    source: str  # the paper that describes it
 
     # A score is a sum of this many dot products of independent vectors of width H, so scaling by
     # 1/sqrt(score_terms * H) keeps its variance (TUPE Sec. 3.3, "Normalization and rescaling").
     score_terms = 1
     has_attention_bias = False
-    has_projections = False  # of their own: U^Q and U^K
-    is_foldable = False  # whether `folded_bias` gives the whole bias
+    has_projections = False  # of positions: U^Q and U^K
+    has_reference_reset = False  # whether cls_reset = "reference" differs from "paper"
+    is_foldable = False  # whether `folded_bias` is the whole bias
 
-    def __init__(self, model: ModelSettings) -> None:
+    def __init__(self, settings: PositionSettings) -> None:
         super().__init__()
-        self.num_heads, self.head_width = model.num_heads, model.head_width
-        self.score_scale = float((self.score_terms * model.head_width) ** -0.5)
+        self.num_heads, self.head_width = settings.num_heads, settings.head_width
+        self.score_scale = float((self.score_terms * settings.head_width) ** -0.5)
+
+    @classmethod
+    def obstacle(cls, settings: PositionSettings) -> str | None:
+        """Return why the encoding cannot be built with these settings, or None."""
+        del settings
+        return None
 
     def add_to_embeddings(self, x_BSD: Tensor) -> Tensor:
         """Return the input vectors with positions mixed in; unchanged here."""
@@ -72,18 +123,71 @@ class PositionEncoding(nn.Module):
         del sequence_length
         return None
 
+    def rotation(self, sequence_length: int, device: torch.device | str) -> Rotation | None:
+        """Return how queries and keys are rotated (fp32), or None."""
+        del sequence_length, device
+        return None
+
+    def terms(
+        self, sequence_length: int, *, device: torch.device | str, folded: bool = False
+    ) -> PositionTerms:
+        """Compute the terms of a forward pass, once for all layers.
+
+        Args:
+            sequence_length: of the rows.
+            device: of the queries.
+            folded: give the bias as factors, for the backend "folded".
+        """
+        return PositionTerms(
+            bias_NSS=None if folded else self.attention_bias(sequence_length),
+            query_key_NSH=self.query_key_terms(sequence_length),
+            rotation=self.rotation(sequence_length, device),
+            folded=self.folded_bias(sequence_length) if folded else None,
+        )
+
     def multiply_adds(self, sequence_length: int) -> int:
         """Return how many multiplications the shared terms cost in a forward pass."""
         del sequence_length
         return 0
 
 
+def transform_query_key(
+    q_BNSH: Tensor, k_BNSH: Tensor, terms: PositionTerms
+) -> tuple[Tensor, Tensor]:
+    """Apply the terms that act on queries and keys: first those that are added, then the rotation.
+
+    The rotation is computed in fp32 at least: bf16 would round its angles to 2^-8.
+    """
+    if terms.query_key_NSH is not None:
+        q_NSH, k_NSH = terms.query_key_NSH
+        q_BNSH, k_BNSH = q_BNSH + q_NSH.to(q_BNSH.dtype), k_BNSH + k_NSH.to(k_BNSH.dtype)
+    if terms.rotation is not None:
+        q_BNSH, k_BNSH = _rotated(q_BNSH, terms.rotation), _rotated(k_BNSH, terms.rotation)
+    return q_BNSH, k_BNSH
+
+
+def _rotated(x_BNSH: Tensor, rotation: Rotation) -> Tensor:
+    first_BNSC, second_BNSC = _widened(x_BNSH).chunk(2, dim=-1)
+    cosine_SC, sine_SC = rotation
+    rotated_BNSH = torch.cat(
+        [
+            first_BNSC * cosine_SC - second_BNSC * sine_SC,
+            second_BNSC * cosine_SC + first_BNSC * sine_SC,
+        ],
+        dim=-1,
+    )
+    return rotated_BNSH.to(x_BNSH.dtype)
+
+
 class BertAbsolute(PositionEncoding):
     """BERT-A: one learned vector per position, added to the word embedding (Eq. 3)."""
 
-    def __init__(self, model: ModelSettings) -> None:
-        super().__init__(model)
-        self.position_embeddings = nn.Embedding(model.max_sequence_length, model.width)
+    description = "absolute positions (BERT)"
+    source = BERT
+
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.position_embeddings = nn.Embedding(settings.max_sequence_length, settings.width)
 
     def add_to_embeddings(self, x_BSD: Tensor) -> Tensor:
         """Add row s of the table to position s."""
@@ -93,11 +197,13 @@ class BertAbsolute(PositionEncoding):
 class BertRelative(BertAbsolute):
     """BERT-R: BERT-A, and a learned scalar b_{j-i} per head and distance bucket (Eq. 5)."""
 
+    description = "absolute and relative positions (BERT-R, TUPE Eq. 5)"
+    source = TUPE
     has_attention_bias = True
 
-    def __init__(self, model: ModelSettings) -> None:
-        super().__init__(model)
-        self.relative = RelativeBias(model)
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.relative = RelativeBias(settings)
 
     def attention_bias(self, sequence_length: int) -> Tensor:
         """Return b_{j-i} for every pair."""
@@ -113,12 +219,14 @@ class BertAbsoluteUntiedProjections(PositionEncoding):
     which this encoding is compared.
     """
 
+    description = "absolute positions with projections of their own (BERT-A^d, TUPE Sec. 4.3)"
+    source = TUPE
     score_terms = 4
     has_projections = True
 
-    def __init__(self, model: ModelSettings) -> None:
-        super().__init__(model)
-        self.projected = ProjectedPositions(model, num_extra_rows=0)
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.projected = ProjectedPositions(settings, num_extra_rows=0)
 
     def query_key_terms(self, sequence_length: int) -> tuple[Tensor, Tensor]:
         """Return p U^Q and p U^K."""
@@ -133,15 +241,17 @@ class BertAbsoluteUntiedProjections(PositionEncoding):
 class TupeAbsoluteTiedCls(PositionEncoding):
     """TUPE-A^tie-cls: untied positions, [CLS] treated like any word (Eq. 7)."""
 
+    description = "untied absolute positions, [CLS] tied to them (TUPE Eq. 7)"
+    source = TUPE
     score_terms = 2
     has_attention_bias = True
     has_projections = True
     is_foldable = True
     num_thetas = 0
 
-    def __init__(self, model: ModelSettings) -> None:
-        super().__init__(model)
-        self.projected = ProjectedPositions(model, num_extra_rows=self.num_thetas)
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.projected = ProjectedPositions(settings, num_extra_rows=self.num_thetas)
 
     def attention_bias(self, sequence_length: int) -> Tensor:
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d)."""
@@ -167,6 +277,7 @@ class TupeAbsolute(TupeAbsoluteTiedCls):
     the query [CLS], and softmax ignores a constant: its gradient is exactly zero in theory.
     """
 
+    description = "untied absolute positions (TUPE-A, Eq. 10)"
     num_thetas = 2
 
     def attention_bias(self, sequence_length: int) -> Tensor:
@@ -200,12 +311,14 @@ class TupeRelative(TupeAbsolute):
     the relative table. The functions that the two can represent are the same.
     """
 
+    description = "untied absolute and relative positions (TUPE-R, Eq. 11)"
+    has_reference_reset = True
     is_foldable = False
 
-    def __init__(self, model: ModelSettings) -> None:
-        super().__init__(model)
-        self.reset_separately = model.cls_reset == "reference"
-        self.relative = RelativeBias(model, num_extra_rows=int(self.reset_separately))
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.reset_separately = settings.cls_reset == "reference"
+        self.relative = RelativeBias(settings, num_extra_rows=int(self.reset_separately))
 
     def attention_bias(self, sequence_length: int) -> Tensor:
         """Return reset_theta((p_i U^Q)(p_j U^K)^T / sqrt(2d) + b_{j-i}, i, j)."""
@@ -221,6 +334,38 @@ class TupeRelative(TupeAbsolute):
         return None
 
 
+class Rotary(PositionEncoding):
+    """RoPE: queries and keys are rotated by angles that grow with the position (RoFormer Eq. 14).
+
+    Pair c of a head turns by s ROTARY_BASE^(-2c/H) at position s, so that positions enter a score
+    by the distance j - i alone. There are no parameters. The paper pairs neighbouring dimensions,
+    2c and 2c + 1 (Eq. 15); here c is paired with c + H/2, as in transformers' rotary code. The two
+    differ by a permutation of the rows of W^Q and W^K.
+    """
+
+    description = "rotary positions (RoPE)"
+    source = ROFORMER
+
+    @classmethod
+    def obstacle(cls, settings: PositionSettings) -> str | None:
+        """Return why pairs cannot be formed, or None."""
+        if settings.head_width % 2 == 0:
+            return None
+        return (
+            f"model.width={settings.width} and model.num_heads={settings.num_heads} give heads of "
+            f"width {settings.head_width}, and dimensions are rotated in pairs; choose a number of "
+            "heads that gives an even width"
+        )
+
+    def rotation(self, sequence_length: int, device: torch.device | str) -> Rotation:
+        """Return cosine and sine of s ROTARY_BASE^(-2c/H)."""
+        # fp64: in fp32 the angle of position 2^18 would be wrong by 0.015.
+        position_S = torch.arange(sequence_length, device=device, dtype=torch.float64)
+        dimension_C = torch.arange(0, self.head_width, 2, device=device, dtype=torch.float64)
+        angle_SC = position_S[:, None] * ROTARY_BASE ** (-dimension_C / self.head_width)
+        return Rotation(angle_SC.cos().float(), angle_SC.sin().float())
+
+
 class ProjectedPositions(nn.Module):
     """p U^Q and p U^K per head: the table, its LayerNorm and the projections (Sec. 3.3).
 
@@ -229,16 +374,16 @@ class ProjectedPositions(nn.Module):
     the authors' code (github.com/guolinke/TUPE) does and the paper does not.
     """
 
-    def __init__(self, model: ModelSettings, *, num_extra_rows: int) -> None:
+    def __init__(self, settings: PositionSettings, *, num_extra_rows: int) -> None:
         super().__init__()
-        self.num_heads, self.head_width = model.num_heads, model.head_width
+        self.num_heads, self.head_width = settings.num_heads, settings.head_width
         self.num_extra_rows = num_extra_rows
-        rows = model.max_sequence_length + num_extra_rows
-        self.position_embeddings = nn.Embedding(rows, model.width)
-        self.norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
-        has_bias = model.position_projection_bias
-        self.query = nn.Linear(model.width, model.width, bias=has_bias)
-        self.key = nn.Linear(model.width, model.width, bias=has_bias)
+        rows = settings.max_sequence_length + num_extra_rows
+        self.position_embeddings = nn.Embedding(rows, settings.width)
+        self.norm = nn.LayerNorm(settings.width, eps=settings.layer_norm_epsilon)
+        has_bias = settings.position_projection_bias
+        self.query = nn.Linear(settings.width, settings.width, bias=has_bias)
+        self.key = nn.Linear(settings.width, settings.width, bias=has_bias)
 
     def forward(self, sequence_length: int) -> tuple[Tensor, Tensor]:
         """Return q_NRH and k_NRH: the first `sequence_length` rows, then the extra ones.
@@ -267,10 +412,11 @@ class RelativeBias(nn.Module):
     T5's function never returns (16 of 32) holds the scalar from [CLS], the last row the one to it.
     """
 
-    def __init__(self, model: ModelSettings, *, num_extra_rows: int = 0) -> None:
+    def __init__(self, settings: PositionSettings, *, num_extra_rows: int = 0) -> None:
         super().__init__()
-        self.num_buckets, self.max_distance = model.relative_buckets, model.relative_max_distance
-        self.bucket_embeddings = nn.Embedding(self.num_buckets + num_extra_rows, model.num_heads)
+        self.num_buckets = settings.relative_buckets
+        self.max_distance = settings.relative_max_distance
+        self.bucket_embeddings = nn.Embedding(self.num_buckets + num_extra_rows, settings.num_heads)
 
     def forward(self, sequence_length: int) -> Tensor:
         """Return bias_NSS with bias[n, i, j] = b_{j-i} of head n, in fp32."""
@@ -324,34 +470,5 @@ POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
     "tupe-a": TupeAbsolute,
     "tupe-r": TupeRelative,
     "tupe-a-tie-cls": TupeAbsoluteTiedCls,
+    "rope": Rotary,
 }
-
-
-def build_position_encoding(model: ModelSettings) -> PositionEncoding:
-    """Build the encoding that `model.positions` names.
-
-    Raises:
-        ConfigError: there is no such encoding, or a setting has no effect in it.
-    """
-    encoding = lookup(POSITION_ENCODINGS, model.positions, setting="model.positions")
-    if model.cls_reset == "reference" and encoding is not TupeRelative:
-        raise ConfigError(
-            f"model.cls_reset='reference' differs from 'paper' only in tupe-r, not in "
-            f"{model.positions}; remove it"
-        )
-    if model.position_projection_bias and not encoding.has_projections:
-        projecting = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_projections]
-        raise ConfigError(
-            f"model.position_projection_bias=True is without effect with model.positions="
-            f"{model.positions!r}, which projects no positions ({', '.join(projecting)} do); "
-            "remove it"
-        )
-    return encoding(model)
-
-
-class PositionTerms(NamedTuple):
-    """What one forward pass shares among its layers; see `PositionEncoding`."""
-
-    bias_NSS: Tensor | None = None
-    query_key_NSH: tuple[Tensor, Tensor] | None = None
-    folded: FoldedBias | None = None  # instead of bias_NSS, for the backend of that name

@@ -8,9 +8,8 @@ from transformers import PretrainedConfig
 class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
     """Shape and variant of the encoder; the names are those of BERT where it has the same thing.
 
-    positions: "bert-a", "bert-r", "bert-ad", "tupe-a", "tupe-r" or "tupe-a-tie-cls" (Ke, He, Liu,
-    "Rethinking Positional Encoding in Language Pre-training", ICLR 2021). cls_reset: "paper" or
-    "reference", the authors' code. norm: LayerNorm "pre" or "post" the branches.
+    positions: an entry of POSITION_ENCODINGS in positions.py, which explains cls_reset too. norm:
+    LayerNorm "pre" or "post", before or after the branches.
     """
 
     model_type = "tupelo"

@@ -1,20 +1,17 @@
 """Encoders pre-trained with Tupelo, for Hugging Face's transformers.
 
-Word order enters in one of six ways; those of TUPE are from Ke, He, Liu, "Rethinking Positional
-Encoding in Language Pre-training", ICLR 2021 (equations are cited where they are computed).
-Positions count from 0, and [CLS] stands at 0.
+The position encodings and the call of torch's attention are the files of the trainer, which every
+export carries beside this one. The layers are written anew: the trainer's take lengths of rows,
+scales of dropped layers and kernels of their own, where transformers has any attention mask.
 
-Shape letters: B batch, S sequence, D width, N heads, H head width, R rows of a table, V vocabulary.
+Shape letters: B batch, S sequence, D width, N heads, H head width, V vocabulary.
 """
 
-import contextlib
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -23,142 +20,34 @@ from transformers.modeling_outputs import (
 )
 
 from .configuration_tupelo import TupeloConfig
-
-# A score is the sum of so many dot products (Sec. 3.3, "Normalization and rescaling").
-SCORE_TERMS = {
-    "bert-a": 1,
-    "bert-r": 1,
-    "bert-ad": 4,
-    "tupe-a": 2,
-    "tupe-r": 2,
-    "tupe-a-tie-cls": 2,
-}
+from .positions import (
+    POSITION_ENCODINGS,
+    PositionEncoding,
+    PositionSettings,
+    PositionTerms,
+    transform_query_key,
+)
+from .torch_attention import torch_attention
 
 
-class PositionTerms(NamedTuple):
-    """What positions add in every layer: to the scaled scores, to queries and to keys."""
-
-    bias_NSS: Tensor | None
-    query_NSH: Tensor | None
-    key_NSH: Tensor | None
-
-
-class Positions(nn.Module):
-    """The encoding that `config.positions` names."""
-
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__()
-        name, head_width = config.positions, config.hidden_size // config.num_attention_heads
-        if name not in SCORE_TERMS:
-            raise ValueError(f"positions={name!r} does not exist; one of {', '.join(SCORE_TERMS)}")
-        self.score_scale = (SCORE_TERMS[name] * head_width) ** -0.5
-        self.max_length = config.max_position_embeddings
-        self.is_added = name in ("bert-a", "bert-r")
-        self.is_relative = name in ("bert-r", "tupe-r")
-        self.is_bias = name in ("tupe-a", "tupe-r", "tupe-a-tie-cls")
-        self.resets_cls = name in ("tupe-a", "tupe-r")
-        self.resets_separately = name == "tupe-r" and config.cls_reset == "reference"
-        if self.is_added:
-            self.position_embeddings = nn.Embedding(self.max_length, config.hidden_size)
-        else:
-            self.projected = ProjectedPositions(config, num_extra_rows=2 * self.resets_cls)
-        if self.is_relative:
-            self.relative = RelativeBias(config, num_extra_rows=int(self.resets_separately))
-
-    def add_to_embeddings(self, x_BSD: Tensor) -> Tensor:
-        """Return the input vectors, with a vector per position added where BERT does (Eq. 3)."""
-        if x_BSD.shape[1] > self.max_length:
-            raise ValueError(
-                f"the input has {x_BSD.shape[1]} tokens, but there are {self.max_length} positions;"
-                " shorten it, for instance with truncation=True in the tokenizer"
-            )
-        return x_BSD + self.position_embeddings.weight[: x_BSD.shape[1]] if self.is_added else x_BSD
-
-    def forward(self, length: int) -> PositionTerms:
-        """Return what all layers share, in fp32."""
-        if self.is_added:
-            return PositionTerms(self.relative(length) if self.is_relative else None, None, None)
-        query_NRH, key_NRH = self.projected(length)
-        if not self.is_bias:  # p is a part of queries and keys (Sec. 4.3, BERT-A^d)
-            return PositionTerms(None, query_NRH, key_NRH)
-        # (p_i U^Q)(p_j U^K)^T / sqrt(2d) (Eq. 7), and b_{j-i} (Eq. 8)
-        bias_NSS = query_NRH[:, :length] @ key_NRH[:, :length].transpose(1, 2) * self.score_scale
-        if self.is_relative:
-            bias_NSS = bias_NSS + self.relative(length)
-        if self.resets_cls:
-            thetas_N2 = (query_NRH[:, -2:] * key_NRH[:, -2:]).sum(-1) * self.score_scale
-            if self.resets_separately:
-                thetas_N2 = thetas_N2 + self.relative.cls_scalars_N2()
-            bias_NSS = reset_cls(bias_NSS, thetas_N2)
-        return PositionTerms(bias_NSS, None, None)
-
-
-class ProjectedPositions(nn.Module):
-    """p U^Q and p U^K per head; p_theta_1 and p_theta_2 are the last rows (Sec. 3.3)."""
-
-    def __init__(self, config: TupeloConfig, *, num_extra_rows: int) -> None:
-        super().__init__()
-        self.num_heads, self.num_extra_rows = config.num_attention_heads, num_extra_rows
-        width, bias = config.hidden_size, config.position_projection_bias
-        rows = config.max_position_embeddings + num_extra_rows
-        self.position_embeddings = nn.Embedding(rows, width)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.query = nn.Linear(width, width, bias=bias)
-        self.key = nn.Linear(width, width, bias=bias)
-
-    def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Return q_NRH and k_NRH in fp32: the first `length` rows, then the extra ones."""
-        table = self.position_embeddings.weight
-        with torch.autocast(table.device.type, enabled=False):
-            extra = table[len(table) - self.num_extra_rows :]
-            p_RD = self.norm(torch.cat([table[:length], extra])).float()
-            return self._heads(p_RD, self.query), self._heads(p_RD, self.key)
-
-    def _heads(self, p_RD: Tensor, projection: nn.Linear) -> Tensor:
-        bias = None if projection.bias is None else projection.bias.float()
-        projected_RD = F.linear(p_RD, projection.weight.float(), bias)
-        return projected_RD.view(len(p_RD), self.num_heads, -1).transpose(0, 1)
-
-
-class RelativeBias(nn.Module):
-    """b_{j-i}: a scalar per head and distance bucket of T5 (Raffel et al. 2019; TUPE Eq. 5)."""
-
-    def __init__(self, config: TupeloConfig, *, num_extra_rows: int) -> None:
-        super().__init__()
-        self.num_buckets = config.relative_buckets
-        self.max_distance = config.relative_max_distance
-        rows = self.num_buckets + num_extra_rows
-        self.bucket_embeddings = nn.Embedding(rows, config.num_attention_heads)
-
-    def forward(self, length: int) -> Tensor:
-        """Return bias_NSS in fp32."""
-        table = self.bucket_embeddings.weight
-        place_S = torch.arange(length, device=table.device)
-        buckets_SS = self.bucket(place_S[None, :] - place_S[:, None])
-        return table.float()[buckets_SS].permute(2, 0, 1)
-
-    def bucket(self, distance: Tensor) -> Tensor:
-        """Return the bucket of each distance j - i: exact ones first, then logarithmic ones."""
-        half = self.num_buckets // 2
-        exact = half // 2
-        magnitude = distance.abs()
-        growth = torch.log(magnitude.clamp(min=1).double() / exact)
-        growth = growth / math.log(self.max_distance / exact)
-        far = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
-        return torch.where(magnitude < exact, magnitude, far) + half * (distance > 0)
-
-    def cls_scalars_N2(self) -> Tensor:
-        """Return the scalars from and to [CLS] where the authors' code has them."""
-        table = self.bucket_embeddings.weight.float()
-        return table[[self.num_buckets // 2, self.num_buckets]].t()
-
-
-def reset_cls(bias_NSS: Tensor, thetas_N2: Tensor) -> Tensor:
-    """Put theta_1 into row 0, theta_2 into the rest of column 0 (Eq. 9)."""
-    place_S = torch.arange(bias_NSS.shape[-1], device=bias_NSS.device)
-    from_cls_S1, to_cls_1S = (place_S == 0)[:, None], (place_S == 0)[None, :]
-    from_N11, to_N11 = (theta[:, None, None] for theta in thetas_N2.unbind(1))
-    return torch.where(from_cls_S1, from_N11, torch.where(to_cls_1S, to_N11, bias_NSS))
+def position_encoding(config: TupeloConfig) -> PositionEncoding:
+    """Build the encoding that `config.positions` names."""
+    name = config.positions
+    if name not in POSITION_ENCODINGS:
+        raise ValueError(
+            f"positions={name!r} does not exist; one of {', '.join(POSITION_ENCODINGS)}"
+        )
+    settings = PositionSettings(
+        width=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        max_sequence_length=config.max_position_embeddings,
+        cls_reset=config.cls_reset,
+        position_projection_bias=config.position_projection_bias,
+        layer_norm_epsilon=config.layer_norm_eps,
+        relative_buckets=config.relative_buckets,
+        relative_max_distance=config.relative_max_distance,
+    )
+    return POSITION_ENCODINGS[name](settings)
 
 
 class Attention(nn.Module):
@@ -176,22 +65,11 @@ class Attention(nn.Module):
         batch, length, width = x_BSD.shape
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(heads).permute(2, 0, 3, 1, 4)
-        if terms.query_NSH is not None and terms.key_NSH is not None:
-            q_BNSH = q_BNSH + terms.query_NSH.to(q_BNSH.dtype)
-            k_BNSH = k_BNSH + terms.key_NSH.to(k_BNSH.dtype)
-        kernels: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if mask_BNSS is not None and q_BNSH.is_cuda:
-            # With a mask, the backward pass of cuDNN gives NaN at some lengths (pytorch#196678).
-            choice = [SDPBackend.MATH]
-            if q_BNSH.requires_grad or not mask_BNSS.requires_grad:
-                # Out of bounds where the mask alone needs a gradient (pytorch#188302).
-                choice.append(SDPBackend.EFFICIENT_ATTENTION)
-            kernels = sdpa_kernel(choice)
+        q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
         dropout = self.dropout_probability if self.training else 0.0
-        with kernels:
-            mixed_BNSH = F.scaled_dot_product_attention(
-                q_BNSH, k_BNSH, v_BNSH, mask_BNSS, dropout_p=dropout, scale=self.score_scale
-            )
+        mixed_BNSH = torch_attention(
+            q_BNSH, k_BNSH, v_BNSH, mask_BNSS, scale=self.score_scale, dropout=dropout
+        )
         output: Tensor = self.output(mixed_BNSH.transpose(1, 2).reshape(batch, length, width))
         return output
 
@@ -264,7 +142,7 @@ class TupeloModel(TupeloPreTrainedModel):
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
         self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.positions = Positions(config)
+        self.positions = position_encoding(config)
         self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         scale = self.positions.score_scale
@@ -305,9 +183,15 @@ class TupeloModel(TupeloPreTrainedModel):
             raise ValueError("give either input_ids or inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.token_embeddings(input_ids)
+        length, longest = inputs_embeds.shape[1], self.config.max_position_embeddings
+        if length > longest:
+            raise ValueError(
+                f"the input has {length} tokens, but there are {longest} positions; shorten it, "
+                "for instance with truncation=True in the tokenizer"
+            )
         x_BSD = self.embedding_norm(self.positions.add_to_embeddings(inputs_embeds))
         x_BSD = self.dropout(x_BSD)
-        terms = self.positions(x_BSD.shape[1])
+        terms = self.positions.terms(length, device=x_BSD.device)
         mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
         states = [x_BSD]
         for block in self.blocks:

@@ -28,7 +28,7 @@ from pretrain.convert.pretrained import build_model, load_pretrained
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
 
-# Six encodings with two norms, and what only some of them have.
+# Every encoding with both norms, and what only some of them have.
 VARIANTS = [
     *({"positions": name, "norm": norm} for name in POSITION_ENCODINGS for norm in ("pre", "post")),
     {"positions": "tupe-r", "norm": "post", "cls_reset": "reference"},

@@ -8,8 +8,9 @@ from pretrain.kernels import triton_attention as module
 from pretrain.kernels import triton_kernels
 from pretrain.kernels.triton_attention import triton_attention
 from pretrain.kernels.triton_tilings import tilings
-from pretrain.model.attention_backends import eager
-from pretrain.model.positions import PositionTerms, build_position_encoding
+from pretrain.model.attention_backends import AttentionInputs, eager
+from pretrain.model.encoder import build_position_encoding
+from pretrain.model.positions import PositionTerms
 from tests.pretrain.model.attention_reference import (
     BOUNDS,
     DEVICE,
@@ -185,7 +186,7 @@ def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_re
     assert (bias[:, 0] == bias[:, 0, :1]).all() and (bias[:, 1:, 0] == bias[:, 1:2, 0]).all()
     ours = triton_attention(q, k, v, bias, None, scale)
     terms = PositionTerms(encoding.attention_bias(length))
-    theirs = eager(q, k, v, terms, scale=scale, dropout=0.0, lengths_B=None)
+    theirs = eager(AttentionInputs(q, k, v, terms, scale))
     parameters = list(encoding.parameters())
     found = torch.autograd.grad(ours, parameters, d_o)
     expected = torch.autograd.grad(theirs, parameters, d_o)

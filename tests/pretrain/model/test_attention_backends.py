@@ -1,16 +1,14 @@
 """Every attention backend, output and all gradients, against attention written out in fp64."""
 
-from functools import partial
-
 import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
 from pretrain.kernels import cpu_attention
 from pretrain.kernels.cpu_build import KERNEL_TYPES, obstacle_to_cpu_kernels
-from pretrain.model.attention import position_terms
-from pretrain.model.attention_backends import ATTENTION_BACKENDS
-from pretrain.model.positions import PositionTerms, build_position_encoding
+from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
+from pretrain.model.encoder import build_position_encoding
+from pretrain.model.positions import PositionTerms, transform_query_key
 from tests.pretrain.model.attention_reference import needs_triton
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
@@ -59,6 +57,15 @@ def reference(qkv, bias, lengths, scale):
     return outputs
 
 
+def turned(x):
+    """Rotate pairs of dimensions as complex numbers, RoFormer Eq. 12, in fp64."""
+    half = HEAD_WIDTH // 2
+    frequencies = 10_000 ** (-torch.arange(half, dtype=torch.float64) * 2 / HEAD_WIDTH)
+    angles = torch.arange(LENGTH, dtype=torch.float64)[:, None] * frequencies
+    numbers = torch.complex(x[..., :half], x[..., half:]) * torch.exp(1j * angles)
+    return torch.cat([numbers.real, numbers.imag], dim=-1)
+
+
 def run(function, encoding, qkv, upstream):
     """Return output and gradients with respect to q, k, v and the encoding's parameters."""
     leaf = qkv.detach().clone().requires_grad_()
@@ -79,7 +86,7 @@ def relative_error(found, expected):
     ("positions", "projection_bias"),
     [
         *(("bert-a", False), ("tupe-a", False), ("tupe-a", True)),
-        *(("tupe-a-tie-cls", False), ("tupe-r", False)),
+        *(("tupe-a-tie-cls", False), ("tupe-r", False), ("rope", False)),
     ],
 )
 @pytest.mark.parametrize("name", [*HERE, pytest.param("triton", marks=needs_triton)])
@@ -100,15 +107,19 @@ def test_a_backend_is_attention_written_out(name, positions, projection_bias, le
         encoding.double()
 
     def found(leaf):
-        terms = position_terms(encoding, LENGTH, backend=name)
+        terms = encoding.terms(LENGTH, device="cpu", folded=name == "folded")
+        q, k = transform_query_key(leaf[0], leaf[1], terms)
         attend = ATTENTION_BACKENDS[name]
-        return attend(*leaf, terms, scale=scale, dropout=0.0, lengths_B=lengths)
+        return attend(AttentionInputs(q, k, leaf[2], terms, scale, lengths_B=lengths))
 
     output, gradients = run(found, encoding, qkv, upstream)
     encoding.double()
 
     def expected(leaf):
-        return reference(leaf, encoding.attention_bias(LENGTH), lengths, scale)
+        q, k, v = leaf
+        if positions == "rope":
+            q, k = turned(q), turned(k)
+        return reference((q, k, v), encoding.attention_bias(LENGTH), lengths, scale)
 
     true_output, true_gradients = run(expected, encoding, qkv.double(), upstream)
     assert relative_error(output, true_output) < BOUNDS[dtype]
@@ -127,10 +138,11 @@ def test_fused_attention_in_bf16_with_or_without_a_kernel_for_whole_heads(monkey
     bias = torch.randn(HEADS, LENGTH, LENGTH, generator=torch.Generator().manual_seed(2))
     lengths = torch.tensor([LENGTH, 5, 1], dtype=torch.int32)
     expected = reference((q.double(), k.double(), v.double()), bias.double(), lengths, 0.2)
-    attend = partial(ATTENTION_BACKENDS["fused"], dropout=0.0, scale=0.2, lengths_B=lengths)
-    assert relative_error(attend(q, k, v, PositionTerms(bias)), expected) < 1e-2
+    attend = ATTENTION_BACKENDS["fused"]
+    inputs = AttentionInputs(q, k, v, PositionTerms(bias), 0.2, lengths_B=lengths)
+    assert relative_error(attend(inputs), expected) < 1e-2
     monkeypatch.setattr(cpu_attention, "computes_whole_heads", lambda queries: False)
-    assert relative_error(attend(q, k, v, PositionTerms(bias)), expected) < 1e-2
+    assert relative_error(attend(inputs), expected) < 1e-2
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -138,14 +150,12 @@ def test_the_gradient_of_a_shared_bias_is_fp32_whatever_the_queries_are(name):
     """A sum over twelve layers in bf16 would be three times as far off."""
     encoding = encoding_of("tupe-a")
     qkv = queries_keys_values(torch.bfloat16)
-    terms = position_terms(encoding, LENGTH, backend=name)
+    terms = encoding.terms(LENGTH, device="cpu", folded=name == "folded")
     shared = [tensor for tensor in (terms.bias_NSS, *(terms.folded or ())) if tensor is not None]
     for tensor in shared:
         tensor.retain_grad()
     attend = ATTENTION_BACKENDS[name]
-    outputs = [
-        attend(*qkv, terms, scale=0.1, dropout=0.0, lengths_B=None).float() for _ in range(3)
-    ]
+    outputs = [attend(AttentionInputs(*qkv, terms, 0.1)).float() for _ in range(3)]
     torch.stack(outputs).square().sum().backward()
     assert shared and all(tensor.grad.dtype is torch.float32 for tensor in shared)
 
@@ -155,11 +165,9 @@ def test_attention_dropout_keeps_the_mean(name):
     q, k, v = queries_keys_values(torch.float32)
     torch.manual_seed(0)
     attend = ATTENTION_BACKENDS[name]
-    draws = [
-        attend(q, k, v, PositionTerms(), scale=0.1, dropout=0.5, lengths_B=None) for _ in range(400)
-    ]
-    mean = torch.stack(draws).mean(0)
-    without = attend(q, k, v, PositionTerms(), scale=0.1, dropout=0.0, lengths_B=None)
+    inputs = AttentionInputs(q, k, v, PositionTerms(), 0.1, dropout=0.5)
+    mean = torch.stack([attend(inputs) for _ in range(400)]).mean(0)
+    without = attend(inputs._replace(dropout=0.0))
     # 400 draws of a sum of 24 terms with as much variance as mean square: 5 standard errors
     torch.testing.assert_close(mean, without, rtol=0, atol=0.3)
 
@@ -173,9 +181,7 @@ def test_folding_holds_for_any_theta_2(theta):
     bias[:, 1:, 0] = theta
     bias[:, 0, :] = 0.0
     outputs = [
-        ATTENTION_BACKENDS[name](
-            q, k, v, terms, scale=encoding.score_scale, dropout=0.0, lengths_B=None
-        )
+        ATTENTION_BACKENDS[name](AttentionInputs(q, k, v, terms, encoding.score_scale))
         for name, terms in (
             ("folded", PositionTerms(folded=folded)),
             ("eager", PositionTerms(bias_NSS=bias)),
@@ -190,9 +196,9 @@ def test_theta_1_has_no_influence_so_folding_leaves_it_out():
     qkv = queries_keys_values(torch.float32)
 
     def folded():
-        terms = position_terms(encoding, LENGTH, backend="folded")
-        attend = ATTENTION_BACKENDS["folded"]
-        return attend(*qkv, terms, scale=encoding.score_scale, dropout=0.0, lengths_B=None)
+        terms = encoding.terms(LENGTH, device="cpu", folded=True)
+        inputs = AttentionInputs(*qkv, terms, encoding.score_scale)
+        return ATTENTION_BACKENDS["folded"](inputs)
 
     before = folded()
     with torch.no_grad():

@@ -1,19 +1,19 @@
-"""Every encoding against a double loop over the equations of the TUPE paper."""
+"""Every encoding against a double loop over the equations of its paper."""
 
+import cmath
 import math
 
 import pytest
 import torch
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.model.attention import Attention, position_terms
-from pretrain.model.positions import (
-    POSITION_ENCODINGS,
-    build_position_encoding,
-    relative_bucket,
-)
+from pretrain.model.attention import Attention
+from pretrain.model.encoder import build_position_encoding
+from pretrain.model.positions import POSITION_ENCODINGS, relative_bucket, transform_query_key
 
 LENGTH, HEADS, HEAD_WIDTH, WIDTH = 7, 3, 4, 12
 
@@ -68,6 +68,18 @@ def t5_bucket(distance, num_buckets=8, max_distance=12):
         return bucket + distance
     share = math.log(distance / exact) / math.log(max_distance / exact)
     return bucket + min(half - 1, exact + int(share * (half - exact)))
+
+
+@torch.no_grad()
+def turned(vector, position):
+    """R(position) vector by RoFormer Eq. 12 to 15, its pairs being complex numbers."""
+    half = len(vector) // 2
+    result = vector.clone()
+    for pair in range(half):
+        angle = position * 10_000 ** (-2 * pair / len(vector))
+        number = complex(float(vector[pair]), float(vector[pair + half])) * cmath.exp(1j * angle)
+        result[pair], result[pair + half] = number.real, number.imag
+    return result
 
 
 @torch.no_grad()
@@ -135,7 +147,7 @@ def test_a_bias_of_the_projections_is_added_to_the_terms_of_bert_ad():
         torch.testing.assert_close(more - less, bias, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["bert-a", "bert-r"])
+@pytest.mark.parametrize("positions", ["bert-a", "bert-r", "rope"])
 def test_a_bias_of_projections_that_do_not_exist_is_refused(positions):
     with pytest.raises(ConfigError, match=f"without effect with model.positions='{positions}'"):
         build_position_encoding(settings(positions, position_projection_bias=True))
@@ -154,11 +166,12 @@ def test_bert_a_adds_row_s_of_the_table_to_position_s_and_has_no_bias():
 
 @pytest.mark.parametrize("positions", list(POSITION_ENCODINGS))
 def test_attention_scores_are_the_sum_of_the_papers_dot_products(positions):
-    """alpha_ij of Eq. 2, 7, 10, 11 and Sec. 4.3 in a loop, then softmax and the values."""
+    """alpha_ij of TUPE Eq. 2, 7, 10, 11, Sec. 4.3, and of RoFormer Eq. 16, then the values."""
     encoding = encoding_for(positions)
     attention = Attention(settings(positions), encoding.score_scale).eval()
     x = torch.randn(1, LENGTH, WIDTH)
-    divisor = {"bert-a": 1, "bert-r": 1, "bert-ad": 4}.get(positions, 2) * HEAD_WIDTH
+    num_products = {"bert-a": 1, "bert-r": 1, "bert-ad": 4, "rope": 1}
+    divisor = num_products.get(positions, 2) * HEAD_WIDTH
     q, k, v = attention.query_key_value(x)[0].split(WIDTH, dim=-1)
     bias = encoding.attention_bias(LENGTH)
     mixed = torch.zeros(LENGTH, WIDTH)
@@ -174,11 +187,13 @@ def test_attention_scores_are_the_sum_of_the_papers_dot_products(positions):
                         encoding, table[i]
                     )
                     key = key + encoding.projected.key.weight[part] @ normed(encoding, table[j])
+                if positions == "rope":
+                    query, key = turned(query, i), turned(key, j)
                 scores[j] = query @ key / math.sqrt(divisor)
                 if bias is not None:
                     scores[j] += bias[head, i, j]
             mixed[i, part] = scores.softmax(-1) @ v[:, part]
-    actual = attention(x, position_terms(encoding, LENGTH))
+    actual = attention(x, encoding.terms(LENGTH, device="cpu"))
     torch.testing.assert_close(actual[0], attention.output(mixed), rtol=1e-5, atol=1e-5)
 
 
@@ -213,6 +228,82 @@ def test_the_bias_stays_fp32_under_autocast():
     for positions in ("tupe-a", "tupe-r", "tupe-a-tie-cls", "bert-r"):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert encoding_for(positions).attention_bias(LENGTH).dtype == torch.float32
+
+
+def rotated(q, k, **model):
+    """Return queries and keys as `rope` transforms them."""
+    encoding = encoding_for("rope", **model)
+    terms = encoding.terms(q.shape[2], device="cpu")
+    assert terms.bias_NSS is None and terms.query_key_NSH is None
+    return transform_query_key(q, k, terms)
+
+
+def queries_and_keys(length, width, dtype=torch.float32):
+    return torch.randn(2, 2, HEADS, length, width, generator=torch.manual_seed(1)).to(dtype)
+
+
+def test_rope_rotates_every_pair_by_its_angle_in_a_double_loop():
+    q, k = queries_and_keys(LENGTH, HEAD_WIDTH)
+    for before, after in zip((q, k), rotated(q, k), strict=True):
+        expected = torch.stack([torch.stack([turned(head[s], s) for s in range(LENGTH)])
+                                for head in before.flatten(0, 1)])  # fmt: skip
+        torch.testing.assert_close(after.flatten(0, 1), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rope_is_the_rotary_code_of_transformers():
+    length, width = 300, 64
+    q, k = queries_and_keys(length, width)
+    config = LlamaConfig(hidden_size=HEADS * width, num_attention_heads=HEADS)
+    places = torch.arange(length)[None]
+    theirs = apply_rotary_pos_emb(q, k, *LlamaRotaryEmbedding(config)(q, places))
+    ours = rotated(q, k, width=HEADS * width, max_sequence_length=length)
+    # Their angles are fp32: 300 x 2^-24
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_rotary_score_depends_on_the_distance_alone():
+    vectors = torch.randn(2, HEADS, 1, HEAD_WIDTH, generator=torch.manual_seed(1))
+    q, k = (x.expand(1, HEADS, 32, HEAD_WIDTH) for x in vectors)
+    q, k = rotated(q, k)
+    scores = q @ k.transpose(-1, -2)
+    for distance in range(-31, 32):
+        diagonal = scores.diagonal(distance, -2, -1)
+        torch.testing.assert_close(diagonal, diagonal[..., :1].expand_as(diagonal))
+    assert scores[0, 0, 0].std() > 0.01  # and it does depend on it
+
+
+def test_a_rotation_far_from_the_start_is_as_exact_as_a_near_one():
+    encoding = encoding_for("rope", max_sequence_length=2**18)
+    last = encoding.terms(2**18, device="cpu").rotation.cosine_SC[-1]
+    expected = [math.cos((2**18 - 1) * 10_000 ** (-2 * c / HEAD_WIDTH)) for c in range(2)]
+    torch.testing.assert_close(last, torch.tensor(expected), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_bf16_queries_are_rotated_in_fp32_and_cast_back(autocast):
+    q, k = queries_and_keys(LENGTH, HEAD_WIDTH, torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = rotated(q, k)
+    expected = rotated(q.float(), k.float())
+    for actual, exact in zip(found, expected, strict=True):
+        assert actual.dtype is torch.bfloat16 and torch.equal(actual, exact.bfloat16())
+
+
+def test_rope_has_no_parameters_and_adds_nothing_to_the_words():
+    encoding = encoding_for("rope")
+    assert not list(encoding.parameters()) and not encoding.state_dict()
+    words = torch.randn(2, LENGTH, WIDTH)
+    assert encoding.add_to_embeddings(words) is words
+
+
+def test_rope_refuses_heads_of_odd_width():
+    with pytest.raises(ConfigError, match="model.positions='rope': model.width=15 and .* width 5"):
+        build_position_encoding(settings("rope", width=15))
+
+
+@pytest.mark.parametrize("encoding", POSITION_ENCODINGS.values())
+def test_every_encoding_says_what_it_is_and_where_it_comes_from(encoding):
+    assert encoding.description and encoding.source
 
 
 def test_an_unknown_encoding_is_refused_with_the_nearest_name():
