@@ -64,7 +64,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
         ratios = [own / base for own, base in zip(measured, seconds[BASELINE], strict=True)]
         found = spread(measured)
         cost = statistics.median(ratios) - 1
-        attention = variants[name].execution.attention
+        attention = variants[name].engine.execution.attention
         numbers[name] = {**found, "cost": cost, "attention": attention}
         rows.append((name, *milliseconds(found), f"{cost:+.1%}", attention))
     headers = ("", "median ms", "quartiles", f"against {BASELINE}", "attention")

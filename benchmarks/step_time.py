@@ -77,7 +77,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
             "share_of_matrix_rate": flops / found["median"] / max(rates),
         }
     print_table(shape, table, max(rates))
-    attention = {name: step.execution.describe() for name, step in ours.items()}
+    attention = {name: step.engine.execution.describe() for name, step in ours.items()}
     return {"shape": chosen, "steps": table, "matrix_rate": rates, "execution": attention}
 
 

@@ -14,8 +14,7 @@ from pretrain.config.ds_config import compute_type, fill_ds_config, read_ds_conf
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.engine import Engine
-from pretrain.engine.execution import build_model
+from pretrain.engine.launch import build_engine
 from pretrain.profiling.hardware import MEASURED_SHAPES, measured_peak_flops
 from pretrain.train.benchmark import RandomBatches
 from pretrain.train.progress import Progress
@@ -74,9 +73,7 @@ class OurStep:
             world_size=ranks.world_size,
             device=ranks.device,
         )
-        torch.manual_seed(0)
-        model, self.execution = build_model(settings, config, ranks.device)
-        self.engine = Engine(model, settings, config, ranks)
+        self.engine = build_engine(settings, config, ranks)
         self.progress = Progress(settings, ranks.world_size)
         self.dtype = compute_type(config)
         self._batch = RandomBatches(settings, shape.sequences)[0]

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from pretrain.config.settings import ModelSettings
 from pretrain.model.encoder import Encoder, initialise
+from pretrain.model.execution_plan import ExecutionPlan
 
 ENCODER = "encoder."  # what names of its weights begin with in a pre-trained model
 
@@ -25,7 +26,7 @@ class TaskModel(nn.Module):
             attention: name of a backend in pretrain/model/attention_backends.py.
         """
         super().__init__()
-        self.encoder = Encoder(model, attention=attention)
+        self.encoder = Encoder(model, ExecutionPlan(attention=attention))
         initialise(self.encoder, model.initializer_range)
         self.dropout = nn.Dropout(model.dropout)
         self.dense = nn.Linear(model.width, model.width)

@@ -12,7 +12,6 @@ import math
 import shlex
 from typing import Any
 
-import torch
 from pydantic_settings import CliSettingsSource
 from tabulate import tabulate
 
@@ -23,13 +22,14 @@ from pretrain.config.recipe import add_settings, read_settings
 from pretrain.config.settings import RunSettings, flat
 from pretrain.data.shards import shards_folder
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
-from pretrain.engine.engine import Engine
-from pretrain.engine.execution import Execution, build_model
-from pretrain.engine.launch import checked_settings
+from pretrain.engine.launch import build_engine, checked_settings
+from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.schedules.step_plan import finished_before
 from pretrain.train.benchmark import (
+    MeasuredSteps,
     Speed,
     endless_batches,
     existing_shards,
@@ -57,18 +57,12 @@ def main(arguments: argparse.Namespace) -> None:
             ranks, lambda: checked_settings(arguments, ranks, ranks.device)
         )
         shards = on_first_rank(ranks, lambda: existing_shards(settings))
-        torch.manual_seed(settings.seed)
-        model, execution = build_model(settings, ds_config, ranks.device)
-        engine = Engine(model, settings, ds_config, ranks)
-        speed = measure_speed(
-            engine,
-            endless_batches(settings, shards, ranks),
-            settings,
-            theta=mean_theta(settings),
-            seconds=arguments.seconds,
-        )
+        engine = build_engine(settings, ds_config, ranks)
+        batches = endless_batches(settings, shards, ranks)
+        steps = MeasuredSteps(engine, batches, settings, mean_theta(settings))
+        speed = measure_speed(steps, arguments.seconds)
         if ranks.is_first:
-            print(describe_plan(settings, speed, shards, ranks, execution))
+            print(describe_plan(settings, speed, shards, ranks, engine.execution))
             print(f"\n{commands(arguments, settings, speed.seconds_per_step, ranks)}")
     finally:
         stop_ranks()
@@ -103,7 +97,7 @@ def describe_plan(
     speed: Speed,
     shards: ShardSet | None,
     ranks: Ranks,
-    execution: Execution,
+    execution: ExecutionPlan,
 ) -> str:
     """Return what was measured and what follows from it, as text."""
     steps = steps_within(settings, speed.seconds_per_step)
@@ -121,7 +115,7 @@ def describe_plan(
         ("blocks", _blocks_in_words(settings, speed)),
         (
             "seconds per step",
-            f"{speed.seconds_per_step:.4g}; median of stretches {median:.4g}, middle half "
+            f"{speed.seconds_per_step:.4g}; median of intervals {median:.4g}, middle half "
             f"{low:.4g} to {high:.4g}",
         ),
         ("tokens/s", f"{tokens / speed.seconds_per_step:,.0f}"),
@@ -208,8 +202,9 @@ def _answer(settings: RunSettings, steps: int, tokens: int, seconds: float) -> t
 def _schedule_rows(settings: RunSettings, steps: int) -> list[tuple[str, str]]:
     rate = settings.learning_rate
     scaled = fitted(settings, steps).get("learning_rate.decay_steps")
-    final = learning_rate_at(steps - 1, rate.model_copy(update={"decay_steps": scaled}), steps)
-    own = learning_rate_at(settings.steps - 1, rate, settings.steps)
+    fitting = rate.model_copy(update={"decay_steps": scaled})
+    final = learning_rate_at(finished_before(steps), fitting, steps)
+    own = learning_rate_at(finished_before(settings.steps), rate, settings.steps)
     return [
         ("warm-up", f"{round(rate.warmup_ratio * steps):,} steps, to {rate.peak:g}"),
         (

@@ -3,20 +3,18 @@
     python -m pretrain profile RECIPE                       ten steps on this machine
     python -m pretrain profile RECIPE --steps 50 --full-depth
 
-Every setting of the recipe can be changed; --steps is the number of timed steps here. The steps
-are those of the run's end, where layer drop has reached its steady state. The rows are real ones
-where the shards exist, else random ids, which cost the same. The weights stay as they are.
+Every setting of the recipe can be changed; --steps is the number of timed steps here. Blocks are
+skipped as often as at the end of the run, where layer drop has reached its steady state. The rows
+are real ones where the shards exist, else random ids, which cost the same. The weights stay as
+they are.
 """
 
 import argparse
 import dataclasses
 import json
-import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from tabulate import tabulate
 
 from pretrain.config.ds_config import compute_type
@@ -24,13 +22,11 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
-from pretrain.engine.engine import Engine
-from pretrain.engine.execution import build_model
-from pretrain.engine.launch import checked_settings
-from pretrain.profiling.hardware import PeakFlops, peak_flops, peak_memory_bytes
-from pretrain.schedules.layer_drop import scales_of_step, theta_at
-from pretrain.train.benchmark import costliest_operators, endless_batches, existing_shards, trace
-from pretrain.train.progress import Progress
+from pretrain.engine.launch import build_engine, checked_settings
+from pretrain.profiling.hardware import peak_flops
+from pretrain.profiling.operators import costliest_operators, trace
+from pretrain.schedules.layer_drop import theta_at
+from pretrain.train.benchmark import MeasuredSteps, endless_batches, existing_shards
 from pretrain.train.provenance import environment
 
 WARM_UP_STEPS, TIMED_STEPS, TRACED_STEPS = 3, 10, 3
@@ -53,23 +49,28 @@ def main(arguments: argparse.Namespace) -> None:
         )
         folder = on_first_rank(ranks, lambda: _folder(arguments.to, settings))
         rate = peak_flops(ranks.device, compute_type(ds_config))
-        torch.manual_seed(settings.seed)
-        model, execution = build_model(settings, ds_config, ranks.device)
-        engine = Engine(model, settings, ds_config, ranks)
-        steps = Steps(settings, engine, full_depth=arguments.full_depth)
+        shards = on_first_rank(ranks, lambda: existing_shards(settings))
+        engine = build_engine(settings, ds_config, ranks)
+        batches = endless_batches(settings, shards, ranks)
+        theta = keep_ratio_at_the_end(settings, full_depth=arguments.full_depth)
+        steps = MeasuredSteps(engine, batches, settings, theta)
         for _ in range(WARM_UP_STEPS):
             steps.take_one()
-        metrics = steps.timed(count, rate)
+        metrics = steps.metrics(count, rate)
         # Tracing slows the steps down, so that these are others.
-        profiler = trace(steps.take_one, TRACED_STEPS, ranks, folder / "trace.json.gz")
-        if profiler is not None:
+        if not ranks.is_first:
+            for _ in range(TRACED_STEPS):
+                steps.take_one()
+        else:
+            trace_file = folder / "trace.json.gz"
+            profiler = trace(steps.take_one, TRACED_STEPS, ranks.device, trace_file)
             numbers = {
                 "name": settings.name,
-                "rows": steps.rows,
+                "rows": "random ids" if shards is None else f"rows of {shards.folder}",
                 "ranks": ranks.world_size,
                 "steps": count,
                 "full_depth": arguments.full_depth,
-                "execution": dataclasses.asdict(execution),
+                "execution": dataclasses.asdict(engine.execution),
                 "matrix_rate": dataclasses.asdict(rate),
                 "metrics": metrics,
                 "operators": costliest_operators(profiler, TRACED_STEPS),
@@ -93,58 +94,9 @@ def take_count(arguments: argparse.Namespace) -> int:
     return int(given)
 
 
-def at_the_end(settings: RunSettings, *, full_depth: bool) -> RunSettings:
-    """Return settings in which step `steps` is the end of the schedule, also of a run of hours.
-
-    With `full_depth` they have no layer drop, so that what is logged of it agrees with what ran.
-    """
-    schedule = "none" if full_depth else settings.layer_drop.schedule
-    layer_drop = settings.layer_drop.model_copy(update={"schedule": schedule})
-    return settings.model_copy(update={"hours": None, "layer_drop": layer_drop})
-
-
-class Steps:
-    """Optimizer steps of a recipe from the end of its run on, as training takes them."""
-
-    def __init__(self, settings: RunSettings, engine: Engine, *, full_depth: bool) -> None:
-        shards = on_first_rank(engine.ranks, lambda: existing_shards(settings))
-        self.engine = engine
-        self.settings = at_the_end(settings, full_depth=full_depth)
-        self.rows = "random ids" if shards is None else f"rows of {shards.folder}"
-        self._batches = endless_batches(settings, shards, engine.ranks)
-        self._progress = self._new_progress(settings.steps)
-
-    def take_one(self) -> None:
-        """Take the next step; it changes no weight."""
-        scales = self._branch_scales(self._progress.step)
-        micro_batches = zip(islice(self._batches, len(scales)), scales, strict=True)
-        # Learning rate 0: the same arithmetic, and nothing diverges while it is timed.
-        self._progress.add_step(self.engine.train_step(micro_batches, 0.0), scales)
-
-    def timed(self, count: int, rate: PeakFlops) -> dict[str, Any]:
-        """Take `count` steps and return their metrics, as training logs them."""
-        self._progress = self._new_progress(self._progress.step)
-        self.engine.synchronize()
-        self.engine.pop_costs()
-        start = time.perf_counter()
-        for _ in range(count):
-            self.take_one()
-        self.engine.synchronize()
-        seconds = time.perf_counter() - start
-        self._progress.add_seconds(seconds, self.engine.pop_costs())
-        self._progress.fetch_losses(self.engine.mean_over_ranks)
-        memory = peak_memory_bytes(self.engine.ranks.device)
-        return self._progress.take_metrics(0.0, rate, memory)
-
-    def _new_progress(self, step: int) -> Progress:
-        progress = Progress(self.settings, self.engine.ranks.world_size)
-        progress.counters.step = step
-        return progress
-
-    def _branch_scales(self, step: int) -> list[list[float]]:
-        settings, count = self.settings, self._progress.micro_batches_per_step
-        theta = theta_at(settings.steps, settings.layer_drop, settings.steps)
-        return scales_of_step(step, settings, theta=theta, count=count)
+def keep_ratio_at_the_end(settings: RunSettings, *, full_depth: bool) -> float:
+    """Return theta at the end of the schedule, or 1 if every block is to run."""
+    return 1.0 if full_depth else theta_at(settings.steps, settings.layer_drop, settings.steps)
 
 
 def describe(numbers: dict[str, Any], folder: Path) -> str:

@@ -12,8 +12,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
 from pretrain.checkpoint.format import Checkpoint
@@ -38,9 +36,8 @@ from pretrain.distributed.ranks import (
     stop_ranks,
 )
 from pretrain.distributed.signals import Interruption
-from pretrain.engine.engine import Engine
-from pretrain.engine.execution import build_model
-from pretrain.engine.launch import Device, checked_settings
+from pretrain.engine.launch import Device, build_engine, checked_settings
+from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.profiling.hardware import peak_flops
 from pretrain.train.progress import Progress
 from pretrain.train.provenance import num_hosts
@@ -116,17 +113,17 @@ def run(
     if ranks.is_first and how != "start":
         print(resumption.describe())
     rate = peak_flops(ranks.device, compute_type(ds_config))
-    torch.manual_seed(settings.seed)
-    model, execution = build_model(settings, ds_config, ranks.device)
-    if ranks.is_first:
-        print(execution.describe())
     launch["initial_weights"] = None
-    if checkpoint is None:
-        # The engine gives the weights of the first rank to all others.
+
+    def start_from_given_weights(model: MaskedLanguageModel) -> None:
         launch["initial_weights"] = on_first_rank(
             ranks, lambda: load_initial_weights(model, settings, shards)
         )
-    engine = Engine(model, settings, ds_config, ranks)
+
+    load_weights = start_from_given_weights if checkpoint is None else None
+    engine = build_engine(settings, ds_config, ranks, load_weights=load_weights)
+    if ranks.is_first:
+        print(engine.execution.describe())
     progress = Progress(settings, ranks.world_size)
     if checkpoint is not None:
         saved = Checkpoint(checkpoint)
@@ -138,7 +135,7 @@ def run(
         on_first_rank(ranks, lambda: record.describe(settings, ds_config))
     launch["resumed_from"] = None if how == "start" else progress.step
     launch["matrix_rate"] = dataclasses.asdict(rate)
-    launch["execution"] = dataclasses.asdict(execution)
+    launch["execution"] = dataclasses.asdict(engine.execution)
     launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
     launch["zero_stage"] = zero_stage(ds_config)
     launch["changed_settings"] = resumption.changes

@@ -33,6 +33,7 @@ from pretrain.engine.optimizer_state import (
     shape_of,
     updated_pieces,
 )
+from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.profiling.step_timer import Phases
 
 
@@ -58,7 +59,11 @@ class Engine:
     """A model, its optimizer and ZeRO behind a few methods."""
 
     def __init__(
-        self, model: nn.Module, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+        self,
+        model: MaskedLanguageModel,
+        settings: RunSettings,
+        ds_config: dict[str, Any],
+        ranks: Ranks,
     ) -> None:
         """Give the model to DeepSpeed.
 
@@ -73,7 +78,7 @@ class Engine:
             ConfigError: the optimizer is not to be had here, or ZeRO-3 with layer drop in a
                 DeepSpeed whose gradient buffer cannot be cleared.
         """
-        self.ranks = ranks
+        self.ranks, self.execution = ranks, model.execution
         self._phases = Phases(ranks.device)
         self._collectives = count_collectives(self._phases)
         optimizer = build_optimizer(model, settings.optimizer, ranks.device)
@@ -153,22 +158,6 @@ class Engine:
         """Return by how much losses are multiplied; 1 where gradients cannot underflow."""
         # DeepSpeed's engine.loss_scale() is what its JSON says: 0 where the scale is dynamic.
         return float(self._optimizer.loss_scale) if self.scales_loss else 1.0
-
-    @property
-    def attention(self) -> str:
-        """Return how the model computes attention, see model/attention_backends.py."""
-        backend: str = self._engine.module.encoder.attention
-        return backend
-
-    @property
-    def fused_blocks(self) -> bool:
-        """Return whether the blocks are those of model/fused_block.py."""
-        return bool(self._engine.module.encoder.fused_blocks)
-
-    @property
-    def fused_loss(self) -> bool:
-        """Return whether the model computes the loss by model/cpu_kernels.py."""
-        return bool(self._engine.module.head.fused_loss)
 
     def pop_costs(self) -> StepCosts:
         """Return what the steps since the last call took; call it after `synchronize`."""

@@ -24,6 +24,7 @@ from pretrain.kernels.cpu_build import (
     obstacle_to_cpu_kernels,
 )
 from pretrain.kernels.triton_tilings import HEAD_WIDTHS
+from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_block, disagreement_with_eager
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -44,32 +45,9 @@ class Machine:
     capability: tuple[int, int] = (0, 0)  # of the GPU
 
 
-@dataclass(frozen=True)
-class Execution:
-    """How the model runs, and why."""
-
-    attention: str
-    reason: str
-    compiles_blocks: bool
-    recomputes_blocks: bool
-    fuses_blocks: bool = False  # by our kernels for CPUs
-    fuses_loss: bool = False  # by our kernels for CPUs
-    kernels_multiply: bool = False  # heads, and gradients of weights in fp32
-    kernel_problem: str | None = None  # why our kernels for CPUs are not used as planned
-
-    def describe(self) -> str:
-        """Return a line for the user."""
-        extras = ["blocks compiled"] * self.compiles_blocks
-        extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
-        extras += ["blocks fused"] * self.fuses_blocks + ["loss fused"] * self.fuses_loss
-        extras += ["bf16 multiplied by kernels"] * self.kernels_multiply
-        extras += [] if self.kernel_problem is None else [self.kernel_problem]
-        return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
-
-
 def build_model(
     settings: RunSettings, ds_config: dict[str, Any], device: Literal["cpu", "cuda"]
-) -> tuple[MaskedLanguageModel, Execution]:
+) -> MaskedLanguageModel:
     """Build the model, initialised from torch's generator, as it is executed on this machine.
 
     Raises:
@@ -81,24 +59,7 @@ def build_model(
         execution = _with_kernels(execution, settings, machine)
     if execution.attention == "fused" or (device == "cuda" and execution.attention != "eager"):
         execution = _checked(execution, settings, machine)
-    model = MaskedLanguageModel(
-        settings.model,
-        attention=execution.attention,
-        recompute=execution.recomputes_blocks,
-        fused_blocks=execution.fuses_blocks,
-        fused_loss=execution.fuses_loss,
-    )
-    if execution.compiles_blocks:
-        model.encoder.compile_blocks()
-    return model, execution
-
-
-def dropout_seed(seed: int, step: int, rank: int) -> int:
-    """Return what dropout draws from in a step, so that a resumed run needs no generator state."""
-    # Odd 64-bit constants spread the three numbers; torch mixes the result further.
-    return (
-        seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB
-    ) % 2**63
+    return MaskedLanguageModel(settings.model, execution)
 
 
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
@@ -107,7 +68,7 @@ def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> M
     return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability)
 
 
-def plan_execution(settings: RunSettings, machine: Machine) -> Execution:
+def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
     """Decide how the model runs.
 
     Raises:
@@ -127,7 +88,7 @@ def plan_execution(settings: RunSettings, machine: Machine) -> Execution:
     obstacle = _kernels_obstacle(settings, machine)
     is_news = obstacle is not None and obstacle not in reason
     is_expected = machine.device == "cpu" and settings.engine.cpu_kernels == "auto"
-    return Execution(
+    return ExecutionPlan(
         attention,
         reason,
         compiles,
@@ -230,7 +191,9 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
     return True
 
 
-def _with_kernels(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
+def _with_kernels(
+    execution: ExecutionPlan, settings: RunSettings, machine: Machine
+) -> ExecutionPlan:
     """Load our kernels for CPUs; where "auto" chose them and they do not work, do without."""
     try:
         load_cpu_kernels()
@@ -257,7 +220,7 @@ def _with_kernels(execution: Execution, settings: RunSettings, machine: Machine)
     return dataclasses.replace(execution, fuses_blocks=False, kernel_problem=problem)
 
 
-def _checked(execution: Execution, settings: RunSettings, machine: Machine) -> Execution:
+def _checked(execution: ExecutionPlan, settings: RunSettings, machine: Machine) -> ExecutionPlan:
     """Try the kernels out here; where "auto" chose ones that fail, take the next best."""
     is_free = settings.engine.attention == "auto"
     candidates = [execution.attention]

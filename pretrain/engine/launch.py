@@ -1,12 +1,14 @@
-"""The settings of a launch, checked against each other and against the machine.
+"""The set-up of a launch: settings checked against each other and the machine, then the engine.
 
-A recipe is checked when it is read. This is what can be known only together with the DeepSpeed
-JSON, the number of ranks and the device, and before data or model are touched.
+A recipe is checked when it is read. `checked_settings` refuses what can be known only with the
+DeepSpeed JSON, the number of ranks and the device, before data or model are touched.
 """
 
 import argparse
+from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
 from pydantic_settings import CliSettingsSource
 
 from pretrain.config.ds_config import fill_ds_config, lift_layer_drop, read_ds_config
@@ -14,8 +16,10 @@ from pretrain.config.recipe import read_settings
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.execution import plan_execution, this_machine
+from pretrain.engine.engine import Engine
+from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.model.cost import parameters_by_group
+from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
 
@@ -50,3 +54,28 @@ def checked_settings(
     if device == ranks.device:
         plan_execution(settings, this_machine(filled, device))
     return settings, filled
+
+
+def build_engine(
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    ranks: Ranks,
+    *,
+    load_weights: Callable[[MaskedLanguageModel], None] | None = None,
+) -> Engine:
+    """Build the model from the seed of the run, as it is executed on this machine, and its engine.
+
+    Args:
+        settings: of the run.
+        ds_config: filled by `fill_ds_config`.
+        ranks: from `start_ranks`; all of them get the weights of the first one.
+        load_weights: replaces the new weights, before the engine takes the model.
+
+    Raises:
+        ConfigError: what the settings ask for cannot work here.
+    """
+    torch.manual_seed(settings.seed)
+    model = build_model(settings, ds_config, ranks.device)
+    if load_weights is not None:
+        load_weights(model)
+    return Engine(model, settings, ds_config, ranks)

@@ -17,6 +17,7 @@ from pretrain.kernels.cpu_layers import (
     normalize,
 )
 from pretrain.model.attention import Attention, at_positions
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.positions import PositionTerms
 
 
@@ -42,12 +43,12 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, model: ModelSettings, score_scale: float, *, attention: str = "eager"
+        self, model: ModelSettings, score_scale: float, execution: ExecutionPlan = PLAIN
     ) -> None:
         super().__init__()
         self.norm_first = model.norm == "pre"
         self.attention_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
-        self.attention = Attention(model, score_scale, backend=attention)
+        self.attention = Attention(model, score_scale, backend=execution.attention)
         self.feedforward_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.feedforward = FeedForward(model)
         self.dropout = nn.Dropout(model.dropout)

@@ -14,44 +14,28 @@ from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
 from pretrain.model.blocks import Block, FusedBlock
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
 
 
 class Encoder(nn.Module):
     """Token ids to hidden states: embeddings, norm, blocks, and a last norm if norm = "pre"."""
 
-    def __init__(
-        self,
-        model: ModelSettings,
-        *,
-        attention: str = "eager",
-        recompute: bool = False,
-        fused_blocks: bool = False,
-    ) -> None:
-        """Build the encoder.
-
-        Args:
-            model: shape and variant.
-            attention: name of a backend in attention_backends.py.
-            recompute: keep only the input of each block and run it again in the backward pass:
-                a third more time for a fraction of the memory (activation checkpointing).
-            fused_blocks: compute the blocks by our kernels for CPUs.
-        """
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
         super().__init__()
-        self.attention, self.recompute, self.is_compiled = attention, recompute, False
-        self.fused_blocks = fused_blocks
+        self.execution = execution
         self.token_embeddings = nn.Embedding(model.vocabulary_size, model.width)
         self.positions = build_position_encoding(model)
         self.embedding_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.dropout = nn.Dropout(model.dropout)
         scale = self.positions.score_scale
-        kind = FusedBlock if fused_blocks else Block
-        self.blocks = nn.ModuleList(
-            kind(model, scale, attention=attention) for _ in range(model.num_layers)
-        )
+        kind = FusedBlock if execution.fuses_blocks else Block
+        self.blocks = nn.ModuleList(kind(model, scale, execution) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
         self.final_norm = nn.LayerNorm(model.width, epsilon) if model.norm == "pre" else None
         self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0
+        if execution.compiles_blocks:
+            self._compile_blocks()
 
     def forward(
         self,
@@ -73,7 +57,7 @@ class Encoder(nn.Module):
         x: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
         x = self.dropout(self.embedding_norm(x))
         terms = self.positions.terms(
-            ids_BS.shape[1], device=x.device, folded=self.attention == "folded"
+            ids_BS.shape[1], device=x.device, folded=self.execution.attention == "folded"
         )
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
         kept = [pair for pair in zip(self.blocks, scales, strict=True) if pair[1] != 0]
@@ -84,18 +68,17 @@ class Encoder(nn.Module):
             x = at_positions(x, positions_M)
         return x if self.final_norm is None else self.final_norm(x)
 
-    def compile_blocks(self) -> None:
+    def _compile_blocks(self) -> None:
         """Compile each block in place: equal blocks share a graph, whichever of them run.
 
         There is a second one for the last that runs, where some positions are wanted only. The
         whole encoder would be compiled anew for every pattern of skipped blocks.
         """
-        self.is_compiled = True
         for block in self.blocks:
             block.compile(dynamic=False, fullgraph=True)
 
     def _given(self, scale: float | None, x: Tensor) -> float | Tensor | None:
-        if scale is None or not self.is_compiled:
+        if scale is None or not self.execution.compiles_blocks:
             return scale
         # A kernel fills it in: a copy from the host would wait for the device.
         # In fp32 at least: bf16 would turn 12/11 into 12/11 + 0.3 % at every step.
@@ -103,7 +86,7 @@ class Encoder(nn.Module):
         return x.new_full((), scale, dtype=dtype)
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
-        if not self.recompute or not torch.is_grad_enabled():
+        if not self.execution.recomputes_blocks or not torch.is_grad_enabled():
             output: Tensor = block(*inputs)
             return output
         recomputed: Tensor = checkpoint(

@@ -13,20 +13,15 @@ from data_prep.masking import IGNORED
 from pretrain.config.settings import ModelSettings
 from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.encoder import Encoder, initialise
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 
 
 class MaskedLanguageModelHead(nn.Module):
     """BERT's head: dense, GELU, LayerNorm, and the token embeddings again as output weights."""
 
-    def __init__(self, model: ModelSettings, *, fused_loss: bool = False) -> None:
-        """Build the head.
-
-        Args:
-            model: shape.
-            fused_loss: compute the loss by cpu_kernels.py.
-        """
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
         super().__init__()
-        self.fused_loss = fused_loss
+        self.execution = execution
         self.dense = nn.Linear(model.width, model.width)
         self.norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.output_bias = nn.Parameter(torch.zeros(model.vocabulary_size))
@@ -49,7 +44,7 @@ class MaskedLanguageModelHead(nn.Module):
             self.output_bias,
             labels_M,
             ignored=IGNORED,
-            fused=self.fused_loss,
+            fused=self.execution.fuses_loss,
         )
         return summed / labels_M.ne(IGNORED).sum().clamp(min=1)
 
@@ -57,21 +52,11 @@ class MaskedLanguageModelHead(nn.Module):
 class MaskedLanguageModel(nn.Module):
     """Encoder and head; calling it returns the loss, as DeepSpeed's engine wants it."""
 
-    def __init__(
-        self,
-        model: ModelSettings,
-        *,
-        attention: str = "eager",
-        recompute: bool = False,
-        fused_blocks: bool = False,
-        fused_loss: bool = False,
-    ) -> None:
-        """Build the model; arguments as in `Encoder` and `MaskedLanguageModelHead`."""
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
         super().__init__()
-        self.encoder = Encoder(
-            model, attention=attention, recompute=recompute, fused_blocks=fused_blocks
-        )
-        self.head = MaskedLanguageModelHead(model, fused_loss=fused_loss)
+        self.execution = execution
+        self.encoder = Encoder(model, execution)
+        self.head = MaskedLanguageModelHead(model, execution)
         initialise(self, model.initializer_range)
 
     def forward(

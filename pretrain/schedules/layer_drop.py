@@ -3,12 +3,12 @@
 Zhang & He, "Accelerating Training of Transformer-Based Language Models with Progressive Layer
 Dropping", NeurIPS 2020. A keep ratio theta falls from 1 towards theta_bar over the run; within a
 step, deeper blocks are kept less often. Everything here is a pure function of (settings, seed,
-step, micro-batch, theta): nothing is stored, so a resumed run draws what the straight one would
-have drawn, and every rank draws the same. Ranks must agree: ZeRO exchanges gradients block by
-block, and ranks that skip different blocks end in a communication error.
+finished steps, micro-batch, theta): nothing is stored, so a resumed run draws the numbers of an
+uninterrupted one, and every rank draws the same. Ranks must agree: ZeRO exchanges gradients block
+by block, and ranks that skip different blocks end in a communication error.
 
 A block that is skipped costs nothing, but its weights still move: ZeRO gives it a zero gradient,
-on which Adam's momentum and the weight decay act (plain PyTorch would leave it alone).
+and Adam's momentum and the weight decay still act on it (plain PyTorch would not update it).
 """
 
 import math
@@ -59,7 +59,7 @@ KEEP_RATIOS: dict[str, KeepRatio] = {
 def theta_at(position: float, settings: LayerDropSettings, total_steps: int) -> float:
     """Return the keep ratio of the last block at `position`, which goes from 0 to `total_steps`.
 
-    The position is the number of finished steps, unless the run has a budget of time (budget.py).
+    The position is the number of finished steps, unless the run has a time budget (horizon.py).
     theta(t) = (1 - theta_bar) exp(-gamma t) + theta_bar, for the schedule "progressive".
 
     Raises:
@@ -84,7 +84,7 @@ def keep_probabilities(theta: float, num_layers: int, settings: LayerDropSetting
 
 
 def branch_scales(
-    step: int,
+    finished: int,
     micro_batch: int,
     settings: LayerDropSettings,
     *,
@@ -94,12 +94,15 @@ def branch_scales(
 ) -> list[float]:
     """Toss the coins of one micro-batch: 0.0 skips a block, 1/p scales the branches of a kept one.
 
-    Scaling by the p that was drawn with keeps the expected output of a branch what it is at full
-    depth. With compat = "deepspeed" the scale is 1/p of the next block, as bing_bert computed it:
-    at theta 0.5 and 12 blocks every branch is 4 % to 8 % too large on average.
+    The coins are those of the step that begins after `finished` steps. Scaling by the p that was
+    drawn with keeps the expected output of a branch what it is at full depth. With compat =
+    "deepspeed" the scale is 1/p of the next block, as bing_bert computed it: at theta 0.5 and 12
+    blocks every branch is 4 % to 8 % too large on average.
     """
     probabilities = keep_probabilities(theta, num_layers, settings)
-    coins = _coins(seed, step, micro_batch if settings.draw_per == "micro_batch" else 0, num_layers)
+    coins = _coins(
+        seed, finished, micro_batch if settings.draw_per == "micro_batch" else 0, num_layers
+    )
     scaled_by = probabilities
     if settings.compat == "deepspeed":
         scaled_by = [*probabilities[1:], theta]
@@ -111,12 +114,12 @@ def branch_scales(
 
 
 def scales_of_step(
-    step: int, settings: RunSettings, *, theta: float, count: int
+    finished: int, settings: RunSettings, *, theta: float, count: int
 ) -> list[list[float]]:
     """Toss the coins of the `count` micro-batches that a rank accumulates in one optimizer step."""
     return [
         branch_scales(
-            step,
+            finished,
             micro_batch,
             settings.layer_drop,
             theta=theta,
@@ -141,8 +144,8 @@ def check_layer_drop(settings: LayerDropSettings) -> None:
         )
 
 
-def _coins(seed: int, step: int, micro_batch: int, num_layers: int) -> list[float]:
-    counter = numpy.array([0, micro_batch, step, 0], dtype=numpy.uint64)
+def _coins(seed: int, finished: int, micro_batch: int, num_layers: int) -> list[float]:
+    counter = numpy.array([0, micro_batch, finished, 0], dtype=numpy.uint64)
     key = numpy.array([seed, COIN_STREAM], dtype=numpy.uint64)
     generator = numpy.random.Generator(numpy.random.Philox(key=key, counter=counter))
     return [float(coin) for coin in generator.random(num_layers)]

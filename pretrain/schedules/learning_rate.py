@@ -1,8 +1,8 @@
 """Learning rate by position in the schedule, as pure functions: nothing to save or restore.
 
 The position goes from 0 to the steps of the schedule. It is the number of finished optimizer
-steps, unless a run of given hours takes more or fewer of them (budget.py). Unlike the authors'
-trainers, warm-up begins at 1/warmup_steps instead of 0, so that the first step is not lost.
+steps, unless the run has a time budget (horizon.py). Unlike in the authors' trainers, warm-up
+begins at 1/warmup_steps instead of 0, so that the first step has an effect.
 """
 
 import math

@@ -8,7 +8,6 @@ a function of (seed, step), see data.py.
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from data_prep.shards.format import ShardSet
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import rows_of_samples
 from pretrain.engine.engine import StepResult
+from pretrain.schedules.step_plan import StepPlan, finished_before
 
 KEPT_STEPS = 64
 
@@ -54,23 +54,13 @@ class StepHistory:
         self._read_after = READ_AFTER[device]
         self._on_cuda = device == "cuda"
         self._flown: deque[StepStats] = deque(maxlen=KEPT_STEPS)
+        self._plans: deque[StepPlan] = deque(maxlen=KEPT_STEPS)  # of the same steps
         self._unread: deque[_Unread] = deque()
 
-    def add(
-        self,
-        step: int,
-        result: StepResult,
-        *,
-        learning_rate: float,
-        theta: float,
-        scales: Sequence[Sequence[float]],
-    ) -> None:
-        """Keep a step; `scales` are the branch scales of its micro-batches."""
-        kept = [[block for block, scale in enumerate(row) if scale != 0] for row in scales]
+    def add(self, plan: StepPlan, result: StepResult) -> None:
+        """Keep a step."""
         numbers, arrived = self._on_host(_numbers(result))
-        self._unread.append(
-            _Unread(step, learning_rate, theta, kept, result, numbers=numbers, arrived=arrived)
-        )
+        self._unread.append(_Unread(plan, result, numbers=numbers, arrived=arrived))
 
     def next_read(self, *, all_steps: bool = False) -> StepStats | None:
         """Return the oldest step that was not read yet, if it is old enough, or any is asked for.
@@ -79,9 +69,15 @@ class StepHistory:
         """
         if len(self._unread) <= (0 if all_steps else self._read_after):
             return None
-        flown = self._unread.popleft().read()
+        unread = self._unread.popleft()
+        flown = unread.read()
         self._flown.append(flown)
+        self._plans.append(unread.plan)
         return flown
+
+    def plan(self, step: int) -> StepPlan:
+        """Return the plan of one of the steps in `steps`."""
+        return next(plan for plan in self._plans if plan.step == step)
 
     @property
     def has_unread(self) -> bool:
@@ -95,6 +91,7 @@ class StepHistory:
     def forget(self) -> None:
         """Begin anew: the run goes back."""
         self._flown.clear()
+        self._plans.clear()
         self._unread.clear()
 
     def _on_host(self, numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
@@ -109,10 +106,7 @@ class StepHistory:
 
 @dataclass(frozen=True)
 class _Unread:
-    step: int
-    learning_rate: float
-    theta: float
-    kept_blocks: list[list[int]]
+    plan: StepPlan
     result: StepResult
     numbers: Tensor  # the losses, and the norm if it was a tensor
     arrived: torch.cuda.Event | None
@@ -126,11 +120,12 @@ class _Unread:
         if self.result.skipped:
             # DeepSpeed leaves the norm of an earlier step there.
             norm = math.inf
+        scales = self.plan.branch_scales
         return StepStats(
-            self.step,
-            self.learning_rate,
-            self.theta,
-            self.kept_blocks,
+            self.plan.step,
+            self.plan.learning_rate,
+            self.plan.theta,
+            [[block for block, scale in enumerate(row) if scale != 0] for row in scales],
             numbers,
             norm,
             self.result.skipped,
@@ -155,7 +150,7 @@ def rows_of_step(step: int, shards: ShardSet, settings: RunSettings) -> dict[str
         Micro-batch i of rank r holds the (i x ranks + r)-th part of them.
     """
     split, size = shards.manifest.splits["train"], settings.batch.global_sequences
-    samples = numpy.arange((step - 1) * size, step * size)
+    samples = numpy.arange(finished_before(step) * size, step * size)
     by_epoch = rows_of_samples(samples, split.rows, settings.seed)
     rows = numpy.concatenate([numbers for _, numbers in by_epoch])
     files, rows_in_files = numpy.divmod(rows, split.rows_per_shard)

@@ -19,15 +19,13 @@ from tqdm import tqdm
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.folders import checkpoints_of, step_of
 from pretrain.checkpoint.writer import Saver
-from pretrain.config.ds_config import micro_batches_per_step
 from pretrain.config.errors import AnomalyError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import TrainingBatches
 from pretrain.distributed.ranks import from_all_ranks, on_first_rank
 from pretrain.engine.engine import Engine
-from pretrain.engine.execution import dropout_seed
 from pretrain.model.objectives import MaskedLanguageModel
-from pretrain.schedules.layer_drop import scales_of_step
+from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.detector import (
     Anomaly,
     AnomalyDetector,
@@ -136,19 +134,19 @@ class StabilityMonitor:
         reason = "weights were not finite after it, although loss and gradient seemed to be"
         self._respond(Anomaly("not finite", step, step, reason), done)
 
-    def replay(self, step: int, theta: float) -> None:
+    def replay(self, plan: StepPlan) -> None:
         """Look at the step of a trouble, when a run that went back comes to it and leaves it out.
 
         The weights are the very ones that it had before it. Steps that are left out because they
         surround it are not looked at.
         """
         decisions = on_first_rank(self.ranks, self.folder.decisions)
-        kinds = [one.kind for one in decisions if one.action == "rewind" and one.step == step]
+        kinds = [one.kind for one in decisions if one.action == "rewind" and one.step == plan.step]
         if kinds:
-            inspection = self.inspect(step, theta, self.engine.loss_scale())
-            on_first_rank(self.ranks, lambda: self._write_replay(step, kinds[-1], inspection))
+            inspection = self.inspect(plan, self.engine.loss_scale())
+            on_first_rank(self.ranks, lambda: self._write_replay(plan.step, kinds[-1], inspection))
 
-    def inspect(self, step: int, theta: float, loss_scale: float) -> dict[str, Any]:
+    def inspect(self, plan: StepPlan, loss_scale: float) -> dict[str, Any]:
         """Run a step again on a copy of the weights, and say what was seen; nothing changes."""
         weights = self.engine.whole_weights()
         found: Inspection | None = None
@@ -156,7 +154,7 @@ class StabilityMonitor:
             try:
                 found, gradients = replay_step(
                     self._copy(weights),
-                    self._micro_batches(step, theta),
+                    self._micro_batches(plan),
                     loss_scale=loss_scale,
                     forward_context=self.engine.forward_context,
                 )
@@ -182,27 +180,18 @@ class StabilityMonitor:
 
     def _copy(self, weights: dict[str, torch.Tensor]) -> MaskedLanguageModel:
         # Not compiled: hooks do not fire in compiled blocks. Its dropout then draws other masks.
-        model = MaskedLanguageModel(
-            self.settings.model,
-            attention=self.engine.attention,
-            fused_blocks=self.engine.fused_blocks,
-            fused_loss=self.engine.fused_loss,
+        execution = dataclasses.replace(
+            self.engine.execution, compiles_blocks=False, recomputes_blocks=False
         )
+        model = MaskedLanguageModel(self.settings.model, execution)
         model.load_state_dict(weights, assign=True)
         return model.to(self.engine.device)
 
-    def _micro_batches(self, step: int, theta: float) -> list[Any]:
-        settings = self.settings
-        count = micro_batches_per_step(settings, self.ranks.world_size)
-        torch.manual_seed(dropout_seed(settings.seed, step - 1, self.ranks.rank))
+    def _micro_batches(self, plan: StepPlan) -> list[Any]:
+        torch.manual_seed(plan.dropout_seed(self.ranks.rank))
         return [
-            (
-                self.engine.on_device(self.batches[(step - 1) * count + place]),
-                self.engine.branch_scales(scales),
-            )
-            for place, scales in enumerate(
-                scales_of_step(step - 1, settings, theta=theta, count=count)
-            )
+            (self.engine.on_device(self.batches[number]), self.engine.branch_scales(scales))
+            for number, scales in enumerate(plan.branch_scales, plan.first_micro_batch)
         ]
 
     def _respond(self, trouble: Anomaly, done: int) -> None:
@@ -216,7 +205,7 @@ class StabilityMonitor:
         at = flown[trouble.step]
         # What is kept of a step is the loss scale that it left behind.
         scale = flown.get(trouble.step - 1, at).loss_scale
-        inspection = self.inspect(trouble.step, at.theta, scale)
+        inspection = self.inspect(self.recorder.plan(trouble.step), scale)
         inspection["weights"] = self._which_weights(trouble, list(flown.values()), done)
         again = [one["losses"] for one in inspection.get("ranks", [])]
         before = [step.losses for one in by_rank for step in one if step.step == trouble.step]

@@ -1,69 +1,140 @@
-"""How long an optimizer step of a recipe takes on this machine: measured, not worked out.
+"""Measures optimizer steps of a recipe on this machine: their duration and their metrics.
 
-The steps are those of training: same engine, same batches, same coins. Only the learning rate is
-0, which costs the same and cannot make a run without warm-up diverge.
+The steps are those of training: same engine, same kind of batches, coins of the same distribution.
+Only the learning rate is 0, which costs the same and cannot diverge.
 """
 
-import os
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import Dataset
 
 from data_prep.masking import predictions_per_row
 from data_prep.shards.format import ShardSet
-from pretrain.config.ds_config import micro_batches_per_step, micro_sequences
+from pretrain.config.ds_config import micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.engine import Engine
-from pretrain.schedules.layer_drop import scales_of_step, theta_at
+from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
+from pretrain.schedules.layer_drop import theta_at
+from pretrain.train.progress import Progress
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor
 # that was idle is fast for some seconds.
 WARM_UP_STEPS, WARM_UP_SHARE = 2, 0.1
 
-# The clock is read after the device has finished. In between it must not wait for the host, so
-# that steps are timed in stretches.
-STRETCH_SECONDS = 1.0
+# The clock is read after the device has finished. In between the device must not wait for the
+# host, so steps are timed in intervals of several.
+INTERVAL_SECONDS = 1.0
 
 # A median and a spread need two.
-MIN_STRETCHES = 2
+MIN_INTERVALS = 2
 
-# theta varies over a hundredth of a run and slower: this many places give its mean to 1e-4.
-PLACES_OF_MEAN = 10_000
+# theta varies over a hundredth of a run or more: this many samples give its mean to 1e-4.
+SAMPLES_OF_MEAN = 10_000
 
 
 @dataclass(frozen=True)
 class Speed:
-    """The durations of consecutive stretches of optimizer steps, on the clock of the first rank."""
+    """The durations of consecutive intervals of optimizer steps, on the clock of the first rank."""
 
-    steps: tuple[int, ...]
-    seconds: tuple[float, ...]  # per stretch
+    steps: tuple[int, ...]  # per interval
+    seconds: tuple[float, ...]  # per interval
     uncounted_steps: int  # before them
     blocks: float  # that ran in a micro-batch, on average
 
     @property
     def seconds_per_step(self) -> float:
-        """Return the mean, which a whole run takes: with layer drop the steps differ in length."""
+        """Return the mean, from which the time of a run follows: layer drop makes steps unequal."""
         return sum(self.seconds) / sum(self.steps)
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
-        """Return the quartiles of the seconds per step over the stretches."""
+        """Return the quartiles of the seconds per step over the intervals."""
         means = [total / steps for total, steps in zip(self.seconds, self.steps, strict=True)]
         low, median, high = statistics.quantiles(means, n=4, method="inclusive")
         return low, median, high
+
+
+class MeasuredSteps:
+    """Optimizer steps of a recipe at one keep ratio; every rank must take the same ones."""
+
+    def __init__(
+        self, engine: Engine, batches: Iterator[MaskedBatch], settings: RunSettings, theta: float
+    ) -> None:
+        """Prepare the first step.
+
+        Args:
+            engine: of the run; its weights stay as they are.
+            batches: as training takes them, without end.
+            settings: of the run.
+            theta: keep ratio of the last block, at which the coins of layer drop are tossed.
+        """
+        self.engine, self.batches = engine, batches
+        self.settings = _settings_to_measure(settings, theta)
+        self.progress = Progress(self.settings, engine.ranks.world_size)
+
+    @property
+    def mean_blocks(self) -> float:
+        """Return how many blocks ran in a micro-batch, on average, since `restart_counters`."""
+        counters = self.progress.counters
+        return sum(counters.kept_since_log) / counters.micro_batches_since_log
+
+    def take_one(self) -> None:
+        """Take the next step, without waiting for the device."""
+        plan = self.progress.next_plan()
+        result = self.engine.train_step(plan.micro_batches(self.batches), plan.learning_rate)
+        self.progress.add_step(plan, result)
+
+    def timed(self, count: int) -> float:
+        """Take so many steps and return the seconds, the same number on all ranks."""
+        begin = time.perf_counter()
+        for _ in range(count):
+            self.take_one()
+        self.engine.synchronize()
+        seconds = time.perf_counter() - begin
+        return on_first_rank(self.engine.ranks, lambda: seconds)
+
+    def restart_counters(self) -> None:
+        """Count from here on; the coins go on."""
+        progress = Progress(self.settings, self.engine.ranks.world_size)
+        progress.counters.step = self.progress.step
+        self.progress = progress
+
+    def metrics(self, count: int, rate: PeakFlops) -> dict[str, Any]:
+        """Take `count` steps and return their metrics, as training logs them."""
+        self.restart_counters()
+        self.engine.synchronize()
+        self.engine.pop_costs()
+        seconds = self.timed(count)
+        progress = self.progress
+        progress.add_seconds(seconds, self.engine.pop_costs())
+        progress.fetch_losses(self.engine.mean_over_ranks)
+        memory = peak_memory_bytes(self.engine.ranks.device)
+        return progress.take_metrics(progress.schedule.plan(progress.step), rate, memory)
+
+
+def measure_speed(steps: MeasuredSteps, seconds: float) -> Speed:
+    """Take optimizer steps for about so many seconds, after a warm-up that is not counted."""
+    spent = 0.0
+    while steps.progress.step < WARM_UP_STEPS or spent < WARM_UP_SHARE * seconds:
+        latest = steps.timed(1)
+        spent += latest
+    steps.restart_counters()
+    uncounted = steps.progress.step
+    counts: list[int] = []
+    durations: list[float] = []
+    while len(counts) < MIN_INTERVALS or sum(durations) < seconds:
+        counts.append(max(1, round(INTERVAL_SECONDS / latest)))
+        durations.append(steps.timed(counts[-1]))
+        latest = durations[-1] / counts[-1]
+    return Speed(tuple(counts), tuple(durations), uncounted, steps.mean_blocks)
 
 
 def mean_theta(settings: RunSettings) -> float:
@@ -72,44 +143,11 @@ def mean_theta(settings: RunSettings) -> float:
     The expected number of blocks that run is linear in theta, so that the steps of a run take as
     long on average as steps at this theta.
     """
-    spacing = settings.steps / PLACES_OF_MEAN
+    spacing = settings.steps / SAMPLES_OF_MEAN
     return statistics.fmean(
-        theta_at((place + 0.5) * spacing, settings.layer_drop, settings.steps)
-        for place in range(PLACES_OF_MEAN)
+        theta_at((number + 0.5) * spacing, settings.layer_drop, settings.steps)
+        for number in range(SAMPLES_OF_MEAN)
     )
-
-
-def measure_speed(
-    engine: Engine,
-    batches: Iterator[MaskedBatch],
-    settings: RunSettings,
-    *,
-    theta: float,
-    seconds: float,
-) -> Speed:
-    """Take optimizer steps for about so many seconds; every rank must call it.
-
-    Args:
-        engine: of the run; its weights stay as they are.
-        batches: as training takes them, without end.
-        settings: of the run.
-        theta: keep ratio at which the coins of layer drop are tossed.
-        seconds: to be measured, after those that are not counted.
-    """
-    steps = _Steps(engine, batches, settings, theta)
-    spent = 0.0
-    while steps.done < WARM_UP_STEPS or spent < WARM_UP_SHARE * seconds:
-        latest = steps.take(1)
-        spent += latest
-    uncounted, steps.blocks = steps.done, 0
-    counts: list[int] = []
-    durations: list[float] = []
-    while len(counts) < MIN_STRETCHES or sum(durations) < seconds:
-        counts.append(max(1, round(STRETCH_SECONDS / latest)))
-        durations.append(steps.take(counts[-1]))
-        latest = durations[-1] / counts[-1]
-    passes = sum(counts) * steps.micro_batches
-    return Speed(tuple(counts), tuple(durations), uncounted, steps.blocks / passes)
 
 
 def existing_shards(settings: RunSettings) -> ShardSet | None:
@@ -142,7 +180,7 @@ def endless_batches(
 
 
 class RandomBatches(Dataset[MaskedBatch]):
-    """Micro-batches of the right shape that mean nothing, where there are no shards yet."""
+    """Micro-batches of random ids, of the shape of real ones, where there are no shards yet."""
 
     def __init__(self, settings: RunSettings, micro_sequences: int) -> None:
         self.shape = (micro_sequences, settings.data.sequence_length)
@@ -159,104 +197,8 @@ class RandomBatches(Dataset[MaskedBatch]):
         return MaskedBatch(ids, positions, ids.flatten()[positions])
 
 
-class _Steps:
-    """Takes optimizer steps, and counts them and the blocks that ran."""
-
-    def __init__(
-        self, engine: Engine, batches: Iterator[MaskedBatch], settings: RunSettings, theta: float
-    ) -> None:
-        self.engine, self.batches = engine, batches
-        self.settings, self.theta = settings, theta
-        self.micro_batches = micro_batches_per_step(settings, engine.ranks.world_size)
-        self.done = self.blocks = 0
-
-    def take(self, count: int) -> float:
-        """Take so many steps and return the seconds, the same number on all ranks."""
-        begin = time.perf_counter()
-        for step in range(self.done, self.done + count):
-            scales = scales_of_step(step, self.settings, theta=self.theta, count=self.micro_batches)
-            self.blocks += sum(scale != 0 for micro_batch in scales for scale in micro_batch)
-            micro_batches = zip(islice(self.batches, len(scales)), scales, strict=True)
-            self.engine.train_step(micro_batches, learning_rate=0.0)
-        self.engine.synchronize()
-        self.done += count
-        seconds = time.perf_counter() - begin
-        return on_first_rank(self.engine.ranks, lambda: seconds)
-
-
-SHOWN = 15
-
-
-def trace(step: Callable[[], None], count: int, ranks: Ranks, file: Path) -> profile | None:
-    """Take `count` steps, record every operator in them and write a Chrome trace.
-
-    The first rank records, the others only take the steps, and get None.
-    """
-    if not ranks.is_first:
-        for _ in range(count):
-            step()
-        return None
-    # Else it writes a line to stderr when it starts and another when it stops.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    activities = [ProfilerActivity.CPU]
-    if ranks.device == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    profiler = profile(activities=activities)
-    with profiler:
-        for _ in range(count):
-            step()
-    profiler.export_chrome_trace(str(file))
-    return profiler
-
-
-def costliest_operators(profiler: profile, steps: int) -> list[dict[str, Any]]:
-    """Return the operators by the time spent in themselves, without what they call.
-
-    Where a GPU was traced they are its kernels, and the time is the GPU's.
-    """
-    events = profiler.key_averages()
-    kernels = [
-        (kernel_name(event.key), event.count, event.self_device_time_total)
-        for event in events
-        if event.device_type == DeviceType.CUDA and not event.is_user_annotation
-    ]
-    operators = [
-        (operator_name(event.key), event.count, event.self_cpu_time_total)
-        for event in events
-        if event.device_type == DeviceType.CPU
-    ]
-    return largest(kernels or operators, steps)
-
-
-def largest(costs: Iterable[tuple[str, int, float]], steps: int) -> list[dict[str, Any]]:
-    """Add up (name, calls, microseconds) by name and return the most expensive ones."""
-    calls: dict[str, int] = defaultdict(int)
-    microseconds: dict[str, float] = defaultdict(float)
-    for name, count, cost in costs:
-        calls[name] += count
-        microseconds[name] += cost
-    total = sum(microseconds.values())
-    names = sorted(microseconds, key=lambda name: -microseconds[name])[:SHOWN]
-    return [
-        {
-            "name": name,
-            "calls_per_step": calls[name] / steps,
-            "milliseconds": microseconds[name] / 1000 / steps,
-            "share": microseconds[name] / total,
-        }
-        for name in names
-    ]
-
-
-def operator_name(key: str) -> str:
-    """Return what an operator is listed under: in place or not, and autograd's nodes as one."""
-    if key.startswith("phase/"):
-        return f"{key}, outside of operators"  # Python, DeepSpeed, waiting for other ranks
-    if key.startswith("autograd::") or key.endswith(("Backward", "Backward0", "Backward1")):
-        return "autograd's nodes"
-    return key.removesuffix("_") if key.startswith("aten::") else key
-
-
-def kernel_name(key: str) -> str:
-    """Return the name of a kernel without its template arguments and parameters."""
-    return key.removeprefix("void ").partition("<")[0].partition("(")[0]
+def _settings_to_measure(settings: RunSettings, theta: float) -> RunSettings:
+    """Return settings whose steps all have this theta and learning rate 0, without an end."""
+    drop = settings.layer_drop.model_copy(update={"schedule": "constant", "theta_bar": theta})
+    rate = settings.learning_rate.model_copy(update={"peak": 0.0})
+    return settings.model_copy(update={"hours": None, "layer_drop": drop, "learning_rate": rate})

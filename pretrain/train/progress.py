@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 from tqdm import tqdm
 
-from pretrain.config.ds_config import micro_batches_per_step
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
@@ -19,8 +18,9 @@ from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.profiling.step_timer import SHARES
-from pretrain.schedules.horizon import Horizon, ScheduleSegment
-from pretrain.schedules.layer_drop import keep_probabilities, theta_at
+from pretrain.schedules.horizon import ScheduleSegment
+from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.stability.detector import WatchState
 
 
@@ -34,7 +34,7 @@ class Counters:
     expected_flops: float = 0.0  # by the keep probabilities
     full_depth_flops: float = 0.0  # had every block run
     skipped_steps: int = 0  # fp16 overflows, and gradients that were not finite
-    left_out_steps: int = 0  # whose rows are skipped after trouble, see trouble.py
+    left_out_steps: int = 0  # whose rows are skipped after an anomaly, see stability/detector.py
     held_out_losses: list[float] = field(default_factory=list)
     # Of the last step that was taken and not left out:
     theta: float = 1.0
@@ -61,9 +61,9 @@ class Progress:
     def __init__(self, settings: RunSettings, world_size: int) -> None:
         self.settings, self.world_size = settings, world_size
         self.counters = Counters(kept_since_log=[0] * settings.model.num_layers)
-        self.horizon = Horizon(settings.steps, settings.hours)
+        self.schedule = Schedule(settings, world_size)
         self.watch = WatchState()
-        self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
+        self.micro_batches_per_step = self.schedule.micro_batches_per_step
         self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
         self._cost = training_cost(settings.model, settings.data.sequence_length)
         self._unfetched: list[Tensor] = []
@@ -82,7 +82,8 @@ class Progress:
         """
         try:
             self.counters = TypeAdapter(Counters).validate_python(state)
-            self.horizon.load(TypeAdapter(ScheduleSegment).validate_python(state.get("horizon")))
+            segment = TypeAdapter(ScheduleSegment).validate_python(state.get("horizon"))
+            self.schedule.horizon.load(segment)
             self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
         except ValidationError as error:
             first = error.errors()[0]
@@ -100,21 +101,20 @@ class Progress:
         """Return what `load` reads."""
         return {
             **dataclasses.asdict(self.counters),
-            "horizon": self.horizon.state(),
+            "horizon": self.schedule.horizon.state(),
             "watch": dataclasses.asdict(self.watch),
         }
 
-    def theta(self, step: int) -> float:
-        """Return the keep ratio of the last block at a step."""
-        position = self.horizon.position(step)
-        return theta_at(position, self.settings.layer_drop, self.settings.steps)
+    def next_plan(self) -> StepPlan:
+        """Return the plan of the step that is to be taken now."""
+        return self.schedule.plan(self.step + 1)
 
-    def add_step(self, result: StepResult, scales: Sequence[Sequence[float]]) -> None:
-        """Count an optimizer step whose micro-batches ran with these branch scales."""
+    def add_step(self, plan: StepPlan, result: StepResult) -> None:
+        """Count an optimizer step that was taken."""
         counters, num_layers = self.counters, self.settings.model.num_layers
-        counters.theta, counters.loss_scale = self.theta(counters.step), result.loss_scale
-        expected = keep_probabilities(counters.theta, num_layers, self.settings.layer_drop)
-        for micro_batch in scales:
+        counters.theta, counters.loss_scale = plan.theta, result.loss_scale
+        expected = keep_probabilities(plan.theta, num_layers, self.settings.layer_drop)
+        for micro_batch in plan.branch_scales:
             kept = [scale != 0 for scale in micro_batch]
             counters.kept_since_log = [
                 total + ran for total, ran in zip(counters.kept_since_log, kept, strict=True)
@@ -125,16 +125,16 @@ class Progress:
             counters.expected_flops += self.pass_flops(expected)
             counters.full_depth_flops += self.pass_flops([1] * num_layers)
         counters.skipped_steps += result.skipped
-        counters.step += 1
+        counters.step = plan.step
         counters.steps_since_log += 1
-        counters.micro_batches_since_log += len(scales)
+        counters.micro_batches_since_log += len(plan.branch_scales)
         self._unfetched.append(result.losses.mean())
         self._unfetched_norm = result.gradient_norm
 
-    def leave_step_out(self) -> None:
-        """Count a step whose rows are skipped: the schedules go on, nothing is computed."""
+    def leave_step_out(self, plan: StepPlan) -> None:
+        """Count a step whose rows are skipped: the schedules advance, nothing is computed."""
         self.counters.left_out_steps += 1
-        self.counters.step += 1
+        self.counters.step = plan.step
 
     @property
     def has_metrics(self) -> bool:
@@ -163,12 +163,12 @@ class Progress:
         self._unfetched, self._unfetched_norm = [], None
 
     def take_metrics(
-        self, learning_rate: float, rate: PeakFlops, peak_memory_bytes: int
+        self, plan: StepPlan, rate: PeakFlops, peak_memory_bytes: int
     ) -> dict[str, Any]:
         """Return a line of metrics (means since the last one, and totals), and begin the next.
 
         Args:
-            learning_rate: of the last step.
+            plan: of the last step, taken or left out.
             rate: of the device of one rank: utilisation refers to it.
             peak_memory_bytes: of the first rank, since the start.
         """
@@ -178,7 +178,7 @@ class Progress:
             "expected_flops": counters.expected_flops,
             "full_depth_flops": counters.full_depth_flops,
             "loss": sum(counters.losses) / len(counters.losses),
-            "learning_rate": learning_rate,
+            "learning_rate": plan.learning_rate,
             "gradient_norm": counters.gradient_norm,
             **self._speed(rate),
             "peak_memory_bytes": peak_memory_bytes,

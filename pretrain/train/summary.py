@@ -8,6 +8,7 @@ from pretrain.config.ds_config import zero_stage
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
+from pretrain.schedules.step_plan import finished_before
 from pretrain.train.progress import Progress
 
 # AdamW keeps two fp32 moments per parameter; ZeRO steps on an fp32 copy of it.
@@ -41,7 +42,7 @@ def _cost_rows(
     progress = Progress(settings, world_size)
     accumulation = progress.micro_batches_per_step
     full = progress.pass_flops([1] * settings.model.num_layers) * accumulation
-    theta = theta_at(settings.steps - 1, settings.layer_drop, settings.steps)
+    theta = theta_at(finished_before(settings.steps), settings.layer_drop, settings.steps)
     kept = keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
     last = progress.pass_flops(kept) * accumulation
     state = optimizer_state_bytes(parameters, ds_config, world_size)

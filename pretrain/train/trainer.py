@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from pretrain.distributed.processes import gather_rank_processes
 from pretrain.distributed.ranks import DelayedAllReduce, from_all_ranks, on_first_rank
 from pretrain.distributed.signals import Interruption, silence_unread_output
 from pretrain.engine.engine import Engine
-from pretrain.engine.execution import dropout_seed
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
-from pretrain.schedules.layer_drop import scales_of_step
-from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.monitor import GoBack, StabilityMonitor
 from pretrain.stability.watchdog import Watchdog
 from pretrain.train.progress import Progress, progress_bar
@@ -84,7 +81,7 @@ class Trainer:
         self.interruption.leave()
         silence_unread_output()
         if self.ranks.is_first and finished:
-            self._finish(self._learning_rate(self.progress.step - 1))
+            self._finish()
         elif self.ranks.is_first:
             self._say_how_to_resume()
 
@@ -111,44 +108,38 @@ class Trainer:
         The clock covers training only: it stops, after the device has finished, whenever
         something is evaluated or written. With a budget of time, somebody looks at it then.
         """
-        progress, horizon = self.progress, self.progress.horizon
+        progress, horizon = self.progress, self.progress.schedule.horizon
         batches = self._batches()
         clock = time.perf_counter()
         while not horizon.is_end(progress.step):
-            step = progress.step
-            self.watchdog.begin_step(step + 1)
-            learning_rate = self._learning_rate(step)
-            if step + 1 in self.monitor.left_out:
-                self._leave_out(step, batches)
+            plan = progress.next_plan()
+            self.watchdog.begin_step(plan.step)
+            if plan.step in self.monitor.left_out:
+                self._leave_out(plan, batches)
             else:
-                self._take_step(step, batches, learning_rate)
+                self._take_step(plan, batches)
             bar.update()
             self._act_on(self.agreement.exchange(self._numbers()))
-            if any(self._due(step + 1)) or horizon.is_due(step + 1) or self._stops:
+            if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
                 self._read_the_clock(clock, bar)
-                self._do_what_is_due(learning_rate, bar)
+                self._do_what_is_due(plan, bar)
                 clock = time.perf_counter()
             if self._stops:
                 break
         return horizon.is_end(progress.step)
 
-    def _take_step(self, step: int, batches: Iterator[MaskedBatch], learning_rate: float) -> None:
-        settings, progress, theta = self.settings, self.progress, self.progress.theta(step)
-        scales = scales_of_step(step, settings, theta=theta, count=progress.micro_batches_per_step)
-        torch.manual_seed(dropout_seed(settings.seed, step, self.ranks.rank))
-        micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
-        result = self.engine.train_step(micro_batches, learning_rate)
-        progress.add_step(result, scales)
-        self.monitor.recorder.add(
-            step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales
-        )
+    def _take_step(self, plan: StepPlan, batches: Iterator[MaskedBatch]) -> None:
+        torch.manual_seed(plan.dropout_seed(self.ranks.rank))
+        result = self.engine.train_step(plan.micro_batches(batches), plan.learning_rate)
+        self.progress.add_step(plan, result)
+        self.monitor.recorder.add(plan, result)
 
-    def _leave_out(self, step: int, batches: Iterator[MaskedBatch]) -> None:
-        """Count a step without its rows, which brought trouble before."""
-        self.monitor.replay(step + 1, self.progress.theta(step))
-        for _ in islice(batches, self.progress.micro_batches_per_step):
+    def _leave_out(self, plan: StepPlan, batches: Iterator[MaskedBatch]) -> None:
+        """Count a step without its rows, which caused an anomaly before."""
+        self.monitor.replay(plan)
+        for _ in plan.micro_batches(batches):
             pass
-        self.progress.leave_step_out()
+        self.progress.leave_step_out(plan)
 
     def _numbers(self) -> dict[str, float]:
         """Return what this rank tells the others after a step; on all ranks with equal names."""
@@ -230,11 +221,11 @@ class Trainer:
         self.progress.fetch_losses(self.engine.mean_over_ranks)
         self._look_at_the_clock(bar)
 
-    def _do_what_is_due(self, learning_rate: float, bar: "tqdm[Any]") -> None:
+    def _do_what_is_due(self, plan: StepPlan, bar: "tqdm[Any]") -> None:
         step = self.progress.step
         logs, evaluates, saves = self._due(step)  # all three, if the time is up
         if logs and self.progress.has_metrics:
-            self._log(learning_rate, bar)
+            self._log(plan, bar)
         if evaluates:
             with self.watchdog.phase("the evaluation", step):
                 self._evaluate(bar)
@@ -252,20 +243,13 @@ class Trainer:
             pin_memory=self.ranks.device == "cuda",
         )
 
-    def _learning_rate(self, step: int) -> float:
-        settings, horizon = self.settings, self.progress.horizon
-        position = horizon.position(step)
-        return learning_rate_at(
-            position, settings.learning_rate, settings.steps, stride=horizon.stride
-        )
-
     def _look_at_the_clock(self, bar: "tqdm[Any]") -> None:
         """Let all ranks agree on how much time is spent, and on what is left of the schedule."""
         if self.settings.hours is not None:
-            counters, horizon = self.progress.counters, self.progress.horizon
+            counters, horizon = self.progress.counters, self.progress.schedule.horizon
             seconds = on_first_rank(self.ranks, lambda: counters.training_seconds)
             horizon.renew(counters.step, seconds)
-            bar.total = horizon.stretch.end_step
+            bar.total = horizon.segment.end_step
 
     def _due(self, done: int) -> tuple[bool, bool, bool]:
         settings = self.settings
@@ -275,13 +259,13 @@ class Trainer:
             settings.checkpoint.every_steps,
         )
         logs, evaluates, saves = (
-            done % n == 0 or self.progress.horizon.is_end(done) for n in periods
+            done % n == 0 or self.progress.schedule.horizon.is_end(done) for n in periods
         )
         return logs, evaluates, saves or done in settings.checkpoint.pinned
 
-    def _log(self, learning_rate: float, bar: "tqdm[Any]") -> None:
+    def _log(self, plan: StepPlan, bar: "tqdm[Any]") -> None:
         memory = peak_memory_bytes(self.ranks.device)
-        metrics = self.progress.take_metrics(learning_rate, self.rate, memory)
+        metrics = self.progress.take_metrics(plan, self.rate, memory)
         bar.set_postfix_str(
             f"loss {metrics['loss']:.3f}, {metrics['tokens_per_second']:,.0f} tokens/s, "
             f"utilisation {metrics['model_flops_utilisation']:.1%}"
@@ -303,12 +287,13 @@ class Trainer:
         self.saver.wait()  # one copy of the state on the host is enough
         self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())
 
-    def _finish(self, final_learning_rate: float) -> None:
+    def _finish(self) -> None:
+        last = self.progress.schedule.plan(self.progress.step)
         parameters = parameters_by_group(self.settings.model)["total"]
         self.record.finish(
             {
                 **self.progress.result(),
-                "final_learning_rate": final_learning_rate,
+                "final_learning_rate": last.learning_rate,
                 "peak_learning_rate": self.settings.learning_rate.peak,
                 "parameters": parameters,
             }

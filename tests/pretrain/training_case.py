@@ -20,8 +20,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import start_ranks, stop_ranks
-from pretrain.engine import execution
-from pretrain.engine.engine import Engine
+from pretrain.engine import launch
 from pretrain.engine.optimizer import parameter_groups
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import branch_scales, theta_at
@@ -119,9 +118,8 @@ def build_engine(settings, ranks, name):
         device=ranks.device,
     )
     # The other ranks must get the weights of the first.
-    torch.manual_seed(settings.seed + ranks.rank)
-    model, _ = execution.build_model(settings, config, ranks.device)
-    return Engine(model, settings, config, ranks)
+    seeded = settings.model_copy(update={"seed": settings.seed + ranks.rank})
+    return launch.build_engine(seeded, config, ranks)
 
 
 def whole_and_resumed(settings, ranks, name, folder):

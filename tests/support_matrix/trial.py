@@ -14,8 +14,7 @@ from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
-from pretrain.engine import execution
-from pretrain.engine.engine import Engine
+from pretrain.engine import launch
 from pretrain.engine.optimizer import parameter_groups
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import scales_of_step
@@ -145,9 +144,8 @@ def build_engine(cell, ranks, seed=0):
     settings, config = settings_of(cell), ds_config_of(cell)
     torch._dynamo.reset()
     # The other ranks must get the weights of the first.
-    torch.manual_seed(seed + ranks.rank)
-    model, _ = execution.build_model(settings, config, ranks.device)
-    return Engine(model, settings, config, ranks)
+    seeded = settings.model_copy(update={"seed": seed + ranks.rank})
+    return launch.build_engine(seeded, config, ranks)
 
 
 def try_cell(cell, ranks):

@@ -75,10 +75,9 @@ def test_layer_drop_is_in_its_steady_state_unless_full_depth_is_asked_for(comman
     metrics = dropping["metrics"]
     assert metrics["theta"] == pytest.approx(0.1)
     settings = load_settings("tiny_cpu", DROPS)
-    begin = settings.steps + WARM_UP_STEPS
     steps = [
         [2 - scales.count(0) for scales in scales_of_step(step, settings, theta=0.1, count=2)]
-        for step in range(begin, begin + 25)
+        for step in range(WARM_UP_STEPS, WARM_UP_STEPS + 25)
     ]
     assert metrics["flops"] == pytest.approx(sum(step_flops(*blocks) for blocks in steps))
     assert sum(metrics["keep_rates"]) == pytest.approx(sum(map(sum, steps)) / 50)

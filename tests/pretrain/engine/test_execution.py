@@ -18,6 +18,7 @@ from pretrain.kernels.cpu_build import KernelError, load_cpu_kernels, obstacle_t
 from pretrain.model import blocks, kernel_check
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.blocks import Block
+from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_block, disagreement_with_eager
 from pretrain.model.objectives import MaskedLanguageModel
 
@@ -109,9 +110,9 @@ def test_kernels_for_cpus_that_cannot_be_built_are_done_without(monkeypatch):
 
     monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
     monkeypatch.setattr(execution, "load_cpu_kernels", fail)
-    model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
+    found = build_model(load_settings("tiny_cpu", []), {}, "cpu").execution
     assert found.describe() == "attention eager (no kernel of ours: g++ fails: no header)"
-    assert model.encoder.attention == "eager" and not model.head.fused_loss
+    assert not found.fuses_loss and not found.fuses_blocks
     for words in (("--engine.cpu_kernels", "on"), ("--engine.attention", "fused")):
         with pytest.raises(ConfigError, match="cannot be built: g.. fails.*cpu_kernels=off"):
             build_model(load_settings("tiny_cpu", words), {}, "cpu")
@@ -123,8 +124,8 @@ def test_a_model_with_our_kernels_learns_the_same():
     for kind in ("on", "off"):
         torch.manual_seed(0)
         settings = load_settings("tiny_cpu", ["--engine.cpu_kernels", kind])
-        model, found = build_model(settings, {}, "cpu")
-        results[found.describe()] = loss_and_gradients(model, [1.2, 1.0])
+        model = build_model(settings, {}, "cpu")
+        results[model.execution.describe()] = loss_and_gradients(model, [1.2, 1.0])
     names = ["attention fused (softmax and bias in one pass); blocks fused; loss fused"]
     names.append("attention eager (no kernel of ours: engine.cpu_kernels is off)")
     assert list(results) == names
@@ -138,8 +139,8 @@ def test_it_is_said_whether_kernels_multiply_bf16(monkeypatch, can):
     monkeypatch.setattr(execution, "multiplies", lambda dtype: can and dtype is torch.bfloat16)
     settings = load_settings("tiny_cpu", [])
     for config, is_said in (({"bf16": {"enabled": True}}, can), ({}, False)):
-        _, found = build_model(settings, config, "cpu")
-        assert found.describe().endswith("; bf16 multiplied by kernels") == is_said
+        found = build_model(settings, config, "cpu")
+        assert found.execution.describe().endswith("; bf16 multiplied by kernels") == is_said
 
 
 @needs_kernels
@@ -148,8 +149,8 @@ def test_where_onednn_may_not_multiply_bf16_torchs_products_are_taken(limit):
     program = """
 from pretrain.engine.execution import build_model
 from pretrain.config.recipe import load_settings
-model, execution = build_model(load_settings("tiny_cpu", []), {"bf16": {"enabled": True}}, "cpu")
-print(execution.describe())
+model = build_model(load_settings("tiny_cpu", []), {"bf16": {"enabled": True}}, "cpu")
+print(model.execution.describe())
 """
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": limit}
     command = [sys.executable, "-c", program]
@@ -162,7 +163,8 @@ print(execution.describe())
 def test_fused_blocks_that_compute_something_else_are_not_used(monkeypatch):
     right = blocks.linear_gelu
     monkeypatch.setattr(blocks, "linear_gelu", lambda x, linear: 1.1 * right(x, linear))
-    model, found = build_model(load_settings("tiny_cpu", []), {}, "cpu")
+    model = build_model(load_settings("tiny_cpu", []), {}, "cpu")
+    found = model.execution
     problem = "fused blocks do not work on this CPU: its output differs from the reference by"
     assert f"; {problem}" in found.describe() and "blocks fused" not in found.describe()
     assert type(model.encoder.blocks[0]) is Block
@@ -194,8 +196,8 @@ def test_why_the_kernels_are_not_used_is_told_where_attention_would_not_be_their
     assert plan_execution(settings_of(*eager), CPU).describe() == f"{told}there is no compiler"
     monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
     monkeypatch.setattr(execution, "load_cpu_kernels", fail)
-    _, found = build_model(load_settings("tiny_cpu", eager), {}, "cpu")
-    assert found.describe() == f"{told}g++ fails: no header"
+    found = build_model(load_settings("tiny_cpu", eager), {}, "cpu")
+    assert found.execution.describe() == f"{told}g++ fails: no header"
 
 
 def test_compiled_blocks_are_not_fused_and_the_loss_is(monkeypatch):
@@ -242,10 +244,10 @@ def test_all_blocks_share_their_graphs_whichever_of_them_run(monkeypatch, attent
         "tiny_cpu", ["--model.num_layers", "4", "--model.positions", "tupe-a"]
     ).model
     models = []
-    for _ in range(2):
+    for compiles in (False, True):
         torch.manual_seed(0)
-        models.append(MaskedLanguageModel(settings, attention=attention))
-    models[1].encoder.compile_blocks()
+        plan = ExecutionPlan(attention=attention, compiles_blocks=compiles)
+        models.append(MaskedLanguageModel(settings, plan))
     for pattern in range(16):
         scales = [float(pattern >> block & 1) * (1 + pattern / 7) for block in range(4)]
         plain, compiled = (loss_and_gradients(model, scales) for model in models)
@@ -287,9 +289,10 @@ def test_the_model_is_built_as_it_was_decided():
         ["--model.positions", "tupe-a", "--engine.attention", "folded"]
         + ["--engine.recompute_blocks", "true", "--engine.cpu_kernels", "off"],
     )
-    model, execution = build_model(settings, {"torch_autocast": {}}, "cpu")
+    model = build_model(settings, {"torch_autocast": {}}, "cpu")
+    execution = model.execution
     assert (execution.attention, execution.reason) == ("folded", "as set")
-    assert model.encoder.recompute
+    assert model.encoder.execution.recomputes_blocks
     assert model.encoder.blocks[0].attention.attend is ATTENTION_BACKENDS["folded"]
     assert execution.describe() == (
         "attention folded (as set); blocks recomputed in the backward pass"

@@ -10,6 +10,7 @@ from pretrain.kernels import cpu_layers
 from pretrain.kernels.cpu_build import load_cpu_kernels, obstacle_to_cpu_kernels
 from pretrain.model.blocks import Block, FusedBlock
 from pretrain.model.encoder import Encoder
+from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.positions import PositionTerms
 
 pytestmark = pytest.mark.skipif(
@@ -249,7 +250,8 @@ def test_recomputed_blocks_are_the_same(norm):
     settings, results = block_settings("--model.norm", norm), []
     for recompute in (False, True):
         torch.manual_seed(0)
-        encoder = Encoder(settings, attention="fused", recompute=recompute, fused_blocks=True)
+        execution = ExecutionPlan("fused", recomputes_blocks=recompute, fuses_blocks=True)
+        encoder = Encoder(settings, execution)
         output = encoder(torch.arange(5, 37).view(1, 32), [1.2] * settings.num_layers)
         results.append(torch.autograd.grad(output.square().sum(), list(encoder.parameters())))
     torch.testing.assert_close(*results, rtol=0, atol=0)

@@ -10,6 +10,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.encoder import Encoder
+from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.model.positions import PositionTerms
 
@@ -144,7 +145,7 @@ def test_recomputing_blocks_changes_no_gradient(positions):
     gradients = []
     for recompute in (False, True):
         torch.manual_seed(0)
-        model = MaskedLanguageModel(settings, recompute=recompute)
+        model = MaskedLanguageModel(settings, ExecutionPlan(recomputes_blocks=recompute))
         model(ids, places, ids.view(-1)[places], [1.25, 1.5]).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
@@ -156,7 +157,8 @@ def test_recomputed_blocks_drop_out_the_same_values_again():
     gradients = []
     for recompute in (False, True):
         torch.manual_seed(0)
-        model = MaskedLanguageModel(model_settings(*words), recompute=recompute)
+        execution = ExecutionPlan(recomputes_blocks=recompute)
+        model = MaskedLanguageModel(model_settings(*words), execution)
         model(ids, places, ids.view(-1)[places]).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
@@ -254,7 +256,8 @@ def test_states_of_some_positions_are_those_of_all(norm, positions, scales, reco
     """Which the last block leaves out: neither results nor gradients know."""
     words = ("--model.num_layers", "3", "--model.norm", norm, "--model.positions", positions)
     torch.manual_seed(0)
-    encoder = Encoder(model_settings(*words), recompute=recompute).double()
+    execution = ExecutionPlan(recomputes_blocks=recompute)
+    encoder = Encoder(model_settings(*words), execution).double()
     ids_BS = torch.randint(5, 1000, (3, 32))
     lengths_B = torch.tensor([32, 7, 20], dtype=torch.int32)
     chosen_M = torch.tensor([40, 3, 33, 3, 95, 0])  # in any order, some twice

@@ -125,14 +125,14 @@ def test_a_run_that_goes_on_from_its_state_ends_where_it_would_have(stop):
 def test_the_progress_of_a_run_holds_its_horizon():
     settings = load_settings("tiny_cpu", ["--hours", "1", "--layer_drop.schedule", "progressive"])
     progress = Progress(settings, 1)
-    progress.horizon.renew(1, 1.0)
-    progress.horizon.renew(3, 5.0)
+    progress.schedule.horizon.renew(1, 1.0)
+    progress.schedule.horizon.renew(3, 5.0)
     resumed = Progress(settings, 1)
     resumed.load(json.loads(json.dumps(progress.state())))
-    assert resumed.horizon.position(1000) == progress.horizon.position(1000) > 0
-    assert resumed.theta(1000) == progress.theta(1000) < 1
+    assert resumed.schedule.plan(1001) == progress.schedule.plan(1001)
+    assert resumed.schedule.plan(1001).position > 0 and resumed.schedule.plan(1001).theta < 1
     # 3595 seconds are left, at two seconds a step
-    assert resumed.horizon.is_end(3 + 1798)
+    assert resumed.schedule.horizon.is_end(3 + 1798)
 
 
 def rate_by_step(step, settings, total):

@@ -11,6 +11,7 @@ from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.engine.engine import StepResult
+from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.history import KEPT_STEPS, StepHistory, rows_of_step
 
 
@@ -18,8 +19,13 @@ def result(losses, norm, *, skipped=False):
     return StepResult(torch.tensor(losses), norm, skipped=skipped, loss_scale=8.0)
 
 
+def plan(step):
+    scales = [[0.0, 2.0], [1.0, 1.0]]
+    return StepPlan(step, 0.0, learning_rate=0.1, theta=0.5, branch_scales=scales, seed=0)
+
+
 def add(recorder, step, found):
-    recorder.add(step, found, learning_rate=0.1, theta=0.5, scales=[[0.0, 2.0], [1.0, 1.0]])
+    recorder.add(plan(step), found)
 
 
 def test_numbers_are_read_once_and_in_order():
@@ -46,6 +52,7 @@ def test_only_the_last_steps_are_kept():
         add(recorder, step, result([1.0], 1.0))
         recorder.next_read()
     assert [flown.step for flown in recorder.steps()] == list(range(101 - KEPT_STEPS, 101))
+    assert recorder.plan(101 - KEPT_STEPS) == plan(101 - KEPT_STEPS)
     recorder.forget()
     assert recorder.steps() == [] and not recorder.has_unread
 

@@ -85,17 +85,17 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
     )
     taken, take_step, train_step = [], trainer.Trainer._take_step, Engine.train_step
 
-    def harmed(self, step, batches, learning_rate):
-        taken.append([step + 1, []])
-        if step + 1 in steps and not resume:
+    def harmed(self, plan, batches):
+        taken.append([plan.step, []])
+        if plan.step in steps and not resume:
             if what == "large loss":
                 forward = type(self.engine._engine.module).forward
                 self.engine._engine.module.forward = lambda *inputs: (
                     1e9 * forward(self.engine._engine.module, *inputs)
                 )
             harm(self.engine, what)
-        take_step(self, step, batches, learning_rate)
-        if step + 1 in steps and what == "late weight":
+        take_step(self, plan, batches)
+        if plan.step in steps and what == "late weight":
             harm(self.engine, "weight")
 
     def noted(self, micro_batches, learning_rate):

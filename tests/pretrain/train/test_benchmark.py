@@ -3,14 +3,16 @@ import math
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine.engine import StepResult
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
 from pretrain.train import benchmark as speed
-from pretrain.train.benchmark import RandomBatches, mean_theta, measure_speed
+from pretrain.train.benchmark import MeasuredSteps, RandomBatches, mean_theta, measure_speed
 
 
 class CountingEngine:
@@ -26,21 +28,22 @@ class CountingEngine:
         self.now += 0.2 if self.rates else 10
         self.kept += [sum(scale != 0 for scale in scales) for _, scales in micro_batches]
         self.rates.append(learning_rate)
+        return StepResult(torch.ones(2), gradient_norm=None, skipped=False, loss_scale=1.0)
 
     def synchronize(self):
         self.synchronized += 1
 
 
-def test_steps_are_timed_in_stretches_after_those_that_do_not_count(monkeypatch):
+def test_steps_are_timed_in_intervals_after_those_that_do_not_count(monkeypatch):
     engine = CountingEngine(monkeypatch)
     settings = load_settings("tiny_cpu", [])
     batches = itertools.count()
-    found = measure_speed(engine, batches, settings, theta=1.0, seconds=30)
+    found = measure_speed(MeasuredSteps(engine, batches, settings, 1.0), seconds=30)
     assert found.uncounted_steps == 2  # ten seconds are more than a tenth of thirty
     assert found.steps == (5,) * 30  # a second each
     assert found.seconds_per_step == pytest.approx(0.2)
     assert found.quartiles == pytest.approx((0.2, 0.2, 0.2))
-    assert engine.synchronized == 2 + 30  # once a stretch, never within
+    assert engine.synchronized == 2 + 30  # once an interval, never within
     assert set(engine.rates) == {0.0}
     assert next(batches) == 2 * len(engine.rates)  # two micro-batches a step, all of them used
 
@@ -48,7 +51,8 @@ def test_steps_are_timed_in_stretches_after_those_that_do_not_count(monkeypatch)
 def test_the_coins_of_the_measured_steps_are_real_ones(monkeypatch):
     engine = CountingEngine(monkeypatch)
     settings = load_settings("tiny_cpu", ["--layer_drop.schedule", "progressive"])
-    found = measure_speed(engine, itertools.count(), settings, theta=0.4, seconds=30)
+    steps = MeasuredSteps(engine, itertools.count(), settings, 0.4)
+    found = measure_speed(steps, seconds=30)
     coins = [
         sum(scale != 0 for scale in scales)
         for step in range(152)

@@ -1,5 +1,6 @@
 """Metrics against numbers worked out by hand for the recipe tiny_cpu."""
 
+import dataclasses
 import json
 
 import pytest
@@ -33,14 +34,18 @@ def step_flops(*blocks):
 FULL_STEP = step_flops(2, 2)
 
 
+def planned(counted, scales=EVERYTHING):
+    return dataclasses.replace(counted.next_plan(), branch_scales=scales)
+
+
 def one_step(counted, scales=EVERYTHING):
     result = StepResult(losses=torch.ones(1), gradient_norm=None, loss_scale=1.0, skipped=False)
-    counted.add_step(result, scales)
+    counted.add_step(planned(counted, scales), result)
 
 
 def metrics(counted):
     counted.fetch_losses(lambda losses: losses.tolist())
-    return counted.take_metrics(0.1, RATE, 12345)
+    return counted.take_metrics(counted.schedule.plan(counted.step), RATE, 12345)
 
 
 def spent(*, payload=None, **seconds):
@@ -112,13 +117,14 @@ def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_si
     settings = load_settings("tiny_cpu", [])
     whole = Progress(settings, world_size=1)
     norm = torch.tensor(0.5)
-    whole.add_step(StepResult(torch.ones(1), norm, loss_scale=4.0, skipped=False), EVERYTHING)
+    result = StepResult(torch.ones(1), norm, loss_scale=4.0, skipped=False)
+    whole.add_step(planned(whole), result)
     whole.add_seconds(2.0, spent())
     whole.fetch_losses(lambda losses: losses.tolist())
     resumed = Progress(settings, world_size=1)
     resumed.load(json.loads(json.dumps(whole.state())))
     for progress in (whole, resumed):
-        progress.leave_step_out()
+        progress.leave_step_out(planned(progress))
         assert progress.has_metrics
     assert metrics(resumed) == metrics(whole)
 

@@ -3,7 +3,13 @@ from types import SimpleNamespace
 import pytest
 from torch._C._autograd import DeviceType
 
-from pretrain.train.benchmark import SHOWN, costliest_operators, kernel_name, largest, operator_name
+from pretrain.profiling.operators import (
+    LISTED,
+    costliest_operators,
+    kernel_name,
+    largest,
+    operator_name,
+)
 
 
 def test_operators_are_added_up_by_name_and_the_costliest_come_first():
@@ -14,8 +20,8 @@ def test_operators_are_added_up_by_name_and_the_costliest_come_first():
 
 def test_only_so_many_are_listed_and_their_shares_are_of_everything():
     rows = largest([(str(number), 1, 1.0) for number in range(100)], steps=1)
-    assert len(rows) == SHOWN
-    assert sum(row["share"] for row in rows) == pytest.approx(SHOWN / 100)
+    assert len(rows) == LISTED
+    assert sum(row["share"] for row in rows) == pytest.approx(LISTED / 100)
 
 
 def test_operators_are_listed_under_names_that_group_them():
