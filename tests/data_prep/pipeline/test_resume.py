@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from data_prep import durable, shards
-from data_prep.build.pipeline import build
+from data_prep.files import atomic
+from data_prep.pipeline.build import build
+from data_prep.shards import format as shard_format
 from data_prep.shards.manifest import ShardError
 from data_prep.tokenizer.describe import TokenizerError
 
@@ -29,7 +30,7 @@ def contents(folder):
 def stop_at(monkeypatch, call, error):
     """Make the n-th file that is completed fail instead, just before or just after."""
     calls = itertools.count()
-    original = durable.replace
+    original = atomic.replace
 
     def replace(partial, file):
         number = next(calls)
@@ -39,7 +40,7 @@ def stop_at(monkeypatch, call, error):
         if number == call:
             raise error
 
-    for module in (durable, shards):
+    for module in (atomic, shard_format):
         monkeypatch.setattr(module, "replace", replace)
 
 
@@ -186,7 +187,7 @@ def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_p
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from data_prep.build.pipeline import build\n"
+        "from data_prep.pipeline.build import build\n"
         "from data_prep.settings import BuildSettings\n"
         "if __name__ == '__main__':\n"
         "    settings = BuildSettings.model_validate_json(sys.argv[1])\n"
