@@ -22,7 +22,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from tokenizers import Tokenizer
 
-from data_prep.build.pipeline import build
+from data_prep.pipeline.build import build
 from data_prep.settings import PYTHON_DOCS, BuildSettings
 from data_prep.sources.source import RawDocument
 from data_prep.sources.spec import open_source

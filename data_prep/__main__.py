@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build(to: Path, workers: int | None = None, **given: object) -> int:
-    from data_prep.build.pipeline import build
+    from data_prep.pipeline.build import build
 
     build(BuildSettings.model_validate(given), to, workers=workers)
     return 0

@@ -25,7 +25,7 @@ LEVELS = {
         {"sources", "shards"},
         {"tokenizer", "masking"},
         {"text"},
-        {"build"},
+        {"pipeline"},
         {"tools", "command_line"},
         {"__main__"},
     ],

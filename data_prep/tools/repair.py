@@ -85,7 +85,7 @@ def rebuild(folder: Path, *, progress: bool = True, workers: int | None = None) 
             sources have changed.
         CorpusError: The sources cannot be read.
     """
-    from data_prep.build.pipeline import build  # it loads what only a build needs
+    from data_prep.pipeline.build import build  # it loads what only a build needs
 
     manifest = read_manifest(folder)
     problems = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic_settings import CliSettingsSource
 
-from data_prep.build.pipeline import build
+from data_prep.pipeline.build import build
 from data_prep.sources.source import CorpusError
 from data_prep.sources.spec import describe
 from pretrain.config.recipe import add_settings, read_settings

@@ -43,7 +43,7 @@ def settings(corpus):
 @pytest.fixture(scope="session")
 def built(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "shards"
-    from data_prep.build.pipeline import build
+    from data_prep.pipeline.build import build
 
     build(settings, folder, progress=False)
     return folder

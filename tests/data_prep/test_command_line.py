@@ -39,9 +39,9 @@ def asked(monkeypatch):
 
 
 def replace_build(monkeypatch, build):
-    module = types.ModuleType("data_prep.build.pipeline")
+    module = types.ModuleType("data_prep.pipeline.build")
     module.build = build
-    monkeypatch.setitem(sys.modules, "data_prep.build.pipeline", module)
+    monkeypatch.setitem(sys.modules, "data_prep.pipeline.build", module)
 
 
 def run(*arguments):

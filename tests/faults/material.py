@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.build.pipeline import build
+from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings

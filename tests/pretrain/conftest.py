@@ -40,7 +40,7 @@ def shards(tmp_path_factory):
         deduplicate="none",
         rows_per_shard=128,
     )
-    from data_prep.build.pipeline import build
+    from data_prep.pipeline.build import build
 
     build(settings, folder / "shards", progress=False)
     return folder / "shards"

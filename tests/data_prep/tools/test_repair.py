@@ -115,9 +115,9 @@ def builder(folder, monkeypatch):
         shutil.copytree(source, target)
         return read_manifest(target)
 
-    module = types.ModuleType("data_prep.build.pipeline")
+    module = types.ModuleType("data_prep.pipeline.build")
     module.build = build
-    monkeypatch.setitem(sys.modules, "data_prep.build.pipeline", module)
+    monkeypatch.setitem(sys.modules, "data_prep.pipeline.build", module)
     return source
 
 

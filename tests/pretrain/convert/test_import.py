@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
-from data_prep.build.pipeline import build
+from data_prep.pipeline.build import build
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
 from pretrain.__main__ import main

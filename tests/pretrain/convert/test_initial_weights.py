@@ -155,7 +155,7 @@ def test_another_model_is_refused_with_the_options_to_give(
 @pytest.fixture(scope="module")
 def other_words(tmp_path_factory):
     """Shards of another text, whose tokenizer has learned other words."""
-    from data_prep.build.pipeline import build
+    from data_prep.pipeline.build import build
     from data_prep.settings import BuildSettings
 
     folder = tmp_path_factory.mktemp("other")

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokenizers import Tokenizer
 
-from data_prep.build.reading import TooLittleText, in_brackets, read_segments, read_sources
-from data_prep.build.resume import check_identity
-from data_prep.build.segments import (
+from data_prep.files.atomic import save_text
+from data_prep.files.progress_bar import progress_bar
+from data_prep.files.workers import Workers, cpu_count
+from data_prep.pipeline.reading import TooLittleText, in_brackets, read_segments, read_sources
+from data_prep.pipeline.resume import check_identity
+from data_prep.pipeline.segments import (
     PLACES_PER_REASON,
     SEGMENT_BYTES,
     TOKENIZER_RECORD,
@@ -30,10 +33,7 @@ from data_prep.build.segments import (
     SegmentFiles,
     token_files,
 )
-from data_prep.build.selection import KeptSegment, choose_paragraphs
-from data_prep.files.atomic import save_text
-from data_prep.files.progress_bar import progress_bar
-from data_prep.files.workers import Workers, cpu_count
+from data_prep.pipeline.selection import KeptSegment, choose_paragraphs
 from data_prep.settings import BuildSettings
 from data_prep.shards.folders import CONTENT, finish, workplace_of
 from data_prep.shards.manifest import (

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from data_prep.build.pipeline import build
 from data_prep.files import atomic
+from data_prep.pipeline.build import build
 from data_prep.shards import format as shard_format
 from data_prep.shards.manifest import ShardError
 from data_prep.tokenizer.describe import TokenizerError
@@ -187,7 +187,7 @@ def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_p
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from data_prep.build.pipeline import build\n"
+        "from data_prep.pipeline.build import build\n"
         "from data_prep.settings import BuildSettings\n"
         "if __name__ == '__main__':\n"
         "    settings = BuildSettings.model_validate_json(sys.argv[1])\n"

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from data_prep.build.segments import ReadSegment, ReadTask, SegmentFiles
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
+from data_prep.pipeline.segments import ReadSegment, ReadTask, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.sources.source import CorpusError, RawDocument, Source
 from data_prep.text.sampling import Share

@@ -6,8 +6,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from data_prep.__main__ import main
-from data_prep.build import pipeline
-from data_prep.build.pipeline import build
+from data_prep.pipeline import build as module
+from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
@@ -355,12 +355,12 @@ def test_documents_come_back_from_the_shards_as_they_went_in(tmp_path, kind):
 def test_an_unwritten_default_of_workers_is_one_for_each_cpu(monkeypatch, settings, tmp_path):
     counts = []
 
-    class Recorded(pipeline.Workers):
+    class Recorded(module.Workers):
         def __init__(self, count):
             counts.append(count)
             super().__init__(count)
 
-    monkeypatch.setattr(pipeline, "Workers", Recorded)
-    monkeypatch.setattr(pipeline, "cpu_count", lambda: 5)
+    monkeypatch.setattr(module, "Workers", Recorded)
+    monkeypatch.setattr(module, "cpu_count", lambda: 5)
     build(settings, tmp_path / "shards", progress=False)
     assert counts == [5]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.build.segments import ReadSegment, Record, SegmentFiles
+from data_prep.pipeline.segments import ReadSegment, Record, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import Hashes, repetitions
 

@@ -5,9 +5,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.reading import forget_segments, read_segments
-from data_prep.build.segments import TOKENIZER_RECORD, SegmentFiles
 from data_prep.files.atomic import save_text
+from data_prep.pipeline.reading import forget_segments, read_segments
+from data_prep.pipeline.segments import TOKENIZER_RECORD, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import ShardError
 from data_prep.sources.source import Source

@@ -1,1 +1,0 @@
-"""From sources to a shard folder: reading, selection, segments, resume."""

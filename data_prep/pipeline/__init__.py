@@ -1,0 +1,1 @@
+"""From sources to a shard folder: segments, reading, selection, encoding, resume."""
