@@ -1,8 +1,8 @@
-"""Compare finished runs: which reached a held-out loss sooner.
+"""Compare runs: which reached a held-out loss sooner.
 
     python -m pretrain compare runs/NAME/bert_a runs/NAME/tupe_r --report runs/NAME/report
 
-The first run is the baseline; runs that differ only in the seed are taken together.
+The first run is the baseline; runs that differ only in the seed form one arm.
 """
 
 import argparse
@@ -19,13 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default="auto",
-        help="held-out loss in nats; auto: the one that the baseline ends with",
+        help="held-out loss in nats; auto: that of the baseline at its end",
     )
     parser.add_argument("--report", type=Path, help="folder for the page, pictures and numbers")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the comparison, and write the report where one is asked for."""
+    """Print the comparison, and write the report if --report is given."""
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
     print(table(comparison))
     for note in comparison.notes:

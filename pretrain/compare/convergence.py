@@ -1,8 +1,7 @@
 """Which run reached a held-out loss sooner: in steps, tokens, training seconds and FLOPs.
 
-The first run is the baseline. Runs that differ only in the seed form one arm, of which medians
-and the spread are shown. Nothing is smoothed. Where a run passes the target between two
-evaluations, the place is interpolated linearly between them.
+The first run is the baseline. Runs that differ only in the seed form one arm, reported by medians
+and the spread. Nothing is smoothed; between two evaluations the loss is interpolated linearly.
 """
 
 import itertools
@@ -27,7 +26,7 @@ from pretrain.compare.run_files import (
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import flat
 
-# Key in evals.jsonl -> what it is called.
+# Key in evals.jsonl -> name in tables.
 AXES = {
     "step": "steps",
     "tokens": "tokens",
@@ -38,16 +37,16 @@ AXES = {
 # A learning rate below this share of its peak counts as annealed.
 ANNEALED = 0.05
 
-# From this spread of its speed on, the time of a run is doubtful.
+# Above this relative spread of its speed, the time of a run is uncertain.
 UNSTEADY = 0.1
 
-# Runs that differ in these only are the same thing, done again.
+# Runs that differ in these only are repetitions.
 NOT_COMPARED = ("name", "seed")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder says."""
+    """The content of a run folder."""
 
     folder: Path
     settings: dict[str, Any]  # flat: "model.norm" -> "pre"
@@ -95,7 +94,7 @@ class Arm:
     runs: list[Run]
 
     def median(self, value: Callable[[Run], float | None]) -> float | None:
-        """Return the median over the runs; None, "never", counts as more than any number."""
+        """Return the median over the runs; None ("never") counts as infinity."""
         values = [value(run) for run in self.runs]
         median = statistics.median(math.inf if number is None else number for number in values)
         return median if math.isfinite(median) else None
@@ -159,7 +158,7 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
 
     Raises:
         ConfigError: they were not evaluated on the same held-out data, are fewer than two, one
-            of them is there twice, or the target is no finite number.
+            of them is named twice, or the target is not a finite number.
     """
     _refuse_incomparable(runs)
     arms = _arms(runs)
@@ -175,16 +174,18 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
         except ValueError:
             loss = math.nan
         if not math.isfinite(loss):
-            raise ConfigError(f"--target {target!r} is neither a number nor auto")
+            raise ConfigError(
+                f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
+            )
     return Comparison(arms, loss, _notes(arms, loss))
 
 
 def crossing(run: Run, target: float, axis: str) -> float | None:
     """Return the amount of `axis` at which the held-out loss first fell to `target`.
 
-    Between the evaluation that is first at or below the target and the one before, the loss is
-    taken to fall linearly; where the one before diverged, the former itself counts. None if no
-    evaluation is at or below it.
+    The loss is interpolated linearly between the first evaluation at or below the target and the
+    one before; if the one before diverged, the former itself counts. None if no evaluation is at
+    or below the target.
     """
     before: dict[str, Any] | None = None
     for evaluation in run.evaluations:
@@ -198,7 +199,7 @@ def crossing(run: Run, target: float, axis: str) -> float | None:
 
 
 def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
-    """Return the settings that are not equal in all arms, with the value of each arm."""
+    """Return the settings that are not equal in all arms, with the value in each arm."""
     every = {name: None for arm in arms for name in arm.runs[0].settings}  # in reading order
     names = [name for name in every if name not in NOT_COMPARED]
     values = {name: [arm.runs[0].settings.get(name) for arm in arms] for name in names}
@@ -226,14 +227,14 @@ def _arms(runs: Sequence[Run]) -> list[Arm]:
         groups.setdefault(json.dumps(what), []).append(run)
     names = [members[0].settings["name"] for members in groups.values()]
     return [
-        # Arms of one name, such as two starts of a recipe with overrides, get their folders'.
+        # Arms of equal name, such as one recipe with two overrides, are named by their folders.
         Arm(name if names.count(name) == 1 else str(members[0].folder), members)
         for name, members in zip(names, groups.values(), strict=True)
     ]
 
 
 def _notes(arms: Sequence[Arm], target: float) -> list[str]:
-    """Return what a reader must know before believing the numbers."""
+    """Return the caveats of a comparison, a sentence each."""
     notes = []
     runs = [run for arm in arms for run in arm.runs]
     for arm in arms:
@@ -243,13 +244,13 @@ def _notes(arms: Sequence[Arm], target: float) -> list[str]:
                 f"{missed} of {len(arm.runs)} runs of {arm.name} never reached {target:.3f}"
             )
         if len(arm.runs) == 1:
-            notes.append(f"{arm.name} has one seed only: what another seed changes is not known")
+            notes.append(f"{arm.name} has one seed only: the spread over seeds is unknown")
     for run in runs:
         if run.diverged:
             notes.append(f"{run.folder} diverged: a held-out loss is infinite or not a number")
         if run.speed_spread > UNSTEADY:
             notes.append(
-                f"the speed of {run.folder} varied: the middle half of its intervals spans "
+                f"the speed of {run.folder} varied: its interquartile range is "
                 f"{run.speed_spread:.0%} of the median, so its time is that uncertain"
             )
         if run.result is None:
@@ -266,11 +267,11 @@ def _notes(arms: Sequence[Arm], target: float) -> list[str]:
 
 
 def _differences(runs: Sequence[Run]) -> list[str]:
-    """Return a note for everything that was spent or given to some runs and not to others."""
+    """Return a note for budget, batch size and initial weights where they differ."""
     looked_at: dict[str, list[Any]] = {
         "training budgets": [_budget(run) for run in runs],
         "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
-        "weights to start from: what was spent on these is not counted": [
+        "initial weights, whose training is not counted": [
             run.settings.get("initial_weights") for run in runs
         ],
     }
@@ -282,6 +283,6 @@ def _differences(runs: Sequence[Run]) -> list[str]:
 
 
 def _budget(run: Run) -> str:
-    """Return what ended a run: its hours, which never hold the same tokens twice, or its tokens."""
+    """Return the hours of a run, whose tokens vary with the machine, or its tokens."""
     hours = run.settings.get("hours")
     return f"{run.evaluations[-1]['tokens']} tokens" if hours is None else f"{hours} hours"

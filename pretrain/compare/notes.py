@@ -1,7 +1,7 @@
-"""In what the launches of compared runs differ besides their settings, as sentences for people.
+"""Differences between the launches of compared runs, besides their settings, as sentences.
 
-Every launch counts: a resumed run can have changed its device half-way. What a launch does not
-say, because it is older than that, differs from nothing.
+Every launch counts: a resumed run can have changed its device. What an older launch did not record
+counts as equal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ SHORT_HASH = 12
 
 
 def launch_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
-    """Return a sentence for everything that is not equal in all launches.
+    """Return a sentence for every property that is not equal in all launches.
 
     Args:
-        launches: those of an arm by its name, of all its runs.
+        launches: of all runs of each arm, by the name of the arm.
     """
     sentences = []
     for what, value in _looked_at(launches):
@@ -28,10 +28,10 @@ def launch_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
 
 
 def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
-    """Return what happened to one run between its launches: resumed, moved, changed.
+    """Return how a run was resumed, and what changed between its launches.
 
     Args:
-        run: what it is called.
+        run: its name in the sentences.
         launches: of the run, in order.
     """
     resumed = [launch for launch in launches if launch.get("resumed_from") is not None]
@@ -52,7 +52,7 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
         changes += [
             f"{name} ({was} to {now})"
             for name, (was, now) in after.get("changed_settings", {}).items()
-            # Said above, or what follows from a setting.
+            # Reported above, or derived from a setting.
             if name != "world_size" and not name.startswith("ds_config.")
         ]
         if changes:
@@ -62,7 +62,7 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
 
 
 def code_of(launch: Launch) -> str:
-    """Return the commit of a launch, and where the changes since then are kept."""
+    """Return the commit of a launch, and where its uncommitted changes are stored."""
     commit = str(launch["commit"])
     if launch.get("diff_sha256") is None:
         return commit
@@ -84,7 +84,7 @@ def _looked_at(launches: Mapping[str, Sequence[Launch]]) -> list[tuple[str, Valu
         ("training data", _short_hash_of("training_data")),
     ]
     if len({launch["training_data"] for launch in every}) == 1:
-        # Else it has been said already.
+        # Different rows are reported above.
         looked_at.append(("manifests of equal rows", _short_hash_of("manifest")))
     looked_at += [(f"versions of the packages, {name}", _version_of(name)) for name in packages]
     looked_at += [(f"values of {name}", _variable_of(name)) for name in variables]
@@ -104,7 +104,7 @@ def _version_of(package: str) -> Value:
 
 
 def _variable_of(name: str) -> Value:
-    # A launch that recorded the variables, and not this one, had it unset.
+    # A launch that records variables records those that were set.
     return lambda launch: launch["variables"].get(name, "unset") if "variables" in launch else None
 
 

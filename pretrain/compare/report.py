@@ -1,4 +1,4 @@
-"""The report of a comparison: pictures, one self-contained page, and all numbers as JSON."""
+"""The report of a comparison: pictures, one self-contained page, and the numbers as JSON."""
 
 import json
 import statistics
@@ -55,17 +55,13 @@ def write_report(comparison: Comparison, folder: Path) -> None:
 
 
 def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
-    """Draw the held-out loss over every axis, then what happened during training."""
-    pictures = [_draw_held_out_loss(comparison, axis, folder) for axis in AXES]
+    """Draw the held-out loss over every axis, then training loss, learning rate and layer drop."""
     arms = comparison.arms
-    pictures.append(
-        _draw_metric(arms, "training loss", "nats", _metric("loss"), folder / "training_loss.png")
-    )
-    pictures.append(
-        _draw_metric(
-            arms, "learning rate", "", _metric("learning_rate"), folder / "learning_rate.png"
-        )
-    )
+    pictures = [
+        *(_draw_held_out_loss(comparison, axis, folder) for axis in AXES),
+        _draw_metric(arms, "training loss in nats", "loss", folder / "training_loss.png"),
+        _draw_metric(arms, "learning rate", "learning_rate", folder / "learning_rate.png"),
+    ]
     dropping = [
         arm
         for arm in arms
@@ -106,18 +102,17 @@ def _draw_held_out_loss(comparison: Comparison, axis: str, folder: Path) -> Pict
     return _save(figure, title, folder / f"held_out_loss_over_{axis}.png")
 
 
-def _draw_metric(arms: Sequence[Arm], name: str, unit: str, series: Series, file: Path) -> Picture:
+def _draw_metric(arms: Sequence[Arm], label: str, key: str, file: Path) -> Picture:
     figure, axes = empty_axes()
-    _draw_arms(axes, arms, series)
-    title = f"{name.capitalize()} over optimizer steps"
-    label = f"{name} in {unit}" if unit else name
+    _draw_arms(axes, arms, lambda run: _column(run.metrics, "step", key))
+    title = f"{label.partition(' in ')[0].capitalize()} over optimizer steps"
     axes.set(xlabel="optimizer steps", ylabel=label, title=title)
     axes.legend(frameon=False)
     return _save(figure, title, file)
 
 
 def _draw_keep_rates(arm: Arm, file: Path) -> Picture:
-    """Draw theta, and per block the share of micro-batches that ran it since the last line."""
+    """Draw theta and, per block, the share of micro-batches that ran it since the last line."""
     figure, axes = empty_axes()
     run = arm.runs[0]
     steps = [row["step"] for row in run.metrics]
@@ -156,10 +151,6 @@ def _colours(arms: Sequence[Arm]) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in range(len(arms))]
 
 
-def _metric(name: str) -> Series:
-    return lambda run: _column(run.metrics, "step", name)
-
-
 def _column(rows: Sequence[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
     return [row[x] for row in rows], [row[y] for row in rows]
 
@@ -195,7 +186,7 @@ def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
 
 
 def _summary(comparison: Comparison) -> list[str]:
-    """Return in words what was compared and what came out."""
+    """Return what was compared and the result, as sentences."""
     baseline = comparison.arms[0]
     first = baseline.runs[0]
     runs = [run for arm in comparison.arms for run in arm.runs]

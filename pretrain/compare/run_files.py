@@ -1,8 +1,7 @@
-"""What the files of a run folder must say to be compared, and the check of every line.
+"""The fields of a run folder that a comparison reads, and the check of every line.
 
-A line may hold more: older and newer versions write other things, and what a reader does not ask
-for does not concern it. What it asks for is of the right kind, or the file is refused by name:
-a run folder may come from somebody else.
+Other fields are ignored: versions differ in what they write. A field that is read has the right
+type and range, or the file is refused by name: a run folder may come from somebody else.
 """
 
 from pathlib import Path
@@ -36,13 +35,13 @@ class _Totals(_Line):
 class Evaluation(_Totals):
     """A line of evals.jsonl."""
 
-    loss: float  # NaN and infinity: it diverged
+    loss: float  # NaN or infinity: diverged
     training_seconds: Speed
     tokens: Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class Metrics(_Totals):
-    """A line of metrics.jsonl; what may be missing was not measured in older versions."""
+    """A line of metrics.jsonl; fields with a default are missing in older versions."""
 
     loss: float
     learning_rate: Amount
@@ -89,7 +88,7 @@ class _LayerDrop(_Line):
 
 
 class Settings(_Line):
-    """The part of run.json that a comparison asks for, in every version."""
+    """The part of run.json that a comparison reads, in every version."""
 
     name: Annotated[str, Field(min_length=1, max_length=10_000)]
     seed: int
@@ -102,7 +101,7 @@ def read_checked(file: Path, kind: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON object in a file of a run folder.
 
     Raises:
-        ConfigError: it cannot be read, or is not of this kind.
+        ConfigError: it cannot be read, or does not match `kind`.
     """
     return _checked(read_json_object(file, fix=LEAVE_OUT), kind, str(file))
 
@@ -111,7 +110,7 @@ def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]
     """Return the complete lines of a file of a run folder; none where there is no file.
 
     Raises:
-        ConfigError: a line cannot be read, or is not of this kind.
+        ConfigError: a line cannot be read, or does not match `kind`.
     """
     lines = read_json_lines(file, fix=LEAVE_OUT)
     return [_checked(line, kind, f"line {n} of {file}") for n, line in enumerate(lines, 1)]

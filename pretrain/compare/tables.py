@@ -1,4 +1,4 @@
-"""A comparison as rows of text, for the terminal and for the report."""
+"""The tables of a comparison: cost of reaching the target, speed, and provenance of launches."""
 
 import shlex
 import statistics
@@ -10,6 +10,8 @@ from tabulate import tabulate
 from pretrain.compare.convergence import AXES, Arm, Comparison, Run, crossing
 from pretrain.compare.notes import code_of
 from pretrain.profiling.step_timer import SHARES
+
+NOT_RECORDED = "-"  # a run does not record what was added in a later version
 
 
 def table(comparison: Comparison) -> str:
@@ -24,7 +26,7 @@ def table(comparison: Comparison) -> str:
 
 def table_headers(comparison: Comparison) -> list[str]:
     """Return the names of the columns of `table_rows`."""
-    to_target = [f"{name} to {comparison.target:.3f}" for name in AXES.values()]
+    to_target = _to_target(comparison)
     return ["arm", "parameters", "held-out loss", *to_target, "sooner in time", "tokens/s"]
 
 
@@ -50,12 +52,11 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 def run_headers(comparison: Comparison) -> list[str]:
     """Return the names of the columns of `run_rows`."""
-    to_target = [f"{name} to {comparison.target:.3f}" for name in AXES.values()]
-    return ["run", "seed", "held-out loss", "best", *to_target]
+    return ["run", "seed", "held-out loss", "best", *_to_target(comparison)]
 
 
 def run_rows(comparison: Comparison) -> list[list[str]]:
-    """Return a row per run: what the medians of `table_rows` are taken over."""
+    """Return a row per run; the medians of `table_rows` are over these."""
     return [
         [
             str(run.folder),
@@ -70,7 +71,7 @@ def run_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def amount(value: float | None, axis: str) -> str:
-    """Return an amount as people write it; None is "not reached"."""
+    """Return an amount of an axis with its unit; None is "not reached"."""
     if value is None:
         return "not reached"
     if axis == "training_seconds":
@@ -87,13 +88,13 @@ def amount(value: float | None, axis: str) -> str:
     return f"{value:.0f}"
 
 
+def _to_target(comparison: Comparison) -> list[str]:
+    return [f"{name} to {comparison.target:.3f}" for name in AXES.values()]
+
+
 def _spread(values: Sequence[float]) -> str:
     median = f"{statistics.median(values):.3f}"
     return median if len(values) == 1 else f"{median} ({min(values):.3f} - {max(values):.3f})"
-
-
-# What stands for something that a run did not log: it was made before that was measured.
-UNKNOWN = "-"
 
 
 def speed_headers() -> list[str]:
@@ -102,17 +103,17 @@ def speed_headers() -> list[str]:
 
 
 def speed_rows(comparison: Comparison) -> list[list[str]]:
-    """Return a row per run: speed, utilisation and what it refers to, memory, shares of time."""
+    """Return a row per run: speed, utilisation and its reference, memory, shares of time."""
     return [
         [str(run.folder), *_cells(run_speed(run))] for arm in comparison.arms for run in arm.runs
     ]
 
 
 def run_speed(run: Run) -> dict[str, Any]:
-    """Return what the log lines of a run say; None for what they do not.
+    """Return speed and memory of a run; None for what it did not record.
 
-    Speed and utilisation are medians over the lines, memory is the highest, and the shares of
-    time are those of all time that was logged with them.
+    Speed and utilisation are medians over the lines of metrics, memory is the maximum, and the
+    shares of time are weighted by the training seconds of their lines.
     """
     rate = run.launches[-1].get("matrix_rate")
     return {
@@ -152,19 +153,16 @@ def _cells(speed: dict[str, Any]) -> list[str]:
 
 
 def _cell(value: float | None, write: Callable[[float], str]) -> str:
-    return UNKNOWN if value is None else write(value)
-
-
-NOT_RECORDED = "-"
+    return NOT_RECORDED if value is None else write(value)
 
 
 def provenance_headers(arm: Arm) -> list[str]:
-    """Return a name for each launch of an arm, after that of the first column."""
+    """Return the names of the columns of `provenance_rows`: one per launch of the arm."""
     return ["launch", *(f"{run.folder}, {launch['at']}" for run, launch in _launches(arm))]
 
 
 def provenance_rows(arm: Arm) -> list[list[str]]:
-    """Return a row per thing that was recorded, with a cell for each launch."""
+    """Return a row per recorded property, with a cell for each launch."""
     launches = [launch for _, launch in _launches(arm)]
     rows = [
         ["after step", *(str(launch.get("resumed_from") or 0) for launch in launches)],

@@ -1,8 +1,7 @@
 """The DeepSpeed JSON: where it is found, what the recipe fills in, what is refused.
 
-The JSON says how a run is executed (ZeRO stage, precision), the recipe what is computed. So batch
-and clipping are "auto" in the JSON and come from the recipe; a JSON that states another value is
-refused rather than one of the two winning silently.
+The JSON sets how a run is executed (ZeRO stage, precision), the recipe what is computed. Batch and
+clipping are "auto" in the JSON and come from the recipe; a JSON with another value is refused.
 """
 
 import os
@@ -21,7 +20,7 @@ from pretrain.config.settings import LayerDropSettings, RunSettings, explain
 DS_CONFIGS = Path(__file__).parents[2] / "ds_configs"
 AUTO = "auto"
 
-# Blocks that DeepSpeed 0.19 removed: their mere presence ends the run there. What to do instead.
+# Blocks at which DeepSpeed 0.19 raises an error, and what to do instead.
 REMOVED_BLOCKS = {
     "amp": 'use a "fp16" or "bf16" block',
     "elasticity": "start the run again with --resume on the new machine",
@@ -40,7 +39,7 @@ AUTOCAST_TYPES = {
     "half": torch.float16,
 }
 
-# What must be an object where it is given.
+# These must be objects.
 OBJECTS = (
     "fp16",
     "bf16",
@@ -53,7 +52,7 @@ OBJECTS = (
     "progressive_layer_drop",
 )
 
-# What is on or off.
+# Blocks with a switch "enabled".
 SWITCHED = ("fp16", "bf16", "torch_autocast", "progressive_layer_drop")
 
 
@@ -93,8 +92,7 @@ def default_ds_config(device: Literal["cpu", "cuda"], world_size: int) -> str:
     """Return the name of the configuration that suits this machine.
 
     bf16 where the device computes in it, else fp16 on CUDA and fp32 on a CPU. ZeRO-1 divides the
-    optimizer state among the ranks; one rank has nobody to share with, and would only keep and
-    copy the weights and gradients once more.
+    optimizer state among the ranks; on one rank it would only copy weights and gradients.
     """
     stage = 0 if world_size == 1 else 1
     if computes_in_bf16(device):
@@ -103,7 +101,7 @@ def default_ds_config(device: Literal["cpu", "cuda"], world_size: int) -> str:
 
 
 def computes_in_bf16(device: Literal["cpu", "cuda"]) -> bool:
-    """Return whether the device itself multiplies in bf16; emulated, it is slower than fp32."""
+    """Return whether the device multiplies in bf16; emulated, bf16 is slower than fp32."""
     if device == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     cpu_info = Path("/proc/cpuinfo")  # avx512_bf16, amx_bf16 (x86) or bf16 (Arm)
@@ -113,7 +111,7 @@ def computes_in_bf16(device: Literal["cpu", "cuda"]) -> bool:
 def lift_layer_drop(
     config: dict[str, Any], settings: LayerDropSettings
 ) -> tuple[LayerDropSettings, str | None]:
-    """Move a `progressive_layer_drop` block, which DeepSpeed no longer knows, into our settings.
+    """Move a `progressive_layer_drop` block, which DeepSpeed no longer supports, into the settings.
 
     Returns:
         The layer-drop settings, and a sentence for the user (None if there was no block). The
@@ -157,7 +155,7 @@ def fill_ds_config(
     world_size: int,
     device: Literal["cpu", "cuda"],
 ) -> dict[str, Any]:
-    """Return the configuration as DeepSpeed gets it: every "auto" replaced, everything checked.
+    """Return the configuration for DeepSpeed, checked, with every "auto" replaced.
 
     Raises:
         ConfigError: it contradicts the recipe, the batch does not divide, or the combination is
@@ -169,7 +167,7 @@ def fill_ds_config(
         "train_batch_size": settings.batch.global_sequences,
         "train_micro_batch_size_per_gpu": micro_sequences(settings, world_size),
         "gradient_accumulation_steps": micro_batches_per_step(settings, world_size),
-        # Always written: where it is absent, DeepSpeed clips at 1.0.
+        # Always written: without it DeepSpeed clips at 1.0.
         "gradient_clipping": settings.optimizer.max_gradient_norm or 0.0,
     }
     filled = {key: value for key, value in config.items() if key != "optimizer"}
@@ -187,7 +185,7 @@ def fill_ds_config(
 
 
 def micro_sequences(settings: RunSettings, world_size: int) -> int:
-    """Return the sequences that a rank takes at once.
+    """Return the sequences per rank and pass.
 
     Raises:
         ConfigError: the global batch does not divide.
@@ -242,7 +240,7 @@ def compute_type(config: dict[str, Any]) -> torch.dtype:
 
 def _ds_config_path(name: str) -> Path:
     for path in (Path(name), DS_CONFIGS / name, DS_CONFIGS / f"{name}.json"):
-        if os.path.isfile(path):  # unlike pathlib, it knows that a name too long is no file
+        if os.path.isfile(path):  # unlike pathlib, returns False for a name that is too long
             return path
     known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
     raise ConfigError(
@@ -263,7 +261,7 @@ def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) 
             "the DeepSpeed JSON has a scheduler; the learning rate is the recipe's, see "
             "learning_rate.schedule: remove the block"
         )
-    # DeepSpeed imports whatever they are called, which executes it.
+    # DeepSpeed imports the modules of these names, which executes them.
     modules = config.get("torch_autocast", {}).get("lower_precision_safe_modules") or []
     listed = modules if isinstance(modules, list) else [modules]
     if strange := [name for name in listed if not str(name).startswith("torch.nn.")]:
@@ -286,8 +284,8 @@ def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) 
     if _autocasts_to_fp16(config):
         raise ConfigError(
             "torch_autocast.dtype=float16 is wrong in DeepSpeed 0.19 (at ZeRO stage 1 to 3 "
-            "gradients are clipped before they are unscaled, at stage 0 nobody learns of an "
-            "overflow); use a fp16 block instead, as zero1_fp16 does"
+            "gradients are clipped before they are unscaled, at stage 0 overflows are not "
+            "reported); use a fp16 block instead, as zero1_fp16 does"
         )
     for name in ("offload_optimizer", "offload_param"):
         if zero.get(name, {}).get("device", "none") != "none":

@@ -1,15 +1,15 @@
-"""Which names of the DeepSpeed JSON a run may use.
+"""The keys of the DeepSpeed JSON that a run may use.
 
-DeepSpeed ignores a name that it does not know, so that a misspelt `zero_optimization` would train
-at stage 0 without a word. Of those that it knows, some change what is computed, and some change
-where it keeps the state that a checkpoint has to find.
+DeepSpeed ignores unknown keys: with a misspelt `zero_optimization` it would train at stage 0
+without a message. Some known keys change what is computed, and some where the state is kept that a
+checkpoint saves.
 """
 
 from typing import Any
 
 from pretrain.config.errors import ConfigError, nearest
 
-# What the trainer fills in or reads, and what only tells more of a run.
+# Filled in or read by the trainer, or for logging only.
 PASSED_ON = (
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
@@ -36,9 +36,9 @@ PASSED_ON = (
     "comet",
 )
 
-# What DeepSpeed knows and a run must not have, and why.
+# Supported by DeepSpeed, refused here, and why.
 NOT_HERE = {
-    "activation_checkpointing": "this model does not see it; set engine.recompute_blocks=true",
+    "activation_checkpointing": "this model does not read it; set engine.recompute_blocks=true",
     "aio": "nothing is offloaded here",
     "checkpoint": "checkpoints are this trainer's own; see the settings under checkpoint",
     "compile": "blocks are compiled one by one; see engine.compile_blocks",
@@ -58,22 +58,22 @@ SWITCHES_NOT_HERE = {
     ("zero_optimization", "cpu_offload"): "an encoder of this size fits on the device",
     ("zero_optimization", "cpu_offload_params"): "an encoder of this size fits on the device",
     ("zero_optimization", "zenflow"): "it offloads, and an encoder of this size fits on the device",
-    ("zero_optimization", "zero_quantized_weights"): "nobody has tested what it does to the loss",
+    ("zero_optimization", "zero_quantized_weights"): "its effect on the loss is not tested",
     ("zero_optimization", "zero_quantized_nontrainable_weights"): "all weights are trained",
-    ("zero_optimization", "zero_quantized_gradients"): "nobody has tested what it does to the loss",
+    ("zero_optimization", "zero_quantized_gradients"): "its effect on the loss is not tested",
 }
 
-# Numbers of ranks among which stage 3 divides the weights: above 1, not among all of them.
+# Numbers of ranks among which stage 3 divides the weights; above 1, not among all.
 PARTIAL_DIVISIONS = ("zero_hpz_partition_size", "mics_shard_size")
 
 PRECISIONS = ("fp16", "bf16", "torch_autocast")
 
 
 def check_names(config: dict[str, Any]) -> None:
-    """Refuse what DeepSpeed would ignore, and what would train or save something else.
+    """Refuse keys that DeepSpeed ignores, and those that change what is trained or saved.
 
     Raises:
-        ConfigError: the DeepSpeed JSON holds such a name, or two precisions.
+        ConfigError: the DeepSpeed JSON holds such a key, or two precisions.
     """
     for name in config:
         if name in NOT_HERE:
@@ -82,7 +82,7 @@ def check_names(config: dict[str, Any]) -> None:
             )
         if name not in PASSED_ON:
             raise ConfigError(
-                f"the DeepSpeed JSON has {name!r}, which is not known here"
+                f"the DeepSpeed JSON has {name!r}, an unknown key"
                 f"{nearest(name, PASSED_ON)}; remove it"
             )
     for (block, name), reason in SWITCHES_NOT_HERE.items():
@@ -92,7 +92,7 @@ def check_names(config: dict[str, Any]) -> None:
             )
     for name in PARTIAL_DIVISIONS:
         value = config.get("zero_optimization", {}).get(name, 0)
-        if value not in (-1, 0, 1):  # what stands for all of them
+        if value not in (-1, 0, 1):  # these mean all ranks
             raise ConfigError(
                 f"zero_optimization.{name}={value} in the DeepSpeed JSON is not supported: "
                 "checkpoints rely on weights that are divided among all ranks; remove it"

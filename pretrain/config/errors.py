@@ -1,4 +1,4 @@
-"""The errors that users see, and the look-up of names that they may have misspelt."""
+"""The errors that users see, and look-up by name with a suggestion for misspelt names."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from data_prep.files.quoting import quoted
 
 Entry = TypeVar("Entry")
 
-LONGEST_COMPARED = 200  # difflib compares letter by letter: a long text would take minutes
+LONGEST_COMPARED = 200  # difflib would take minutes for a long text
 
 
 class ConfigError(ValueError):
@@ -16,10 +16,10 @@ class ConfigError(ValueError):
 
 
 def lookup(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
-    """Return the variant called `name`.
+    """Return the entry of `name`.
 
     Raises:
-        ConfigError: it is not in the table; names the nearest one.
+        ConfigError: it is not in the table; with the nearest name.
     """
     if name not in table:
         raise ConfigError(
@@ -36,4 +36,4 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 class AnomalyError(RuntimeError):
-    """Training stopped itself because of its numbers."""
+    """Training stopped at NaN, infinity, overflows or a loss spike."""

@@ -1,4 +1,4 @@
-"""Read the JSON files of runs, exports and configurations: an object each, or one a line."""
+"""Read the JSON files of runs, exports and configurations: one object, or one per line."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
     """Return the JSON object that a file holds.
 
     Args:
-        file: its name is in every message.
-        fix: what to do where it is damaged.
+        file: named in every message.
+        fix: what to do if it is damaged.
 
     Raises:
         ConfigError: it cannot be read, or holds something else; see `json_in`.
@@ -21,13 +21,13 @@ def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
 
 
 def read_json_lines(file: Path, *, fix: str = "") -> list[dict[str, Any]]:
-    """Return the objects of the complete lines of a file; none where there is no file.
+    """Return the objects of the complete lines of a file; none if there is no file.
 
-    The last line is not complete where the process died while it wrote it.
+    The last line is incomplete if the process died while it wrote it.
 
     Args:
-        file: its name is in every message.
-        fix: what to do where it is damaged.
+        file: named in every message.
+        fix: what to do if it is damaged.
 
     Raises:
         ConfigError: one is damaged; see `json_in`.

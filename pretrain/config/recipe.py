@@ -1,7 +1,7 @@
-"""From a recipe and the command line to `RunSettings`: the one way to build them.
+"""Builds `RunSettings` from a recipe and the command line.
 
-A recipe is a TOML file, which may extend another; `--section.name value` on the command line wins
-over it. Every option of the command line and its help come from the fields in config.py.
+A recipe is a TOML file, which may extend another; `--section.name value` on the command line
+overrides it. The options and their help come from the fields in settings.py.
 """
 
 import argparse
@@ -25,7 +25,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
 MOST_PARENTS = 20
 
-# What a preset decides, unless it is given beside it or after it.
+# Set by a preset, unless given beside it or after it.
 SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
 
 
@@ -39,8 +39,8 @@ class CommandParser(argparse.ArgumentParser):
             options = [name for name in self._option_string_actions if name.startswith("--")]
             if not unknown[0].startswith("-"):
                 raise ConfigError(
-                    f"{unknown[0]} belongs to no option: most take one value, and several are "
-                    "given with commas and without spaces, such as 100,200"
+                    f"{unknown[0]} belongs to no option: most take one value; separate several "
+                    "with commas and no spaces, such as 100,200"
                 )
             raise ConfigError(f"there is no {unknown[0]}{nearest(unknown[0], options)}")
         raise ConfigError(message)
@@ -75,7 +75,7 @@ def add_settings(
 def read_settings(
     arguments: argparse.Namespace, source: CliSettingsSource[argparse.ArgumentParser]
 ) -> RunSettings:
-    """Build the settings: recipe first, the command line's values over it.
+    """Build the settings: the recipe, overridden by the command line.
 
     Raises:
         ConfigError: unknown recipe or name, wrong type, or an impossible combination.
@@ -108,7 +108,7 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         ConfigError: there is no such recipe, or it is not valid TOML.
     """
     path = Path(recipe)
-    if os.path.isfile(path / "run.json"):  # unlike pathlib, it knows that a name too long is none
+    if os.path.isfile(path / "run.json"):  # unlike pathlib, False for a name that is too long
         return read_json_object(path / "run.json")
     if path.suffix == ".toml" and os.path.isfile(path):
         return read_toml(path)
@@ -125,7 +125,7 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a TOML file and, under it, the one in the same folder that it `extends`.
 
     Args:
-        path: of the file; its name without the ending is the default of `name`.
+        path: of the file; its stem is the default of `name`.
         children: files that extend this one.
 
     Raises:
@@ -147,7 +147,9 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     if parent_path in (*children, path):
         raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
     if len(children) == MOST_PARENTS:
-        raise ConfigError(f"{path} is extended {MOST_PARENTS} times over; put some into one file")
+        raise ConfigError(
+            f"{path} is the end of {MOST_PARENTS} recipes that extend each other; merge some"
+        )
     return _merge(read_toml(parent_path, (*children, path)), tree)
 
 
@@ -165,7 +167,7 @@ def _toml_in(path: Path) -> dict[str, Any]:
 
 
 def _refuse_huge_numbers(tree: dict[str, Any], path: Path) -> None:
-    """Refuse numbers of more than 64 bits: TOML has none, but Python reads them."""
+    """Refuse integers of more than 64 bits, which Python reads although TOML has none."""
     values: list[Any] = [tree]
     for value in values:
         if isinstance(value, dict):
@@ -174,7 +176,7 @@ def _refuse_huge_numbers(tree: dict[str, Any], path: Path) -> None:
             values += value
         elif isinstance(value, int) and value.bit_length() > 64:
             raise ConfigError(
-                f"{path} is not valid TOML: a number of {value.bit_length():,} bits, which has 64"
+                f"{path} is not valid TOML: a number of {value.bit_length():,} bits; at most 64"
             )
 
 

@@ -1,7 +1,7 @@
 """Every setting of a pre-training run, defined once: name, type, default, bounds, description.
 
-A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the command line. What a
-recipe cannot say (ZeRO stage, precision) lives in the DeepSpeed JSON that `engine.ds_config` names.
+A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the command line. ZeRO stage
+and precision are in the DeepSpeed JSON that `engine.ds_config` names.
 """
 
 import json
@@ -27,15 +27,20 @@ from data_prep.files.quoting import plain, quoted
 from data_prep.settings import TextSettings
 from pretrain.config.errors import nearest
 
-LONGEST_NAME = 200  # of a run: it becomes the name of a folder
+LONGEST_NAME = 200  # of a run, and so of its folder
 
 
 def _is_section(kind: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
+def _is_changed(settings: BaseModel, name: str) -> bool:
+    """Return whether a setting is not its default."""
+    return bool(settings.model_dump()[name] != type(settings).model_fields[name].default)
+
+
 class Section(BaseModel):
-    """A group of settings: immutable, unknown names refused, defaults checked too."""
+    """A group of settings: immutable, without unknown names, with checked defaults."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
@@ -43,24 +48,25 @@ class Section(BaseModel):
 
 
 class DataSettings(TextSettings):
-    """Which text, how it becomes rows of token ids, and how these are read."""
+    """The text, how it becomes rows of token ids, and how these are read."""
 
     shards: Path | None = Field(
         None, description="folder of HDF5 shards; default: a name made of the settings here"
     )
     masked_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
     masking: Literal["tokens", "words", "spans"] = Field(
-        "tokens", description="what is hidden together: a token, a word, or a run of words"
+        "tokens", description="what is masked together: a token, a word, or a span of words"
     )
     mean_span_words: float = Field(
-        3.8, ge=1, description="mean length of a run; with masking=spans only"
+        3.8, ge=1, description="mean length of a span; with masking=spans only"
     )
-    loader_workers: int = Field(0, ge=0, description="processes that prepare batches; 0: in line")
+    loader_workers: int = Field(
+        0, ge=0, description="processes that prepare batches; 0: the process of the rank"
+    )
 
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "DataSettings":
-        default = DataSettings.model_fields["mean_span_words"].default
-        if self.masking != "spans" and self.mean_span_words != default:
+        if self.masking != "spans" and _is_changed(self, "mean_span_words"):
             raise ValueError(
                 f"data.mean_span_words={self.mean_span_words} is without effect with data.masking="
                 f"{self.masking!r}; choose data.masking=spans, or remove it"
@@ -68,8 +74,7 @@ class DataSettings(TextSettings):
         return self
 
 
-# Far beyond what is trained anywhere: a typing error, or a file made to fill the memory, is told
-# from a model before anything is made of it.
+# Bounds far above any real model: a typo fails before allocation.
 MOST_LAYERS, WIDEST, LONGEST_ROW, LARGEST_VOCABULARY = 4096, 1 << 18, 1 << 18, 1 << 26
 
 PRESETS: dict[str, dict[str, int]] = {
@@ -85,7 +90,7 @@ class ModelSettings(Section):
     """Shape and variant of the encoder."""
 
     preset: Literal["mini", "small", "base", "large"] | None = Field(
-        None, description="gives the four numbers below, unless they are given too"
+        None, description="sets the four numbers below that are not given"
     )
     num_layers: int = Field(12, ge=1, le=MOST_LAYERS, description="Transformer blocks")
     width: int = Field(768, ge=1, le=WIDEST, description="width of the hidden states")
@@ -125,7 +130,7 @@ class ModelSettings(Section):
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
         if not isinstance(values, dict):
-            return values  # refused with its name by pydantic
+            return values  # pydantic reports it by name
         preset = values.get("preset")
         shape = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
         filled: dict[str, Any] = {**shape, **values}
@@ -150,11 +155,11 @@ class ModelSettings(Section):
 
 
 class BatchSettings(Section):
-    """How many sequences an optimizer step sees, and how many fit on a device at once."""
+    """Sequences per optimizer step, and per pass of a device."""
 
     global_sequences: int = Field(256, ge=1, description="sequences per optimizer step, all ranks")
     micro_sequences: int | None = Field(
-        None, ge=1, description="sequences per rank and pass; default: a rank's whole share"
+        None, ge=1, description="sequences per rank and pass; default: all of a rank"
     )
 
 
@@ -178,9 +183,9 @@ class OptimizerSettings(Section):
 
 
 class LearningRateSettings(Section):
-    """Learning rate by step, see schedules.py."""
+    """Learning rate by step, see schedules/learning_rate.py."""
 
-    schedule: str = Field("warmup_linear", description="see schedules.py")
+    schedule: str = Field("warmup_linear", description="see schedules/learning_rate.py")
     peak: float = Field(1e-4, gt=0, description="highest value, reached at the end of warm-up")
     warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the steps spent warming up")
     decay_rate: float | None = Field(None, gt=0, lt=1, description="warmup_linear_decay_exp only")
@@ -201,24 +206,24 @@ class LearningRateSettings(Section):
 
 
 class LayerDropSettings(Section):
-    """Progressive layer drop, see layer_drop.py."""
+    """Progressive layer drop, see schedules/layer_drop.py."""
 
-    schedule: str = Field("none", description="keep ratio by step, see layer_drop.py")
+    schedule: str = Field("none", description="keep ratio by step, see schedules/layer_drop.py")
     theta_bar: float = Field(0.5, gt=0, le=1, description="keep ratio of the last layer at the end")
     gamma: float | None = Field(None, gt=0, description="speed of the decay; default 100 / steps")
     draw_per: Literal["micro_batch", "step"] = Field(
-        "micro_batch", description="how often coins are tossed; step: equal at any world size"
+        "micro_batch", description="how often blocks are drawn; step: equal at any world size"
     )
     rescale: bool = Field(True, description="scale a kept branch by 1 / its keep probability")
     compat: Literal["none", "deepspeed"] = Field(
-        "none", description="deepspeed: the behaviour that bing_bert published, flaws included"
+        "none", description="deepspeed: the behaviour of bing_bert, including its flaws"
     )
 
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "LayerDropSettings":
         unused = {"none": ("theta_bar", "gamma", "rescale", "compat"), "constant": ("gamma",)}
         for name in unused.get(self.schedule, ()):
-            if self.model_dump()[name] != LayerDropSettings.model_fields[name].default:
+            if _is_changed(self, name):
                 raise ValueError(
                     f"layer_drop.{name} is without effect with layer_drop.schedule="
                     f"{self.schedule!r}; choose a schedule, such as progressive, or remove it"
@@ -234,17 +239,17 @@ class EvaluationSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """When the whole training state is written, and how long it stays."""
+    """When checkpoints are written, and which are kept."""
 
     every_steps: int = Field(10_000, ge=1, description="steps between checkpoints")
     keep_last: int | None = Field(None, ge=1, description="older ones are removed; none: keep all")
     keep_every: int | None = Field(
-        None, ge=1, description="and those of every so many steps stay; with keep_last only"
+        None, ge=1, description="keep those of every so many steps too; with keep_last only"
     )
     pinned: tuple[PositiveInt, ...] = Field(
         (),
-        description="steps whose checkpoint is written in any case, and stays; several with "
-        "commas, such as 100000,300000",
+        description="steps whose checkpoint is always written and kept; several with commas, such "
+        "as 100000,300000",
     )
     background: bool = Field(
         True, description="write while training goes on; takes 12 bytes of memory per parameter"
@@ -261,7 +266,7 @@ class CheckpointSettings(Section):
 
 
 class WatchdogSettings(Section):
-    """When a step takes too long, see watchdog.py."""
+    """Detection of steps that take too long, see stability/watchdog.py."""
 
     stuck_after_seconds: float | None = Field(
         None,
@@ -289,28 +294,28 @@ class WatchdogSettings(Section):
 
 
 class TroubleSettings(Section):
-    """What is done about a loss that is not finite or jumps, and about fp16 overflows in a row."""
+    """Response to NaN, infinity, fp16 overflows in a row and loss spikes, see stability/."""
 
     on_not_finite: Literal["stop", "rewind"] = Field(
         "stop",
-        description="a loss or gradient that is not finite, or a streak of overflows: stop, or go "
-        "back to the newest checkpoint and leave the rows of that step out",
+        description="at a loss or gradient that is not finite, or a streak of overflows: stop, or "
+        "rewind to the newest checkpoint and leave out the rows of that step",
     )
     on_spike: Literal["record", "stop", "rewind"] = Field(
-        "record", description="a loss spike: write a recording and go on, stop, or rewind"
+        "record", description="at a loss spike: record and continue, stop, or rewind"
     )
     spike_factor: float = Field(
-        2.0, gt=1, description="times the median of the last 100 losses: above, it is a spike"
+        2.0, gt=1, description="a loss above this times the median of the last 100 is a spike"
     )
-    overflow_streak: int = Field(20, ge=1, description="fp16 overflows in a row that are trouble")
+    overflow_streak: int = Field(20, ge=1, description="fp16 overflows in a row that are a streak")
     skip_steps: int = Field(
         1,
         ge=1,
-        description="steps whose rows a rewound run leaves out, ending with the troubled one; the "
-        "whole of a streak, and the step before a spike, come on top",
+        description="steps whose rows a rewound run leaves out, ending with that of the anomaly; "
+        "all of a streak, and the step before a spike, are added",
     )
     max_rewinds: int = Field(
-        3, ge=1, description="rewinds to one and the same checkpoint; then the run stops"
+        3, ge=1, description="rewinds to the same checkpoint before the run stops"
     )
 
     @model_validator(mode="after")
@@ -318,7 +323,7 @@ class TroubleSettings(Section):
         if "rewind" in (self.on_not_finite, self.on_spike):
             return self
         for name in ("skip_steps", "max_rewinds"):
-            if self.model_dump()[name] != TroubleSettings.model_fields[name].default:
+            if _is_changed(self, name):
                 raise ValueError(
                     f"trouble.{name} is without effect unless trouble.on_not_finite or "
                     "trouble.on_spike is rewind; choose that, or remove it"
@@ -353,13 +358,13 @@ class EngineSettings(Section):
 
 
 class RunSettings(BaseSettings):
-    """One pre-training run. Each section is read by the part of the program it is named for."""
+    """One pre-training run."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
 
-    name: str = Field("run", description="what tables and pictures call this run")
+    name: str = Field("run", description="name of the run in tables and figures")
     seed: int = Field(
         0, ge=0, lt=2**63, description="of weights, masks, order, dropout and layer drop"
     )
@@ -372,8 +377,8 @@ class RunSettings(BaseSettings):
     hours: float | None = Field(
         None,
         gt=0,
-        description="train for so long instead, evaluation and checkpoints not counted; steps is "
-        "then the unit of learning_rate.decay_steps and layer_drop.gamma only",
+        description="train for this time instead, without evaluation and checkpoints; steps is "
+        "then only the unit of learning_rate.decay_steps and layer_drop.gamma",
     )
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
     data: DataSettings = DataSettings()
@@ -391,7 +396,7 @@ class RunSettings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_none_as_a_word(cls, values: Any) -> Any:
-        """Undo what the command line makes of `none`, where a setting has a choice of that name."""
+        """Restore "none", which the command line reads as None, where it is a choice."""
         sections = {
             name: field.annotation
             for name, field in cls.model_fields.items()
@@ -408,8 +413,10 @@ class RunSettings(BaseSettings):
     @classmethod
     def _is_one_line(cls, name: str) -> str:
         parts = name.split("/")
-        leads_away = name.startswith("/") or ".." in parts  # out of runs/, where its folder is made
-        if leads_away or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        leaves_runs = (
+            name.startswith("/") or ".." in parts
+        )  # out of runs/, where its folder is made
+        if leaves_runs or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             raise ValueError(
                 f"name={quoted(name)}: give a name of one line, up to {LONGEST_NAME} letters, that "
                 "does not lead to another folder"
@@ -434,12 +441,12 @@ class RunSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the recipe only; pydantic would also read environment variables such as SEED."""
+        """Read the recipe only; by default environment variables such as SEED are read too."""
         return (init_settings,)
 
 
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
-    """Return the first complaint of pydantic as one line that names setting and value."""
+    """Return the first error of pydantic as one line with setting and value."""
     first = error.errors()[0]
     where = plain(".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":

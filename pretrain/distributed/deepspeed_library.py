@@ -1,4 +1,4 @@
-"""The only file that imports DeepSpeed: how it is loaded, and what else is asked of it."""
+"""The only file that imports DeepSpeed: loading, check of its JSON, communication, FusedAdam."""
 
 import logging
 import os
@@ -16,9 +16,9 @@ from pretrain.profiling.step_timer import Phases
 
 
 def import_deepspeed() -> Any:
-    """Return the library, told to be quiet and to compile nothing on a CPU."""
+    """Import DeepSpeed without its log output, and without its compiled operation on a CPU."""
     if not torch.cuda.is_available():
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else it prints what it guessed
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # otherwise it prints its guess
     import deepspeed
     import deepspeed.ops
 
@@ -35,7 +35,7 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
     """Check that DeepSpeed understands a configuration, before anything is built.
 
     Raises:
-        ConfigError: it does not; names what it complains of.
+        ConfigError: it does not; with the complaint of DeepSpeed.
     """
     import_deepspeed()
     from deepspeed.runtime.config import DeepSpeedConfig
@@ -44,7 +44,7 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
         DeepSpeedConfig(ds_config)
     except ValidationError as error:
         raise ConfigError(f"the DeepSpeed JSON: {explain(error)}") from None
-    # What its own code raises, half-way, over a value of another type than it expects.
+    # Raised by its own code at a value of an unexpected type.
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
@@ -57,7 +57,7 @@ def count_collectives(phases: Phases) -> CountedCollectives:
     import_deepspeed()
     from deepspeed.comm import comm
 
-    # Every collective of DeepSpeed's looks this global up and goes through it.
+    # Every collective of DeepSpeed goes through this global.
     comm.cdb = counted = CountedCollectives(comm.cdb, phases)
     return counted
 

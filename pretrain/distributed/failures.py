@@ -1,9 +1,8 @@
-"""What the end of one rank means to the others: the job ends, and one message says why.
+"""Ends the job when a rank fails, with one message that says why.
 
-The rank that fails prints its traceback and leaves without a farewell: connections close when a
-process ends, which wakes the others out of their collectives. Each of these says in one line that
-it lost another rank. Leaving the process group in good order instead could wait for ever for a
-rank that is stuck (NCCL).
+The rank that fails prints its traceback and exits without leaving the process group: its
+connections close, which ends the collectives of the other ranks with an error, and each prints one
+line. Destroying the process group could wait for ever for a rank that is stuck (NCCL).
 """
 
 import contextlib
@@ -20,25 +19,25 @@ from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.signals import Interruption, silence_unread_output
 
-# What gloo and NCCL say when the process at the other end is gone.
+# Errors of gloo and NCCL when the process at the other end is gone.
 LOST_RANK = re.compile(
     r"Connection (?:closed|reset) by peer|Broken pipe|Connection refused|Socket closed"
     r"|remote process exited|ncclRemoteError|Timed out waiting \d+ms"
 )
-# A line says all about these.
+# Printed as one line, without a traceback.
 USER_ERRORS = (ConfigError, ShardError, AnomalyError)
 LOST_WORKER = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: \w+|exited \w+)")
-# Raised instead where it was sending a batch; what ranks tell each other ends in a RuntimeError.
+# Raised instead while a worker sends a batch; collectives raise RuntimeError.
 LOST_BATCH = (ConnectionRefusedError, ConnectionResetError, EOFError)
 
 
 @contextlib.contextmanager
 def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[None]:
-    """Turn an error of this rank, or the loss of another one, into the end of the job.
+    """End the job on an error of this rank, or on the loss of another one.
 
     Raises:
-        WorkerDied: of a run with one rank: a process that prepares batches was killed.
-        Exception: whatever else its body raised, in a run with one rank.
+        WorkerDied: in a run with one rank, a loader worker was killed.
+        Exception: in a run with one rank, any other error of the body.
     """
     try:
         yield
@@ -53,14 +52,14 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
 
 
 def lost_process(error: Exception) -> str | None:
-    """Return the line for the death of another process, None for an error of this one."""
+    """Return a message if the error means that another process died, else None."""
     text = str(error) if isinstance(error, RuntimeError) else ""
     worker = LOST_WORKER.search(text)
     if worker or isinstance(error, LOST_BATCH):
         reason = worker[0] if worker else type(error).__name__
         return (
-            f"a process that prepares batches is gone ({reason}); the kernel kills what takes "
-            "too much memory: lower data.loader_workers, or make /dev/shm larger"
+            f"a loader worker died ({reason}); the kernel kills processes when memory runs "
+            "out: lower data.loader_workers, or make /dev/shm larger"
         )
     if found := LOST_RANK.search(text):
         return f"lost another rank ({found[0]}); what it printed before it ended says why"

@@ -1,8 +1,8 @@
-"""Whether the launcher that started this process is still there.
+"""The state of other processes: the launcher of this one, and the ranks on this machine.
 
-A launcher that is killed leaves its processes behind as orphans: nobody ends them, and nobody
-passes signals on to them. The deepspeed launcher is two processes, one below the other, of which
-the upper one dies of SIGTERM without a word to the lower one.
+A launcher that is killed leaves its processes behind as orphans: no process ends them or passes
+signals on to them. The deepspeed launcher is two processes, parent and child, and the parent exits
+on SIGTERM without signalling the child.
 """
 
 import os
@@ -11,34 +11,44 @@ from pathlib import Path
 
 from pretrain.distributed.ranks import Ranks, from_all_ranks
 
-# Words of the command lines of launchers; each is looked for in the parent of the one before.
-PROCESS_STARTERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun")
-STARTERS_OF_THESE = ("deepspeed", "deepspeed.launcher.runner")
+# Words in the command line of the parent of a rank, and of the parent of that process.
+LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun")
+LAUNCHERS_OF_LAUNCHERS = ("deepspeed", "deepspeed.launcher.runner")
+
+# State in /proc/PID/stat -> what a message says.
+CONDITIONS = {
+    "T": "is stopped (SIGSTOP or Ctrl-Z; go on with: kill -CONT {pid})",
+    "t": "is stopped by a debugger",
+    "D": "waits for a disk or a file server",
+    "R": "computes",
+    "S": "waits, and its watchdog does not answer",
+}
+GONE = ("Z", "X")
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process as the kernel describes it."""
+    """A process as /proc reports it."""
 
     pid: int
-    state: str  # R: runs, S: waits, D: waits for a disk, T: stopped, Z: dead, ...
+    state: str  # see CONDITIONS and GONE
     parent: int
-    started: int  # in ticks since boot: tells a process from a later one of the same number
+    started: int  # in ticks since boot: distinguishes it from a later process of the same number
 
 
 class Launcher:
-    """The launcher above this process, if there is one; remembered when this is made."""
+    """The launcher of this process at the time of construction, if there is one."""
 
     def __init__(self) -> None:
         self._parent = os.getppid()
-        self._is_launched = _is_one_of(self._parent, PROCESS_STARTERS)
+        self._is_launched = _is_one_of(self._parent, LAUNCHERS)
         process = process_of(self._parent) if self._is_launched else None
         # On other machines of a job the parent of launch.py is a shell, which may end.
-        watched = process is not None and _is_one_of(process.parent, STARTERS_OF_THESE)
+        watched = process is not None and _is_one_of(process.parent, LAUNCHERS_OF_LAUNCHERS)
         self._grandparent = process.parent if process is not None and watched else None
 
     def is_gone(self) -> bool:
-        """Return whether a process of the launcher has ended: its children have another parent."""
+        """Return whether a process of the launcher has ended: its child has another parent then."""
         if not self._is_launched:
             return False
         if os.getppid() != self._parent:
@@ -50,7 +60,7 @@ class Launcher:
 
 
 def process_of(pid: int) -> Process | None:
-    """Return what the kernel says about a process of this machine; None if it is gone."""
+    """Return a process of this machine; None if there is no process of that number."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -65,18 +75,8 @@ def _is_one_of(pid: int, names: tuple[str, ...]) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return False
-    # Interpreter, script or -m module: names further on may be arguments of something else.
+    # Interpreter, script or -m module; later words may be arguments of another program.
     return any(Path(word).name in names or word in names for word in words[:4])
-
-
-CONDITIONS = {
-    "T": "is stopped (SIGSTOP or Ctrl-Z; go on with: kill -CONT {pid})",
-    "t": "is stopped by a debugger",
-    "D": "waits for a disk or a file server",
-    "R": "computes",
-    "S": "waits, and its watchdog does not answer",
-}
-GONE = ("Z", "X")
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,17 @@ class RankProcess:
     """The process of one rank."""
 
     rank: int
-    machine: str  # and process numbers: containers on one machine have numbers of their own
+    machine: str  # and namespace: containers on one machine have process numbers of their own
     pid: int
     started: int
 
     def is_gone(self) -> bool:
-        """Return whether it has ended; for a peer on this machine."""
+        """Return whether it has ended; for a rank on this machine."""
         process = process_of(self.pid)
         return process is None or process.started != self.started or process.state in GONE
 
     def condition(self, machine: str) -> str:
-        """Return what it does, as the end of a sentence that begins with its rank."""
+        """Return its state for a message, as seen from `machine`."""
         if self.machine != machine:
             return f"(process {self.pid}) is on another machine: look there"
         process = process_of(self.pid)
@@ -105,20 +105,20 @@ class RankProcess:
 
 
 def this_process(rank: int) -> RankProcess:
-    """Return what the others must know about this process."""
+    """Return the process of this rank."""
     process = process_of(os.getpid())
     return RankProcess(rank, this_machine(), os.getpid(), process.started if process else 0)
 
 
 def this_machine() -> str:
-    """Return a name of this machine and of the numbers that it gives to processes."""
+    """Return an identifier of this machine and of the namespace of its process numbers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
-        return f"unknown machine of process {os.getpid()}"  # nothing to be seen of the others
+        return f"unknown machine of process {os.getpid()}"  # so that no rank counts as a neighbour
 
 
 def gather_rank_processes(ranks: Ranks) -> list[RankProcess]:
-    """Return the processes of all ranks, in order; every rank must call it."""
+    """Return the processes of all ranks, by rank; a collective."""
     return from_all_ranks(this_process(ranks.rank), ranks)

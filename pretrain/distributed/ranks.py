@@ -1,4 +1,4 @@
-"""The processes of a run: which one this is, and how they start, act and end together."""
+"""The ranks of a run: start and end of the process group, and collectives of Python values."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where this process stands among the others."""
+    """The rank of this process, the number of ranks, and their kind of device."""
 
     rank: int
     world_size: int
@@ -34,11 +34,11 @@ def is_first_process() -> bool:
 
 
 def start_ranks() -> Ranks:
-    """Join the process group that the launcher prepared, or be the only process."""
+    """Join the process group of the launcher; without a launcher, be the only rank."""
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
     deepspeed = import_deepspeed()
     if device == "cuda":
-        # Before the first collective: else every rank would use the first GPU.
+        # Before the first collective: otherwise every rank would use the first GPU.
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not distributed.is_initialized():
         if "RANK" not in os.environ:
@@ -52,10 +52,10 @@ def start_ranks() -> Ranks:
 
 
 def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:
-    """Let rank 0 act and give its result to all.
+    """Run an action on rank 0 and return its result on all ranks; a collective.
 
-    Where it fails, it raises its error and the other ranks leave quietly: the user reads one
-    error, and no rank waits for one that gave up.
+    If it fails, rank 0 raises the error and the other ranks raise SystemExit: one error is
+    printed, and no rank waits for another.
     """
     if ranks.world_size == 1:
         return action()
@@ -72,7 +72,7 @@ def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:
 
 
 def from_all_ranks(value: Any, ranks: Ranks, *, group: Any = None) -> list[Any]:
-    """Return what each rank has brought, in order; every rank of the group must call it."""
+    """Return the values of all ranks of the group, by rank; a collective."""
     if ranks.world_size == 1:
         return [value]
     values = [value] * ranks.world_size
@@ -87,11 +87,11 @@ def stop_ranks() -> None:
 
 
 class DelayedAllReduce:
-    """Adds up a few numbers over the ranks, one step late.
+    """Sums a few numbers over the ranks; the sums are available one step later.
 
-    The sum of a step is started when the step begins and read when the next one does: the ranks
-    then have had a whole step to exchange it. The numbers stay on the host, in a process group of
-    their own, so that neither the device nor the collectives of training notice.
+    An all-reduce runs in the background during a step, so that no rank waits for it. The numbers
+    stay on the host, in a process group of their own: the device and the collectives of training
+    are not delayed.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -100,23 +100,23 @@ class DelayedAllReduce:
         self._sums: Tensor | None = None
         self._work: distributed.Work | None = None
 
-    def exchange(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Give the numbers of this rank, and get the sums over all ranks of what was given before.
+    def start(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Start to sum `values` over the ranks, and return the sums of the previous call.
 
-        Every rank must call it equally often, with the same names.
+        A collective: all ranks call it equally often, with the same names.
 
         Returns:
-            The sums of the call before this one; empty at the first call.
+            The sums of the previous call; empty at the first call and after `finish`.
         """
-        before = self.settle()
+        before = self.finish()
         self._names = tuple(values)
         self._sums = torch.tensor(list(values.values()), dtype=torch.float64)
         if self._group is not None:
             self._work = distributed.all_reduce(self._sums, group=self._group, async_op=True)
         return before
 
-    def settle(self) -> dict[str, float]:
-        """Return the sums of the last call, once; every rank must call it."""
+    def finish(self) -> dict[str, float]:
+        """Wait for the sums of the last `start` and return them; empty if they were returned."""
         if self._work is not None:
             self._work.wait()
             self._work = None

@@ -1,11 +1,11 @@
-"""Being asked to stop: a signal, or a launcher that is gone.
+"""Requests to stop: a signal, or the end of the launcher.
 
-SIGTERM (a queue, `kill`, a spot machine), SIGUSR1 (Slurm's --signal=USR1@120) and SIGINT (Ctrl-C)
-are noted, and the training loop saves and leaves at its next step. A second one ends the process.
+On SIGTERM (a queue, `kill`, a spot machine), SIGUSR1 (Slurm's --signal=USR1@120) or SIGINT (Ctrl-C)
+the training loop saves and exits after its step. A second signal ends the process at once.
 
-Python runs a signal handler between two instructions of the main thread, and that one may be
-waiting for another rank in a collective, for ever. So the signals are heard by a thread, through
-the file descriptor to which Python's own handler in C writes them at once.
+Python runs signal handlers between instructions of the main thread, which may be waiting in a
+collective for ever. So a thread receives the signals, through the file descriptor to which Python's
+handler in C writes them at once (`signal.set_wakeup_fd`).
 """
 
 import contextlib
@@ -29,22 +29,21 @@ ECHO_SECONDS = 2.0
 
 LOOK_SECONDS = 1.0
 
-# To the thread; the number of no signal.
-END = b"\0"
+END = b"\0"  # ends the thread; 0 is not the number of a signal
 
 
 class Interruption:
-    """Whether this process was asked to stop; for a `with` statement in the main thread.
+    """Records whether this process was asked to stop; for a `with` statement in the main thread.
 
     Before `begin_training` a signal ends the process at once, with one line: there is nothing to
-    save. After `leave` a signal is no news: it ends only a process that cannot leave by itself.
+    save. After `leave` a signal ends the process only if it is still there after `ECHO_SECONDS`.
     """
 
     def __init__(self, *, speaks: bool) -> None:
-        """Prepare; nothing happens before the `with` statement.
+        """Prepare; signals are received from the `with` statement on.
 
         Args:
-            speaks: whether this process tells what it was asked, of all the ranks.
+            speaks: whether this rank prints the messages.
         """
         self.cause: str | None = None  # what asked it to stop, such as SIGTERM
         self._speaks = speaks
@@ -57,7 +56,7 @@ class Interruption:
         self._previous_descriptor = -1
 
     def __enter__(self) -> "Interruption":
-        """Begin to hear the signals."""
+        """Begin to receive the signals."""
         self._writer.setblocking(False)
         self._previous_descriptor = signal.set_wakeup_fd(
             self._writer.fileno(), warn_on_full_buffer=False
@@ -72,23 +71,23 @@ class Interruption:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give the signals back to whoever had them."""
+        """Restore the previous handlers."""
         del kind, error, trace
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._previous_descriptor)
-        # Closing it would not end the thread: processes that were forked have it open too.
+        # Closing it would not end the thread: forked processes have it open too.
         self._writer.send(END)
         self._thread.join()
         self._writer.close()
         self._reader.close()
 
     def begin_training(self) -> None:
-        """From now on there is something to save."""
+        """Let signals request a save from now on."""
         self._stage = "training"
 
     def leave(self) -> None:
-        """Let this process leave undisturbed: it has saved what there is, or it has failed."""
+        """Ignore signals while this process exits: it has saved, or it has failed."""
         self._stage, self._cause_at = "leaving", time.monotonic()
 
     def _listen(self) -> None:
@@ -97,7 +96,7 @@ class Interruption:
                 received = self._reader.recv(64)
                 if END in received:
                     return
-                # Others are written there too: that of a process that ended, for one.
+                # Python writes the numbers of other signals too, such as SIGCHLD.
                 for number in filter(SIGNALS.__contains__, received):
                     self._note(signal.Signals(number).name, 128 + number)
             elif self.cause is None and self._launcher.is_gone():
@@ -128,7 +127,7 @@ class Interruption:
 
 
 def silence_unread_output() -> None:
-    """Send output that nobody reads any more to nowhere.
+    """Redirect output whose reader is gone to /dev/null.
 
     Ctrl-C in `./run_pretrain.sh ... | tee log` ends tee too; the next line of the progress bar
     would then end the run before it has saved.
@@ -136,14 +135,14 @@ def silence_unread_output() -> None:
     for descriptor in (1, 2):
         poll = select.poll()
         poll.register(descriptor, 0)
-        # POLLERR is what the write end of a pipe reports when its reader is gone.
+        # The write end of a pipe reports POLLERR when its reader is gone.
         if any(event & select.POLLERR for _, event in poll.poll(0)):
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 @contextlib.contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Hold the signals back for a moment; processes that are forked in it never get them."""
+    """Block the signals; processes that are forked meanwhile never receive them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -152,10 +151,10 @@ def signals_held_back() -> Iterator[None]:
 
 
 def heed_only_the_parent(parent: int) -> None:
-    """Make this process deaf to the signals that reach the whole job, except its parent's SIGTERM.
+    """Ignore the signals that reach the whole job, except SIGTERM from the parent.
 
-    For processes that prepare batches: a terminal and Slurm signal them too, and the run still
-    needs their batches for its last step. By SIGTERM the parent ends those that are left over.
+    For loader workers: a terminal and Slurm signal them too, and the run needs their batches for
+    its last step. The parent ends them by SIGTERM.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 

@@ -87,6 +87,15 @@ def problem_of(error: ValueError) -> CheckResult:
     return CheckResult("problem", message, fix)
 
 
+def compare_free(
+    free: float, needed: float, comfortable: float, message: str, fix: str
+) -> CheckResult:
+    """Return a problem if less than `needed` is free, a warning if less than `comfortable`."""
+    if free >= comfortable:
+        return CheckResult("ok", message)
+    return CheckResult("problem" if free < needed else "warning", message, fix)
+
+
 def nearest_folder(path: Path) -> Path:
     """Return the folder itself, or the nearest parent that exists."""
     path = path.absolute()

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from pretrain.config.ds_config import zero_stage
-from pretrain.doctor.check import CheckContext, CheckResult, StatVfs, size
+from pretrain.doctor.check import CheckContext, CheckResult, StatVfs, compare_free, size
 from pretrain.doctor.storage import checkpoint_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.train.summary import optimizer_state_bytes
@@ -50,13 +50,7 @@ def memory(context: CheckContext) -> CheckResult:
         needed += checkpoint_bytes(context.settings)  # the copy that is being written
     described += f"; {context.ranks} rank(s) take {size(needed)}, and activations come on top"
     fix = "start fewer ranks, choose a smaller model, or raise the container's limit"
-    if needed > free:
-        return CheckResult("problem", described, fix)
-    return (
-        CheckResult("warning", described, fix)
-        if 1.5 * needed > free
-        else CheckResult("ok", described)
-    )
+    return compare_free(free, needed, 1.5 * needed, described, fix)
 
 
 def gpu_memory(context: CheckContext) -> CheckResult:
@@ -72,13 +66,7 @@ def gpu_memory(context: CheckContext) -> CheckResult:
     described += f"{size(needed)}, and activations come on top"
     fix = "end other processes (nvidia-smi shows them), lower --batch.micro_sequences, set "
     fix += "--engine.recompute_blocks true, or use ZeRO-3 (--engine.ds_config zero3_bf16_autocast)"
-    if needed > free:
-        return CheckResult("problem", described, fix)
-    return (
-        CheckResult("warning", described, fix)
-        if 2 * needed > free
-        else CheckResult("ok", described)
-    )
+    return compare_free(free, needed, 2 * needed, described, fix)
 
 
 def free_memory_bytes(root: Path) -> int:

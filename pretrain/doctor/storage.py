@@ -11,7 +11,14 @@ from pretrain.compare.tables import amount
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import shards_folder
-from pretrain.doctor.check import CheckContext, CheckResult, StatVfs, nearest_folder, size
+from pretrain.doctor.check import (
+    CheckContext,
+    CheckResult,
+    StatVfs,
+    compare_free,
+    nearest_folder,
+    size,
+)
 from pretrain.model.cost import parameters_by_group
 
 BYTES_PER_PARAMETER = 12  # of a checkpoint: the weight and Adam's two moments, fp32
@@ -31,14 +38,12 @@ def space_for_runs(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> C
     if disk.f_files and disk.f_favail < FEW_FILES:
         return CheckResult(
             "problem" if disk.f_favail < 100 else "warning",
-            f"{described}, but for {disk.f_favail} files only (df -i)",
+            f"{described}, but only {disk.f_favail} inodes (df -i)",
             "remove small files there, or choose another disk with --run-folder",
         )
     elsewhere = "choose another disk with --run-folder, or --checkpoint.keep_last 2"
     if context.settings is None:
-        if free < LITTLE_SPACE:
-            return CheckResult("warning", described, elsewhere)
-        return CheckResult("ok", described)
+        return compare_free(free, 0, LITTLE_SPACE, described, elsewhere)
     one = checkpoint_bytes(context.settings)
     kept_count = _num_kept_checkpoints(context.settings)
     # A new one is complete before an old one is removed.
@@ -46,13 +51,7 @@ def space_for_runs(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> C
     described += (
         f"; a checkpoint takes {size(one)}, the {kept_count} kept and a new one {size(most)}"
     )
-    if free < 2 * one:
-        return CheckResult("problem", described, elsewhere)
-    return (
-        CheckResult("warning", described, elsewhere)
-        if free < most
-        else CheckResult("ok", described)
-    )
+    return compare_free(free, 2 * one, most, described, elsewhere)
 
 
 def space_for_shards(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> CheckResult:
@@ -69,9 +68,8 @@ def space_for_shards(context: CheckContext, *, statvfs: StatVfs = os.statvfs) ->
     disk = statvfs(there)
     free = disk.f_bavail * disk.f_frsize
     described = f"{size(free)} free in {there}; shards take 2 bytes a token"
-    if free < LITTLE_SPACE:
-        return CheckResult("warning", described, "choose another disk with --data.shards FOLDER")
-    return CheckResult("ok", described)
+    fix = "choose another disk with --data.shards FOLDER"
+    return compare_free(free, 0, LITTLE_SPACE, described, fix)
 
 
 def write_speed(

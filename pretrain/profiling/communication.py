@@ -1,4 +1,4 @@
-"""Counts what the ranks exchange: DeepSpeed's own logger would stop the device at every call."""
+"""Counts time and bytes of collectives: DeepSpeed's own logger synchronizes at every call."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 
 from pretrain.profiling.step_timer import Phases
 
-# The methods of DeepSpeed's communication backend through which ZeRO exchanges something.
+# The methods of DeepSpeed's communication backend that ZeRO uses.
 COLLECTIVES = frozenset(
     (
         "all_gather",
@@ -29,14 +29,13 @@ COLLECTIVES = frozenset(
 class CountedCollectives:
     """DeepSpeed's communication backend, with the collectives of training steps counted.
 
-    The time of a collective is a phase, "communication": the call, and the wait for one that was
-    only started. It contains waiting for slower ranks. Its bytes are its payload, the larger of
-    what a rank puts in and what it gets out, whatever the algorithm sends over the wires for it;
-    a single rank exchanges nothing.
+    The time of a collective is the phase "communication": the call, and the wait for an
+    asynchronous one, including the wait for slower ranks. Its bytes are its payload, the larger of
+    input and output of a rank, not what the algorithm sends; a single rank counts no bytes.
     """
 
     def __init__(self, backend: Any, phases: Phases) -> None:
-        # Of several engines in a process, the newest one counts.
+        # Of several engines in a process, the newest counts.
         is_counted = isinstance(backend, CountedCollectives)
         self._backend: Any = backend._backend if is_counted else backend
         self._phases = phases
@@ -68,7 +67,7 @@ class CountedCollectives:
 
 
 class CountedWork:
-    """A collective that was started: waiting for it is communication too."""
+    """An asynchronous collective: the wait for it is communication too."""
 
     def __init__(self, work: Any, phases: Phases) -> None:
         self._work, self._phases = work, phases

@@ -1,8 +1,8 @@
-"""The rate of matrix products that a device could reach: what utilisation is a share of.
+"""Peak FLOP/s of a device, the reference of utilisation, and the peak memory of a process.
 
-On an NVIDIA GPU that is the dense rate of its datasheet, as in every published model FLOPs
-utilisation (Chowdhery et al., PaLM, arXiv:2204.02311, appendix B). Where no datasheet is known,
-on CPUs and for fp32, it is what a large matrix product reaches here.
+On an NVIDIA GPU the peak is the dense rate of its datasheet, as in published model FLOPs
+utilisation (Chowdhery et al., PaLM, arXiv:2204.02311, appendix B). For other devices and fp32 it
+is the measured rate of a large matrix product.
 """
 
 import resource
@@ -17,8 +17,8 @@ import torch.nn.functional as F
 HALF = (torch.bfloat16, torch.float16)
 VOLTA = (torch.float16,)  # and Turing: their tensor cores have no bf16
 
-# Name that PyTorch gives, without "NVIDIA ": FLOP/s and the types they hold for. NVIDIA
-# datasheets, dense (those of newer GPUs print twice as much, "with sparsity"), fp32 accumulation.
+# Name in PyTorch without "NVIDIA " -> FLOP/s and their types: NVIDIA datasheets, dense (newer ones
+# print twice as much, "with sparsity"), fp32 accumulation.
 DATASHEETS: dict[str, tuple[float, tuple[torch.dtype, ...]]] = {
     "B200": (2250e12, HALF),
     "H200": (989e12, HALF),
@@ -39,23 +39,23 @@ DATASHEETS: dict[str, tuple[float, tuple[torch.dtype, ...]]] = {
     "Tesla T4": (65e12, VOLTA),
 }
 
-# Rows, inner width and columns of the measured product. A GPU needs more work to be kept busy.
+# Rows, inner width and columns of the measured product; a GPU needs more to be busy.
 MEASURED_SHAPES = {"cpu": (4096, 512, 2048), "cuda": (8192, 8192, 8192)}
 MEASURED_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class PeakFlops:
-    """FLOP/s of one device, and where the number comes from."""
+    """FLOP/s of one device, and the source of the number."""
 
     flops_per_second: float
     source: str
 
 
 def peak_flops(device: Literal["cpu", "cuda"], dtype: torch.dtype) -> PeakFlops:
-    """Return the rate of dense matrix products of one rank's device.
+    """Return the peak rate of dense matrix products of one rank's device.
 
-    On a CPU the ranks of a machine measure at the same time, and so share it as in training.
+    On a CPU the ranks of a machine measure at the same time, so they share it as in training.
     """
     if device == "cuda":
         name = torch.cuda.get_device_name()
@@ -73,11 +73,11 @@ def peak_flops(device: Literal["cpu", "cuda"], dtype: torch.dtype) -> PeakFlops:
 def measured_peak_flops(
     device: Literal["cpu", "cuda"], dtype: torch.dtype, rows: int, width: int, columns: int
 ) -> float:
-    """Return the FLOP/s of the fastest of several equal matrix products, after one that warms up.
+    """Return the FLOP/s of the fastest of several matrix products, after one for warm-up.
 
-    As many as fit into half a second, but two at least.
+    As many as fit into `MEASURED_SECONDS`, at least two.
     """
-    # Random: a GPU draws less power for constants, and runs faster than it ever does in training.
+    # Random: with constants a GPU draws less power and runs faster than in training.
     inputs = torch.randn(rows, width, device=device).to(dtype)
     weights = torch.randn(columns, width, device=device).to(dtype)
     durations: list[float] = []
@@ -91,16 +91,15 @@ def measured_peak_flops(
 
 
 def peak_memory_bytes(device: Literal["cpu", "cuda"]) -> int:
-    """Return the most memory that this process has held at once since it started.
+    """Return the peak memory of this process since it started.
 
-    On CUDA it is what tensors took on its device, the allocator's unused reserve left out. On a
-    CPU it is the resident set of the whole process, the Python packages included.
+    On CUDA: of tensors on its device, without the unused reserve of the allocator. On a CPU: the
+    resident set of the process, including the Python packages.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status").read_text()
     lines = [line.split() for line in status.splitlines() if line.startswith("VmHWM:")]
-    # ru_maxrss only where there is nothing better (gVisor): a process begins with the one of the
-    # process that started it.
+    # ru_maxrss only without VmHWM (gVisor): a process inherits that of its parent.
     kilobytes = int(lines[0][1]) if lines else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes * 1024

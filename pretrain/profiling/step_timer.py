@@ -1,8 +1,8 @@
-"""Where the time of training steps goes: data, forward, backward, optimizer, communication.
+"""Time of the phases of training steps: data, forward, backward, optimizer, communication.
 
-Every moment belongs to one phase at most, so that the seconds add up; what belongs to none is the
-rest. Nothing here waits for the device: on a CPU a clock is read between phases, on CUDA an event
-is put into the stream there, and read when it has passed.
+Every moment belongs to at most one phase, so that the seconds add up; the rest is "other". Nothing
+synchronizes with the device: on a CPU a clock is read between phases, on CUDA an event is recorded
+in the stream, and read when it has passed.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from torch.profiler import record_function
 Item = TypeVar("Item")
 Phase = Literal["data", "forward", "backward", "optimizer", "communication"]
 
-# In the order of a step; "other" is the rest.
+# In the order of a step; "other" is in no phase.
 SHARES = ("data", "forward", "backward", "optimizer", "communication", "other")
 
 
@@ -25,10 +25,9 @@ class Phases:
     """Adds up the seconds of each phase.
 
     A phase that begins inside another interrupts it: "communication" inside "backward" counts as
-    communication only. On CUDA the phases are those of the stream that computes. Waiting for data
-    counts only while the device has nothing else to do, and a collective counts for as long as
-    that stream is held up: what runs beside it, on a stream of DeepSpeed's, is left out, and
-    where the computation then waits for that other stream, the wait belongs to the outer phase.
+    communication only. On CUDA the phases are those of the compute stream. Waiting for data counts
+    only while the device is idle. A collective counts only while it blocks the compute stream: one
+    on a stream of DeepSpeed does not count, and a wait for that stream belongs to the outer phase.
     """
 
     def __init__(self, device: Literal["cpu", "cuda"]) -> None:
@@ -37,7 +36,7 @@ class Phases:
 
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
-        """Count the time inside the block as `name`; a profiler shows it as phase/`name`."""
+        """Count the time of the block as `name`; a profiler shows it as phase/`name`."""
         outer = self._current
         self._turn_to(name)
         try:
@@ -47,7 +46,7 @@ class Phases:
             self._turn_to(outer)
 
     def waiting_for(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Pass the items on, and count the time that it takes to get them as "data"."""
+        """Yield the items, and count the time to get them as "data"."""
         iterator = iter(items)
         while True:
             with self.phase("data"):
@@ -63,11 +62,11 @@ class Phases:
         return self._current is not None
 
     def covers_this_stream(self) -> bool:
-        """Return whether what is done now holds up the computation."""
+        """Return whether the current stream is the one that is timed."""
         return self._clock.covers_this_stream()
 
     def take_seconds(self) -> dict[str, float]:
-        """Return the seconds of each phase, and begin at 0; the device must have finished."""
+        """Return the seconds of each phase since the last call; the device must have finished."""
         return self._clock.take_seconds()
 
     def _turn_to(self, name: Phase | None) -> None:
@@ -76,7 +75,7 @@ class Phases:
 
 
 class Clock(Protocol):
-    """Knows how long each phase was the current one."""
+    """Measures how long each phase was the current one."""
 
     def turn_to(self, name: Phase | None) -> None:
         """End the current phase here and begin another, or none."""
@@ -89,7 +88,7 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """Reads the clock of the machine; what it measures has happened when it is read."""
+    """Reads the clock of the host, whose operations are synchronous."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -114,15 +113,15 @@ class HostClock:
 
 
 class StreamClock:
-    """Puts timed events into the CUDA stream, and reads those that the device has passed.
+    """Records timed events in the CUDA stream, and reads those that the device has passed.
 
-    Whenever no phase is left open it collects what has passed, without waiting, and uses these
-    events again: there are never more than the device has work queued for.
+    At the end of the outermost phase it collects the passed events without waiting and reuses them:
+    their number is bounded by the work in the queue of the device.
     """
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
-        self._marks: deque[tuple[Phase | None, torch.cuda.Event]] = deque()  # a phase's beginning
+        self._marks: deque[tuple[Phase | None, torch.cuda.Event]] = deque()  # beginning of a phase
         self._unused: list[torch.cuda.Event] = []
         self._stream = torch.cuda.current_stream()
 
@@ -145,7 +144,7 @@ class StreamClock:
         return seconds
 
     def _collect(self) -> None:
-        """Add up the phases whose end the device has passed."""
+        """Add the phases whose end the device has passed."""
         while len(self._marks) > 1 and self._marks[1][1].query():  # type: ignore[no-untyped-call]
             name, begin = self._marks.popleft()
             if name is not None:

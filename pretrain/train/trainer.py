@@ -119,7 +119,7 @@ class Trainer:
             else:
                 self._take_step(plan, batches)
             bar.update()
-            self._act_on(self.agreement.exchange(self._numbers()))
+            self._act_on(self.agreement.start(self._numbers()))
             if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
                 self._read_the_clock(clock, bar)
                 self._do_what_is_due(plan, bar)
@@ -152,14 +152,14 @@ class Trainer:
 
     def _settle(self) -> None:
         """Act on all that is known of the steps so far, before something is written for good."""
-        self._act_on(self.agreement.settle())
+        self._act_on(self.agreement.finish())
         while self.monitor.recorder.has_unread:
-            self.agreement.exchange(self.monitor.numbers(all_steps=True))
-            self._act_on(self.agreement.settle())
+            self.agreement.start(self.monitor.numbers(all_steps=True))
+            self._act_on(self.agreement.finish())
 
     def _go_back(self) -> None:
         """Take the state of the newest checkpoint, and forget what came after it."""
-        self.agreement.settle()
+        self.agreement.finish()
         self.engine.synchronize()
         self.engine.pop_costs()  # on steps that do not count any more
         checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_go_back_to))

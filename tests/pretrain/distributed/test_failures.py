@@ -25,11 +25,11 @@ FAR = 1_000_000
         ),
         (
             "DataLoader worker (pid 4711) is killed by signal: Killed. ",
-            "is gone (DataLoader worker (pid 4711) is killed by signal: Killed)",
+            "died (DataLoader worker (pid 4711) is killed by signal: Killed)",
         ),
         ("DataLoader worker (pid(s) 4711, 4712) exited unexpectedly", "exited unexpectedly)"),
-        (ConnectionResetError(104, "Connection reset by peer"), "is gone (ConnectionResetError)"),
-        (EOFError(), "a process that prepares batches is gone (EOFError)"),
+        (ConnectionResetError(104, "Connection reset by peer"), "died (ConnectionResetError)"),
+        (EOFError(), "a loader worker died (EOFError)"),
     ],
 )
 def test_the_death_of_another_process_is_one_line(error, line):

@@ -181,7 +181,7 @@ def whole(command, tmp_path_factory):
 def test_a_run_whose_whole_group_is_signalled_saves_and_goes_on_like_one_never_stopped(
     command, whole, tmp_path
 ):
-    """The group has processes that prepare batches; a resumed run is stopped a second time."""
+    """The group has loader workers; a resumed run is stopped a second time."""
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", STEPS, *WORDS)
     words += ["--data.loader_workers", "2"]
@@ -249,4 +249,4 @@ def test_a_process_that_prepares_batches_and_is_killed_ends_the_run_with_one_lin
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 1 and "Traceback" not in errors
     last = errors.strip().splitlines()[-1]
-    assert "a process that prepares batches is gone" in last and "data.loader_workers" in last
+    assert "a loader worker died" in last and "data.loader_workers" in last
