@@ -1,8 +1,11 @@
 """Exports compute what the trainer computes, load where people load models, or are not written."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -23,7 +26,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert import hf_check as export_check
 from pretrain.convert.hf_check import rows_to_compare, trainer_logits
-from pretrain.convert.hf_format import CONFIG_FILE, WEIGHTS_FILE
+from pretrain.convert.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
 from pretrain.convert.pretrained import build_model, load_pretrained
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -255,6 +258,40 @@ def test_what_transformers_saves_again_is_loaded_again(exported, tmp_path):
     assert all(torch.equal(back.weights[name], pretrained.weights[name]) for name in back.weights)
     assert back.model == pretrained.model and back.step == 20
     assert back.words.ids("abcd [MASK] efgh") == pretrained.words.ids("abcd [MASK] efgh")
+
+
+ELSEWHERE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pretrain", "data_prep", "finetune"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+import torch
+from transformers import AutoModelForMaskedLM
+
+model = AutoModelForMaskedLM.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
+model.save_pretrained(sys.argv[2])
+torch.save(model(torch.load(sys.argv[3])).logits, sys.argv[4])
+"""
+
+
+def test_an_export_computes_the_same_where_this_program_is_not_installed(trained, run, tmp_path):
+    pretrained = of_variant(trained, positions="rope")
+    export(pretrained, run, tmp_path / "exported")
+    ids = padded_batch(pretrained)[0][2:]
+    torch.save(ids, tmp_path / "ids")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "empty"), "HF_HUB_OFFLINE": "1"}
+    for folder, again in (("exported", "once"), ("once", "twice")):
+        places = [str(tmp_path / name) for name in (folder, again, "ids", "logits")]
+        subprocess.run(
+            [sys.executable, "-c", ELSEWHERE, *places], cwd=tmp_path, env=environment, check=True
+        )
+        ours = trainer_logits(pretrained, ids, None)
+        torch.testing.assert_close(torch.load(places[-1]), ours, rtol=1e-4, atol=1e-4)
+    assert {file.name for file in (tmp_path / "twice").glob("*.py")} == set(CODE_FILES)
 
 
 def test_own_models_take_vectors_and_refuse_what_is_too_long(own_export):

@@ -227,8 +227,11 @@ def loss_and_gradients(model, scales):
     return loss, torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "folded"])
-def test_all_blocks_share_their_graphs_whichever_of_them_run(monkeypatch, attention):
+@pytest.mark.parametrize(
+    ("attention", "positions"),
+    [("eager", "tupe-a"), ("sdpa", "tupe-a"), ("folded", "tupe-a"), ("sdpa", "rope")],
+)
+def test_all_blocks_share_their_graphs_whichever_of_them_run(monkeypatch, attention, positions):
     """16 patterns of kept blocks, as many scales, two compilations: the last to run has its own."""
     graphs = []
 
@@ -241,7 +244,7 @@ def test_all_blocks_share_their_graphs_whichever_of_them_run(monkeypatch, attent
     )
     torch._dynamo.reset()
     settings = load_settings(
-        "tiny_cpu", ["--model.num_layers", "4", "--model.positions", "tupe-a"]
+        "tiny_cpu", ["--model.num_layers", "4", "--model.positions", positions]
     ).model
     models = []
     for compiles in (False, True):
