@@ -37,7 +37,7 @@ from pretrain.distributed.ranks import (
 )
 from pretrain.distributed.signals import Interruption
 from pretrain.engine.launch import Device, build_engine, checked_settings
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import Objective
 from pretrain.profiling.hardware import peak_flops
 from pretrain.train.progress import Progress
 from pretrain.train.provenance import num_hosts
@@ -115,7 +115,7 @@ def run(
     rate = peak_flops(ranks.device, compute_type(ds_config))
     launch["initial_weights"] = None
 
-    def start_from_given_weights(model: MaskedLanguageModel) -> None:
+    def start_from_given_weights(model: Objective) -> None:
         launch["initial_weights"] = on_first_rank(
             ranks, lambda: load_initial_weights(model, settings, shards)
         )

@@ -109,7 +109,8 @@ def _model_bytes(context: CheckContext) -> int:
     """Return what a rank needs for weights, gradients and optimizer state."""
     assert context.settings is not None and context.ds_config is not None
     ds_config, ranks = dict(context.ds_config), context.ranks
-    parameters = parameters_by_group(context.settings.model)["total"]
+    settings = context.settings
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
     is_half = any(ds_config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
     one = parameters * (2 if is_half else 4)
     # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.

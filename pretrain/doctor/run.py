@@ -15,7 +15,7 @@ def settings_are_valid(context: CheckContext) -> CheckResult:
     """Describe the run; settings that contradict each other were refused before."""
     settings = context.settings
     assert settings is not None
-    parameters = parameters_by_group(settings.model)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
     accumulation = micro_batches_per_step(settings, context.ranks)
     return CheckResult(
         "ok",

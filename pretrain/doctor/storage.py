@@ -106,7 +106,7 @@ def write_speed(
 
 def checkpoint_bytes(settings: RunSettings) -> int:
     """Return the approximate size of a checkpoint, of all ranks together."""
-    return BYTES_PER_PARAMETER * parameters_by_group(settings.model)["total"]
+    return BYTES_PER_PARAMETER * parameters_by_group(settings.model, settings.objective)["total"]
 
 
 def _num_kept_checkpoints(settings: RunSettings) -> int:

@@ -33,7 +33,7 @@ from pretrain.engine.optimizer_state import (
     shape_of,
     updated_pieces,
 )
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import Objective
 from pretrain.profiling.step_timer import Phases
 
 
@@ -60,7 +60,7 @@ class Engine:
 
     def __init__(
         self,
-        model: MaskedLanguageModel,
+        model: Objective,
         settings: RunSettings,
         ds_config: dict[str, Any],
         ranks: Ranks,

@@ -26,7 +26,7 @@ from pretrain.kernels.cpu_build import (
 from pretrain.kernels.triton_tilings import HEAD_WIDTHS
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_block, disagreement_with_eager
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import Objective, objective_named
 from pretrain.model.positions import POSITION_ENCODINGS
 
 AMPERE = (8, 0)
@@ -47,7 +47,7 @@ class Machine:
 
 def build_model(
     settings: RunSettings, ds_config: dict[str, Any], device: Literal["cpu", "cuda"]
-) -> MaskedLanguageModel:
+) -> Objective:
     """Build the model, initialised from torch's generator, as it is executed on this machine.
 
     Raises:
@@ -59,7 +59,7 @@ def build_model(
         execution = _with_kernels(execution, settings, machine)
     if execution.attention == "fused" or (device == "cuda" and execution.attention != "eager"):
         execution = _checked(execution, settings, machine)
-    return MaskedLanguageModel(settings.model, execution)
+    return objective_named(settings.objective)(settings.model, execution)
 
 
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:

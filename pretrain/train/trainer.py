@@ -289,12 +289,13 @@ class Trainer:
 
     def _finish(self) -> None:
         last = self.progress.schedule.plan(self.progress.step)
-        parameters = parameters_by_group(self.settings.model)["total"]
+        settings = self.settings
+        parameters = parameters_by_group(settings.model, settings.objective)["total"]
         self.record.finish(
             {
                 **self.progress.result(),
                 "final_learning_rate": last.learning_rate,
-                "peak_learning_rate": self.settings.learning_rate.peak,
+                "peak_learning_rate": settings.learning_rate.peak,
                 "parameters": parameters,
             }
         )
