@@ -18,7 +18,7 @@ from pathlib import Path
 from pretrain.compare.tables import amount
 from pretrain.distributed.deepspeed_library import installed_operations
 from pretrain.doctor.finding import CheckResult, Surroundings, nearest_folder
-from pretrain.kernels.cpu_build import COMPILER
+from pretrain.kernels.cpu_kernels import COMPILER
 
 Operations = Callable[[], dict[str, bool]]
 FUSED_ADAM = "fused_adam"

@@ -4,7 +4,7 @@ All of them are one function, `AttentionBackend`, and differ in speed, memory, a
 choosing among them is the task of execution.py:
 
     eager    written out; the reference
-    fused    the same with our own kernels for CPUs, see fused_attention.py
+    fused    the same with our own kernels for CPUs, see cpu_kernels.py
     sdpa     torch's `scaled_dot_product_attention`
     folded   a bias that is a product, as wider heads of plain attention: TUPE-A, nothing to add
     triton   our own kernels for NVIDIA GPUs, see triton_attention.py
@@ -91,7 +91,7 @@ def fused(
     lengths_B: Tensor | None,
 ) -> Tensor:
     """Attend by our own kernels for CPUs."""
-    from pretrain.kernels.cpu_attention import fused_attention
+    from pretrain.kernels.cpu_kernels import fused_attention
 
     assert not dropout, "see execution.py"
     return fused_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
