@@ -28,7 +28,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$fol
 
 part tests 200 python3 -m pytest -q -m gpu -p no:cacheprovider tests/pretrain
 part attention 60 python3 benchmarks/attention.py --json "$folder/attention.json"
-part step_time 130 python3 benchmarks/step_time.py --no-fp32 --steps 20 --json "$folder/step_time.json"
+part step_time 130 python3 benchmarks/step_time.py --one-precision --steps 20 --json "$folder/step_time.json"
 part position_cost 80 python3 benchmarks/position_cost.py --json "$folder/position_cost.json"
 part layer_drop 60 python3 benchmarks/layer_drop.py --stages 0 1 --shapes 12,768,512,64 \
   --json "$folder/layer_drop.json"

@@ -55,7 +55,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     if ranks.device == "cuda":
         words["tupe-a, folded"] = ("--model.positions", "tupe-a", "--engine.attention", "folded")
     variants = {
-        name: OurStep(shape, "zero0_bf16_autocast", ranks, "--model.norm", "pre", *positions)
+        name: OurStep(shape, "auto", ranks, "--model.norm", "pre", *positions)
         for name, positions in words.items()
     }
     seconds = alternate(variants, arguments.steps, clock=arguments.clock)

@@ -3,10 +3,12 @@
     python benchmarks/step_time.py [--shapes 4,256,128,32 12,512,128,16] [--json FILE]
 
 A shape is layers,width,length,sequences. Ours is measured as it trains: through the DeepSpeed
-engine, with the configuration that this machine gets by default. Besides the ratio to Hugging
-Face the table gives the share of the rate that a large matrix product reached in the same run,
-from the FLOPs that the model needs (the predicted positions only). On a GPU the shapes are those
-of BERT-Base and fp16 with the fused Adam is a variant. Run it on a quiet machine.
+engine, with the configuration and so the precision that `auto` takes on this machine. Hugging
+Face's model is timed in every precision that it could use here (autocast): one ratio is to its step
+in our precision, the other to its fastest. The table also gives the share of the rate that a large
+matrix product reached in our precision in the same run, from the FLOPs that the model needs (the
+predicted positions only). On a GPU the shapes are those of BERT-Base and fp16 with the fused Adam
+is a variant. Run it on a quiet machine.
 """
 
 import gc
@@ -26,7 +28,6 @@ from side_by_side import (
 
 CPU_SHAPES = [(4, 256, 128, 32), (4, 512, 128, 32), (12, 512, 128, 16), (6, 512, 512, 8)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
-BASELINE = "Hugging Face, bf16"
 BERT_A = ("--model.positions", "bert-a", "--model.norm", "post")
 TUPE_R = ("--model.positions", "tupe-r", "--model.norm", "pre")
 
@@ -36,7 +37,9 @@ def main() -> None:
     restart_with(ALLOCATOR)
     options = parser(__doc__, steps=15)
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
-    options.add_argument("--no-fp32", action="store_true", help="leave Hugging Face in fp32 out")
+    options.add_argument(
+        "--one-precision", action="store_true", help="Hugging Face in our precision only"
+    )
     arguments = options.parse_args()
     from pretrain.distributed.ranks import start_ranks
 
@@ -54,44 +57,65 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     from training_step import OurStep, Shape, hugging_face_step, measured_peak
 
     shape = Shape(*chosen)
+    first = OurStep(shape, "auto", ranks, *BERT_A)
     ours = {
-        "Tupelo bert-a post, bf16": OurStep(shape, "zero0_bf16_autocast", ranks, *BERT_A),
-        "Tupelo tupe-r pre, bf16": OurStep(shape, "zero0_bf16_autocast", ranks, *TUPE_R),
+        f"Tupelo bert-a post, {name_of(first.dtype)}": first,
+        f"Tupelo tupe-r pre, {name_of(first.dtype)}": OurStep(shape, "auto", ranks, *TUPE_R),
     }
     if ranks.device == "cuda":
         fused = ("--optimizer.kind", "deepspeed")
-        ours["Tupelo tupe-r pre, fp16"] = OurStep(shape, "zero1_fp16", ranks, *TUPE_R, *fused)
-    theirs = {BASELINE: hugging_face_step(shape, ranks.device, torch.bfloat16)}
-    if not arguments.no_fp32:
-        theirs = {"Hugging Face, fp32": hugging_face_step(shape, ranks.device, None), **theirs}
-    rates = [measured_peak(ranks, torch.bfloat16)]
+        ours["Tupelo tupe-r pre, fp16, fused"] = OurStep(
+            shape, "zero1_fp16", ranks, *TUPE_R, *fused
+        )
+    precisions = {torch.float32, torch.bfloat16, first.dtype}
+    theirs = {
+        f"Hugging Face, {name_of(dtype)}": hugging_face_step(shape, ranks.device, dtype)
+        for dtype in sorted({first.dtype} if arguments.one_precision else precisions, key=str)
+    }
+    rates = [measured_peak(ranks, first.dtype)]
     seconds = alternate({**theirs, **ours}, arguments.steps, clock=arguments.clock)
-    rates.append(measured_peak(ranks, torch.bfloat16))
-    flops = ours["Tupelo bert-a post, bf16"].flops([True] * shape.layers)
-    table = {}
+    rates.append(measured_peak(ranks, first.dtype))
+    flops = first.flops([True] * shape.layers)
+    steps = {}
     for name, measured in seconds.items():
         found = spread(measured)
-        table[name] = {
+        steps[name] = {
             **found,
             "tokens_per_second": shape.tokens / found["median"],
             "share_of_matrix_rate": flops / found["median"] / max(rates),
         }
-    print_table(shape, table, max(rates))
-    attention = {name: step.engine.execution.describe() for name, step in ours.items()}
-    return {"shape": chosen, "steps": table, "matrix_rate": rates, "execution": attention}
+    numbers = {
+        "shape": chosen,
+        "precision": name_of(first.dtype),
+        "hugging_face_best": min(theirs, key=lambda name: steps[name]["median"]),
+        "steps": steps,
+        "matrix_rate": rates,
+        "execution": {name: step.engine.execution.describe() for name, step in ours.items()},
+    }
+    print_table(shape, numbers)
+    return numbers
 
 
-def print_table(shape: Any, table: dict[str, dict[str, float]], rate: float) -> None:
-    """Print medians, quartiles, tokens per second and ratios to the baseline."""
+def name_of(dtype: Any) -> str:
+    """Return the name of a precision."""
+    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}[str(dtype).split(".")[-1]]
+
+
+def print_table(shape: Any, numbers: dict[str, Any]) -> None:
+    """Print medians, quartiles, tokens per second and ratios to Hugging Face's steps."""
+    steps, precision = numbers["steps"], numbers["precision"]
+    marks = [f"Hugging Face, {precision}", numbers["hugging_face_best"]]
     rows = []
-    for name, found in table.items():
-        ratio = table[BASELINE]["median"] / found["median"]
+    for name, found in steps.items():
+        ratios = [f"{steps[mark]['median'] / found['median']:.2f}" for mark in marks]
         # Hugging Face's model computes all logits: its useful FLOPs are those of ours.
         share = f"{found['share_of_matrix_rate']:.0%}"
         tokens = f"{found['tokens_per_second']:,.0f}"
-        rows.append((name, *milliseconds(found), tokens, f"{ratio:.2f}", share))
-    headers = ("", "median ms", "quartiles", "tokens/s", "x HF bf16", "of the bf16 rate")
-    print_rows(f"{shape}; bf16 matrix rate {rate / 1e9:,.0f} GFLOP/s", headers, rows)
+        rows.append((name, *milliseconds(found), tokens, *ratios, share))
+    columns = (f"x HF {precision}", "x HF best", f"of the {precision} rate")
+    headers = ("", "median ms", "quartiles", "tokens/s", *columns)
+    rate = max(numbers["matrix_rate"]) / 1e9
+    print_rows(f"{shape}; {precision} matrix rate {rate:,.0f} GFLOP/s", headers, rows)
 
 
 if __name__ == "__main__":

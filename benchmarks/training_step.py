@@ -60,7 +60,7 @@ class OurStep:
 
         Args:
             shape: of model and batch.
-            ds_config: name of a file in ds_configs/.
+            ds_config: name of a file in ds_configs/, or auto.
             ranks: from `start_ranks`.
             words: more settings, as on the command line.
             scales: gives the branch scales of each micro-batch; default: full depth.
@@ -68,7 +68,7 @@ class OurStep:
         """
         settings = settings_of(shape, ranks.world_size * accumulation, *words)
         config = fill_ds_config(
-            read_ds_config(ds_config, ranks.device),
+            read_ds_config(ds_config, ranks.device, world_size=ranks.world_size),
             settings,
             world_size=ranks.world_size,
             device=ranks.device,
@@ -107,8 +107,8 @@ def settings_of(shape: Shape, micro_batches: int, *words: str) -> RunSettings:
     return load_settings("tiny_cpu", [*options, *words])
 
 
-def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype | None) -> Callable[[], None]:
-    """Return a step of Hugging Face's BertForMaskedLM; a dtype switches autocast on."""
+def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype) -> Callable[[], None]:
+    """Return a step of Hugging Face's BertForMaskedLM, under autocast unless the type is fp32."""
     from transformers import BertConfig, BertForMaskedLM
 
     config = BertConfig(
@@ -129,7 +129,7 @@ def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype | None) -> C
     inputs: dict[str, Any] = {"input_ids": batch.ids_BS.to(device), "labels": labels.to(device)}
 
     def step() -> None:
-        with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
             loss = model(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

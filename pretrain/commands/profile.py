@@ -139,10 +139,9 @@ def _speed_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
         f"{kind} {size / 2**20:,.2f} MiB"
         for kind, size in metrics["payload_bytes_per_step"].items()
     ]
-    kinds = {"compiles_blocks": "compiled", "fuses_blocks": "fused"}
     return [
         ("attention", f"{execution['attention']}: {execution['reason']}"),
-        ("blocks", next((kinds[kind] for kind in kinds if execution[kind]), "as written")),
+        ("blocks", "compiled" if execution["compiles_blocks"] else "as written"),
         ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
         ("samples/s", f"{metrics['samples_per_second']:,.1f}"),
         ("FLOPs per step, full depth", f"{metrics['full_depth_flops'] / steps:.3e}"),

@@ -345,8 +345,8 @@ class EngineSettings(Section):
     )
     cpu_kernels: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="our C++ kernels for attention, blocks and loss on a CPU; auto: where there is "
-        "a compiler to build them, once, in a third of a minute",
+        description="our C++ kernels for attention and loss on a CPU; auto: where there is a "
+        "compiler to build them, once, in some ten seconds",
     )
     compile_blocks: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile each block; auto: on CUDA, but not at ZeRO stage 3"

@@ -16,16 +16,15 @@ import torch
 from pretrain.config.ds_config import compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
-from pretrain.kernels.cpu_build import (
+from pretrain.kernels.cpu_kernels import (
     KERNEL_TYPES,
     KernelError,
     load_cpu_kernels,
-    multiplies,
     obstacle_to_cpu_kernels,
 )
 from pretrain.kernels.triton_tilings import HEAD_WIDTHS
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.kernel_check import disagreement_with_block, disagreement_with_eager
+from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.objectives import Objective, objective_named
 from pretrain.model.positions import POSITION_ENCODINGS
 
@@ -56,7 +55,7 @@ def build_model(
     machine = this_machine(ds_config, device)
     execution = plan_execution(settings, machine)
     if execution.fuses_loss:
-        execution = _with_kernels(execution, settings, machine)
+        execution = _with_kernels(execution, settings)
     if execution.attention == "fused" or (device == "cuda" and execution.attention != "eager"):
         execution = _checked(execution, settings, machine)
     return objective_named(settings.objective)(settings.model, execution)
@@ -93,7 +92,6 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
         reason,
         compiles,
         settings.engine.recompute_blocks,
-        fuses_blocks=obstacle is None and not compiles,
         fuses_loss=obstacle is None,
         kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
     )
@@ -191,9 +189,7 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
     return True
 
 
-def _with_kernels(
-    execution: ExecutionPlan, settings: RunSettings, machine: Machine
-) -> ExecutionPlan:
+def _with_kernels(execution: ExecutionPlan, settings: RunSettings) -> ExecutionPlan:
     """Load our kernels for CPUs; where "auto" chose them and they do not work, do without."""
     try:
         load_cpu_kernels()
@@ -204,25 +200,18 @@ def _with_kernels(
                 f"our kernels for CPUs cannot be built: {error}; set engine.cpu_kernels=off"
             ) from error
         problem = f"no kernel of ours: {error}"
-        without = dataclasses.replace(execution, fuses_blocks=False, fuses_loss=False)
+        without = dataclasses.replace(execution, fuses_loss=False)
         if execution.attention != "fused":
             return dataclasses.replace(without, kernel_problem=problem)
         return dataclasses.replace(without, attention="eager", reason=problem)
-    execution = dataclasses.replace(execution, kernels_multiply=multiplies(machine.dtype))
-    if not execution.fuses_blocks:
-        return execution
-    disagreement = disagreement_with_block(settings.model, machine.dtype)
-    if disagreement is None:
-        return execution
-    problem = f"fused blocks do not work on this CPU: {disagreement}"
-    if settings.engine.cpu_kernels == "on":
-        raise ConfigError(f"{problem}; set engine.cpu_kernels=off")
-    return dataclasses.replace(execution, fuses_blocks=False, kernel_problem=problem)
+    return execution
 
 
 def _checked(execution: ExecutionPlan, settings: RunSettings, machine: Machine) -> ExecutionPlan:
     """Try the kernels out here; where "auto" chose ones that fail, take the next best."""
-    is_free = settings.engine.attention == "auto"
+    engine = settings.engine
+    insists = execution.attention == "fused" and engine.cpu_kernels == "on"
+    is_free = engine.attention == "auto" and not insists
     candidates = [execution.attention]
     if is_free and execution.attention not in ("sdpa", "fused"):
         candidates.append("sdpa")
@@ -243,6 +232,6 @@ def _checked(execution: ExecutionPlan, settings: RunSettings, machine: Machine) 
     if not is_free:
         raise ConfigError(
             f"engine.attention={execution.attention!r} does not work on this {where}: {problem}; "
-            "leave it at auto, or take eager"
+            + ("set engine.cpu_kernels=off" if insists else "leave it at auto, or take eager")
         )
     return dataclasses.replace(execution, attention="eager", reason="; ".join(problems))

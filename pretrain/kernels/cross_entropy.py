@@ -1,9 +1,9 @@
 """The output projection and its cross-entropy as one operation.
 
-Written in steps, the largest tensors of a training step are here: logits_MV in fp32, their
-log-softmax, a gradient full of zeros with one entry a row, and the gradient of the logits. None of
-them is needed whole: rows of logits are turned into the gradient of the loss in place, a few at a
-time, while they lie in a cache, and only one tensor MV in the compute type is ever held.
+Computed in steps, this holds the largest tensors of a training step: logits_MV in fp32, their
+log-softmax, a one-hot gradient, and the gradient of the logits. None is needed whole: rows of
+logits are overwritten with the gradient of the loss, a few at a time while they are in a cache, and
+a single tensor MV in the compute type is held.
 (`torch.nn.functional.linear_cross_entropy`, new in torch 2.13, rounds the loss of bf16 logits to
 steps of 0.06, and its chunked form took eleven times as long on a CPU.)
 
@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pretrain.kernels.cpu_build import load_cpu_kernels
+from pretrain.kernels.cpu_kernels import load_cpu_kernels
 
-# Of fp32 logits that are in work at once: on a CPU they stay in its cache; a GPU is kept busy.
+# Of fp32 logits per slice: small enough for a CPU's cache, large enough to keep a GPU busy.
 SLICE_BYTES = {"cpu": 2**22, "cuda": 2**28}
 
 
@@ -96,7 +96,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _turn_at_once(
     logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
 ) -> tuple[Tensor, Tensor]:
-    """Do what `_turn_by_slices` does, by a kernel."""
+    """Do the same as `_turn_by_slices` by a kernel for CPUs."""
     load_cpu_kernels()
     losses_M, bias_gradient_V = torch.ops.tupelo.cross_entropy_(
         logits_MV, bias_V.float(), labels_M, ignored

@@ -4,7 +4,7 @@ All are functions of `AttentionInputs`, and differ in speed, memory and the devi
 execution.py chooses among them:
 
     eager    written out; the reference
-    fused    the same with our kernels for CPUs, see cpu_attention.py
+    fused    the same with our kernels for CPUs, see cpu_kernels.py
     sdpa     torch's `scaled_dot_product_attention`
     folded   a bias that is a product, as wider heads of attention without a bias (TUPE-A)
     triton   our kernels for NVIDIA GPUs, see triton_attention.py
@@ -63,7 +63,7 @@ def eager(inputs: AttentionInputs) -> Tensor:
 
 def fused(inputs: AttentionInputs) -> Tensor:
     """Attend by our kernels for CPUs."""
-    from pretrain.kernels.cpu_attention import fused_attention
+    from pretrain.kernels.cpu_kernels import fused_attention
 
     q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
     assert not dropout, "refused by execution.py"

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
-from pretrain.model.blocks import Block, FusedBlock
+from pretrain.model.blocks import Block
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
 
@@ -29,8 +29,7 @@ class Encoder(nn.Module):
         self.embedding_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.dropout = nn.Dropout(model.dropout)
         scale = self.positions.score_scale
-        kind = FusedBlock if execution.fuses_blocks else Block
-        self.blocks = nn.ModuleList(kind(model, scale, execution) for _ in range(model.num_layers))
+        self.blocks = nn.ModuleList(Block(model, scale, execution) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
         self.final_norm = nn.LayerNorm(model.width, epsilon) if model.norm == "pre" else None
         self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0

@@ -1,4 +1,4 @@
-"""How a model is executed: which attention, blocks fused, compiled or recomputed, loss fused.
+"""How a model is executed: which attention, blocks compiled or recomputed, loss fused.
 
 It changes the speed and the memory of a model, not its results beyond rounding.
 """
@@ -16,17 +16,14 @@ class ExecutionPlan:
     # Keep only the input of each block and run it again in the backward pass: a third more time
     # for a fraction of the memory (activation checkpointing).
     recomputes_blocks: bool = False
-    fuses_blocks: bool = False  # by our kernels for CPUs
     fuses_loss: bool = False  # by our kernels for CPUs
-    kernels_multiply: bool = False  # our kernels multiply bf16: heads, gradients of fp32 weights
     kernel_problem: str | None = None  # why our kernels for CPUs are not used as planned
 
     def describe(self) -> str:
         """Return a line for the user."""
         extras = ["blocks compiled"] * self.compiles_blocks
         extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
-        extras += ["blocks fused"] * self.fuses_blocks + ["loss fused"] * self.fuses_loss
-        extras += ["bf16 multiplied by kernels"] * self.kernels_multiply
+        extras += ["loss fused"] * self.fuses_loss
         extras += [] if self.kernel_problem is None else [self.kernel_problem]
         return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
 

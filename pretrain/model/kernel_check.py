@@ -5,16 +5,13 @@ returned wrong numbers without an error (pytorch#191612, #196678). So each run t
 out once, at its own length and type, before it trusts it.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
-from pretrain.model.blocks import Block, FusedBlock
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.positions import PositionEncoding, PositionTerms, transform_query_key
+from pretrain.model.positions import PositionEncoding, transform_query_key
 
 # Relative error of a tensor as a whole. The products of fp32 may run in TF32.
 BOUNDS = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
@@ -28,21 +25,9 @@ def disagreement_with_eager(
 
     Arguments as in `errors_of`.
     """
-    return problem_with(
-        lambda: errors_of(backend, model, length=length, device=device, dtype=dtype), dtype
-    )
-
-
-def problem_with(errors: Callable[[], dict[str, float]], dtype: torch.dtype) -> str | None:
-    """Return in one line what is wrong with a kernel of this type, or None.
-
-    Args:
-        errors: tries it out and returns the relative errors of its results.
-        dtype: in which it computes.
-    """
     try:
-        found = errors()
-    except Exception as error:  # a compiler, a driver, a kernel: whatever it is, it is of no use
+        found = errors_of(backend, model, length=length, device=device, dtype=dtype)
+    except Exception as error:  # of a compiler, a driver or a kernel
         first_line = next(iter(str(error).strip().splitlines()), "without a message")
         return f"{type(error).__name__}: {first_line[:200]}"
     for name, distance in found.items():
@@ -117,44 +102,3 @@ def _results(
         if gradient is not None:
             results[f"gradient of {name}"] = gradient
     return results
-
-
-SEQUENCES, LENGTH, SCALE = 2, 24, 1.25
-
-
-def disagreement_with_block(model: ModelSettings, dtype: torch.dtype) -> str | None:
-    """Return what is wrong with fused blocks, or None: they give what `Block` gives.
-
-    Args:
-        model: gives the shape and the place of the norms.
-        dtype: of the products, under autocast and with weights of this type.
-    """
-
-    def errors() -> dict[str, float]:
-        without = model.model_copy(update={"dropout": 0.0, "attention_dropout": 0.0})
-        with torch.random.fork_rng(devices=[]):  # the run's own weights come from this generator
-            torch.manual_seed(0)
-            block = Block(without, without.head_width**-0.5)
-            fused = FusedBlock(without, without.head_width**-0.5)
-            x_BSD, upstream_BSD = torch.randn(2, SEQUENCES, LENGTH, model.width).to(dtype).float()
-        block.to(dtype).float()  # weights that both types hold
-        fused.load_state_dict(block.state_dict())
-        expected = _block_results(block, x_BSD, upstream_BSD)
-        with torch.autocast("cpu", dtype=dtype, enabled=dtype is not torch.float32):
-            under_autocast = _block_results(fused, x_BSD, upstream_BSD)
-        found = relative_errors(under_autocast, expected)
-        in_type = _block_results(fused.to(dtype), x_BSD.to(dtype), upstream_BSD.to(dtype))
-        for name, error in relative_errors(in_type, expected).items():
-            found[f"{name} in {dtype}"] = error
-        return found
-
-    return problem_with(errors, dtype)
-
-
-def _block_results(block: Block, x_BSD: Tensor, upstream_BSD: Tensor) -> dict[str, Tensor]:
-    leaf_BSD = x_BSD.clone().requires_grad_()
-    output_BSD = block(leaf_BSD, PositionTerms(), SCALE)
-    names, parameters = zip(*block.named_parameters(), strict=True)
-    gradients = torch.autograd.grad(output_BSD, [leaf_BSD, *parameters], upstream_BSD)
-    named = zip(("x", *names), gradients, strict=True)
-    return {"output": output_BSD.detach()} | {f"gradient of {name}": g for name, g in named}

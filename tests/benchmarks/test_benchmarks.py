@@ -27,18 +27,46 @@ def run(tmp_path, program, *words):
     return finished.stdout, numbers["results"]
 
 
-def test_a_step_is_timed_against_hugging_face(tmp_path):
-    printed, [found] = run(tmp_path, "step_time", "--no-fp32", "--shapes", SMALL)
-    steps = found["steps"]
-    assert set(steps) == {
-        "Hugging Face, bf16",
-        "Tupelo bert-a post, bf16",
-        "Tupelo tupe-r pre, bf16",
-    }
+STEP_TIME_ON_A_CPU = """
+import sys
+sys.path.insert(0, "benchmarks")
+from pretrain.config import ds_config
+ds_config.computes_in_bf16 = lambda device: {has_bf16}
+import step_time
+step_time.main()
+"""
+
+
+@pytest.mark.parametrize(("has_bf16", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_a_step_is_timed_against_hugging_face_in_the_precision_of_a_run(
+    tmp_path, monkeypatch, has_bf16, precision
+):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from side_by_side import ALLOCATOR
+
+    file, program = tmp_path / "numbers.json", STEP_TIME_ON_A_CPU.format(has_bf16=has_bf16)
+    finished = subprocess.run(
+        [sys.executable, "-c", program, "--steps", "1", "--shapes", SMALL, "--json", str(file)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        # With the allocator set, the program does not start itself again.
+        env={**os.environ, **ALLOCATOR, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    [found] = json.loads(file.read_text())["results"]
+    steps, theirs = found["steps"], ["Hugging Face, bf16", "Hugging Face, fp32"]
+    ours = [f"Tupelo bert-a post, {precision}", f"Tupelo tupe-r pre, {precision}"]
+    assert list(steps) == [*theirs, *ours] and found["precision"] == precision
     for step in steps.values():
         assert step["tokens_per_second"] == pytest.approx(2 * 32 / step["median"])
         assert 0 < step["share_of_matrix_rate"] < 1
-    assert "x HF bf16" in printed
+    best = min(theirs, key=lambda name: steps[name]["median"])
+    assert found["hugging_face_best"] == best
+    row = next(line for line in finished.stdout.splitlines() if line.startswith(ours[0])).split()
+    same = steps[f"Hugging Face, {precision}"]["median"] / steps[ours[0]]["median"]
+    assert row[-3:-1] == [f"{same:.2f}", f"{steps[best]['median'] / steps[ours[0]]['median']:.2f}"]
+    assert f"x HF {precision}" in finished.stdout and f"of the {precision} rate" in finished.stdout
 
 
 def test_positions_are_timed_against_bert_a(tmp_path):

@@ -1,17 +1,75 @@
 // Softmax with a bias that the batch shares, its gradient, and cross-entropy, for CPUs.
 //
-// Each turns its first tensor into the result in place, in fp32 within a row, and reads every
-// number of it from memory once or twice. cpu_kernels.py tells what the operators are given.
+// Each overwrites its first tensor with the result, computes in fp32 within a row, and reads every
+// number from memory once or twice. cpu_kernels.py describes the operators.
 //
 // B batch, N heads, S queries, K keys; M predicted positions, V vocabulary.
 
 #include "vectors.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <vector>
 
 namespace {
 
 using namespace tupelo;
+
+constexpr float LOWEST = -std::numeric_limits<float>::infinity();
+
+inline float sum_of(const Pair& values) {
+  return at::vec::vec_reduce_all<float>(
+      [](Vector& x, Vector& y) { return x + y; }, values.low + values.high);
+}
+
+inline float largest_of(const Pair& values) {
+  return at::vec::vec_reduce_all<float>(
+      [](Vector& x, Vector& y) { return at::vec::maximum(x, y); },
+      at::vec::maximum(values.low, values.high));
+}
+
+// row = scale scores + bias, filled up with -inf; returns the largest.
+template <typename Number>
+inline float add_bias(
+    const Number* scores, float scale, const float* bias, float* row, int64_t size) {
+  Pair largest{Vector(LOWEST), Vector(LOWEST)};
+  for (int64_t i = 0; i < size; i += WIDTH) {
+    Pair values = load(scores + i, size - i, LOWEST) * Vector(scale);
+    if (bias != nullptr) {
+      values = values + load(bias + i, size - i);
+    }
+    store(row + i, values);
+    largest = {
+        at::vec::maximum(largest.low, values.low), at::vec::maximum(largest.high, values.high)};
+  }
+  return largest_of(largest);
+}
+
+// row = exp(row - largest); returns the sum, or NaN where the largest is not finite: the
+// exponential of NaN may be a number.
+template <typename Number>
+inline float exponentiate(float* row, float largest, int64_t size) {
+  const Vector shifts(largest);
+  Pair sum = zeros();
+  for (int64_t i = 0; i < size; i += WIDTH) {
+    const Pair values = load(row + i);
+    const Pair found{
+        exponential<Number>(values.low - shifts), exponential<Number>(values.high - shifts)};
+    store(row + i, found);
+    sum = sum + found;
+  }
+  return std::isfinite(largest) ? sum_of(sum) : std::numeric_limits<float>::quiet_NaN();
+}
+
+inline int64_t whole_pairs(int64_t size) {
+  return (size + WIDTH - 1) / WIDTH * WIDTH;
+}
 
 // Scores of all sequences that one thread works on at a time: they, and the part of the bias that
 // belongs to them, stay in the second cache of a core.
@@ -97,6 +155,9 @@ void softmax_backward(
   });
 }
 
+// The gradient of the bias is summed by parts, which are added in their order: the same bits in
+// every run. There are as many parts as threads, but part and thread are not the same: another user
+// of OpenMP may change the number of threads at any time.
 template <typename Number>
 void cross_entropy(
     const Tensor& logits,
@@ -106,9 +167,10 @@ void cross_entropy(
     float* losses,
     float* bias_gradients,
     int64_t parts) {
-  const int64_t M = logits.size(0), V = logits.size(1);
+  const int64_t M = logits.size(0), V = logits.size(1), size = at::divup(M, parts);
   Number* all = logits.mutable_data_ptr<Number>();
-  for_rows_of_parts(M, parts, [&](int64_t part, int64_t first, int64_t last) {
+  for_each_part(parts, [&](int64_t part) {
+    const int64_t first = std::min(M, part * size), last = std::min(M, first + size);
     std::vector<float> buffer(whole_pairs(V));
     float* row = buffer.data();
     float* bias_gradient = bias_gradients + part * V;
@@ -133,6 +195,29 @@ void cross_entropy(
       }
     }
   });
+}
+
+void check(const Tensor& tensor, int64_t dimensions) {
+  TORCH_CHECK(tensor.is_contiguous() && tensor.dim() == dimensions && tensor.is_cpu());
+}
+
+// Of scores with sizes BNSK: a bias NSK, and lengths B from 1 to K.
+void check_bias_and_lengths(
+    const std::optional<Tensor>& bias, const std::optional<Tensor>& lengths, at::IntArrayRef scores) {
+  if (bias.has_value()) {
+    check(*bias, 3);
+    TORCH_CHECK(bias->sizes() == scores.slice(1));
+  }
+  if (!lengths.has_value()) {
+    return;
+  }
+  check(*lengths, 1);
+  TORCH_CHECK(lengths->size(0) == scores[0]);
+  const int32_t* all = lengths->const_data_ptr<int32_t>();
+  for (int64_t b = 0; b < scores[0]; b++) {
+    TORCH_CHECK_INDEX(
+        all[b] >= 1 && all[b] <= scores[3], "a length of ", all[b], " for ", scores[3], " keys");
+  }
 }
 
 void softmax_operator(
@@ -177,7 +262,7 @@ std::tuple<Tensor, Tensor> cross_entropy_operator(
   TORCH_CHECK(bias.size(0) == logits.size(1) && labels.size(0) == logits.size(0));
   Tensor losses = at::empty({logits.size(0)}, bias.options());
   const int64_t parts = at::get_num_threads();
-  Tensor bias_gradients = sums_of_parts(parts, logits.size(1));
+  Tensor bias_gradients = at::zeros({parts, logits.size(1)}, bias.options());
   for_type(logits.scalar_type(), [&](auto number) {
     cross_entropy<decltype(number)>(
         logits,

@@ -1,10 +1,7 @@
 """Which attention a run gets, compiled blocks, and that neither changes what is learned."""
 
 import functools
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,12 +11,12 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.engine import execution
 from pretrain.engine.execution import AMPERE, Machine, build_model, plan_execution
-from pretrain.kernels.cpu_build import KernelError, load_cpu_kernels, obstacle_to_cpu_kernels
-from pretrain.model import blocks, kernel_check
+from pretrain.kernels.cpu_kernels import KernelError, obstacle_to_cpu_kernels
+from pretrain.model import kernel_check
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.blocks import Block
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.kernel_check import disagreement_with_block, disagreement_with_eager
+from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.objectives import MaskedLanguageModel
 
 needs_kernels = pytest.mark.skipif(
@@ -112,7 +109,7 @@ def test_kernels_for_cpus_that_cannot_be_built_are_done_without(monkeypatch):
     monkeypatch.setattr(execution, "load_cpu_kernels", fail)
     found = build_model(load_settings("tiny_cpu", []), {}, "cpu").execution
     assert found.describe() == "attention eager (no kernel of ours: g++ fails: no header)"
-    assert not found.fuses_loss and not found.fuses_blocks
+    assert not found.fuses_loss
     for words in (("--engine.cpu_kernels", "on"), ("--engine.attention", "fused")):
         with pytest.raises(ConfigError, match="cannot be built: g.. fails.*cpu_kernels=off"):
             build_model(load_settings("tiny_cpu", words), {}, "cpu")
@@ -126,7 +123,7 @@ def test_a_model_with_our_kernels_learns_the_same():
         settings = load_settings("tiny_cpu", ["--engine.cpu_kernels", kind])
         model = build_model(settings, {}, "cpu")
         results[model.execution.describe()] = loss_and_gradients(model, [1.2, 1.0])
-    names = ["attention fused (softmax and bias in one pass); blocks fused; loss fused"]
+    names = ["attention fused (softmax and bias in one pass); loss fused"]
     names.append("attention eager (no kernel of ours: engine.cpu_kernels is off)")
     assert list(results) == names
     fused, eager = results.values()
@@ -134,56 +131,17 @@ def test_a_model_with_our_kernels_learns_the_same():
 
 
 @needs_kernels
-@pytest.mark.parametrize("can", [False, True])
-def test_it_is_said_whether_kernels_multiply_bf16(monkeypatch, can):
-    monkeypatch.setattr(execution, "multiplies", lambda dtype: can and dtype is torch.bfloat16)
-    settings = load_settings("tiny_cpu", [])
-    for config, is_said in (({"bf16": {"enabled": True}}, can), ({}, False)):
-        found = build_model(settings, config, "cpu")
-        assert found.execution.describe().endswith("; bf16 multiplied by kernels") == is_said
-
-
-@needs_kernels
-@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
-def test_where_onednn_may_not_multiply_bf16_torchs_products_are_taken(limit):
-    program = """
-from pretrain.engine.execution import build_model
-from pretrain.config.recipe import load_settings
-model = build_model(load_settings("tiny_cpu", []), {"bf16": {"enabled": True}}, "cpu")
-print(model.execution.describe())
-"""
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": limit}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "attention fused (softmax and bias in one pass); blocks fused; loss fused" in done.stdout
-    assert "multiplied by kernels" not in done.stdout
-
-
-@needs_kernels
-def test_fused_blocks_that_compute_something_else_are_not_used(monkeypatch):
-    right = blocks.linear_gelu
-    monkeypatch.setattr(blocks, "linear_gelu", lambda x, linear: 1.1 * right(x, linear))
-    model = build_model(load_settings("tiny_cpu", []), {}, "cpu")
-    found = model.execution
-    problem = "fused blocks do not work on this CPU: its output differs from the reference by"
-    assert f"; {problem}" in found.describe() and "blocks fused" not in found.describe()
-    assert type(model.encoder.blocks[0]) is Block
-    with pytest.raises(ConfigError, match=f"{problem}.*; set engine.cpu_kernels=off"):
-        build_model(load_settings("tiny_cpu", ["--engine.cpu_kernels", "on"]), {}, "cpu")
-
-
-@needs_kernels
-def test_fused_blocks_are_tried_out_with_weights_in_bf16_too(monkeypatch):
-    right = blocks.add
-
-    def wrong(x, *others):
-        return right(x, *others) * (3 if x.dtype is torch.bfloat16 else 1)
-
-    monkeypatch.setattr(blocks, "add", wrong)
-    model = load_settings("tiny_cpu", ["--model.norm", "pre"]).model
-    load_cpu_kernels()
-    assert disagreement_with_block(model, torch.float32) is None
-    assert "its output in torch.bfloat16 differs" in disagreement_with_block(model, torch.bfloat16)
+def test_a_kernel_for_cpus_that_computes_something_else_is_not_used(monkeypatch):
+    eager = ATTENTION_BACKENDS["eager"]
+    monkeypatch.setitem(
+        kernel_check.ATTENTION_BACKENDS, "fused", lambda *a, **k: 1.1 * eager(*a, **k)
+    )
+    found = build_model(load_settings("tiny_cpu", []), {}, "cpu").execution
+    problem = "fused does not work on this CPU: its output differs from the reference by 1.0e-01"
+    assert (found.attention, found.reason) == ("eager", problem)
+    for word, advice in (("cpu_kernels=on", "set engine.cpu_kernels=off"), ("attention=fused", "")):
+        with pytest.raises(ConfigError, match=f"does not work on this CPU: .*; .*{advice}"):
+            build_model(load_settings("tiny_cpu", [f"--engine.{word}"]), {}, "cpu")
 
 
 def test_why_the_kernels_are_not_used_is_told_where_attention_would_not_be_theirs(monkeypatch):
@@ -200,10 +158,10 @@ def test_why_the_kernels_are_not_used_is_told_where_attention_would_not_be_their
     assert found.execution.describe() == f"{told}g++ fails: no header"
 
 
-def test_compiled_blocks_are_not_fused_and_the_loss_is(monkeypatch):
+def test_compiled_blocks_have_plain_attention_and_the_loss_is_fused(monkeypatch):
     monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
     planned = plan_execution(settings_of("--engine.compile_blocks", "on"), CPU)
-    assert planned.fuses_loss and planned.compiles_blocks and not planned.fuses_blocks
+    assert planned.fuses_loss and planned.compiles_blocks and planned.attention == "eager"
 
 
 def test_blocks_are_compiled_on_cuda_unless_zero_takes_their_weights_away():

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from data_prep.masking import IGNORED
 from pretrain.kernels import cross_entropy as module
-from pretrain.kernels.cpu_build import KERNEL_TYPES, obstacle_to_cpu_kernels
+from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.kernels.cross_entropy import linear_cross_entropy
 
 # elementwise rounding of each type, over sums of 300 terms

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
-from pretrain.kernels import cpu_attention
-from pretrain.kernels.cpu_build import KERNEL_TYPES, obstacle_to_cpu_kernels
+from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
 from pretrain.model.encoder import build_position_encoding
 from pretrain.model.positions import PositionTerms, transform_query_key
@@ -129,20 +128,6 @@ def test_a_backend_is_attention_written_out(name, positions, projection_bias, le
         assert (gradient is None) == (true is None)
         if gradient is not None:
             assert relative_error(gradient, true) < bound
-
-
-@pytest.mark.skipif("fused" not in HERE, reason="there are no kernels")
-@pytest.mark.parametrize("width", [HEAD_WIDTH, HEAD_WIDTH - 1])
-def test_fused_attention_in_bf16_with_or_without_a_kernel_for_whole_heads(monkeypatch, width):
-    q, k, v = (tensor[..., :width] for tensor in queries_keys_values(torch.bfloat16))
-    bias = torch.randn(HEADS, LENGTH, LENGTH, generator=torch.Generator().manual_seed(2))
-    lengths = torch.tensor([LENGTH, 5, 1], dtype=torch.int32)
-    expected = reference((q.double(), k.double(), v.double()), bias.double(), lengths, 0.2)
-    attend = ATTENTION_BACKENDS["fused"]
-    inputs = AttentionInputs(q, k, v, PositionTerms(bias), 0.2, lengths_B=lengths)
-    assert relative_error(attend(inputs), expected) < 1e-2
-    monkeypatch.setattr(cpu_attention, "computes_whole_heads", lambda queries: False)
-    assert relative_error(attend(inputs), expected) < 1e-2
 
 
 @pytest.mark.parametrize("name", HERE)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
-from pretrain.kernels.cpu_build import obstacle_to_cpu_kernels
+from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model import kernel_check
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.positions import POSITION_ENCODINGS, PositionTerms

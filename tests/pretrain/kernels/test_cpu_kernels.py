@@ -1,4 +1,4 @@
-"""Our kernels for CPUs against torch in fp64, and how they are built."""
+"""The C++ kernels for CPUs against torch in fp64, and how they are compiled."""
 
 import ctypes
 import threading
@@ -7,20 +7,28 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pretrain.kernels import cpu_build as cpu_kernels
-from pretrain.kernels.cpu_build import KernelError, load_cpu_kernels, obstacle_to_cpu_kernels
+from pretrain.config.recipe import load_settings
+from pretrain.kernels import cpu_kernels
+from pretrain.kernels.cpu_kernels import KernelError, load_cpu_kernels, obstacle_to_cpu_kernels
+from pretrain.model.encoder import Encoder
+from pretrain.model.execution_plan import ExecutionPlan
 
 needs_kernels = pytest.mark.skipif(
     obstacle_to_cpu_kernels() is not None, reason=str(obstacle_to_cpu_kernels())
 )
 # exp of 20 units in the last place; rounding of the result to 8 bits
-BOUNDS = {torch.float32: 3e-6, torch.bfloat16: 3e-3}
+BF16 = torch.bfloat16
+BOUNDS = {torch.float32: 3e-6, BF16: 3e-3}
 
 
-@pytest.fixture
-def kernels():
+@pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
+def kernels(request):
+    """Threads divide heads and rows; sums over the parts of the rows are added up."""
     load_cpu_kernels()
-    return torch.ops.tupelo
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield torch.ops.tupelo
+    torch.set_num_threads(before)
 
 
 def normal(*shape, dtype=torch.float32, seed=0):
@@ -85,6 +93,17 @@ def test_cross_entropy_turns_logits_into_gradients(kernels, dtype, classes):
 
 
 @needs_kernels
+def test_recomputed_blocks_are_the_same(kernels):
+    settings, results = load_settings("tiny_cpu", []).model, []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        encoder = Encoder(settings, ExecutionPlan("fused", recomputes_blocks=recompute)).eval()
+        output = encoder(torch.arange(5, 37).view(1, 32), [1.2] * settings.num_layers)
+        results.append(torch.autograd.grad(output.square().sum(), list(encoder.parameters())))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+@needs_kernels
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_is_not_hidden(kernels, bad):
     """The fast exponential of NaN is a number."""
@@ -102,9 +121,9 @@ def test_what_is_not_finite_is_not_hidden(kernels, bad):
 def test_the_same_bits_in_every_run(kernels):
     results = []
     for _ in range(2):
-        scores = normal(16, 2, 64, 128, dtype=torch.bfloat16)
+        scores = normal(16, 2, 64, 128, dtype=BF16)
         kernels.softmax_(scores, 1.0, normal(2, 64, 128), None)
-        logits = normal(300, 1000, dtype=torch.bfloat16)
+        logits = normal(300, 1000, dtype=BF16)
         _, bias_gradient = kernels.cross_entropy_(logits, normal(1000), torch.arange(300), -100)
         results.append((scores, logits, bias_gradient))
     for first, second in zip(*results, strict=True):

@@ -1,0 +1,211 @@
+"""The C++ kernels for CPUs: compiled, loaded, and called as differentiable functions.
+
+Between two matrix products torch runs one operation after the other, each with its own passes over
+memory; a kernel makes one pass. cpu/softmax.cpp is compiled by the user's C++ compiler at the first
+start on a machine, and the library is kept where torch keeps extensions (TORCH_EXTENSIONS_DIR).
+There is no lock: a process that finds no library compiles its own and renames it into place.
+
+The operators in torch.ops.tupelo take fp32 and bf16; those whose names end with _ overwrite their
+first tensor. Biases, their gradients and losses are fp32.
+
+    softmax_(scores_BNSS, scale, bias_NSS, lengths_B)
+        Become softmax(scale scores + bias) over the first `lengths_B` keys (int32, at least 1).
+    softmax_backward_(gradients_BNSS, scale, weights_BNSS, has_bias)
+        Turn the gradient of the softmax `weights_BNSS` into that of the scores; return the
+        gradient of the bias, without elements if there is none.
+    cross_entropy_(logits_MV, bias_V, labels_M, ignored)
+        Become the gradient of the summed cross-entropy of logits + bias; return the losses (0
+        where the label is `ignored`) and the gradient of the bias.
+
+Shape letters as in positions.py.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils import cpp_extension
+
+FOLDER = Path(__file__).parent / "cpu"
+SOURCE, HEADER = FOLDER / "softmax.cpp", FOLDER / "vectors.h"
+COMPILER = "g++"  # whose OpenMP is that of torch
+VECTOR_FLAGS = {
+    "AVX2": "-mavx2 -mfma -mf16c",
+    "AVX512": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c",
+}
+CPU_FEATURES = Path("/proc/cpuinfo")
+KERNEL_TYPES = (torch.float32, torch.bfloat16)
+LIMIT_SECONDS = 600
+
+
+class KernelError(Exception):
+    """The kernels cannot be compiled or loaded; the message is one line."""
+
+
+def obstacle_to_cpu_kernels() -> str | None:
+    """Return why the kernels are not available on this machine, or None; compiles nothing."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability not in VECTOR_FLAGS:
+        return f"they are made for {' and '.join(VECTOR_FLAGS)}, and this CPU is {capability}"
+    if shutil.which(COMPILER) is None:
+        return f"there is no {COMPILER} to compile them"
+    return None
+
+
+@cache
+def load_cpu_kernels() -> None:
+    """Make `torch.ops.tupelo` available to this process, compiling it if necessary.
+
+    Raises:
+        KernelError: there is an obstacle, or the compiler or the loader fails.
+    """
+    if (obstacle := obstacle_to_cpu_kernels()) is not None:
+        raise KernelError(obstacle)
+    compile_command = _compile_command()
+    try:
+        library = _library(compile_command)
+        if not library.exists():
+            _build(compile_command, library)
+        torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise KernelError(str(error.__cause__ or error)) from error
+
+
+def fused_attention(
+    q_BNSH: Tensor,
+    k_BNSH: Tensor,
+    v_BNSH: Tensor,
+    bias_NSS: Tensor | None,
+    lengths_B: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """Return softmax(scale q k^T + bias) v.
+
+    The products are torch's. Scores become weights, and gradients of weights those of scores, in
+    place.
+
+    Args:
+        q_BNSH: queries, fp32 or bf16 like keys and values.
+        k_BNSH: keys.
+        v_BNSH: values.
+        bias_NSS: fp32; its gradient is summed over the batch in fp32.
+        lengths_B: number of keys that are not padding (int32, at least 1); None: all.
+        scale: of the scores.
+
+    Raises:
+        KernelError: the kernels are not available on this machine.
+    """
+    load_cpu_kernels()
+    with torch.autocast("cpu", enabled=False):
+        mixed_BNSH: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
+            q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
+        )
+    return mixed_BNSH
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_BNSH: Tensor,
+        k_BNSH: Tensor,
+        v_BNSH: Tensor,
+        bias_NSS: Tensor | None,
+        lengths_B: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        # Two products read each of them; contiguous keys are transposed without a copy.
+        heads = [tensor.contiguous() for tensor in (q_BNSH, k_BNSH, v_BNSH)]
+        weights_BNSS = heads[0] @ heads[1].transpose(-1, -2)
+        bias_NSS = None if bias_NSS is None else bias_NSS.float().contiguous()
+        torch.ops.tupelo.softmax_(weights_BNSS, scale, bias_NSS, lengths_B)
+        ctx.save_for_backward(*heads, weights_BNSS)
+        ctx.scale = scale
+        return weights_BNSS @ heads[2]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        mixed_gradient_BNSH = gradients[0].contiguous()  # two products read it
+        q_BNSH, k_BNSH, v_BNSH, weights_BNSS = ctx.saved_tensors
+        has_bias = ctx.needs_input_grad[3]
+        gradient_BNSS = mixed_gradient_BNSH @ v_BNSH.transpose(-1, -2)
+        bias_gradient_NSS = torch.ops.tupelo.softmax_backward_(
+            gradient_BNSS, ctx.scale, weights_BNSS, has_bias
+        )
+        return (
+            gradient_BNSS @ k_BNSH,
+            gradient_BNSS.transpose(-1, -2) @ q_BNSH,
+            weights_BNSS.transpose(-1, -2) @ mixed_gradient_BNSH,
+            bias_gradient_NSS if has_bias else None,
+            None,
+            None,
+        )
+
+
+def _compile_command() -> list[str]:
+    """Return compiler and flags, without the source and the output."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    flags = VECTOR_FLAGS[capability].split()
+    if capability == "AVX512" and _rounds_to_bf16():
+        flags.append("-mavx512bf16")
+    defines = [f"CPU_CAPABILITY={capability}", f"CPU_CAPABILITY_{capability}"]
+    if not torch.compiled_with_cxx11_abi():
+        defines.append("_GLIBCXX_USE_CXX11_ABI=0")
+    return [
+        *(shutil.which(COMPILER) or COMPILER, "-c", "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-w"),
+        *flags,
+        *(f"-D{define}" for define in defines),
+        *(f"-I{folder}" for folder in cpp_extension.include_paths()),
+    ]
+
+
+def _rounds_to_bf16() -> bool:
+    """Return whether the CPU has an instruction for it."""
+    try:
+        return "avx512_bf16" in CPU_FEATURES.read_text().split()
+    except OSError:
+        return False
+
+
+def _library(compile_command: list[str]) -> Path:
+    """Return the place of the compiled library, named after everything that it depends on."""
+    text = SOURCE.read_bytes() + HEADER.read_bytes()
+    identity = f"{torch.__version__} {compile_command} ".encode() + text
+    root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
+    return Path(root) / f"tupelo_cpu_kernels_{hashlib.sha256(identity).hexdigest()[:16]}.so"
+
+
+def _build(compile_command: list[str], library: Path) -> None:
+    print("compiling kernels for this CPU, once on this machine ...", file=sys.stderr)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        compiled, linked = Path(folder, "softmax.o"), Path(folder, library.name)
+        _run([*compile_command, str(SOURCE), "-o", str(compiled)])
+        # Without -fopenmp: the threads are those of the library that torch has loaded.
+        torch_libraries = [f"-L{folder}" for folder in cpp_extension.library_paths()]
+        command = [compile_command[0], "-shared", str(compiled), *torch_libraries]
+        _run([*command, "-ltorch_cpu", "-lc10", "-o", str(linked)])
+        linked.replace(library)
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KernelError(f"{command[0]} takes longer than {error.timeout:.0f} s") from error
+    if done.returncode:
+        lines = done.stderr.splitlines()
+        errors = [line for line in lines if "error" in line] or lines or ["no message"]
+        raise KernelError(f"{command[0]} fails: {errors[0][:300]}")
