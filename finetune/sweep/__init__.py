@@ -1,1 +1,1 @@
-"""Many fine-tuning runs: sources, trials, workers, progress."""
+"""Many fine-tuning runs: models, trials, workers, progress."""
