@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--average",
         choices=list(average_rules()),
         help="how scores are counted; default: the first of the suite; "
-        + "; ".join(f"{name}: {rule.description}" for name, rule in average_rules().items()),
+        + "; ".join(
+            f"{name}: the {rule.metric} of a task's metrics, {rule.description}"
+            for name, rule in average_rules().items()
+        ),
     )
     parser.add_argument(
         "--step",
