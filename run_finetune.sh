@@ -9,29 +9,30 @@
 #   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
 #   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl); --text and --label name
 #                           their columns, two for a pair; --regression: labels are numbers;
-#                           --name: what the task is called
+#                           --name: name of the task in tables
 #   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, or a .toml file
 #   --learning-rates, --seeds, --epochs, --batch ...
-#                           change the protocol; RUN --help lists all of it
+#                           change the protocol; RUN --help lists all settings
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training
 #   --from-scratch          fine-tune the same encoders with new weights too
-#   --to FOLDER             where results go (default: RUN/finetune/PROTOCOL)
-#   --workers N             fine-tuning runs at once (default: one per GPU, or per CPU core)
-#   --predict-test          write predictions of GLUE's test sets
-#   --retry-failed          run again what failed
+#   --to FOLDER             folder of the results (default: RUN/finetune/PROTOCOL)
+#   --workers N             trials at once (default: one per GPU, or per CPU core)
+#   --predict-test          write predictions of the test sets
+#   --retry-failed          run failed trials again
 #   --dry-run               print what would be run, and run nothing
 #
-# The same command goes on where it was stopped, and repeats nothing that is finished.
+# A sweep is one trial per model, task, learning rate and seed. The same command continues a sweep
+# that was stopped, and repeats no trial that is over.
 # The first start installs what is needed into .venv, unless an environment is active.
-# Relative paths: what exists in the folder you call from is taken from there, everything else
-# belongs to the folder of this script (so runs/NAME means the same from everywhere).
+# Relative paths are looked up in the folder you call from, then in the folder of this script (so
+# runs/NAME means the same from everywhere).
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 PATH_OPTIONS='glue|train|dev|test|to'
-FLAGS='from-scratch|predict-test|retry-failed|dry-run|regression' # what follows them is a RUN
+FLAGS='from-scratch|predict-test|retry-failed|dry-run|regression' # without a value: a RUN may follow
 arguments=()
 
 main() {
@@ -45,7 +46,7 @@ main() {
   exec python -m finetune run "${arguments[@]}"
 }
 
-# Everything is for the program; only paths are looked up from where the user is.
+# Pass everything on; paths are resolved from the folder of the caller.
 read_arguments() { # ARGUMENT ...
   local option=''
   while (($#)); do

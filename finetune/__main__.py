@@ -3,7 +3,7 @@
 from data_prep.files.workers import WorkerDied
 from data_prep.shards.manifest import ShardError
 from data_prep.tokenizer.describe import TokenizerError
-from finetune.tasks.glue import TaskError
+from finetune.tasks.task import TaskError
 from pretrain.commands.command_line import exit_with_one_line, run_command
 from pretrain.config.errors import ConfigError
 

@@ -1,7 +1,7 @@
-"""Every setting of a fine-tuning protocol, defined once, and the files that fill them in.
+"""The settings of a fine-tuning protocol, and the files that they are read from.
 
-A protocol is a TOML file in protocols/ or the user's own, which may extend another; an option of
-the command line wins over it.
+A protocol is a TOML file in protocols/ or the user's own, which may extend another. Options of the
+command line override it.
 """
 
 from collections.abc import Mapping
@@ -16,23 +16,23 @@ from pretrain.config.settings import LearningRateSettings, OptimizerSettings, Se
 
 PROTOCOLS = Path(__file__).parent / "protocols"
 
-# A grid may grow in these without becoming another one.
+# A sweep may grow in these settings; a change of any other makes it another protocol.
 GROWING = ("learning_rates", "seeds")
 
 
 class Protocol(Section):
-    """How a pre-trained encoder is fine-tuned, the same for all that are to be compared."""
+    """How a pre-trained encoder is fine-tuned, the same for all models of a comparison."""
 
-    name: str = Field("own", description="what tables call this protocol")
+    name: str = Field("own", description="name of the protocol in tables")
     learning_rates: tuple[float, ...] = Field(
-        (2e-5, 3e-5, 4e-5, 5e-5), min_length=1, description="highest values, each one tried"
+        (2e-5, 3e-5, 4e-5, 5e-5), min_length=1, description="peak values; each is tried"
     )
-    seeds: int = Field(5, ge=1, description="runs of each configuration: seeds 0, 1, ...")
+    seeds: int = Field(5, ge=1, description="trials of each configuration: seeds 0, 1, ...")
     epochs: int = Field(5, ge=1, description="passes over the training rows")
-    epochs_of: dict[str, PositiveInt] = Field({}, description="tasks that have another number")
+    epochs_of: dict[str, PositiveInt] = Field({}, description="tasks with another number of epochs")
     batch: int = Field(32, ge=1, description="rows per optimizer step")
     sequence_length: int = Field(
-        512, ge=8, description="longest row, unless the model's own is shorter; the rest is cut"
+        512, ge=8, description="longest row, unless the model's limit is shorter; the rest is cut"
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings, branches and head")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="of attention weights")
@@ -68,7 +68,7 @@ class Protocol(Section):
         return self.epochs_of.get(task, self.epochs)
 
     def optimizer(self) -> OptimizerSettings:
-        """Return the part that `pretrain.engine.engine.build_optimizer` reads."""
+        """Return the settings of the optimizer."""
         return OptimizerSettings(
             kind="torch",  # nothing to compile; fused on GPUs too
             betas=self.betas,
@@ -79,17 +79,17 @@ class Protocol(Section):
         )
 
     def learning_rate(self, peak: float) -> LearningRateSettings:
-        """Return the part that `pretrain.schedules.learning_rate.learning_rate_at` reads."""
+        """Return the settings of the schedule with this peak."""
         return LearningRateSettings(
             schedule=self.schedule, peak=peak, warmup_ratio=self.warmup_ratio
         )
 
 
 def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Protocol:
-    """Read a protocol and put `changes` over it; an `epochs` given there is that of all tasks.
+    """Read a protocol and override it by `changes`, where `epochs` applies to all tasks.
 
-    What is changed becomes a part of the name, such as quick-epochs_5: tables tell protocols apart
-    by it. More learning rates or seeds make no other protocol.
+    Changed settings become part of the name, such as quick-epochs_5, because tables distinguish
+    protocols by it. More learning rates or seeds keep the name.
 
     Args:
         place: a name in finetune/protocols, or a .toml file.
@@ -113,10 +113,10 @@ def _protocol(place: str, tree: Mapping[str, Any]) -> Protocol:
 
 
 def _difference(before: Protocol, after: Protocol) -> str:
-    """Return what is to be added to the name of a changed protocol."""
+    """Return the suffix of the name of a changed protocol."""
     old, new = before.model_dump(), after.model_dump()
     changed = [name for name in new if new[name] != old[name] and name not in GROWING]
-    if "epochs_of" in changed:  # an `epochs` for all tasks
+    if "epochs_of" in changed:  # `epochs` applies to all tasks
         changed = ["epochs", *(name for name in changed if not name.startswith("epochs"))]
     return "".join(f"-{name}_{_as_word(new[name])}" for name in changed)
 

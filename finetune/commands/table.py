@@ -2,27 +2,28 @@
 
     python -m finetune table runs/NAME/bert_a runs/NAME/tupe_r --to runs/NAME/glue
 
-Folders are pre-training runs that were fine-tuned, or folders of grids, several taken together.
+Folders are pre-training runs that were fine-tuned, or folders of sweeps; several make one table.
 """
 
 import argparse
 from pathlib import Path
-from typing import get_args
 
 from finetune.report.page import print_table
-from finetune.report.scores import Counting
+from finetune.report.score_table import average_rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m finetune table`."""
-    parser.add_argument("folders", nargs="+", type=Path, help="runs or grids, with all below them")
+    parser.add_argument("folders", nargs="+", type=Path, help="runs or sweeps")
     parser.add_argument("--to", type=Path, help="folder for the page, the pictures and the files")
     parser.add_argument(
         "--average",
-        choices=get_args(Counting),
-        default="glue",
-        help="how scores are counted; glue: the mean of a task's metrics, MNLI once; tupe: the "
-        "first metric, both sets of MNLI, without WNLI",
+        choices=list(average_rules()),
+        help="how scores are counted; default: the first of the suite; "
+        + "; ".join(
+            f"{name}: the {rule.metric} of a task's metrics, {rule.description}"
+            for name, rule in average_rules().items()
+        ),
     )
     parser.add_argument(
         "--step",
@@ -32,5 +33,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print the table, and write it where a folder is given."""
+    """Print the table, and write it if a folder is given."""
     print_table(arguments.folders, to=arguments.to, average=arguments.average, step=arguments.step)

@@ -1,7 +1,7 @@
-"""Pictures of scores: against pre-training steps, against learning rates, and seed by seed.
+"""Figures of scores: over pre-training steps, over learning rates, and seed by seed.
 
-There is one for each development set. Models that were not pre-trained are left out wherever there
-are others: beside them, all others look alike.
+There is one for each development set. Models that were not pre-trained are left out if there are
+others: next to them, differences between the others cannot be seen.
 """
 
 import math
@@ -23,14 +23,14 @@ from finetune.report.panels import (
     strip_panel,
 )
 from finetune.report.score_table import Column, ScoreTable
-from finetune.results.records import Row
-from finetune.tasks.glue import GLUE
+from finetune.results.sweep_results import TableRow
+from finetune.tasks.catalog import known_tasks
 from pretrain.compare.html import Picture
 
 MOST_TICKS = 5
 
 
-class Group(NamedTuple):
+class PictureGroup(NamedTuple):
     """Pictures of one kind."""
 
     heading: str
@@ -38,26 +38,26 @@ class Group(NamedTuple):
     pictures: list[Picture]
 
 
-def draw_figures(table: ScoreTable, folder: Path) -> list[Group]:
-    """Write every picture that the table has something for, as PNG and SVG."""
+def draw_figures(table: ScoreTable, folder: Path) -> list[PictureGroup]:
+    """Write every picture that the table has data for, as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     groups = [
-        Group(
+        PictureGroup(
             "Score over the steps of pre-training",
             "At each checkpoint the median over the seeds at the best learning rate; the band is "
-            "the range of the finished seeds. A cross says how many seeds diverged.",
+            "the range of the finished seeds. A cross marks how many seeds diverged.",
             _draw_over_steps(table, folder),
         ),
-        Group(
+        PictureGroup(
             "Score over the learning rate",
-            "The median over the seeds; the band is the range of the finished seeds. A cross says "
+            "The median over the seeds; the band is the range of the finished seeds. A cross marks "
             "how many seeds diverged; where the median is one of them, the line has a gap.",
             _draw_over_rates(table, folder),
         ),
-        Group(
+        PictureGroup(
             "Seed by seed",
             "Every finished seed at the best learning rate, and the median as a bar. A cross "
-            "says how many seeds diverged.",
+            "marks how many seeds diverged.",
             _draw_seeds(table, folder),
         ),
     ]
@@ -65,8 +65,8 @@ def draw_figures(table: ScoreTable, folder: Path) -> list[Group]:
 
 
 def _draw_over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
-    """Draw what TUPE's Fig. 4c and PLD's Fig. 10 show; nothing if no model has two steps."""
-    models: dict[str, list[Row]] = {}
+    """Draw TUPE's Fig. 4c and PLD's Fig. 10; nothing if no model has two steps."""
+    models: dict[str, list[TableRow]] = {}
     for row in table.every_row:
         if row.pretrained and row.step is not None:
             models.setdefault(table.label(row), []).append(row)
@@ -87,9 +87,9 @@ def _draw_over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
         )
         lines = [
             [
-                Point(float(row.step or 0), cell)
+                Point(float(row.step or 0), best)
                 for row in rows
-                if (cell := table.best(row, column.task)) is not None
+                if (best := table.best(row, column.task)) is not None
             ]
             for rows in models.values()
         ]
@@ -101,15 +101,15 @@ def _draw_over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
 
 
 def _draw_over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
-    """Draw what PLD's Fig. 11 shows."""
+    """Draw PLD's Fig. 11."""
     pictures = []
     rows = _compared(table)
     for column in table.columns:
         lines = [
             [
-                Point(cell.learning_rate, cell)
-                for cell in table.cells.get((row, column.task), [])
-                if cell.learning_rate is not None
+                Point(scores.learning_rate, scores)
+                for scores in table.rates.get((row, column.task), [])
+                if scores.learning_rate is not None
             ]
             for row in rows
         ]
@@ -130,22 +130,22 @@ def _draw_seeds(table: ScoreTable, folder: Path) -> list[Picture]:
     pictures = []
     rows = _compared(table)
     for column in table.columns:
-        cells = [table.best(row, column.task) for row in rows]
-        if all(cell is None or len(cell.scores(column.split)) < 2 for cell in cells):
+        found = [table.best(row, column.task) for row in rows]
+        if all(best is None or len(best.scores(column.split)) < 2 for best in found):
             continue
         labels = [table.label(row) for row in rows]
         figure, axes = strip_panel(column.title, _metric(table, column), labels)
-        for number, cell in enumerate(cells):
-            if cell is not None:
-                draw_strip(axes, cell, column.split, number)
+        for number, best in enumerate(found):
+            if best is not None:
+                draw_strip(axes, best, column.split, number)
         axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
         title = f"{column.title}, seed by seed"
         pictures.append(save_picture(figure, title, folder / f"seeds_{_file_name(column)}"))
     return pictures
 
 
-def _compared(table: ScoreTable) -> list[Row]:
-    """Return the last shown step of each model; all models where none was pre-trained."""
+def _compared(table: ScoreTable) -> list[TableRow]:
+    """Return the last shown step of each model; if none was pre-trained, all models."""
     newest = {(row.model, row.origin): row for row in table.rows if row.pretrained}
     return list(newest.values()) or [row for row in table.rows if row.origin]
 
@@ -156,7 +156,7 @@ def _label_steps(axes: Axes) -> None:
 
 
 def _label_rates(axes: Axes, rates: Sequence[float]) -> None:
-    """Put ticks at the rates that were tried, not at powers of ten."""
+    """Put ticks at the rates of the trials, not at powers of ten."""
     shown = rates[:: math.ceil(len(rates) / MOST_TICKS)]
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(FixedLocator(list(shown)))
@@ -164,11 +164,12 @@ def _label_rates(axes: Axes, rates: Sequence[float]) -> None:
 
 
 def _metric(table: ScoreTable, column: Column) -> str:
-    """Return what the axis of the scores measures."""
-    if column.task not in GLUE:
+    """Return the label of the axis of scores."""
+    task = known_tasks().get(column.task)
+    if task is None:
         return "score x 100"
-    metrics = GLUE[column.task].metrics
-    if table.counting == "tupe" or len(metrics) == 1:
+    metrics = task.metrics
+    if table.rule.metric == "first" or task.name not in table.rule.tasks or len(metrics) == 1:
         return f"{metrics[0]} x 100"
     return "mean of " + "\n".join([metrics[0], f"and {' and '.join(metrics[1:])} x 100"])
 

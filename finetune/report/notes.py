@@ -1,29 +1,29 @@
-"""What a reader must know before believing a table of scores."""
+"""Remarks on a table of scores: what is missing, failed or not comparable."""
 
 from collections.abc import Sequence
 
-from finetune.report.score_table import ScoreTable, num_seeds_asked
-from finetune.results.records import Records, Row
+from finetune.report.score_table import ScoreTable, num_seeds_requested
+from finetune.results.sweep_results import SweepResults, TableRow
 
 
-def notes(table: ScoreTable, records: Records) -> list[str]:
-    """Return a line for everything that is missing, went wrong, or is not alike."""
+def notes(table: ScoreTable, results: SweepResults) -> list[str]:
+    """Return a line for everything that is missing, failed, or differs between trials."""
     return [
-        *_remarkable(table, records),
-        *_unfinished(table, records),
-        *_single_seeds(table, records),
-        *_different_epochs(records),
+        *_remarkable(table, results),
+        *_unfinished(table, results),
+        *_single_seeds(table, results),
+        *_different_epochs(results),
     ]
 
 
-def _remarkable(table: ScoreTable, records: Records) -> list[str]:
-    """Return a line for what failed, diverged or was strange, of each model on each task."""
+def _remarkable(table: ScoreTable, results: SweepResults) -> list[str]:
+    """Return a line per model and task on which trials failed, diverged or have a remark."""
     groups: dict[tuple[str, str], dict[float, list[int]]] = {}
-    for run in sorted(records.runs, key=lambda run: table.every_row.index(run.row)):
-        result = run.result
+    for trial in sorted(results.trials, key=lambda trial: table.every_row.index(trial.row)):
+        result = trial.result
         if result.status != "finished" or result.reason:
             what = " ".join(filter(None, [result.status, result.reason and f"({result.reason})"]))
-            where = f"{_named(table, run.row)} on {result.task}"
+            where = f"{_named(table, trial.row)} on {result.task}"
             rates = groups.setdefault((where, what), {})
             rates.setdefault(result.learning_rate, []).append(result.seed)
     return [
@@ -33,57 +33,58 @@ def _remarkable(table: ScoreTable, records: Records) -> list[str]:
     ]
 
 
-def _unfinished(table: ScoreTable, records: Records) -> list[str]:
-    """Return a line for each model and task of which runs were asked for and are not over."""
+def _unfinished(table: ScoreTable, results: SweepResults) -> list[str]:
+    """Return a line per model and task with requested trials that are not over."""
     over = {
-        (run.row, run.result.task, run.result.learning_rate, run.result.seed)
-        for run in records.runs
+        (trial.row, trial.result.task, trial.result.learning_rate, trial.result.seed)
+        for trial in results.trials
     }
-    asked = dict.fromkeys(
+    requested = dict.fromkeys(
         (row, task, rate, seed)
-        for grid in records.asked
-        for row in grid.rows
-        for task in grid.tasks
-        for rate in grid.learning_rates
-        for seed in grid.seeds
+        for request in results.requested
+        for row in request.rows
+        for task in request.tasks
+        for rate in request.learning_rates
+        for seed in request.seeds
     )
     groups: dict[tuple[str, str], list[bool]] = {}
-    for run in asked:
-        groups.setdefault((_named(table, run[0]), run[1]), []).append(run in over)
+    for trial in requested:
+        row, task, _, _ = trial
+        groups.setdefault((_named(table, row), task), []).append(trial in over)
     return [
-        f"{model} on {task}: {states.count(False)} of {len(states)} runs are not over"
+        f"{model} on {task}: {states.count(False)} of {len(states)} trials are not over"
         for (model, task), states in groups.items()
         if not all(states)
     ]
 
 
-def _single_seeds(table: ScoreTable, records: Records) -> list[str]:
+def _single_seeds(table: ScoreTable, results: SweepResults) -> list[str]:
     tasks = [
         task
         for task in dict.fromkeys(column.task for column in table.columns)
         if any(
-            num_seeds_asked(records, row, task) == 1
+            num_seeds_requested(results, row, task) == 1
             for row in table.every_row
-            if (row, task) in table.cells
+            if (row, task) in table.rates
         )
     ]
     if not tasks:
         return []
-    return [f"one seed only on {', '.join(tasks)}: what another seed changes is not known"]
+    return [f"one seed only on {', '.join(tasks)}: the spread over seeds is unknown"]
 
 
-def _different_epochs(records: Records) -> list[str]:
+def _different_epochs(results: SweepResults) -> list[str]:
     epochs: dict[str, set[int]] = {}
-    for run in records.runs:
-        epochs.setdefault(run.result.task, set()).add(run.result.epochs)
+    for trial in results.trials:
+        epochs.setdefault(trial.result.task, set()).add(trial.result.epochs)
     return [
-        f"the runs on {task} have different numbers of epochs: {', '.join(map(str, sorted(found)))}"
+        f"trials on {task} have different numbers of epochs: {', '.join(map(str, sorted(found)))}"
         for task, found in epochs.items()
         if len(found) > 1
     ]
 
 
-def _named(table: ScoreTable, row: Row) -> str:
+def _named(table: ScoreTable, row: TableRow) -> str:
     at = "" if row.step is None else f" (step {row.step:,})"
     return table.label(row) + at
 

@@ -1,13 +1,12 @@
-"""A table of scores as files: Markdown, CSV, LaTeX, pictures, and a page that needs no other."""
+"""A table of scores as files: Markdown, CSV, LaTeX, pictures, and a self-contained page."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.files.atomic import save_text
-from finetune.report.figures import Group, draw_figures
+from finetune.report.figures import PictureGroup, draw_figures
 from finetune.report.notes import notes
 from finetune.report.score_table import ScoreTable, score_table
-from finetune.report.scores import Counting
 from finetune.report.text import (
     as_csv,
     as_latex,
@@ -18,7 +17,7 @@ from finetune.report.text import (
     headers,
     rate_rows,
 )
-from finetune.results.records import read_records
+from finetune.results.sweep_results import read_sweep_results
 from pretrain.compare.html import render_page
 from pretrain.config.errors import ConfigError
 
@@ -42,7 +41,7 @@ def write_table(table: ScoreTable, notes: Sequence[str], folder: Path) -> None:
         ) from None
 
 
-def _page(table: ScoreTable, notes: Sequence[str], groups: Sequence[Group]) -> str:
+def _page(table: ScoreTable, notes: Sequence[str], groups: Sequence[PictureGroup]) -> str:
     rate_headers, rates = rate_rows(table)
     ends = [sum(len(group.pictures) for group in groups[: n + 1]) for n in range(len(groups))]
     rows = [row for row in table.rows if row.origin]
@@ -80,17 +79,17 @@ def print_table(
     folders: Sequence[Path],
     *,
     to: Path | None = None,
-    average: Counting = "glue",
+    average: str | None = None,
     step: str = "newest",
 ) -> None:
-    """Print the table of these folders and what to know of it; write it to the folder `to`.
+    """Print the table of these folders and remarks on it; write it to the folder `to`.
 
     Raises:
-        ConfigError: see `read_records`, `score_table` and `write_table`.
+        ConfigError: see `read_sweep_results`, `score_table` and `write_table`.
     """
-    records = read_records(folders)
-    table = score_table(records, average, step)
-    remarks = notes(table, records)
+    results = read_sweep_results(folders)
+    table = score_table(results, average, step)
+    remarks = notes(table, results)
     print(as_text(table))
     print(caption(table))
     for remark in remarks:

@@ -1,6 +1,6 @@
-"""Small pictures of scores: lines with bands, strips of seeds, marks for those that diverged.
+"""Small plots of scores: lines with bands, strips of seeds, crosses for diverged seeds.
 
-They are as wide as a telephone, so that the type stays readable there.
+They are as wide as a telephone's screen, so that the text stays readable there.
 """
 
 import math
@@ -11,21 +11,21 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from finetune.report.scores import DIVERGED, Cell
+from finetune.report.scores import DIVERGED, RateScores
 from pretrain.compare.html import COLOURS, Picture, as_written, empty_axes
 
 WIDTH, HEIGHT, DPI = 3.6, 2.6, 200
 LEGEND_LINE = 0.19  # inches
 HALF_A_LINE = 16  # letters
-# Colours and markers are as many as have no common divisor: pairs repeat after 56 models.
+# The numbers of colours and markers have no common divisor: pairs repeat after 56 models.
 MARKERS = "os^DvPX*"
 
 
 class Point(NamedTuple):
-    """One cell in a picture: its place, and what the seeds scored there."""
+    """The scores at one place of the horizontal axis."""
 
     x: float
-    cell: Cell
+    rate: RateScores
 
 
 def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> tuple[Figure, Axes]:
@@ -57,9 +57,9 @@ def draw_lines(axes: Axes, lines: Iterable[Sequence[Point]], split: str) -> None
     """Draw medians as a line and the range as a band; mark diverged seeds at the bottom."""
     crosses: dict[float, int] = {}
     for number, points in enumerate(lines):
-        draw_line(axes, [(point.x, point.cell.median(split)) for point in points], number)
-        banded = [point for point in points if point.cell.scores(split)]
-        ranges = [point.cell.scores(split) for point in banded]
+        draw_line(axes, [(point.x, point.rate.median(split)) for point in points], number)
+        banded = [point for point in points if point.rate.scores(split)]
+        ranges = [point.rate.scores(split) for point in banded]
         axes.fill_between(
             [point.x for point in banded],
             [100 * min(scores) for scores in ranges],
@@ -68,10 +68,10 @@ def draw_lines(axes: Axes, lines: Iterable[Sequence[Point]], split: str) -> None
             alpha=0.15,
             linewidth=0,
         )
-        for x, cell in points:
-            if cell.num_diverged:
+        for x, rate in points:
+            if rate.num_diverged:
                 crosses[x] = crosses.get(x, -1) + 1  # above those of other lines
-                _draw_cross(axes, (x, 0.05 + 0.09 * crosses[x]), cell, number)
+                _draw_cross(axes, (x, 0.05 + 0.09 * crosses[x]), rate, number)
 
 
 def draw_line(axes: Axes, points: Sequence[tuple[float, float | None]], number: int) -> None:
@@ -87,18 +87,18 @@ def draw_line(axes: Axes, points: Sequence[tuple[float, float | None]], number: 
     )
 
 
-def draw_strip(axes: Axes, cell: Cell, split: str, number: int) -> None:
+def draw_strip(axes: Axes, rate: RateScores, split: str, number: int) -> None:
     """Draw every seed in the row `number`, and their median as a bar."""
-    scores = sorted(100 * score for score in cell.scores(split))
-    # By turns above and below the middle, so that close scores do not hide each other.
+    scores = sorted(100 * score for score in rate.scores(split))
+    # Alternately above and below the middle, so that close scores do not hide each other.
     heights = [number + 0.13 * (-1) ** place for place in range(len(scores))]
     axes.plot(scores, heights, _marker(number), color=_colour(number), markersize=5, alpha=0.7)
-    median = cell.median(split)
+    median = rate.median(split)
     if median not in (None, DIVERGED):
         axes.vlines(100 * (median or 0.0), number - 0.34, number + 0.34, _colour(number), lw=2.2)
-    if cell.num_diverged:
+    if rate.num_diverged:
         axes.annotate(
-            f"\N{MULTIPLICATION SIGN} {cell.num_diverged} of {cell.num_asked}",
+            f"\N{MULTIPLICATION SIGN} {rate.num_diverged} of {rate.num_requested}",
             (0, number),
             xycoords=axes.get_yaxis_transform(),
             xytext=(3, 0),
@@ -117,12 +117,12 @@ def save_picture(figure: Figure, title: str, place: Path) -> Picture:
     return Picture(title, file)
 
 
-def _draw_cross(axes: Axes, place: tuple[float, float], cell: Cell, number: int) -> None:
+def _draw_cross(axes: Axes, place: tuple[float, float], rate: RateScores, number: int) -> None:
     """Mark diverged seeds at an x and a share of the height of the axes."""
     transform = axes.get_xaxis_transform()
     axes.plot(*place, "x", color=_colour(number), transform=transform, markeredgewidth=1.8)
     axes.annotate(
-        f"{cell.num_diverged} of {cell.num_asked}",
+        f"{rate.num_diverged} of {rate.num_requested}",
         place,
         xycoords=transform,
         xytext=(-6, 0),

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from finetune.report.scores import DIVERGED, Cell, Counting, best_cell, cell_at, score
-from finetune.results.records import Records, Row, Run
-from finetune.tasks.glue import GLUE
+from finetune.report.scores import DIVERGED, RateScores, best_rate, rate_scores, score
+from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
+from finetune.tasks.catalog import SUITES, known_tasks, suite_of
+from finetune.tasks.suite import AverageRule
+from finetune.tasks.task import split_title
 from pretrain.config.errors import ConfigError
 
 UNTRAINED = ", not pre-trained"
-MAJORITY = Row("majority class", "", None, False)
-TITLES = {"dev": "{}", "dev_matched": "{}-m", "dev_mismatched": "{}-mm"}
+MAJORITY = TableRow("majority class", "", None, False)
 
 
 class Column(NamedTuple):
@@ -24,170 +25,178 @@ class Column(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Return what papers call it."""
-        return TITLES.get(self.split, "{} " + self.split).format(self.task)
+        """Return its name in papers."""
+        task = known_tasks().get(self.task)
+        return task.title(self.split) if task else split_title(self.task, self.split)
 
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Cells by row and task, and which of the rows are shown."""
+    """Scores by row and task, and which of the rows are shown."""
 
     protocol: str
-    counting: Counting
+    rule: AverageRule
     columns: list[Column]
-    rows: list[Row]  # those of the table: majority class, not pre-trained, then the models
-    every_row: list[Row]  # with the steps that the table leaves out
-    cells: dict[tuple[Row, str], list[Cell]]  # by learning rate, ascending
+    rows: list[TableRow]  # those shown: majority class, not pre-trained, then the models
+    every_row: list[TableRow]  # including the steps that are not shown
+    rates: dict[tuple[TableRow, str], list[RateScores]]  # by learning rate, ascending
 
-    def best(self, row: Row, task: str) -> Cell | None:
-        """Return the cell at the best learning rate; None: there is no run."""
-        cells = self.cells.get((row, task))
-        return best_cell(cells) if cells else None
+    def best(self, row: TableRow, task: str) -> RateScores | None:
+        """Return the scores at the best learning rate; None: there is no trial."""
+        rates = self.rates.get((row, task))
+        return best_rate(rates) if rates else None
 
-    def median(self, row: Row, column: Column) -> float | None:
-        """Return the median score, as a fraction of 1; see `Cell.median`."""
-        cell = self.best(row, column.task)
-        return None if cell is None else cell.median(column.split)
+    def median(self, row: TableRow, column: Column) -> float | None:
+        """Return the median score, as a fraction of 1; see `RateScores.median`."""
+        best = self.best(row, column.task)
+        return None if best is None else best.median(column.split)
 
     @property
     def averaged(self) -> list[Column]:
-        """Return the columns that the average is over; TUPE's Table 2 leaves WNLI out."""
-        left_out = {"WNLI"} if self.counting == "tupe" else set()
-        return [column for column in self.columns if column.task in GLUE.keys() - left_out]
+        """Return the columns that the average is over."""
+        return [column for column in self.columns if column.task in self.rule.tasks]
 
     @property
     def has_average(self) -> bool:
-        """Return whether there is more than one task to take a mean over."""
+        """Return whether there is more than one task to average."""
         return len({column.task for column in self.averaged}) > 1
 
-    def lacking(self, row: Row) -> list[str]:
-        """Return the titles of columns that the average needs and the row has no score in."""
+    def lacking(self, row: TableRow) -> list[str]:
+        """Return the titles of the averaged columns in which the row has no score."""
         medians = {column.title: self.median(row, column) for column in self.averaged}
         return [title for title, median in medians.items() if median in (None, DIVERGED)]
 
-    def average(self, row: Row) -> float | None:
-        """Return the mean over the tasks, as a fraction of 1; None: the row lacks some.
-
-        GLUE counts MNLI's two sets as one task (Wang et al. 2019); TUPE's Table 2 counts each.
-        """
+    def average(self, row: TableRow) -> float | None:
+        """Return the mean over the tasks, as a fraction of 1; None: the row lacks some."""
         if self.lacking(row):
             return None
         groups: dict[str, list[float]] = {}
         for column in self.averaged:
             median = self.median(row, column)
             assert median is not None
-            group = column.task if self.counting == "glue" else column.title
+            group = column.task if self.rule.unit == "task" else column.title
             groups.setdefault(group, []).append(median)
         return statistics.fmean(statistics.fmean(group) for group in groups.values())
 
-    def label(self, row: Row) -> str:
-        """Return what the row is called; models of one name are told apart by their folders."""
+    def label(self, row: TableRow) -> str:
+        """Return the name of the row; models of one name are distinguished by their folders."""
         origins = {other.origin for other in self.every_row if other.model == row.model}
         place = f" ({_remainder(row.origin, origins)})" if len(origins) > 1 else ""
         return row.model + place + ("" if row.pretrained or row == MAJORITY else UNTRAINED)
 
 
-def score_table(records: Records, counting: Counting, step: str = "newest") -> ScoreTable:
-    """Make the table of the records.
+def score_table(
+    results: SweepResults, average: str | None = None, step: str = "newest"
+) -> ScoreTable:
+    """Return the table of the results.
 
     Args:
-        records: at least one run.
-        counting: how several metrics and development sets of a task become one number.
+        results: of at least one trial.
+        average: name of a rule of a suite; None: the first rule of the first suite with results.
         step: of pre-training: the "newest" of each model, "all", or a number.
 
     Raises:
         ConfigError: no model has that step.
     """
-    every_row = _ordered({run.row for run in records.runs}, records.runs)
-    tasks = _tasks(records)
-    cells = {
+    tasks = _tasks(results)
+    rule = average_rules()[average] if average is not None else _default_rule(tasks)
+    every_row = _ordered({trial.row for trial in results.trials}, results.trials)
+    rates = {
         (row, task): found
         for row in every_row
         for task in tasks
-        if (found := _cells(records, row, task, counting))
+        if (found := _rates(results, row, task, rule))
     }
-    shown = _chosen(every_row, step)
-    if any(task in records.majority for task in tasks):
+    shown = _shown(every_row, step)
+    if any(task in results.majority for task in tasks):
         shown.insert(0, MAJORITY)
-        cells |= _majority_cells(records, counting)
+        rates |= _majority_rates(results, rule)
     return ScoreTable(
-        protocol=records.runs[0].result.protocol,
-        counting=counting,
-        columns=[Column(task, split) for task in tasks for split in _splits(records, task)],
+        protocol=results.trials[0].result.protocol,
+        rule=rule,
+        columns=[Column(task, split) for task in tasks for split in _splits(results, task)],
         rows=shown,
         every_row=every_row,
-        cells=cells,
+        rates=rates,
     )
 
 
-def num_seeds_asked(records: Records, row: Row, task: str) -> int:
-    """Return how many seeds were asked for, or are there where nothing tells."""
-    seeds = {run.result.seed for run in records.runs if (run.row, run.result.task) == (row, task)}
-    for asked in records.asked:
-        if task in asked.tasks and row in asked.rows:
-            seeds.update(asked.seeds)
+def average_rules() -> dict[str, AverageRule]:
+    """Return the rules of all suites by name."""
+    return {name: rule for suite in SUITES.values() for name, rule in suite.averages.items()}
+
+
+def num_seeds_requested(results: SweepResults, row: TableRow, task: str) -> int:
+    """Return how many seeds were requested; without a record, how many there are."""
+    trials = (t.result.seed for t in results.trials if (t.row, t.result.task) == (row, task))
+    seeds = set(trials)
+    for request in results.requested:
+        if task in request.tasks and row in request.rows:
+            seeds.update(request.seeds)
     return len(seeds)
 
 
-def _ordered(rows: Iterable[Row], runs: Sequence[Run]) -> list[Row]:
-    """Return models without pre-training first; then as they were named, early steps first."""
-    places = {(run.row.model, run.row.origin): -n for n, run in enumerate(reversed(runs))}
+def _default_rule(tasks: Sequence[str]) -> AverageRule:
+    suites = [suite for task in tasks if (suite := suite_of(task))] or list(SUITES.values())
+    return next(iter(suites[0].averages.values()))
+
+
+def _ordered(rows: Iterable[TableRow], trials: Sequence[EndedTrial]) -> list[TableRow]:
+    """Return models without pre-training first; then in the given order, early steps first."""
+    places = {(trial.row.model, trial.row.origin): -n for n, trial in enumerate(reversed(trials))}
     return sorted(rows, key=lambda row: (row.pretrained, places[row[:2]], row.step or 0))
 
 
-def _tasks(records: Records) -> list[str]:
-    """Return the tasks with results in GLUE's order, then the user's own."""
-    found = dict.fromkeys(run.result.task for run in records.runs)
-    return [task for task in GLUE if task in found] + [task for task in found if task not in GLUE]
+def _tasks(results: SweepResults) -> list[str]:
+    """Return the tasks with results: those of suites in their order, then the user's own."""
+    found, known = dict.fromkeys(trial.result.task for trial in results.trials), known_tasks()
+    return [task for task in known if task in found] + [task for task in found if task not in known]
 
 
-def _splits(records: Records, task: str) -> list[str]:
-    """Return the development sets of a task that something was scored on."""
-    scored = [run.result.scores for run in records.runs if run.result.task == task]
-    found = dict.fromkeys(
-        split for scores in [*scored, records.majority.get(task, {})] for split in scores
-    )
-    expected = GLUE[task].development if task in GLUE else ("dev",)
-    return sorted(found) or list(expected)
+def _splits(results: SweepResults, task: str) -> list[str]:
+    """Return the development sets of a task that have scores."""
+    scored = [trial.result.scores for trial in results.trials if trial.result.task == task]
+    found = {split for scores in [*scored, results.majority.get(task, {})] for split in scores}
+    known = known_tasks().get(task)
+    return sorted(found) or list(known.development if known else ("dev",))
 
 
-def _cells(records: Records, row: Row, task: str, counting: Counting) -> list[Cell]:
-    runs = [run for run in records.runs if (run.row, run.result.task) == (row, task)]
-    num_asked = num_seeds_asked(records, row, task)
-    rates = sorted({run.result.learning_rate for run in runs})
-    return [
-        cell_at(
-            rate, [run for run in runs if run.result.learning_rate == rate], num_asked, counting
-        )
-        for rate in rates
-    ]
+def _rates(results: SweepResults, row: TableRow, task: str, rule: AverageRule) -> list[RateScores]:
+    num_requested = num_seeds_requested(results, row, task)
+    by_rate: dict[float, list[EndedTrial]] = {}
+    for trial in results.trials:
+        if (trial.row, trial.result.task) == (row, task):
+            by_rate.setdefault(trial.result.learning_rate, []).append(trial)
+    return [rate_scores(rate, by_rate[rate], num_requested, rule) for rate in sorted(by_rate)]
 
 
-def _majority_cells(records: Records, counting: Counting) -> dict[tuple[Row, str], list[Cell]]:
+def _majority_rates(
+    results: SweepResults, rule: AverageRule
+) -> dict[tuple[TableRow, str], list[RateScores]]:
     return {
         (MAJORITY, task): [
-            Cell(None, [{s: score(task, m, counting) for s, m in scores.items()}], 0, 1)
+            RateScores(None, [{s: score(task, m, rule) for s, m in scores.items()}], 0, 1)
         ]
-        for task, scores in records.majority.items()
+        for task, scores in results.majority.items()
     }
 
 
-def _chosen(rows: Sequence[Row], step: str) -> list[Row]:
-    """Return the rows of the steps asked for, with all that were not pre-trained."""
+def _shown(rows: Sequence[TableRow], step: str) -> list[TableRow]:
+    """Return the rows of the requested steps, and all rows without pre-training."""
     if step == "all":
         return list(rows)
     if step == "newest":
-        newest = {row[:2]: row for row in rows if row.pretrained}  # the last one, rows ascend
+        newest = {row[:2]: row for row in rows if row.pretrained}  # rows ascend: the last one stays
         return [row for row in rows if not row.pretrained or newest[row[:2]] == row]
     steps = sorted({row.step for row in rows if row.step is not None})
     if not step.isdecimal() or int(step) not in steps:
-        known = ", ".join(map(str, steps)) or "none, no result names its step"
-        raise ConfigError(f"--step {step}: give newest, all or a step that there is: {known}")
+        known = ", ".join(map(str, steps)) or "none, no result has a step"
+        raise ConfigError(f"--step {step}: give newest, all or a known step: {known}")
     return [row for row in rows if not row.pretrained or row.step == int(step)]
 
 
 def _remainder(origin: str, origins: Iterable[str]) -> str:
-    """Return a path without the folders that all of them begin with."""
+    """Return a path without the leading folders that all of them share."""
     paths = [PurePath(other).parts[:-1] for other in origins]
     shared = 0
     for parts in zip(*paths, strict=False):

@@ -1,99 +1,77 @@
-"""Write predictions of test sets as GLUE's server wants them: eleven TSV files in one zip.
+"""Write predictions of test sets as a suite's server accepts them: one file each, in one zip."""
 
-https://gluebenchmark.com/submit: a header `index<TAB>prediction`, a row for each example, in the
-order of their index, labels as words.
-"""
-
-import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import BaseModel, FiniteFloat
+
 from data_prep.files.atomic import partial_name, replace, save_text
-from finetune.tasks.glue import GLUE, Example, Task, TaskError
+from finetune.tasks.suite import SubmissionFormat, Suite
+from finetune.tasks.task import Task, TaskError
 
-HIGHEST_SCORE = 5  # of STS-B; the lowest is 0
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of the zip format: equal files make equal archives
-FILES_OF_MNLI = {
-    "test_matched": "MNLI-m.tsv",
-    "test_mismatched": "MNLI-mm.tsv",
-    "test_ax": "AX.tsv",
-}
 
 
-def submission_file(task: Task, split: str) -> str:
-    """Return how GLUE's server calls the file of a test split."""
-    return FILES_OF_MNLI[split] if task.name == "MNLI" else f"{task.name}.tsv"
+class Prediction(BaseModel):
+    """The prediction of a trial for one example of a test set."""
+
+    identity: str
+    prediction: int | FiniteFloat  # index of a label, or a value
 
 
-def submission_files() -> list[str]:
-    """Return all files that GLUE's server wants."""
-    return [submission_file(task, split) for task in GLUE.values() for split in task.test]
+def submission_format(suite: Suite) -> SubmissionFormat:
+    """Return the format of a suite that has a server."""
+    assert suite.submission is not None
+    return suite.submission
 
 
-def missing_files(folder: Path) -> list[str]:
-    """Return the files that a submission still lacks; the server takes none without them."""
-    return [name for name in submission_files() if not (folder / name).is_file()]
+def submission_files(suite: Suite) -> list[str]:
+    """Return the names of all files that the suite's server needs."""
+    name = submission_format(suite).file_name
+    return [name(task, split) for task in suite.tasks.values() for split in task.test]
+
+
+def missing_files(suite: Suite, folder: Path) -> list[str]:
+    """Return the files that a submission lacks; the server rejects an incomplete one."""
+    return [name for name in submission_files(suite) if not (folder / name).is_file()]
 
 
 def write_predictions(
-    task: Task,
-    split: str,
-    predictions: Sequence[int | float],
-    examples: Sequence[Example],
-    folder: Path,
+    suite: Suite, task: Task, split: str, predictions: Sequence[Prediction], folder: Path
 ) -> Path:
-    """Write the file of one test split and return it.
-
-    Args:
-        task: one of GLUE's.
-        split: one of its test splits.
-        predictions: an index into the task's labels for each example, or a value.
-        examples: whose identity is GLUE's index.
-        folder: is made where it does not exist.
+    """Write the file of one test split, in the order of the examples' indices, and return it.
 
     Raises:
-        TaskError: an index is not a number, or is there twice.
-        ValueError: there are more predictions than examples or less, or one is not finite.
+        TaskError: the identity of an example is not an index, or occurs twice.
+        ValueError: a prediction is not finite.
     """
-    rows = sorted(
-        (_index_of(example, task, split), _word_of(task, prediction))
-        for example, prediction in zip(examples, predictions, strict=True)
-    )
+    rows = sorted((_index(found, task, split), found.prediction) for found in predictions)
     if len({index for index, _ in rows}) < len(rows):
         raise TaskError(f"{task.name} {split}: two examples have the same index; fix the file")
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / submission_file(task, split)
-    lines = ["index\tprediction", *(f"{index}\t{word}" for index, word in rows)]
-    save_text(file, "\n".join(lines) + "\n")
+    file = folder / submission_format(suite).file_name(task, split)
+    save_text(file, submission_format(suite).content(task, rows))
     return file
 
 
-def zip_submission(folder: Path, archive: Path) -> list[str]:
-    """Pack the files of a submission that are there, and return the names of those missing."""
+def zip_submission(suite: Suite, folder: Path, archive: Path) -> list[str]:
+    """Pack the existing files of a submission, and return the names of the missing ones."""
     partial = partial_name(archive)
     with zipfile.ZipFile(partial, "w") as packed:
-        for name in submission_files():
+        for name in submission_files(suite):
             if (folder / name).is_file():
                 entry = zipfile.ZipInfo(name, FIRST_DAY)
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 packed.writestr(entry, (folder / name).read_bytes())
     replace(partial, archive)
-    return missing_files(folder)
+    return missing_files(suite, folder)
 
 
-def _index_of(example: Example, task: Task, split: str) -> int:
-    if not example.identity.isdecimal():
+def _index(prediction: Prediction, task: Task, split: str) -> int:
+    if not prediction.identity.isdecimal():
         raise TaskError(
-            f"{task.name} {split}: index {example.identity!r} is no whole number, which GLUE's "
-            "server wants; fix the file"
+            f"{task.name} {split}: index {prediction.identity!r} is not a whole number, as a "
+            "submission needs; fix the file"
         )
-    return int(example.identity)
-
-
-def _word_of(task: Task, prediction: int | float) -> str:
-    if task.kind == "classification":
-        return task.labels[int(prediction)]
-    if not math.isfinite(prediction):
-        raise ValueError(f"{task.name}: the prediction {prediction} is not finite")
-    return f"{min(max(0.0, prediction), HIGHEST_SCORE):.3f}"
+    return int(prediction.identity)

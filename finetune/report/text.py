@@ -9,9 +9,9 @@ from typing import NamedTuple
 from tabulate import tabulate
 
 from finetune.report.score_table import MAJORITY, ScoreTable
-from finetune.report.scores import DIVERGED, Cell
-from finetune.results.records import Row
-from finetune.tasks.glue import GLUE
+from finetune.report.scores import DIVERGED, RateScores
+from finetune.results.sweep_results import TableRow
+from finetune.tasks.catalog import known_tasks
 
 FIELDS = (
     *("model", "steps", "protocol", "column", "score", "lowest", "highest"),
@@ -28,11 +28,11 @@ TEX = str.maketrans(
 
 
 class Entry(NamedTuple):
-    """What stands in one place of the table."""
+    """The content of one place of the table."""
 
     value: str
     spread: str = ""  # over the seeds
-    remark: str = ""  # on seeds or tasks that are missing
+    remark: str = ""  # on missing seeds or tasks
     best: bool = False
 
 
@@ -51,8 +51,8 @@ def entries(table: ScoreTable) -> list[list[Entry]]:
         columns.append([Entry(_step(row)) for row in table.rows])
     for column in table.columns:
         medians = [table.median(row, column) for row in table.rows]
-        cells = [table.best(row, column.task) for row in table.rows]
-        found = [_entry(cell, column.split, usual) for cell in cells]
+        best = [table.best(row, column.task) for row in table.rows]
+        found = [_entry(rate, column.split, usual) for rate in best]
         columns.append(_marked(found, medians))
     if table.has_average:
         columns.append(_averages(table))
@@ -60,13 +60,13 @@ def entries(table: ScoreTable) -> list[list[Entry]]:
 
 
 def caption(table: ScoreTable) -> str:
-    """Return in words what the numbers are."""
+    """Return a description of the numbers."""
+    known = known_tasks()
     several = [
-        task
-        for task in dict.fromkeys(column.task for column in table.columns)
-        if task in GLUE and len(GLUE[task].metrics) > 1
+        f"{task} ({', '.join(known[task].metrics)})"
+        for task in dict.fromkeys(column.task for column in table.averaged)
+        if len(known[task].metrics) > 1
     ]
-    how = "the mean of" if table.counting == "glue" else "the first of"
     seeds = _usual_seeds(table)
     sentences = [
         f"Scores on the development sets x 100 after fine-tuning by protocol {table.protocol}",
@@ -77,15 +77,14 @@ def caption(table: ScoreTable) -> str:
         "A diverged seed counts as worse than any score; ranges are over finished seeds",
     ]
     if several:
-        metrics = [f"{task} ({', '.join(GLUE[task].metrics)})" for task in several]
-        sentences.append(f"{', '.join(metrics)}: {how} these")
+        sentences.append(f"{', '.join(several)}: the {table.rule.metric} of these")
     if table.has_average:
         sentences.append(_average_in_words(table))
     return ". ".join(sentences) + "."
 
 
 def as_text(table: ScoreTable) -> str:
-    """Return the table for the terminal: range and remarks stand under the median."""
+    """Return the table for the terminal, with range and remarks below the median."""
     rows = [["\n".join(filter(None, entry[:3])) for entry in row] for row in entries(table)]
     return tabulate(
         rows,
@@ -108,16 +107,16 @@ def as_markdown(table: ScoreTable, notes: Sequence[str]) -> str:
 
 
 def as_csv(table: ScoreTable) -> str:
-    """Return a line per model and column, with all digits, x 100."""
+    """Return a line per model and column, x 100, with six digits."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(FIELDS)
     for row in table.rows:
         start = [table.label(row), "" if row.step is None else row.step, table.protocol]
         for column in table.columns:
-            cell = table.best(row, column.task)
-            if cell is not None:
-                writer.writerow([*start, column.title, *_numbers(cell, column.split)])
+            rate = table.best(row, column.task)
+            if rate is not None:
+                writer.writerow([*start, column.title, *_numbers(rate, column.split)])
         average = table.average(row)
         if table.has_average and average is not None:
             writer.writerow([*start, "average", _digits(average), *[""] * 6])
@@ -125,7 +124,7 @@ def as_csv(table: ScoreTable) -> str:
 
 
 def as_latex(table: ScoreTable, notes: Sequence[str]) -> str:
-    """Return a table environment for the package booktabs; ranges stand under the medians."""
+    """Return a table environment for the package booktabs, with ranges below the medians."""
     names = headers(table)
     body = []
     for row in entries(table):
@@ -158,30 +157,31 @@ def as_latex(table: ScoreTable, notes: Sequence[str]) -> str:
 
 
 def rate_rows(table: ScoreTable) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows of a table of the learning rates that were best."""
+    """Return the headers and rows of a table of the best learning rates."""
     tasks = list(dict.fromkeys(column.task for column in table.columns))
     rows = []
     for row in table.rows:
         if row == MAJORITY:
             continue
-        cells = [table.best(row, task) for task in tasks]
-        rates = ["-" if cell is None else f"{cell.learning_rate:g}" for cell in cells]
+        found = [table.best(row, task) for task in tasks]
+        rates = ["-" if rate is None else f"{rate.learning_rate:g}" for rate in found]
         rows.append([table.label(row), _step(row), *rates])
     return ["model", "steps", *tasks], rows
 
 
-def _entry(cell: Cell | None, split: str, usual_seeds: int) -> Entry:
-    if cell is None:
+def _entry(rate: RateScores | None, split: str, usual_seeds: int) -> Entry:
+    if rate is None:
         return Entry("-")
-    median, scores = cell.median(split), cell.scores(split)
+    median, scores = rate.median(split), rate.scores(split)
     spread = f"{100 * min(scores):.1f} - {100 * max(scores):.1f}" if len(scores) > 1 else ""
     remark = ""
-    if cell.learning_rate is not None and len(scores) < cell.num_asked:
-        remark = f"{len(scores)} of {cell.num_asked} seeds"
-    elif cell.learning_rate is not None and cell.num_asked != usual_seeds:
-        remark = f"{cell.num_asked} seed{'s' * (cell.num_asked > 1)}"
+    requested = rate.num_requested
+    if rate.learning_rate is not None and len(scores) < requested:
+        remark = f"{len(scores)} of {requested} seeds"
+    elif rate.learning_rate is not None and requested != usual_seeds:
+        remark = f"{requested} seed{'s' * (requested > 1)}"
     if median is None:
-        return Entry("-" if cell.finished else "failed", "", remark)
+        return Entry("-" if rate.finished else "failed", "", remark)
     return Entry("diverged" if median == DIVERGED else f"{100 * median:.1f}", spread, remark)
 
 
@@ -197,7 +197,7 @@ def _averages(table: ScoreTable) -> list[Entry]:
 
 
 def _marked(found: Sequence[Entry], values: Sequence[float | None]) -> list[Entry]:
-    """Mark the entries with the highest value; equal ones as the table shows them are all best."""
+    """Mark the entries with the highest value, several if they are equal as shown."""
     rounded = [DIVERGED if value is None else round(100 * value, 1) for value in values]
     best = max(rounded)
     return [
@@ -217,21 +217,21 @@ def _tex(entry: Entry) -> str:
     return rf"\textbf{{{value}}}" if entry.best else value
 
 
-def _numbers(cell: Cell, split: str) -> list[str]:
-    median, scores = cell.median(split), cell.scores(split)
-    rate = "" if cell.learning_rate is None else f"{cell.learning_rate:g}"
-    seeds = [str(number) for number in (cell.num_asked, len(scores), cell.num_diverged)]
+def _numbers(rate: RateScores, split: str) -> list[str]:
+    median, scores = rate.median(split), rate.scores(split)
+    learning_rate = "" if rate.learning_rate is None else f"{rate.learning_rate:g}"
+    seeds = [str(number) for number in (rate.num_requested, len(scores), rate.num_diverged)]
     value = "" if median is None else "diverged" if median == DIVERGED else _digits(median)
     ends = [_digits(min(scores)), _digits(max(scores))] if scores else ["", ""]
-    return [value, *ends, rate, *seeds]
+    return [value, *ends, learning_rate, *seeds]
 
 
 def _digits(fraction: float) -> str:
     return f"{100 * fraction:.6g}"
 
 
-def _step(row: Row) -> str:
-    """Return the step as papers write it, 300k or 1M, where nothing is lost by it."""
+def _step(row: TableRow) -> str:
+    """Return the step as in papers, 300k or 1M, if it is a round number."""
     if row.step is None:
         return ""
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
@@ -246,19 +246,16 @@ def _has_steps(table: ScoreTable) -> bool:
 
 def _average_in_words(table: ScoreTable) -> str:
     tasks = list(dict.fromkeys(column.task for column in table.averaged))
-    how = {
-        "glue": "as GLUE counts it (MNLI's two sets are one task)",
-        "tupe": "as TUPE's Table 2 counts it (every column but WNLI)",
-    }[table.counting]
-    number = "all nine tasks" if len(tasks) == len(GLUE) else f"{', '.join(tasks)} only"
-    return f"The average is over {number}, {how}"
+    is_whole = len(tasks) == len(table.rule.tasks)
+    over = f"all {len(tasks)} tasks" if is_whole else f"{', '.join(tasks)} only"
+    return f"The average is over {over}, {table.rule.description}"
 
 
 def _usual_seeds(table: ScoreTable) -> int:
-    """Return how many seeds most cells of the table have."""
+    """Return how many seeds most entries of the table have."""
     numbers = [
-        cells[0].num_asked
-        for (row, _), cells in table.cells.items()
+        rates[0].num_requested
+        for (row, _), rates in table.rates.items()
         if row != MAJORITY and row in table.rows
     ]
     return statistics.mode(numbers) if numbers else 1

@@ -1,1 +1,1 @@
-"""What a finished fine-tuning run leaves on the disk, and how it is read."""
+"""The files of a fine-tuning sweep, and how they are read."""

@@ -1,9 +1,9 @@
-"""What one fine-tuning run leaves behind, and how all of a grid are found again.
+"""The result of one trial of a fine-tuning sweep, and the layout of the sweep's folder.
 
-FOLDER/grid.json                                what was asked for
-FOLDER/majority.json                            scores without a model, by task
-FOLDER/TASK/MODEL/lr_3e-05/seed_0/result.json   written last: without it the run is not over
-FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of test sets, where asked for
+FOLDER/grid.json                                the trials that were requested
+FOLDER/majority.json                            scores of the majority class, by task
+FOLDER/TASK/MODEL/lr_3e-05/seed_0/result.json   written last: without it the trial is not over
+FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of test sets, if requested
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from data_prep.files.strict_json import JsonError, json_in
 from pretrain.config.errors import ConfigError
 
 RESULT_FILE = "result.json"
-GRID_FILE = "grid.json"
+SWEEP_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
 
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
@@ -24,14 +24,14 @@ Metrics = Annotated[dict[str, FiniteFloat], Field(min_length=1)]
 Scores = dict[str, Metrics]
 
 
-class Result(BaseModel):
-    """The end of one fine-tuning run: one model, task, learning rate and seed."""
+class TrialResult(BaseModel):
+    """How one trial ended: one model, task, learning rate and seed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    model: str  # what tables call it
+    model: str  # its name in tables
     source: str  # where the weights came from
-    step: int | None = Field(ge=0)  # of pre-training; None: not known
+    step: int | None = Field(ge=0)  # of pre-training; None: unknown
     pretrained: bool  # False: the same encoder with new weights
     task: str
     protocol: str
@@ -39,24 +39,24 @@ class Result(BaseModel):
     seed: int = Field(ge=0)
     epochs: int = Field(ge=1)
     status: Literal["finished", "diverged", "failed"]
-    reason: str = ""  # why it is not finished, or what is strange about it
+    reason: str = ""  # why it is not finished, or a remark on its scores
     scores: Scores = {}  # after the last epoch, not after the best one
     seconds: float = Field(0.0, ge=0)
 
     @model_validator(mode="after")
-    def _check_scores(self) -> "Result":
+    def _check_scores(self) -> "TrialResult":
         if self.status == "finished" and not self.scores:
-            raise ValueError("a run that is finished has scores")
+            raise ValueError("a finished trial has scores")
         return self
 
 
-def save_result(folder: Path, result: Result) -> None:
-    """Write result.json in one piece."""
+def save_result(folder: Path, result: TrialResult) -> None:
+    """Write result.json atomically."""
     save_text(folder / RESULT_FILE, result.model_dump_json(indent=1) + "\n")
 
 
-def read_result(folder: Path) -> Result | None:
-    """Return how the run in this folder ended; None where it has not.
+def read_result(folder: Path) -> TrialResult | None:
+    """Return how the trial in this folder ended; None: it has not.
 
     Raises:
         ConfigError: result.json is damaged.
@@ -67,22 +67,27 @@ def read_result(folder: Path) -> Result | None:
     try:
         content = file.read_bytes()
         json_in(content)
-        return Result.model_validate_json(content, strict=True)
+        return TrialResult.model_validate_json(content, strict=True)
     except (ValidationError, JsonError):
-        raise ConfigError(f"{file} is damaged; remove it, and that run is repeated") from None
+        raise ConfigError(f"{file} is damaged; remove it to repeat that trial") from None
 
 
-def read_results(folder: Path) -> dict[Path, Result]:
-    """Return all results under a folder by the folders of their runs, in the order of their paths.
+def predictions_file(folder: Path, split: str) -> Path:
+    """Return the path of the predictions of a test split in the folder of a trial."""
+    return folder / f"predictions_{split}.json"
+
+
+def read_results(folder: Path) -> dict[Path, TrialResult]:
+    """Return all results below a folder by the folders of their trials, in the order of paths.
 
     Raises:
         ConfigError: one is damaged, or there is none.
     """
     folders = [file.parent for file in sorted(folder.rglob(f"lr_*/seed_*/{RESULT_FILE}"))]
-    found = {run: read_result(run) for run in folders}
-    results = {run: result for run, result in found.items() if result is not None}
+    found = {trial: read_result(trial) for trial in folders}
+    results = {trial: result for trial, result in found.items() if result is not None}
     if not results:
         raise ConfigError(
-            f"{folder} holds no result of fine-tuning; make some with ./run_finetune.sh RUN"
+            f"{folder} holds no result of fine-tuning; run ./run_finetune.sh RUN first"
         )
     return results

@@ -1,4 +1,4 @@
-"""What a grid was asked for, as its folder tells: grid.json, and beside it majority.json."""
+"""The trials requested of a sweep (grid.json), and the majority-class scores (majority.json)."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
-from finetune.results.result import GRID_FILE, MAJORITY_FILE, Scores
+from finetune.results.result import MAJORITY_FILE, SWEEP_FILE, Scores
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import flat
 
@@ -17,56 +17,56 @@ Content = TypeVar("Content")
 
 
 class ModelRecord(BaseModel):
-    """A model that was asked for."""
+    """A model that was requested."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    model: str  # what tables call it
+    model: str  # its name in tables
     source: str
     step: int | None = Field(ge=0)
     pretrained: bool
-    digest: str  # of the weights, or the shape
+    digest: str  # of the weights; without pre-training, of shape and tokenizer
 
     @property
     def folder_name(self) -> str:
-        """Return the name of its folder in a grid."""
+        """Return the name of its folder in a sweep."""
         return model_folder(self.model, self.step, pretrained=self.pretrained)
 
 
-class GridRecord(BaseModel):
-    """What grid.json holds: every model on every task, at every rate, with every seed."""
+class SweepRecord(BaseModel):
+    """The content of grid.json: every model on every task, at every rate, with every seed."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    protocol: dict[str, Any]  # without what may grow
+    protocol: dict[str, Any]  # without the settings that may grow
     tasks: list[str]
     learning_rates: list[float]
     seeds: list[int]
     models: list[ModelRecord]
     data: dict[str, str]  # digest of the labelled examples by task
-    test: dict[str, str] = {}  # digest of the test examples by task, where predictions were wanted
+    test: dict[str, str] = {}  # digest of the test examples by task, if predictions were requested
 
 
 def model_folder(name: str, step: int | None, *, pretrained: bool) -> str:
-    """Return the name of the folder of a model in a grid, never one that leads elsewhere."""
+    """Return the name of the folder of a model in a sweep; it contains no path separators."""
     extra = "" if step is None else f" step_{step:08d}"
     if not pretrained:
         extra = f" {WITHOUT_PRETRAINING}"
     return re.sub(r"^\.+|[^\w.-]+", "-", name + extra)
 
 
-def read_grid(folder: Path) -> GridRecord | None:
-    """Return what a folder was asked for so far; None: there is no grid in it.
+def read_sweep_record(folder: Path) -> SweepRecord | None:
+    """Return what was requested of the sweep in a folder; None: there is no sweep.
 
     Raises:
         ConfigError: grid.json is damaged.
     """
-    file = folder / GRID_FILE
-    return _read(file, TypeAdapter(GridRecord)) if file.is_file() else None
+    file = folder / SWEEP_FILE
+    return _read(file, TypeAdapter(SweepRecord)) if file.is_file() else None
 
 
 def read_majority(folder: Path) -> dict[str, Scores]:
-    """Return the scores without a model by task, as far as they are there.
+    """Return the majority-class scores by task; empty: none are recorded.
 
     Raises:
         ConfigError: majority.json is damaged.
@@ -76,7 +76,7 @@ def read_majority(folder: Path) -> dict[str, Scores]:
     return _read(file, kind) if file.is_file() else {}
 
 
-def changed_settings(old: GridRecord, new: GridRecord) -> dict[str, tuple[Any, Any]]:
+def changed_settings(old: SweepRecord, new: SweepRecord) -> dict[str, tuple[Any, Any]]:
     """Return the settings in which two protocols differ, with their old and new values."""
     before, now = flat(old.protocol), flat(new.protocol)
     return {
@@ -97,6 +97,6 @@ def _read(file: Path, kind: TypeAdapter[Content]) -> Content:
         first = error.errors()[0]
         reason = f"{plain('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
     raise ConfigError(
-        f"{file} is damaged: {reason}; remove it, and give the command of this grid again, which "
-        "writes it anew"
+        f"{file} is damaged: {reason}; remove it, and repeat the command of this sweep, "
+        "which writes it again"
     )

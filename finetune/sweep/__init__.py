@@ -1,1 +1,1 @@
-"""Many fine-tuning runs: sources, trials, workers, progress."""
+"""Many trials: references to models and tasks, workers, progress, and the folder of a sweep."""

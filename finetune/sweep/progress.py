@@ -1,4 +1,4 @@
-"""How far a grid has come: one bar over all of its runs, or lines where there is no terminal."""
+"""The progress of a sweep: one bar over all trials, or lines if there is no terminal."""
 
 import statistics
 import sys
@@ -8,25 +8,25 @@ from typing import Any
 
 from tqdm import tqdm
 
-from finetune.results.result import Result, Scores
-from finetune.sweep.trial import Cell, Message, Remark, Scored, Trained
+from finetune.results.result import Scores, TrialResult
+from finetune.sweep.trial import Message, Remark, Scored, Trained, Trial
 
-LINE_SECONDS = 60  # between lines about runs that are not over
+LINE_SECONDS = 60  # between lines about running trials
 
 
-class GridProgress:
-    """Counts trained rows by the time that they take, and shows the newest scores."""
+class SweepProgress:
+    """Counts trained rows, weighted by their cost, and shows the newest scores."""
 
-    def __init__(self, rows: Mapping[Cell, int], row_costs: Mapping[Cell, float]) -> None:
+    def __init__(self, rows: Mapping[Trial, int], row_costs: Mapping[Trial, float]) -> None:
         """Begin.
 
         Args:
-            rows: of each cell that is to be run, times its epochs.
-            row_costs: what a row of it costs beside those of the others.
+            rows: of each trial to be run, times its epochs.
+            row_costs: relative training time of a row of each trial.
         """
-        self._left = {cell: count * row_costs[cell] for cell, count in rows.items()}
+        self._left = {trial: count * row_costs[trial] for trial, count in rows.items()}
         self._row_costs, self._total, self._over = row_costs, len(rows), 0
-        self._running: dict[Cell, None] = {}
+        self._running: dict[Trial, None] = {}
         self._newest, self._remarks = "", set[str]()
         self._done, self._began = 0.0, time.monotonic()
         self._line_at = self._began
@@ -36,46 +36,46 @@ class GridProgress:
             desc=self._count(),
             disable=not self._is_terminal,
             dynamic_ncols=True,
-            smoothing=0,  # the mean speed: scoring and starting workers come in bursts
+            smoothing=0,  # mean speed: scoring and starting workers are bursts
             bar_format="{desc} {percentage:3.0f}% |{bar:16}| "
             "[{elapsed}, {remaining} left]{postfix}",
         )
 
-    def hear(self, cell: Cell, message: Message) -> None:
-        """Show what is new of a cell."""
+    def receive(self, trial: Trial, message: Message) -> None:
+        """Show a message of a trial."""
         if isinstance(message, Trained):
-            self._advance(cell, message.rows)
-            self._running[cell] = None
+            self._advance(trial, message.rows)
+            self._running[trial] = None
         elif isinstance(message, Scored):
             scores = f"epoch {message.epoch}: {brief(message.scores)}"
-            self._newest = f" | {cell.task.task.name} {scores}"
+            self._newest = f" | {trial.task.name} {scores}"
         elif isinstance(message, Remark):
-            self._remark(f"{cell.task.task.name}: {message.text}")
+            self._remark(f"{trial.task.name}: {message.text}")
         else:
-            self._end(cell, message)
-        tasks = ", ".join(dict.fromkeys(running.task.task.name for running in self._running))
+            self._end(trial, message)
+        tasks = ", ".join(dict.fromkeys(running.task.name for running in self._running))
         self._bar.set_postfix_str(tasks + self._newest, refresh=False)
         if tasks and time.monotonic() - self._line_at > LINE_SECONDS:
-            self._say(tasks + self._newest)
+            self._print(tasks + self._newest)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar and leave it on the screen."""
         self._bar.close()
 
-    def _end(self, cell: Cell, result: Result) -> None:
-        # A run that ended early leaves less to do, and was no faster.
-        unneeded = self._left.pop(cell)
+    def _end(self, trial: Trial, result: TrialResult) -> None:
+        # The rest of a trial that ended early is not trained: it leaves the total.
+        unneeded = self._left.pop(trial)
         self._bar.total = (self._bar.total or 0) - unneeded
-        self._running.pop(cell, None)
+        self._running.pop(trial, None)
         self._over += 1
         self._bar.set_description_str(self._count(), refresh=False)
         if result.status == "finished":
             ending = brief(result.scores) + (f" ({result.reason})" if result.reason else "")
         else:
             ending = f"{result.status}: {result.reason}"
-        line = f"{cell.describe()}: {ending}"
+        line = f"{trial.describe()}: {ending}"
         if not self._is_terminal:
-            self._say(f"{line}, {result.seconds:.0f} s")
+            self._print(f"{line}, {result.seconds:.0f} s")
         elif result.status != "finished" or result.reason:
             self._bar.write(line, file=sys.stderr)
 
@@ -85,14 +85,14 @@ class GridProgress:
             self._bar.write(text, file=sys.stderr)
         self._remarks.add(text)
 
-    def _advance(self, cell: Cell, rows: int) -> None:
-        cost = rows * self._row_costs[cell]
-        self._left[cell] -= cost
+    def _advance(self, trial: Trial, rows: int) -> None:
+        cost = rows * self._row_costs[trial]
+        self._left[trial] -= cost
         self._done += cost
         self._bar.update(cost)
 
-    def _say(self, line: str) -> None:
-        """Write a line, unless the bar says it."""
+    def _print(self, line: str) -> None:
+        """Print a line, unless the bar shows it."""
         if self._is_terminal:
             return
         left, elapsed = sum(self._left.values()), time.monotonic() - self._began
@@ -103,7 +103,7 @@ class GridProgress:
         self._line_at = time.monotonic()
 
     def _count(self) -> str:
-        return f"{self._over}/{self._total} runs"
+        return f"{self._over}/{self._total} trials"
 
 
 def brief(scores: Scores) -> str:

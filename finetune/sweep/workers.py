@@ -1,7 +1,7 @@
-"""Run the cells of a grid in worker processes, one at a time in each, and survive their deaths.
+"""Run the trials of a sweep in worker processes, one at a time in each.
 
-Every worker is a process of its own: on GPUs one for each of them, on a CPU one for each core with
-one thread, which small models use better than all cores together.
+The death of a worker fails its trial only. There is one worker per GPU or, on a CPU, one
+single-threaded worker per core: small models use the cores better that way.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from tqdm import tqdm
 
 from data_prep.files.workers import begin_worker
 from finetune.protocol import Protocol
-from finetune.results.result import Result, save_result
-from finetune.sweep.sources import Source, TaskSource
-from finetune.sweep.trial import Cell, Message, result_of, run_cell
-from finetune.tasks.glue import TaskData, TaskError
-from finetune.training.batches import EncodedTask, encode_task
+from finetune.results.result import TrialResult, save_result
+from finetune.sweep.references import ModelRef, TaskRef
+from finetune.sweep.trial import Message, Trial, result_of, run_trial
+from finetune.tasks.task import TaskData, TaskError
+from finetune.training.encoding import EncodedTask, encode_task
 from pretrain.convert.pretrained import Pretrained
 
-# "spawn": a forked process cannot use CUDA, and may inherit a lock that is never opened.
+# "spawn": a forked process cannot use CUDA, and may inherit a lock that is never released.
 SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
-class Work:
-    """What all cells of a grid share."""
+class SweepContext:
+    """What all trials of a sweep share."""
 
     folder: Path
     protocol: Protocol
@@ -46,72 +46,72 @@ class Work:
 class Worker:
     """A worker process, seen from the main process."""
 
-    def __init__(self, work: Work, device: str) -> None:
-        self.cell: Cell | None = None
+    def __init__(self, context: SweepContext, device: str) -> None:
+        self.trial: Trial | None = None
         self.device = device
         self.connection, theirs = SPAWN.Pipe()
         self._process: SpawnProcess = SPAWN.Process(
-            target=run_worker, args=(theirs, work, device), daemon=True
+            target=run_worker, args=(theirs, context, device), daemon=True
         )
         with _interrupts_ignored():
             self._process.start()
-        theirs.close()  # else the end of the process would not end the connection
+        theirs.close()  # otherwise the connection would outlive the process
 
-    def give(self, cell: Cell) -> None:
-        """Let it run a cell."""
-        self.cell = cell
-        # It may have died while it was idle; then the next message of it is the end.
+    def start(self, trial: Trial) -> None:
+        """Start a trial in it."""
+        self.trial = trial
+        # It may have died while it was idle; reading its next message reports that.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(cell)
+            self.connection.send(trial)
 
-    def how_it_died(self) -> str:
-        """Wait until the process has ended, and say how."""
+    def cause_of_death(self) -> str:
+        """Wait until the process has ended, and return the reason."""
         self._process.join()
         code = self._process.exitcode or 0
         if code >= 0:
             return f"the worker process ended with exit code {code}"
         name = signal.Signals(-code).name
-        memory = ", often for want of memory: give fewer --workers" if name == "SIGKILL" else ""
+        memory = ", often for lack of memory: use fewer --workers" if name == "SIGKILL" else ""
         return f"the worker process was ended by {name}{memory}"
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """Terminate the process."""
         self._process.terminate()
         self._process.join()
 
 
-def run_cells(
-    cells: Sequence[Cell], work: Work, devices: Sequence[str]
-) -> Iterator[tuple[Cell, Message]]:
-    """Run all cells, and yield what is heard of each; its `Result` is the last.
+def run_trials(
+    trials: Sequence[Trial], context: SweepContext, devices: Sequence[str]
+) -> Iterator[tuple[Trial, Message]]:
+    """Run all trials, and yield the messages of each; the last one is its `TrialResult`.
 
     Args:
-        cells: in the order in which they are begun.
-        work: what they share.
+        trials: in the order in which they are started.
+        context: what they share.
         devices: one for each worker, such as "cpu" or "cuda:0".
     """
-    waiting = deque(cells)
-    workers = [Worker(work, device) for device in devices[: len(cells)]]
+    waiting = deque(trials)
+    workers = [Worker(context, device) for device in devices[: len(trials)]]
     try:
         for worker in workers:
-            worker.give(waiting.popleft())
-        while busy := {w.connection: w for w in workers if w.cell is not None}:
+            worker.start(waiting.popleft())
+        while busy := {w.connection: w for w in workers if w.trial is not None}:
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
-                assert worker.cell is not None
-                cell, message = worker.cell, _hear(worker, work)
-                yield cell, message
-                if isinstance(message, Result):
-                    worker.cell = None
+                assert worker.trial is not None
+                trial, message = worker.trial, _next_message(worker, context)
+                yield trial, message
+                if isinstance(message, TrialResult):
+                    worker.trial = None
                     if message.status == "failed":
-                        # An error on a GPU spoils the process for every cell after it.
+                        # After a CUDA error every later trial of the process would fail.
                         worker.stop()
                         workers.remove(worker)
                         if waiting:
-                            worker = Worker(work, worker.device)
+                            worker = Worker(context, worker.device)
                             workers.append(worker)
                     if waiting:
-                        worker.give(waiting.popleft())
+                        worker.start(waiting.popleft())
     finally:
         for worker in workers:
             worker.stop()
@@ -119,7 +119,7 @@ def run_cells(
 
 @contextlib.contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Let processes that are started here ignore Ctrl-C from their first import on."""
+    """Let processes that are started here ignore Ctrl-C from the start."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -127,80 +127,80 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _hear(worker: Worker, work: Work) -> Message:
-    """Return the next message of a worker; if it has died, the result of its cell."""
+def _next_message(worker: Worker, context: SweepContext) -> Message:
+    """Return the next message of a worker; if it died, the failed result of its trial."""
     try:
         message: Message = worker.connection.recv()
     except (EOFError, OSError):  # the latter within a message
-        assert worker.cell is not None
-        result = result_of(worker.cell, work.protocol, "failed", reason=worker.how_it_died())
-        folder = work.folder / worker.cell.folder
-        folder.mkdir(parents=True, exist_ok=True)  # it may have died before it made it
+        assert worker.trial is not None
+        result = result_of(worker.trial, context.protocol, "failed", reason=worker.cause_of_death())
+        folder = context.folder / worker.trial.folder
+        folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
         save_result(folder, result)
         return result
     return message
 
 
-def run_worker(connection: Connection, work: Work, device: str) -> None:
-    """Run the cells that come through the connection; the main process ends this one."""
+def run_worker(connection: Connection, context: SweepContext, device: str) -> None:
+    """Run the trials received from the connection, until the main process ends this one."""
     begin_worker()
-    # Else the first bar, even a hidden one, makes a semaphore of the system, which stays behind
-    # when the process is killed and is complained about at the end.
+    # Otherwise the first bar, even a hidden one, makes a system semaphore, which leaks when the
+    # process is killed.
     tqdm.set_lock(threading.RLock())
-    torch.set_num_threads(work.threads)
+    torch.set_num_threads(context.threads)
     place = torch.device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    cache = Cache(work.protocol.sequence_length, work.digests)
+    cache = Cache(context.protocol.sequence_length, context.digests)
     while True:
-        cell = connection.recv()
+        trial = connection.recv()
         try:
-            result = run_cell(
-                cell,
-                work.folder / cell.folder,
-                work.protocol,
+            result = run_trial(
+                trial,
+                context.folder / trial.folder,
+                context.protocol,
                 cache.load,
                 device=place,
-                predicts_test=work.predicts_test,
+                predicts_test=context.predicts_test,
                 send=connection.send,
             )
-        except OSError as error:  # its end cannot be written, as on a full disk
-            sys.exit(f"{cell.describe()}: {error}")
+        except OSError as error:  # its result cannot be written, as on a full disk
+            sys.exit(f"{trial.describe()}: {error}")
         connection.send(result)
 
 
 class Cache:
-    """Keeps the model and the rows that were used last: cells that share them follow each other."""
+    """Keeps the last model and rows: consecutive trials share them."""
 
     def __init__(self, sequence_length: int, digests: Mapping[str, tuple[str, str]]) -> None:
         self._sequence_length, self._digests = sequence_length, digests
-        self._source: Source | None = None
+        self._ref: ModelRef | None = None
         self._pretrained: Pretrained | None = None
-        self._rows_of: tuple[TaskSource, str, int] | None = None
+        self._rows_of: tuple[TaskRef, str, int] | None = None
         self._rows: EncodedTask | None = None
 
-    def load(self, cell: Cell) -> tuple[Pretrained, EncodedTask]:
-        """Return the model and the rows of a cell.
+    def load(self, trial: Trial) -> tuple[Pretrained, EncodedTask]:
+        """Return the model and the rows of a trial.
 
         Raises:
-            ConfigError: the model cannot be loaded any more, or is another one.
+            ConfigError: the model cannot be loaded any more, or has other weights.
             TaskError: the task cannot be read any more, or has other examples.
         """
-        if self._pretrained is None or self._source != cell.source:
-            self._pretrained, self._source = cell.source.load(), cell.source
+        if self._pretrained is None or self._ref != trial.model:
+            self._pretrained, self._ref = trial.model.load(), trial.model
         words = self._pretrained.words
         length = min(self._sequence_length, self._pretrained.sequence_length)
-        wanted = (cell.task, words.tokenizer.to_str(), length)
+        wanted = (trial.task, words.tokenizer.to_str(), length)
         if self._rows is None or self._rows_of != wanted:
-            self._rows = encode_task(self._read(cell.task), words, sequence_length=length)
+            self._rows = encode_task(self._read(trial.task), words, sequence_length=length)
             self._rows_of = wanted
         return self._pretrained, self._rows
 
-    def _read(self, task: TaskSource) -> TaskData:
-        data, name = task.load(), task.task.name
-        if (data.labelled_digest, data.test_digest) != self._digests[name]:
+    def _read(self, task: TaskRef) -> TaskData:
+        data = task.load()
+        if (data.labelled_digest, data.test_digest) != self._digests[task.name]:
             raise TaskError(
-                f"the examples of {name} have changed since this grid was started; start it again "
-                "to see how it goes on"
+                f"the examples of {task.name} have changed since this sweep was started; "
+                "restore the files, or choose another folder (--to FOLDER)"
             )
         return data

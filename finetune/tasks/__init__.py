@@ -1,1 +1,1 @@
-"""Tasks and where their examples come from: GLUE, the Hub, files of the user."""
+"""Tasks, suites of tasks, and their examples: original files, the Hub, files of the user."""

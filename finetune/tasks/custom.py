@@ -1,8 +1,8 @@
 """A task of the user's own: classification or regression of one text or a pair, from three files.
 
-Labels are what the training file holds. Without a development file a tenth of the training rows
-is held out; which ones is a function of their texts alone, so that equal texts stay together and
-a row never changes sides when others are added.
+The labels are those of the training file. Without a development file a tenth of the training rows
+is held out. Which rows depends on their texts alone: equal texts stay together, and adding rows
+never moves a row between training and development set.
 """
 
 import hashlib
@@ -12,21 +12,22 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
+from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import example_of, label_word
-from finetune.tasks.glue import GLUE, Example, Task, TaskData, TaskError, plain
-from finetune.tasks.tables import Row, read_rows, shortened
+from finetune.tasks.tables import FileRow, read_rows, shortened
+from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.settings import Section
 
 HELD_OUT_SHARE = 0.1
-# More different numbers than any scale of grades has: these are measured values.
+# More different numbers than a scale of grades has: they are measured values, not classes.
 MAX_FRACTIONAL_LABELS = 10
 
 
 class OwnTask(Section):
-    """Where the examples are, and what is predicted from what."""
+    """The files of a task of the user's own, and which columns predict which."""
 
     name: str = Field(
-        "own", pattern=r"^\w[\w.-]*$", description="what tables and folders call the task"
+        "own", pattern=r"^\w[\w.-]*$", description="name of the task in tables and folders"
     )
     train: Path = Field(description="examples to learn from; .tsv, .csv or .jsonl")
     dev: Path | None = Field(
@@ -41,9 +42,10 @@ class OwnTask(Section):
 
     @field_validator("name")
     @classmethod
-    def _is_no_name_of_glue(cls, name: str) -> str:
-        if plain(name) in {plain(known) for known in GLUE}:
-            raise ValueError(f"name={name!r} is a task of GLUE; choose another name")
+    def _is_not_in_a_suite(cls, name: str) -> str:
+        for suite in SUITES.values():
+            if plain(name) in map(plain, suite.tasks):
+                raise ValueError(f"name={name!r} is a task of {suite.name}; choose another name")
         return name
 
     @model_validator(mode="after")
@@ -58,7 +60,7 @@ def read_own(own: OwnTask) -> TaskData:
     """Read a task of the user's own.
 
     Raises:
-        TaskError: a file cannot be read, lacks a column or rows, or its labels do not fit.
+        TaskError: a file cannot be read, lacks a column or rows, or its labels are unsuitable.
     """
     columns = (*own.texts, own.label)
     rows = list(read_rows(own.train, columns))
@@ -84,18 +86,18 @@ def read_own(own: OwnTask) -> TaskData:
 
 
 def is_held_out(texts: tuple[str, ...]) -> bool:
-    """Say whether an example is scored instead of learned, where there is no development file."""
+    """Return whether an example is held out if there is no development file."""
     digest = hashlib.sha256("\0".join(texts).encode()).digest()
     return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
 
 
-def _task_of(own: OwnTask, rows: list[Row]) -> Task:
+def _task_of(own: OwnTask, rows: list[FileRow]) -> Task:
     words = {label_word(row, own.label, own.train) for row in rows}
     labels: tuple[str, ...] = ()
     if len(words) == 1:
         raise TaskError(
-            f"{own.train}: column {own.label!r} holds {shortened(min(words))!r} in every row, so "
-            "that there is nothing to learn; name another column"
+            f"{own.train}: column {own.label!r} holds {shortened(min(words))!r} in every row: "
+            "there is nothing to learn; choose another column"
         )
     if not own.regression:
         _check_classes(words, len(rows), own)
@@ -117,8 +119,8 @@ def _check_classes(words: set[str], num_rows: int, own: OwnTask) -> None:
     fractions = [number for number in numbers if not number.is_integer()]
     if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractions:
         raise TaskError(
-            f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, and no "
-            "classes; predict them as such with --regression, or name another column"
+            f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, not "
+            "classes; predict numbers with --regression, or choose another column"
         )
     by_letters: dict[str, str] = {}
     for word in sorted(words):
@@ -130,13 +132,13 @@ def _check_classes(words: set[str], num_rows: int, own: OwnTask) -> None:
             )
     if len(words) > max(MAX_FRACTIONAL_LABELS, num_rows / 2):
         raise TaskError(
-            f"{where} holds {len(words):,} different labels in {num_rows:,} rows, which nothing "
-            "can be learned from; name another column"
+            f"{where} holds {len(words):,} different labels in {num_rows:,} rows, too many "
+            "to learn; choose another column"
         )
 
 
 def _sorted(words: set[str]) -> tuple[str, ...]:
-    """Return labels in their order: by number where all are numbers, else by letters."""
+    """Return labels in ascending order: numeric if all are numbers, else alphabetical."""
     numbers = {word: _number(word) for word in words}
     if None in numbers.values():
         return tuple(sorted(words))
@@ -152,7 +154,7 @@ def _number(word: str) -> float | None:
 
 
 def _examples(
-    task: Task, rows: Iterable[Row], file: Path, *, is_labelled: bool = True
+    task: Task, rows: Iterable[FileRow], file: Path, *, is_labelled: bool = True
 ) -> list[Example]:
     examples = [
         example_of(task, row, file, number=number, is_labelled=is_labelled)

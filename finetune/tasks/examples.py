@@ -1,19 +1,19 @@
-"""Turn rows into examples: texts as they are, labels into indices or numbers."""
+"""Turn rows of a file into examples: texts unchanged, labels into indices or numbers."""
 
 import json
 import math
 from pathlib import Path
 
 from data_prep.files.quoting import is_unicode
-from finetune.tasks.glue import Example, Task, TaskError
-from finetune.tasks.tables import Row, shortened
+from finetune.tasks.tables import FileRow, shortened
+from finetune.tasks.task import Example, Task, TaskError
 from pretrain.config.errors import nearest
 
 MAX_NAMED_LABELS = 20  # in a message
 
 
-def example_of(task: Task, row: Row, file: Path, *, number: int, is_labelled: bool) -> Example:
-    """Return the example that a row holds.
+def example_of(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: bool) -> Example:
+    """Return the example in a row.
 
     Args:
         task: names the columns and the labels.
@@ -23,7 +23,8 @@ def example_of(task: Task, row: Row, file: Path, *, number: int, is_labelled: bo
         is_labelled: whether the label is read.
 
     Raises:
-        TaskError: a text or label is none, the label is unknown, or in a regression not a number.
+        TaskError: a text or label is missing, or the label is unknown or, in a regression, not a
+            finite number.
     """
     texts = tuple(_text_of(row, column, file) for column in task.texts)
     identity = str(number if task.identity is None else row.values.get(task.identity, number))
@@ -42,7 +43,7 @@ def example_of(task: Task, row: Row, file: Path, *, number: int, is_labelled: bo
     return Example(texts, task.labels.index(word), identity)
 
 
-def label_word(row: Row, column: str, file: Path) -> str:
+def label_word(row: FileRow, column: str, file: Path) -> str:
     """Return a label as the file spells it.
 
     Raises:
@@ -53,13 +54,13 @@ def label_word(row: Row, column: str, file: Path) -> str:
         return json.dumps(value)
     if not isinstance(value, str) or not value or not is_unicode(value):
         raise TaskError(
-            f"{file}, row {row.line}: no label in column {column!r} but {_kind(value)}; "
+            f"{file}, row {row.line}: column {column!r} holds no label but {_kind(value)}; "
             "fix or remove the row"
         )
     return value
 
 
-def _number_of(word: str, row: Row, column: str, file: Path) -> float:
+def _number_of(word: str, row: FileRow, column: str, file: Path) -> float:
     try:
         number = float(word)
     except ValueError:
@@ -72,16 +73,17 @@ def _number_of(word: str, row: Row, column: str, file: Path) -> float:
     return number
 
 
-def _text_of(row: Row, column: str, file: Path) -> str:
+def _text_of(row: FileRow, column: str, file: Path) -> str:
     text = row.values[column]
     if not isinstance(text, str):
         raise TaskError(
-            f"{file}, row {row.line}: no text in column {column!r} but {_kind(text)}; "
+            f"{file}, row {row.line}: column {column!r} holds no text but {_kind(text)}; "
             "fix or remove the row, or name another column"
         )
     if not is_unicode(text):
         raise TaskError(
-            f"{file}, row {row.line}: half a character in column {column!r}; fix the \\u escapes"
+            f"{file}, row {row.line}: column {column!r} holds half of a surrogate pair; "
+            "fix the \\u escapes"
         )
     return text
 

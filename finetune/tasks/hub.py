@@ -1,96 +1,93 @@
-"""Read GLUE from the Hugging Face Hub, through the package `datasets` (extra `hub`)."""
+"""Read a task of a suite from the Hugging Face Hub, with the package `datasets` (extra `hub`)."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from data_prep.files.hub import connect_to_hub
-from finetune.tasks.glue import Example, Task, TaskData, TaskError
-
-DATASET = "nyu-mll/glue"
-DIAGNOSIS = "ax"  # its configuration for MNLI's test_ax
+from finetune.tasks.suite import Suite
+from finetune.tasks.task import Example, Task, TaskData, TaskError
 
 Splits = Mapping[str, Iterable[Mapping[str, Any]]]
 
 
-def load_from_hub(name: str) -> Splits:
-    """Return a configuration of the data set, downloaded or from the cache.
+def load_from_hub(dataset: str, configuration: str) -> Splits:
+    """Return a configuration of a data set, downloaded or from the cache.
 
     Raises:
         TaskError: the package is missing, or the Hub cannot be reached or refuses.
     """
+    where = f"{dataset}, {configuration}"
     try:
         version("datasets")
     except PackageNotFoundError:
-        raise _refused(name, "needs the package datasets: pip install datasets") from None
+        raise TaskError(f"{where}: needs the package datasets: pip install datasets") from None
     import datasets
 
     try:
         connect_to_hub()
     except OSError as error:
-        raise _refused(
-            name,
-            f"the Hugging Face Hub cannot be reached ({error}); give the folder of GLUE's original "
-            "files instead, or set HF_HUB_OFFLINE=1 where it is in the cache",
+        raise TaskError(
+            f"{where}: the Hugging Face Hub cannot be reached ({error}); give the folder of the "
+            "original files instead, or set HF_HUB_OFFLINE=1 if the data set is in the cache"
         ) from None
     try:
-        splits: Splits = datasets.load_dataset(DATASET, name)
-    except Exception as error:  # anything that reading over a network can end in
+        splits: Splits = datasets.load_dataset(dataset, configuration)
+    except Exception as error:  # the library passes on errors of many packages
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise _refused(name, f"cannot be read: {reason.rstrip('.')}; try again") from error
+        raise TaskError(f"{where}: cannot be read: {reason.rstrip('.')}; try again") from error
     return splits
 
 
-def read_hub(task: Task, *, load: Callable[[str], Splits] = load_from_hub) -> TaskData:
-    """Read one task of GLUE.
+def read_hub(
+    suite: Suite, task: Task, *, load: Callable[[str, str], Splits] = load_from_hub
+) -> TaskData:
+    """Read one task of a suite.
 
     Args:
-        task: one of `tasks.GLUE`.
-        load: gives a configuration of the data set.
+        suite: names the data set.
+        task: names its configuration.
+        load: returns a configuration of a data set.
 
     Raises:
-        TaskError: it cannot be loaded, or a label is none of GLUE's.
+        TaskError: it cannot be loaded, or a column or label is not the expected one.
     """
-    splits = load(task.hub)
+    if not suite.hub:
+        raise TaskError(f"{suite.name} is not on the Hub; give the folder of its original files")
+    load = functools.cache(load)
+
+    def examples(split: str, configuration: str = task.hub, **options: bool) -> list[Example]:
+        where, splits = f"{suite.hub}, {configuration}", load(suite.hub, configuration)
+        if split not in splits:
+            raise TaskError(f"{where}: no split {split!r}, it has {', '.join(splits)}")
+        found = [_example(where, split, task, row, **options) for row in splits[split]]
+        if not found:
+            raise TaskError(f"{where}: no examples in {split}")
+        return found
+
     development = {
-        split: _examples(task, splits, split.replace("dev", "validation"))
-        for split in task.development
+        split: examples(split.replace("dev", "validation")) for split in task.development
     }
     test = {
-        split: _examples(task, load(DIAGNOSIS), "test", is_labelled=False)
-        if split == "test_ax"
-        else _examples(task, splits, split, is_labelled=False)
+        split: examples("test", task.hub_test[split], is_labelled=False)
+        if split in task.hub_test
+        else examples(split, is_labelled=False)
         for split in task.test
     }
-    return TaskData(task, _examples(task, splits, "train"), development, test)
+    return TaskData(task, examples("train"), development, test)
 
 
-def _examples(task: Task, splits: Splits, split: str, *, is_labelled: bool = True) -> list[Example]:
-    if split not in splits:
-        raise _refused(task.hub, f"no split {split!r}, it has {', '.join(splits)}")
-    texts, examples = task.hub_texts or task.texts, []
-    for row in splits[split]:
-        missing = [column for column in (*texts, "idx", "label") if column not in row]
-        if missing:
-            raise _refused(
-                task.hub, f"no column {missing[0]!r} in {split}, it has {', '.join(row)}"
-            )
-        label = _label_of(task, row) if is_labelled else None
-        examples.append(Example(tuple(row[text] for text in texts), label, str(row["idx"])))
-    if not examples:
-        raise _refused(task.hub, f"no examples in {split}")
-    return examples
-
-
-def _label_of(task: Task, row: Mapping[str, Any]) -> int | float:
-    label: int | float = row["label"]
-    if task.kind == "classification" and label not in range(len(task.labels)):
-        raise _refused(
-            task.hub,
-            f"label {label!r} at idx {row['idx']}, expected 0 to {len(task.labels) - 1}",
+def _example(
+    where: str, split: str, task: Task, row: Mapping[str, Any], *, is_labelled: bool = True
+) -> Example:
+    texts = task.hub_texts or task.texts
+    missing = [column for column in (*texts, "idx", "label") if column not in row]
+    if missing:
+        raise TaskError(f"{where}: no column {missing[0]!r} in {split}, it has {', '.join(row)}")
+    label: int | float | None = row["label"] if is_labelled else None
+    if is_labelled and task.kind == "classification" and label not in range(len(task.labels)):
+        raise TaskError(
+            f"{where}: label {label!r} at idx {row['idx']}, expected 0 to {len(task.labels) - 1}"
         )
-    return label
-
-
-def _refused(name: str, reason: str) -> TaskError:
-    return TaskError(f"{DATASET}, {name}: {reason}")
+    return Example(tuple(row[text] for text in texts), label, str(row["idx"]))

@@ -1,7 +1,7 @@
-"""Rows with named columns, out of TSV, CSV and JSON Lines.
+"""Read rows with named columns from TSV, CSV and JSON Lines.
 
-TSV is GLUE's: a tab ends a field and a line feed a row, quotes are ordinary characters. CSV is
-that of RFC 4180, where a quoted field may hold commas and line breaks.
+TSV is that of GLUE: a tab ends a field and a line feed a row, quotes are ordinary characters. CSV
+is that of RFC 4180, where a quoted field may contain commas and line breaks.
 """
 
 import csv
@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from finetune.tasks.glue import TaskError
+from finetune.tasks.task import TaskError
 from pretrain.config.errors import nearest
 
-MAX_NAMED_COLUMNS = 20  # in a message: a file without its header has a sentence for each
+MAX_NAMED_COLUMNS = 20  # in a message: without a header, the fields of the first row count as names
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """One row of a file."""
 
     line: int  # where it begins in the file, from 1
-    values: dict[str, object]  # text, but for JSON
+    values: dict[str, object]  # text, except in JSON
 
 
 def raise_it(error: TaskError) -> NoReturn:
@@ -30,11 +30,11 @@ def raise_it(error: TaskError) -> NoReturn:
     raise error
 
 
-def read_rows(file: Path, needed: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a file, whose format is that of its suffix; all have the needed columns.
+def read_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
+    """Yield the rows of a file in the format of its suffix; all have the needed columns.
 
     Raises:
-        TaskError: the file cannot be read, or is not what its suffix says.
+        TaskError: the file cannot be read, or does not have the format of its suffix.
     """
     suffix = file.suffix.lower()
     if suffix == ".tsv":
@@ -45,8 +45,7 @@ def read_rows(file: Path, needed: Sequence[str]) -> Iterator[Row]:
         yield from _json_rows(file, needed)
     else:
         raise TaskError(
-            f"{file}: the suffix {suffix!r} is no known format; "
-            "name it .tsv, .csv or .jsonl for what it is"
+            f"{file}: unknown format {suffix!r}; use .tsv, .csv or .jsonl, according to its content"
         )
 
 
@@ -57,18 +56,18 @@ def named_rows(
     *,
     header: Sequence[str] = (),
     refuse: Callable[[TaskError], None] = raise_it,
-) -> Iterator[Row]:
+) -> Iterator[FileRow]:
     """Yield records as rows with named fields.
 
     Args:
         file: for messages.
         records: line and fields of each.
-        needed: columns that must be there.
+        needed: columns that must exist.
         header: names of the columns; by default the first record.
-        refuse: is given what is wrong with a record of another length, which is not yielded.
+        refuse: called with an error for each record of another length, which is not yielded.
 
     Raises:
-        TaskError: a needed column is missing or there twice, or what `refuse` raises.
+        TaskError: a needed column is missing or exists twice, or `refuse` raises it.
     """
     columns = list(header)
     if not columns:
@@ -76,7 +75,7 @@ def named_rows(
         check_columns(file, line, needed, columns)
     for line, fields in records:
         if len(fields) == len(columns):
-            yield Row(line, dict(zip(columns, fields, strict=True)))
+            yield FileRow(line, dict(zip(columns, fields, strict=True)))
         else:
             refuse(
                 TaskError(
@@ -87,12 +86,12 @@ def named_rows(
 
 
 def tab_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line and fields of each row of a TSV file; empty lines at its end are none.
+    """Yield line and fields of each row of a TSV file; empty lines at its end are ignored.
 
     Raises:
         TaskError: the file cannot be read or is not UTF-8.
     """
-    # Not splitlines(), which also splits at the separators that sentences have in them.
+    # Not splitlines(): it also splits at Unicode separators, which occur inside sentences.
     lines = text_of(file).split("\n")
     while lines and lines[-1] in ("", "\r"):
         lines.pop()
@@ -121,10 +120,10 @@ def text_of(file: Path) -> str:
 
 
 def check_columns(file: Path, line: int, needed: Sequence[str], found: Sequence[str]) -> None:
-    """Check that each needed column is there, once.
+    """Check that each needed column exists once.
 
     Raises:
-        TaskError: one is not; names those that were found and the nearest.
+        TaskError: one does not; names the columns of the file and the nearest one.
     """
     for column in needed:
         if found.count(column) == 1:
@@ -135,18 +134,18 @@ def check_columns(file: Path, line: int, needed: Sequence[str], found: Sequence[
         listed = ", ".join(names[:MAX_NAMED_COLUMNS])
         raise TaskError(
             f"{file}, row {line}: no column {column!r}{nearest(column, names)}; it has "
-            f"{listed or 'none'}; rename a column, or name another one"
+            f"{listed or 'none'}; rename a column, or choose another one"
         )
 
 
 def shortened(text: str) -> str:
-    """Return text that fits into a message of one line."""
+    """Return text shortened to fit into a message of one line."""
     start = text if len(text) <= 40 else f"{text[:37]}..."
     return "".join(letter if letter.isprintable() else "?" for letter in start)
 
 
 def _comma_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(sys.maxsize)  # a text may be longer than the 131,072 of the module
+    csv.field_size_limit(sys.maxsize)  # the module's default is 131,072 characters
     rows = csv.reader(io.StringIO(text_of(file), newline=""), strict=True)
     begins = 1
     try:
@@ -161,7 +160,7 @@ def _comma_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
-def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[Row]:
+def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
     for number, line in enumerate(text_of(file).split("\n"), start=1):
         if not line.strip():
             continue
@@ -172,10 +171,10 @@ def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[Row]:
         if not isinstance(values, dict):
             raise TaskError(
                 f"{file}, row {number}: {shortened(line.strip())} is not a JSON object; "
-                "JSON Lines have one in every line"
+                "every line of JSON Lines is one"
             )
         check_columns(file, number, needed, list(values))
-        yield Row(number, values)
+        yield FileRow(number, values)
 
 
 def _fields(number: int) -> str:

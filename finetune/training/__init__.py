@@ -1,1 +1,1 @@
-"""One fine-tuning run: batches, model, targets, metrics, loop."""
+"""The training of one trial: batches, model, targets, metrics, loop."""

@@ -1,7 +1,7 @@
 """Scores of predictions, computed by scikit-learn and SciPy.
 
-A score is a fraction of 1. One that is not defined is 0: a correlation with predictions that are
-all equal, an F1 where nothing is predicted or labelled positive. NaN would spoil every average.
+A score is a fraction of 1. An undefined score is 0: a correlation with constant predictions, an F1
+without positive predictions and labels. NaN would propagate into every average.
 """
 
 import warnings
@@ -14,7 +14,7 @@ from scipy import stats
 from sklearn import metrics as of_classes
 
 from finetune.results.result import Scores
-from finetune.tasks.glue import Example, Task, TaskData
+from finetune.tasks.task import Example, Task, TaskData
 
 Metric = Callable[[ArrayLike, ArrayLike], float]
 
@@ -37,7 +37,7 @@ def macro_f1(predictions: ArrayLike, labels: ArrayLike) -> float:
 def matthews(predictions: ArrayLike, labels: ArrayLike) -> float:
     """Return Matthews' correlation coefficient."""
     with warnings.catch_warnings():
-        # "A single label was found": then the coefficient is 0, as the module says.
+        # "A single label was found": the coefficient is 0 then.
         warnings.simplefilter("ignore", UserWarning)
         return float(of_classes.matthews_corrcoef(labels, predictions))
 
@@ -67,12 +67,12 @@ def scores_of(task: Task, outputs: ArrayLike, labels: ArrayLike) -> dict[str, fl
 
     Args:
         task: names the metrics.
-        outputs: what the model says: (examples, classes), the largest is the prediction; in a
-            regression one value an example.
+        outputs: of the model, shape (examples, classes); the largest is the prediction. In a
+            regression one value per example.
         labels: indices into the task's labels, or values.
 
     Raises:
-        ValueError: an output is not finite, so that nothing is predicted.
+        ValueError: an output is not finite.
     """
     numbers = numpy.asarray(outputs)
     if not numpy.isfinite(numbers).all():
@@ -82,9 +82,9 @@ def scores_of(task: Task, outputs: ArrayLike, labels: ArrayLike) -> dict[str, fl
 
 
 def majority_scores(data: TaskData) -> Scores:
-    """Return the scores without a model: of the most frequent label or the mean value in training.
+    """Return the scores of predicting the most frequent training label, or the mean value.
 
-    Of several labels that are equally frequent the first counts.
+    Of equally frequent labels the first counts.
     """
     known = _labels(data.train)
     guess: float
@@ -113,7 +113,7 @@ def _correlation(
     if numpy.ptp(left) == 0 or numpy.ptp(right) == 0:
         return 0.0
     with warnings.catch_warnings():
-        # Values that differ in their last bits only: noise, which no average is spoilt by.
+        # Values that differ in their last bits only: the coefficient is finite noise.
         warnings.simplefilter("ignore", stats.NearConstantInputWarning)
         return float(coefficient(left, right)[0])
 

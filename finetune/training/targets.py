@@ -1,8 +1,8 @@
-"""What the model is trained towards, and how its outputs are read again.
+"""The losses of a task, and how predictions are derived from outputs.
 
-Classes are trained by cross-entropy. Values are brought to the size of the head's first outputs and
-trained by squared error: STS-B's are divided by 5, their largest, as in the TUPE authors'
-instructions; those of a user's task get mean 0 and deviation 1, both of the training rows.
+Classes are trained by cross-entropy. Values are scaled to the size of the head's first outputs and
+trained by squared error: those on a scale from 0 (STS-B) are divided by the end of the scale, as in
+the TUPE authors' instructions; others get mean 0 and standard deviation 1 over the training rows.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-LARGEST_STS_B = 5.0
+from finetune.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Classes:
         return F.cross_entropy(logits_BC, labels_B)
 
     def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
-        """Return what metrics read: the logits, N x C."""
+        """Return the input of the metrics: the logits, N x C."""
         return logits_NC
 
     def predictions(self, logits_NC: NDArray[numpy.float32]) -> list[float]:
@@ -52,7 +52,7 @@ class Values:
         return F.mse_loss(logits_BC.squeeze(1), scaled_B)
 
     def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
-        """Return what metrics read: N numbers in the units of the labels."""
+        """Return the input of the metrics: N numbers in the units of the labels."""
         return logits_NC[:, 0] * self.spread + self.centre
 
     def predictions(self, logits_NC: NDArray[numpy.float32]) -> list[float]:
@@ -63,17 +63,19 @@ class Values:
 Target = Classes | Values
 
 
-def scaled_values(task: str, labels: Sequence[float]) -> Values:
-    """Return the target of a regression task with these training labels."""
-    if task == "STS-B":
-        return Values(0.0, LARGEST_STS_B)
+def target_of(task: Task, labels: Sequence[float]) -> Target:
+    """Return the target of a task with these training labels."""
+    if task.kind == "classification":
+        return Classes(len(task.labels))
+    if task.highest is not None:
+        return Values(0.0, task.highest)
     spread = float(numpy.std(labels))
     return Values(float(numpy.mean(labels)), spread if spread > 0 else 1.0)
 
 
 def is_constant(target: Target, logits_NC: NDArray[numpy.float32]) -> bool:
-    """Return whether a model says the same of every row: it has learnt nothing, or broken down."""
+    """Return whether a model predicts the same for every row: it has learned nothing."""
     if isinstance(target, Classes):
         return len(set(target.predictions(logits_NC))) == 1
-    # A thousandth of the spread of the labels: dropout is off, rounding is not.
+    # A thousandth of the spread of the labels: above rounding errors.
     return float(numpy.ptp(logits_NC[:, 0])) < 1e-3

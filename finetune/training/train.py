@@ -1,28 +1,24 @@
-"""One fine-tuning run: a plain PyTorch loop over one model, task, learning rate and seed.
+"""The training of one trial: a plain PyTorch loop over one model, task, learning rate and seed.
 
-Everything random is a function of the seed, the epoch and the step, so that a repeated run ends
-with the same scores; on a CPU with as many threads, bit for bit.
+Everything random is a function of the seed, the epoch and the step: a repeated trial has the same
+scores, on a CPU with the same number of threads bit for bit.
 """
 
 import math
+import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from finetune.protocol import Protocol as FineTuningProtocol
+from finetune.protocol import Protocol
 from finetune.results.result import Scores
-from finetune.training.batches import (
-    Batch,
-    EncodedTask,
-    Split,
-    evaluation_batches,
-    training_batches,
-)
+from finetune.training.batches import Batch, evaluation_batches, training_batches
+from finetune.training.encoding import EncodedSplit, EncodedTask
 from finetune.training.metrics import scores_of
 from finetune.training.model import TaskModel
 from finetune.training.targets import is_constant
@@ -31,44 +27,44 @@ from pretrain.convert.pretrained import Pretrained
 from pretrain.engine.optimizer import build_optimizer
 from pretrain.schedules.learning_rate import learning_rate_at
 
-# Steps after which the losses are fetched: to look at each one would make a GPU wait.
+# Losses are copied from the device every so many steps: each copy makes a GPU wait.
 FETCH_STEPS = 20
 
 EVALUATION_BATCH = 64
 
-# Separates dropout from every other use of the seed.
+# Separates the random stream of dropout from every other use of the seed.
 DROPOUT_STREAM = 0x64726F70
 
 
 class Diverged(ArithmeticError):
-    """A loss or an output is not finite: from here on nothing can be learned."""
+    """A loss or an output is not finite."""
 
 
-class Watch(Protocol):
-    """Is told how a run comes along."""
+class Observer(typing.Protocol):
+    """Receives the progress of a trial."""
 
     def trained(self, rows: int) -> None:
         """Count the rows of an optimizer step."""
 
     def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:
-        """Take the losses up to `step`, and the learning rate there."""
+        """Receive the losses up to `step`, and its learning rate."""
 
     def scored(self, epoch: int, scores: Scores) -> None:
-        """Take the scores after so many epochs."""
+        """Receive the scores after this many epochs."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run that came to its end has shown."""
+    """Scores and predictions after the last epoch."""
 
-    scores: Scores  # after the last epoch
-    is_constant: bool  # one prediction for everything, on every development split
+    scores: Scores
+    is_constant: bool  # the same prediction for every row of every development split
     predictions: dict[str, list[float]]  # by test split; class index or value, in its order
 
 
 def build_task_model(
     pretrained: Pretrained,
-    protocol: FineTuningProtocol,
+    protocol: Protocol,
     *,
     num_outputs: int,
     seed: int,
@@ -93,7 +89,7 @@ class FineTuning:
         self,
         model: TaskModel,
         data: EncodedTask,
-        protocol: FineTuningProtocol,
+        protocol: Protocol,
         *,
         learning_rate: float,
         seed: int,
@@ -111,17 +107,17 @@ class FineTuning:
             protocol.precision == "auto" and computes_in_bf16(kind)
         )
 
-    def run(self, watch: Watch, *, predicts_test: bool = False) -> Outcome:
+    def run(self, observer: Observer, *, predicts_test: bool = False) -> Outcome:
         """Train for all epochs and score after each of them; the last scores count.
 
         Raises:
             Diverged: a loss or an output is not finite.
         """
         for epoch in range(self.epochs):
-            self._train_epoch(epoch, watch)
+            self._train_epoch(epoch, observer)
             logits = {name: self.logits(split) for name, split in self.data.development.items()}
             scores = {name: self._scores(name, found) for name, found in logits.items()}
-            watch.scored(epoch + 1, scores)
+            observer.scored(epoch + 1, scores)
         target = self.data.target
         constant = all(is_constant(target, found) for found in logits.values())
         test = self.data.test if predicts_test else {}
@@ -151,7 +147,7 @@ class FineTuning:
         return learning_rate_at(step, self._rates, self.epochs * self.steps_per_epoch)
 
     @torch.no_grad()
-    def logits(self, split: Split) -> NDArray[numpy.float32]:
+    def logits(self, split: EncodedSplit) -> NDArray[numpy.float32]:
         """Return the logits of every row in its order, N x C.
 
         Raises:
@@ -166,7 +162,7 @@ class FineTuning:
             raise Diverged("the model's outputs are not finite; try a smaller learning rate")
         return found
 
-    def _train_epoch(self, epoch: int, watch: Watch) -> None:
+    def _train_epoch(self, epoch: int, observer: Observer) -> None:
         train, losses = self.data.train, []
         order = training_batches(
             train.rows.lengths, self.protocol.batch, seed=self.seed, epoch=epoch
@@ -175,18 +171,20 @@ class FineTuning:
             labels = [train.labels[number] for number in numbers]
             batch = train.rows.batch(numbers)
             losses.append(self.train_step(batch, labels, epoch=epoch, place=place))
-            watch.trained(len(numbers))
+            observer.trained(len(numbers))
             if len(losses) == FETCH_STEPS or place == len(order) - 1:
-                self._hand_over(losses, epoch, place, watch)
+                self._report_losses(losses, epoch, place, observer)
                 losses = []
 
-    def _hand_over(self, losses: list[Tensor], epoch: int, place: int, watch: Watch) -> None:
+    def _report_losses(
+        self, losses: list[Tensor], epoch: int, place: int, observer: Observer
+    ) -> None:
         values: list[float] = torch.stack(losses).tolist()
         last = epoch * self.steps_per_epoch + place + 1
         for step, value in enumerate(values, start=last - len(values) + 1):
             if not math.isfinite(value):
                 raise Diverged(f"the loss is {value} at step {step}; try a smaller learning rate")
-        watch.losses(last, values, self.learning_rate(epoch, place))
+        observer.losses(last, values, self.learning_rate(epoch, place))
 
     def _scores(self, split: str, logits_NC: NDArray[numpy.float32]) -> dict[str, float]:
         outputs = self.data.target.outputs(logits_NC)

@@ -6,8 +6,9 @@ import numpy
 import torch
 
 from finetune.protocol import Protocol
-from finetune.tasks.glue import Task
-from finetune.training.batches import EncodedTask, Rows, Split
+from finetune.tasks.task import Task
+from finetune.training.batches import TokenRows
+from finetune.training.encoding import EncodedSplit, EncodedTask
 from finetune.training.targets import Classes, Values
 from pretrain.config.settings import ModelSettings
 from pretrain.convert.pretrained import Pretrained
@@ -38,7 +39,7 @@ def protocol(**changes):
 
 
 def random_split(count, seed, *, regression=False):
-    """Rows whose label is whether token 10 is among the words, or how often."""
+    """TokenRows whose label is whether token 10 is among the words, or how often."""
     generator = random.Random(seed)
     rows, labels = [], []
     for _ in range(count):
@@ -48,7 +49,9 @@ def random_split(count, seed, *, regression=False):
         generator.shuffle(words)
         rows.append([2, *words, 3])
         labels.append(float(times) if regression else times)
-    return Split(Rows(rows, pad=0, longest=LONGEST), labels, [str(n) for n in range(count)])
+    return EncodedSplit(
+        TokenRows(rows, pad=0, longest=LONGEST), labels, [str(n) for n in range(count)]
+    )
 
 
 def tiny_task(*, regression=False, num_train=43):

@@ -1,4 +1,4 @@
-"""Task files and the results of a grid, damaged or of another hand."""
+"""Task files and the results of a sweep, damaged or edited."""
 
 import json
 
@@ -10,13 +10,14 @@ from finetune.commands.submission import main as submit
 from finetune.report.notes import notes
 from finetune.report.score_table import score_table
 from finetune.report.text import as_latex, as_markdown, as_text, caption
-from finetune.results.records import read_records
+from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.custom import OwnTask, read_own
-from finetune.tasks.glue import GLUE, TaskError
-from finetune.tasks.glue_files import read_files
+from finetune.tasks.glue import GLUE
+from finetune.tasks.suite_files import read_files
+from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
 from pretrain.convert.model_card import score_rows
-from tests.finetune.report.score_case import write_grid, write_result
+from tests.finetune.report.score_case import write_result, write_sweep_record
 from tests.finetune.small_glue import write_small_glue
 from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines
 from tests.hostile.property import few, result_or_clear_error
@@ -48,7 +49,9 @@ def test_any_file_of_glue_is_read_or_refused(glue, task):
     def check(mutated):
         file.write_bytes(mutated)
         data = result_or_clear_error(
-            lambda: read_files(GLUE[task], glue), (TaskError, ConfigError), naming=[str(file)]
+            lambda: read_files(GLUE, GLUE.tasks[task], glue),
+            (TaskError, ConfigError),
+            naming=[str(file)],
         )
         if data is not None:
             check_examples(data)
@@ -88,8 +91,8 @@ def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory):
-    """A grid with two tasks, two seeds, predictions and the scores of the majority class."""
+def sweep(tmp_path_factory):
+    """A sweep with two tasks, two seeds, predictions and the scores of the majority class."""
     folder = tmp_path_factory.mktemp("run") / "finetune" / "tupe"
     for seed in (0, 1):
         for task, score in (("RTE", 0.6 + 0.01 * seed), ("STS-B", 0.8)):
@@ -97,16 +100,16 @@ def grid(tmp_path_factory):
             prediction = 1 if task == "RTE" else 2.5
             rows = [{"identity": str(n), "prediction": prediction} for n in range(3)]
             (place / "predictions_test.json").write_text(json.dumps(rows))
-    write_grid(folder, ["RTE", "STS-B"], [1e-3], [0, 1])
+    write_sweep_record(folder, ["RTE", "STS-B"], [1e-3], [0, 1])
     (folder / "majority.json").write_text(json.dumps({"RTE": {"dev": {"accuracy": 0.5}}}))
     return folder
 
 
 def tables_of(folder):
-    records = read_records([folder])
-    for counting in ("glue", "tupe"):
-        table = score_table(records, counting, "newest")
-        remarks = notes(table, records)
+    results = read_sweep_results([folder])
+    for average in ("glue", "tupe"):
+        table = score_table(results, average, "newest")
+        remarks = notes(table, results)
         texts = [as_text(table), caption(table), as_markdown(table, remarks)]
         texts.append(as_latex(table, remarks))
         assert all(text.encode() is not None for text in texts)
@@ -117,28 +120,29 @@ def tables_of(folder):
     "name",
     ["grid.json", "majority.json", "RTE/m-None/lr_0.001/seed_0/result.json"],
 )
-def test_any_record_of_a_grid_is_in_the_table_or_refused(grid, name):
-    content = (grid / name).read_bytes()
+def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
+    content = (sweep / name).read_bytes()
 
     @few(80)
     @given(mutated_json(content))
     def check(mutated):
-        (grid / name).write_bytes(mutated)
+        (sweep / name).write_bytes(mutated)
         try:
-            result_or_clear_error(lambda: tables_of(grid), ConfigError, naming=[str(grid)])
+            result_or_clear_error(lambda: tables_of(sweep), ConfigError, naming=[str(sweep)])
         finally:
-            (grid / name).write_bytes(content)
+            (sweep / name).write_bytes(content)
 
     check()
 
 
 @pytest.mark.parametrize("task", ["RTE", "STS-B"])
-def test_any_predictions_are_submitted_or_refused(grid, tmp_path, task):
+def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
     class Arguments:
-        folders, to, model, step = [grid], tmp_path / "submission", None, "newest"
+        folders, to, model, step = [sweep], tmp_path / "submission", None, "newest"
+        suite = "glue"
 
     files = [
-        grid / task / "m-None" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
+        sweep / task / "m-None" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
     ]
     content = files[0].read_bytes()
 
@@ -149,7 +153,7 @@ def test_any_predictions_are_submitted_or_refused(grid, tmp_path, task):
             file.write_bytes(mutated)
         try:
             result_or_clear_error(
-                lambda: submit(Arguments), (ConfigError, TaskError), naming=[str(grid), task]
+                lambda: submit(Arguments), (ConfigError, TaskError), naming=[str(sweep), task]
             )
         finally:
             for file in files:
@@ -160,12 +164,12 @@ def test_any_predictions_are_submitted_or_refused(grid, tmp_path, task):
 
 @few(20)
 @given(st.sampled_from(["Infinity", "NaN", "1e999", '"0.5"', "true", "null"]))
-def test_a_score_is_a_finite_number(grid, value):
-    file = grid / "RTE/m-None/lr_0.001/seed_0/result.json"
+def test_a_score_is_a_finite_number(sweep, value):
+    file = sweep / "RTE/m-None/lr_0.001/seed_0/result.json"
     content = file.read_text()
     file.write_text(content.replace("0.6", value))
     try:
         with pytest.raises(ConfigError, match=r"result\.json is damaged"):
-            read_records([grid])
+            read_sweep_results([sweep])
     finally:
         file.write_text(content)

@@ -1,4 +1,4 @@
-"""The whole command on a tiny run: killed, hurt, stopped, and gone on with."""
+"""The whole command on a tiny run: killed, stopped, with dead workers, and continued."""
 
 import json
 import os
@@ -12,15 +12,15 @@ import pytest
 
 from finetune.__main__ import main
 from finetune.commands.run import add_arguments, read_protocol
-from finetune.results.records import read_records
 from finetune.results.result import read_result
+from finetune.results.sweep_results import read_sweep_results
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
 
 ROOT = Path(__file__).parents[3]
 
 
-class Grid:
+class Command:
     """`python -m finetune run` on the tiny run and task."""
 
     def __init__(self, run, files, folder):
@@ -77,14 +77,16 @@ def workers_of(process):
 
 @pytest.fixture(scope="module")
 def undisturbed(run, files, tmp_path_factory):
-    grid = Grid(run, files, tmp_path_factory.mktemp("grid"))
+    started = Command(run, files, tmp_path_factory.mktemp("sweep"))
     options = ("--from-scratch", "--workers", "2")
-    status, grid.output, grid.errors = grid.finish(*options, "--learning-rates", "1e-3", "1e30")
-    assert status == 0, grid.errors
-    return grid
+    status, started.output, started.errors = started.finish(
+        *options, "--learning-rates", "1e-3", "1e30"
+    )
+    assert status == 0, started.errors
+    return started
 
 
-def test_every_cell_has_a_result_and_diverged_ones_are_listed(undisturbed):
+def test_every_trial_has_a_result_and_diverged_ones_are_listed(undisturbed):
     results = undisturbed.results()
     models = ("small-step_00000020", "small-without-pre-training")
     assert results.keys() == {
@@ -100,17 +102,17 @@ def test_every_cell_has_a_result_and_diverged_ones_are_listed(undisturbed):
     assert len(listed) == 2
     assert all("the loss is nan at step" in line and "seeds 0, 1, 2" in line for line in listed)
     lines = undisturbed.errors.splitlines()
-    assert lines[0] == f"12 runs to {undisturbed.folder}"
-    assert lines[-1].startswith("[12/12 runs] begins small")
+    assert lines[0] == f"12 trials to {undisturbed.folder}"
+    assert lines[-1].startswith("[12/12 trials] begins small")
     assert "majority class" in undisturbed.output
 
 
-def test_the_records_of_a_grid_can_be_read_as_a_table(undisturbed):
-    records = read_records([undisturbed.folder])
-    assert len(records.runs) == 12 and records.majority.keys() == {"begins"}
-    (asked,) = records.asked
-    assert (asked.seeds, asked.learning_rates) == ([0, 1, 2], [1e-3, 1e30])
-    assert {run.row for run in records.runs} == set(asked.rows)
+def test_the_results_of_a_sweep_can_be_read_as_a_table(undisturbed):
+    results = read_sweep_results([undisturbed.folder])
+    assert len(results.trials) == 12 and results.majority.keys() == {"begins"}
+    (request,) = results.requested
+    assert (request.seeds, request.learning_rates) == ([0, 1, 2], [1e-3, 1e30])
+    assert {trial.row for trial in results.trials} == set(request.rows)
 
 
 def test_predictions_are_beside_the_results_of_finished_runs(undisturbed):
@@ -133,31 +135,31 @@ def test_curves_are_written_for_tensorboard(undisturbed):
 
 @pytest.fixture(scope="module")
 def disturbed(run, files, tmp_path_factory):
-    """A grid that was killed after its first result, and of which a worker was killed then."""
-    grid = Grid(run, files, tmp_path_factory.mktemp("grid"))
-    process = grid.start("--workers", "1")
-    wait_until(grid.results, process)
+    """A sweep that was killed after its first result, and of which a worker was killed then."""
+    started = Command(run, files, tmp_path_factory.mktemp("sweep"))
+    process = started.start("--workers", "1")
+    wait_until(started.results, process)
     workers = workers_of(process)
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline, "a worker outlives the grid"
+        assert time.monotonic() < deadline, "a worker outlives the sweep"
         time.sleep(0.02)
-    grid.first = {file: file.stat().st_mtime_ns for file in grid.folder.rglob("result.json")}
-    process = grid.start("--workers", "1")
-    running = grid.folder / "begins/small-step_00000020/lr_0.001/seed_2"
+    started.first = {file: file.stat().st_mtime_ns for file in started.folder.rglob("result.json")}
+    process = started.start("--workers", "1")
+    running = started.folder / "begins/small-step_00000020/lr_0.001/seed_2"
     wait_until(lambda: list(running.glob("events.*")), process)
     os.kill(workers_of(process)[0], signal.SIGKILL)
-    grid.output, grid.errors = process.communicate(timeout=120)
-    grid.status = process.returncode
-    return grid
+    started.output, started.errors = process.communicate(timeout=120)
+    started.status = process.returncode
+    return started
 
 
-def test_a_killed_grid_repeats_nothing_that_was_finished(disturbed):
+def test_a_killed_sweep_repeats_nothing_that_was_finished(disturbed):
     done = len(disturbed.first)
     assert 1 <= done < 3
-    assert f"{3 - done} runs to {disturbed.folder}, {done} are over already" in disturbed.errors
+    assert f"{3 - done} trials to {disturbed.folder}, {done} are over already" in disturbed.errors
     for file, changed in disturbed.first.items():
         assert file.stat().st_mtime_ns == changed
 
@@ -165,7 +167,7 @@ def test_a_killed_grid_repeats_nothing_that_was_finished(disturbed):
 def test_a_worker_that_dies_fails_its_run_and_no_other(disturbed):
     assert disturbed.status == 1
     (listed,) = [line for line in disturbed.output.splitlines() if " failed (" in line]
-    assert "the worker process was ended by SIGKILL, often for want of memory" in listed
+    assert "the worker process was ended by SIGKILL, often for lack of memory" in listed
     assert "begins" in listed and "seed 2" in listed
     assert "--retry-failed" in disturbed.errors.splitlines()[-1]
     status = [result.status for result in disturbed.results().values()]
@@ -177,39 +179,39 @@ def test_failed_runs_are_run_again_on_demand_and_end_as_if_nothing_had_happened(
 ):
     status, output, errors = disturbed.finish("--workers", "1", "--retry-failed")
     assert status == 0 and "failed" not in output
-    assert errors.startswith("1 runs to")
+    assert errors.startswith("1 trials to")
     expected = undisturbed.scores()
     assert disturbed.scores() == {name: expected[name] for name in disturbed.scores()}
 
 
-def test_an_interrupt_stops_the_workers_and_says_how_to_go_on(run, files, tmp_path):
-    grid = Grid(run, files, tmp_path)
-    process = grid.start("--workers", "1")
-    wait_until(lambda: list(grid.folder.rglob("events.*")), process)
+def test_an_interrupt_stops_the_workers_and_says_how_to_continue(run, files, tmp_path):
+    started = Command(run, files, tmp_path)
+    process = started.start("--workers", "1")
+    wait_until(lambda: list(started.folder.rglob("events.*")), process)
     workers = workers_of(process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert errors.splitlines()[-1].startswith("Stopped; ")
-    assert "of 3 runs are left. The same command goes on." in errors
+    assert "of 3 trials are left. The same command continues." in errors
     assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
-def test_a_dry_run_prints_the_cells_and_writes_nothing(run, files, tmp_path, capsys):
-    grid = Grid(run, files, tmp_path / "grid")
-    main([*grid.words("--checkpoints", "all", "--from-scratch"), "--dry-run"])
+def test_a_dry_run_prints_the_trials_and_writes_nothing(run, files, tmp_path, capsys):
+    started = Command(run, files, tmp_path / "sweep")
+    main([*started.words("--checkpoints", "all", "--from-scratch"), "--dry-run"])
     output = capsys.readouterr().out
     # 2 checkpoints and new weights, 3 seeds; 64 rows are 8 steps.
     assert output.splitlines()[2].split() == ["begins", "64", "12", "96", "9", "0", "9"]
     assert "models: small step 10, small without pre-training, small step 20" in output
-    assert f"to run: 9 runs, {9 * 96:,} steps, {9 * 64 * 12:,} rows" in output
-    assert not grid.folder.exists()
+    assert f"to run: 9 trials, {9 * 96:,} steps, {9 * 64 * 12:,} rows" in output
+    assert not started.folder.exists()
 
 
 def test_predictions_without_a_test_file_are_remarked(run, files, tmp_path, capsys):
     words = ["--train", str(files / "train.tsv"), "--label", "begins", "--predict-test"]
     main(["run", str(run), *words, "--to", str(tmp_path), "--dry-run"])
-    assert "own: no test file, so that nothing is predicted" in capsys.readouterr().err
+    assert "own: no test file, nothing is predicted" in capsys.readouterr().err
 
 
 def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
@@ -270,12 +272,12 @@ def test_what_is_no_model_or_no_single_folder_is_refused(run, files, tmp_path):
         main(["run", str(run), "--checkpoints", "15", *task])
 
 
-def test_models_of_the_same_name_are_told_apart_by_folders_of_results(
+def test_models_of_the_same_name_are_distinguished_by_folders_of_results(
     run, files, command, tmp_path
 ):
     twin = command.train(tmp_path / "twin", "--name", "small", "--seed", "1")
     words = ["--train", str(files / "train.tsv"), "--label", "begins", "--to", str(tmp_path / "to")]
-    with pytest.raises(ConfigError, match="are both called 'small': fine-tune them one after"):
+    with pytest.raises(ConfigError, match="have the same name 'small': fine-tune them separately"):
         main(["run", str(run), str(twin), *words, "--dry-run"])
 
 

@@ -1,4 +1,4 @@
-"""Submissions are made of the runs that the protocol of the table chooses."""
+"""Submissions are made of the trials that the protocol of the table selects."""
 
 import json
 import zipfile
@@ -23,44 +23,44 @@ def predict(folder, split, *predictions):
 
 
 @pytest.fixture
-def grid(tmp_path):
+def sweep(tmp_path):
     """RTE at two rates, the median of the better one is seed 2, which alone predicts a 1."""
     for rate, scores in {1e-3: (0.5, 0.5, 0.5), 2e-3: (0.9, 0.3, 0.6, "diverged", 0.7)}.items():
         for seed, score in enumerate(scores):
-            folder = write_result(tmp_path / "grid", "RTE", score, rate=rate, seed=seed)
+            folder = write_result(tmp_path / "sweep", "RTE", score, rate=rate, seed=seed)
             if score != "diverged":
                 predict(folder, "test", int((rate, seed) == (2e-3, 2)), 0)
-    return tmp_path / "grid"
+    return tmp_path / "sweep"
 
 
-def test_the_seed_with_the_median_score_at_the_best_rate_is_submitted(grid, tmp_path, capsys):
-    submit(grid, "--to", tmp_path / "out")
+def test_the_seed_with_the_median_score_at_the_best_rate_is_submitted(sweep, tmp_path, capsys):
+    submit(sweep, "--to", tmp_path / "out")
     written = (tmp_path / "out" / "RTE.tsv").read_text()
     assert written == "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as archive:
         assert archive.read("RTE.tsv").decode() == written
     out = capsys.readouterr().out
     assert out.splitlines()[2].split() == ["RTE", "0.002", "2", "60.0"]
-    assert "wants these too: CoLA.tsv" in out
+    assert "GLUE's server also needs: CoLA.tsv" in out
 
 
-def test_values_and_several_test_sets_are_written(grid, tmp_path):
-    predict(write_result(grid, "STS-B", 0.5), "test", 2.34567, 7.0)
-    folder = write_result(grid, "MNLI", 0.5)
+def test_values_and_several_test_sets_are_written(sweep, tmp_path):
+    predict(write_result(sweep, "STS-B", 0.5), "test", 2.34567, 7.0)
+    folder = write_result(sweep, "MNLI", 0.5)
     for split in ("test_matched", "test_mismatched", "test_ax"):
         predict(folder, split, 2, 0)
-    submit(grid, "--to", tmp_path / "out")
+    submit(sweep, "--to", tmp_path / "out")
     written = {file.name: file.read_text() for file in (tmp_path / "out").glob("*.tsv")}
     assert set(written) == {"RTE.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
     assert written["STS-B.tsv"].split()[2:] == ["0", "2.346", "1", "5.000"]
     assert written["AX.tsv"].split()[2:] == ["0", "contradiction", "1", "entailment"]
 
 
-def test_tasks_without_predictions_or_without_a_median_are_named(grid, tmp_path, capsys):
-    write_result(grid, "CoLA", 0.5)
-    write_result(grid, "SST-2", "diverged")
-    write_result(grid, "QNLI", "failed")
-    submit(grid, "--to", tmp_path / "out")
+def test_tasks_without_predictions_or_without_a_median_are_named(sweep, tmp_path, capsys):
+    write_result(sweep, "CoLA", 0.5)
+    write_result(sweep, "SST-2", "diverged")
+    write_result(sweep, "QNLI", "failed")
+    submit(sweep, "--to", tmp_path / "out")
     out = capsys.readouterr().out
     assert "CoLA is left out" in out
     assert "--predict-test" in out
@@ -68,45 +68,45 @@ def test_tasks_without_predictions_or_without_a_median_are_named(grid, tmp_path,
     assert "QNLI is left out: every seed failed" in out
 
 
-def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(grid, tmp_path):
-    predict(write_result(grid, "CoLA", 0.5), "test", 1)
-    predict(write_result(grid, "RTE", 0.5, model="other"), "test", 0)
-    submit(grid, "--to", tmp_path / "out", "--model", "m")
-    submit(grid, "--to", tmp_path / "out", "--model", "other")
+def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(sweep, tmp_path):
+    predict(write_result(sweep, "CoLA", 0.5), "test", 1)
+    predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
+    submit(sweep, "--to", tmp_path / "out", "--model", "m")
+    submit(sweep, "--to", tmp_path / "out", "--model", "other")
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as archive:
         assert archive.namelist() == ["RTE.tsv"]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"RTE.tsv", "submission.zip"}
 
 
-def test_a_folder_that_cannot_be_written_is_refused(grid, tmp_path):
+def test_a_folder_that_cannot_be_written_is_refused(sweep, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot write the submission .*choose another --to"):
-        submit(grid, "--to", tmp_path / "file")
+        submit(sweep, "--to", tmp_path / "file")
 
 
-def test_one_of_several_models_must_be_chosen(grid, tmp_path):
-    predict(write_result(grid, "RTE", 0.5, model="other"), "test", 0)
+def test_one_of_several_models_must_be_chosen(sweep, tmp_path):
+    predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
     with pytest.raises(ConfigError, match="choose --model of m, other"):
-        submit(grid, "--to", tmp_path / "out")
+        submit(sweep, "--to", tmp_path / "out")
     with pytest.raises(ConfigError, match=r"'othr'.*did you mean other?"):
-        submit(grid, "--to", tmp_path / "out", "--model", "othr")
-    submit(grid, "--to", tmp_path / "out", "--model", "other")
+        submit(sweep, "--to", tmp_path / "out", "--model", "othr")
+    submit(sweep, "--to", tmp_path / "out", "--model", "other")
     assert (tmp_path / "out" / "RTE.tsv").read_text().endswith("\n0\tentailment\n")
 
 
-def test_all_steps_at_once_are_refused(grid, tmp_path):
+def test_all_steps_at_once_are_refused(sweep, tmp_path):
     with pytest.raises(ConfigError, match="a submission is of one step"):
-        submit(grid, "--to", tmp_path / "out", "--step", "all")
+        submit(sweep, "--to", tmp_path / "out", "--step", "all")
 
 
-def test_runs_that_predicted_nothing_are_refused(tmp_path):
-    write_result(tmp_path / "grid", "RTE", 0.5)
-    with pytest.raises(ConfigError, match=r"no run of m gives predictions: RTE: .*--predict-test"):
-        submit(tmp_path / "grid", "--to", tmp_path / "out")
+def test_trials_that_predicted_nothing_are_refused(tmp_path):
+    write_result(tmp_path / "sweep", "RTE", 0.5)
+    with pytest.raises(ConfigError, match=r"no trial of m has predictions: RTE: .*--predict-test"):
+        submit(tmp_path / "sweep", "--to", tmp_path / "out")
 
 
-def test_damaged_predictions_are_named(grid, tmp_path):
-    for file in grid.rglob("predictions_test.json"):
+def test_damaged_predictions_are_named(sweep, tmp_path):
+    for file in sweep.rglob("predictions_test.json"):
         file.write_text('[{"identity": 3}]')
     with pytest.raises(ConfigError, match=r"predictions_test.json is damaged"):
-        submit(grid, "--to", tmp_path / "out")
+        submit(sweep, "--to", tmp_path / "out")

@@ -2,28 +2,29 @@
 
 import json
 
-from finetune.results.result import Result, save_result
-from finetune.tasks.glue import GLUE
+from finetune.results.result import TrialResult, save_result
+from finetune.tasks.catalog import known_tasks
 
 
 def scores_of(task, value, mismatched=None):
     """Return scores in which every metric is `value`, or the mismatched set's another."""
-    splits = GLUE[task].development if task in GLUE else ("dev",)
-    metrics = GLUE[task].metrics if task in GLUE else ("accuracy", "macro_f1")
+    known = known_tasks().get(task)
+    splits = known.development if known else ("dev",)
+    metrics = known.metrics if known else ("accuracy", "macro_f1")
     values = (value, value if mismatched is None else mismatched)
     return {
         split: dict.fromkeys(metrics, found) for split, found in zip(splits, values, strict=False)
     }
 
 
-def write_result(grid, task, scores, *, model="m", rate=1e-3, seed=0, **changes):
+def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes):
     """Write one result; `scores` is a number, scores, or how it ended."""
     fields = {"step": None, "pretrained": True, "protocol": "tupe", "epochs": 3, **changes}
     ended = scores if isinstance(scores, str) else "finished"
     found = scores_of(task, scores) if isinstance(scores, float) else scores
-    folder = grid / task / f"{model}-{fields['step']}" / f"lr_{rate:g}" / f"seed_{seed}"
+    folder = sweep / task / f"{model}-{fields['step']}" / f"lr_{rate:g}" / f"seed_{seed}"
     folder.mkdir(parents=True)
-    result = Result(
+    result = TrialResult(
         **{"model": model, "source": f"/runs/{model}", **fields},
         task=task,
         learning_rate=rate,
@@ -35,10 +36,10 @@ def write_result(grid, task, scores, *, model="m", rate=1e-3, seed=0, **changes)
     return folder
 
 
-def write_grid(grid, tasks, rates, seeds, **protocol):
+def write_sweep_record(sweep, tasks, rates, seeds, **protocol):
     """Write the grid.json of a model called m."""
     model = {"model": "m", "source": "/runs/m", "step": None, "pretrained": True, "digest": "a"}
-    asked = {
+    record = {
         "protocol": {"name": "tupe", **protocol},
         "tasks": tasks,
         "learning_rates": rates,
@@ -46,4 +47,4 @@ def write_grid(grid, tasks, rates, seeds, **protocol):
         "models": [model],
         "data": dict.fromkeys(tasks, "b"),
     }
-    (grid / "grid.json").write_text(json.dumps(asked))
+    (sweep / "grid.json").write_text(json.dumps(record))

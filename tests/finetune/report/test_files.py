@@ -13,7 +13,7 @@ from finetune.commands.table import add_arguments, main
 from finetune.report.page import print_table
 from finetune.report.score_table import score_table
 from finetune.report.text import as_csv, as_latex, as_markdown, entries, headers
-from finetune.results.records import read_records
+from finetune.results.sweep_results import read_sweep_results
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
 from tests.finetune.report.score_case import scores_of, write_result
@@ -22,7 +22,7 @@ ODD = "bad|one & 10 %"
 
 
 @pytest.fixture
-def grids(tmp_path):
+def sweeps(tmp_path):
     """Two checkpoints of two models on three tasks, with a diverged seed."""
     generator = np.random.default_rng(0)
     cases = [
@@ -42,12 +42,12 @@ def grids(tmp_path):
 
 
 def table_of(folder, step="all"):
-    return score_table(read_records([folder]), "glue", step)
+    return score_table(read_sweep_results([folder]), "glue", step)
 
 
-def test_csv_holds_every_median_with_its_digits(grids):
-    lines = list(csv.DictReader(as_csv(table_of(grids)).splitlines()))
-    results = [run.result for run in read_records([grids]).runs]
+def test_csv_holds_every_median_with_its_digits(sweeps):
+    lines = list(csv.DictReader(as_csv(table_of(sweeps)).splitlines()))
+    results = [trial.result for trial in read_sweep_results([sweeps]).trials]
     own = [line for line in lines if line["column"] == "mine"]
     assert len(own) == 4
     for line in own:
@@ -67,8 +67,8 @@ def test_csv_holds_every_median_with_its_digits(grids):
         assert (line["seeds"], line["finished"], line["diverged"]) == ("3", "3", "0")
 
 
-def test_markdown_and_latex_have_all_cells_and_mark_the_best(grids):
-    table = table_of(grids)
+def test_markdown_and_latex_have_all_cells_and_mark_the_best(sweeps):
+    table = table_of(sweeps)
     shown, names = entries(table), headers(table)
     markdown = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -92,13 +92,13 @@ def test_markdown_and_latex_have_all_cells_and_mark_the_best(grids):
         assert {float(row[place].value) for row in shown if row[place].best} == {max(numbers)}, name
 
 
-def test_names_and_notes_are_escaped(grids, capsys):
-    table = table_of(grids)
+def test_names_and_notes_are_escaped(sweeps, capsys):
+    table = table_of(sweeps)
     assert r"bad\|one & 10 %" in as_markdown(table, [])
     assert r"good\_one &" in as_latex(table, [])
     assert r"bad|one \& 10 \% &" in as_latex(table, [])
     assert "% two lines\n" in as_latex(table, ["two\nlines"])
-    print_table([grids])
+    print_table([sweeps])
     assert ODD in capsys.readouterr().out
 
 
@@ -127,15 +127,15 @@ class Cells(HTMLParser):
             self.rows[-1][-1].append(data.strip())
 
 
-def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(grids):
-    out = grids / "out"
+def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps):
+    out = sweeps / "out"
     parser = CommandParser()
     add_arguments(parser)
-    main(parser.parse_args([str(grids), "--to", str(out), "--step", "all"]))
+    main(parser.parse_args([str(sweeps), "--to", str(out), "--step", "all"]))
     text = (out / "index.html").read_text(encoding="utf-8")
     page = Cells()
     page.feed(text)
-    table = table_of(grids)
+    table = table_of(sweeps)
     assert page.rows[0] == [[name] for name in headers(table)]
     for row, expected in zip(page.rows[1:], entries(table), strict=True):
         values = [[part for part in entry[:3] if part] for entry in expected]

@@ -9,10 +9,10 @@ import pytest
 from finetune.report.notes import notes
 from finetune.report.score_table import MAJORITY, score_table
 from finetune.report.text import as_text, entries, headers
-from finetune.results.records import read_records
+from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.glue import GLUE
 from pretrain.config.errors import ConfigError
-from tests.finetune.report.score_case import scores_of, write_grid, write_result
+from tests.finetune.report.score_case import scores_of, write_result, write_sweep_record
 
 # TUPE's Table 2: MNLI-m, MNLI-mm, QNLI, QQP, SST, CoLA, MRPC, RTE, STS; average.
 TUPE_TASKS = ("QNLI", "QQP", "SST-2", "CoLA", "MRPC", "RTE", "STS-B")
@@ -28,13 +28,13 @@ TUPE_TABLE_2 = {
 }
 
 
-def table_of(*folders, counting="glue", step="newest"):
-    return score_table(read_records(folders), counting, step)
+def table_of(*folders, average="glue", step="newest"):
+    return score_table(read_sweep_results(folders), average, step)
 
 
 def notes_of(*folders):
-    records = read_records(folders)
-    return notes(score_table(records, "glue", "newest"), records)
+    results = read_sweep_results(folders)
+    return notes(score_table(results, "glue", "newest"), results)
 
 
 def texts(table):
@@ -43,20 +43,20 @@ def texts(table):
     return {row[0].value: dict(zip(names, row, strict=True)) for row in entries(table)}
 
 
-def write_rates(grid, task, rates):
+def write_rates(sweep, task, rates):
     for rate, scores in rates.items():
         for seed, score in enumerate(scores):
-            write_result(grid, task, score, rate=rate, seed=seed)
+            write_result(sweep, task, score, rate=rate, seed=seed)
 
 
 def test_the_rate_with_the_best_median_counts_not_that_with_the_best_seed(tmp_path):
     rates = {1e-3: [0.60, 0.62, 0.64, 0.61, 0.70], 2e-3: [0.90, 0.50, 0.51, 0.40, 0.95]}
     write_rates(tmp_path, "RTE", rates)
     table = table_of(tmp_path)
-    cell = table.best(table.rows[0], "RTE")
+    best = table.best(table.rows[0], "RTE")
     medians = {rate: np.median(scores) for rate, scores in rates.items()}
-    assert cell.learning_rate == max(medians, key=medians.get) == 1e-3
-    assert cell.median("dev") == pytest.approx(medians[1e-3])
+    assert best.learning_rate == max(medians, key=medians.get) == 1e-3
+    assert best.median("dev") == pytest.approx(medians[1e-3])
     assert texts(table)["m"]["RTE"][:3] == ("62.0", "60.0 - 70.0", "")
 
 
@@ -101,7 +101,7 @@ def test_a_model_of_which_every_run_failed_is_shown(tmp_path):
 def test_glue_averages_the_metrics_and_tupe_takes_the_first(tmp_path):
     write_result(tmp_path, "MRPC", {"dev": {"accuracy": 0.8, "f1": 0.9}})
     assert texts(table_of(tmp_path))["m"]["MRPC"].value == "85.0"
-    assert texts(table_of(tmp_path, counting="tupe"))["m"]["MRPC"].value == "80.0"
+    assert texts(table_of(tmp_path, average="tupe"))["m"]["MRPC"].value == "80.0"
 
 
 def test_a_task_outside_of_glue_counts_by_its_first_metric_and_not_in_the_average(tmp_path):
@@ -120,7 +120,7 @@ def test_the_averages_of_tupes_table_2_follow_from_its_rows(tmp_path):
         write_result(tmp_path, "WNLI", 0.1, model=name)  # not in their table
         for task, number in zip(TUPE_TASKS, numbers[2:], strict=True):
             write_result(tmp_path, task, number / 100, model=name)
-    table = table_of(tmp_path, counting="tupe")
+    table = table_of(tmp_path, average="tupe")
     assert len(table.rows) == 8
     for row in table.rows:
         _, average = TUPE_TABLE_2[row.model]
@@ -174,8 +174,8 @@ def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path):
     assert labels == ["bert_a (seed_1/bert_a)", "bert_a (seed_2/bert_a)"]
 
 
-def test_a_model_that_was_moved_while_its_grid_ran_stays_one_row(tmp_path):
-    write_grid(tmp_path, ["RTE"], [1e-3], [0, 1])
+def test_a_model_that_was_moved_during_its_sweep_stays_one_row(tmp_path):
+    write_sweep_record(tmp_path, ["RTE"], [1e-3], [0, 1])
     write_result(tmp_path, "RTE", 0.5, seed=0)
     write_result(tmp_path, "RTE", 0.6, seed=1, source="/elsewhere/m")
     assert len(table_of(tmp_path).rows) == 1
@@ -183,7 +183,7 @@ def test_a_model_that_was_moved_while_its_grid_ran_stays_one_row(tmp_path):
 
 
 def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
-    write_grid(tmp_path, ["RTE", "CoLA"], [1e-3, 2e-3], [0, 1, 2])
+    write_sweep_record(tmp_path, ["RTE", "CoLA"], [1e-3, 2e-3], [0, 1, 2])
     write_rates(tmp_path, "RTE", {1e-3: [0.6, "diverged", "diverged"]})
     write_result(tmp_path, "RTE", "failed", rate=2e-3, seed=1, reason="out of memory")
     write_result(tmp_path, "RTE", 0.5, rate=2e-3, seed=2, reason="a constant")
@@ -195,8 +195,8 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
         "m on RTE diverged: seeds 1, 2 at 0.001",
         "m on RTE failed (out of memory): seed 1 at 0.002",
         "m on RTE finished (a constant): seed 2 at 0.002",
-        "m on RTE: 1 of 6 runs are not over",
-        "m on CoLA: 6 of 6 runs are not over",
+        "m on RTE: 1 of 6 trials are not over",
+        "m on CoLA: 6 of 6 trials are not over",
     ]
 
 
@@ -204,45 +204,45 @@ def test_single_seeds_and_different_epochs_have_a_note(tmp_path):
     write_result(tmp_path, "RTE", 0.5, model="a", epochs=3)
     write_result(tmp_path, "RTE", 0.5, model="b", epochs=10)
     assert notes_of(tmp_path) == [
-        "one seed only on RTE: what another seed changes is not known",
-        "the runs on RTE have different numbers of epochs: 3, 10",
+        "one seed only on RTE: the spread over seeds is unknown",
+        "trials on RTE have different numbers of epochs: 3, 10",
     ]
 
 
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="holds no result"):
-        read_records([tmp_path])
+        read_sweep_results([tmp_path])
 
 
 def test_two_protocols_in_one_table_are_refused(tmp_path):
     write_result(tmp_path / "tupe", "RTE", 0.5)
     write_result(tmp_path / "quick", "CoLA", 0.5, protocol="quick")
     with pytest.raises(ConfigError, match=r"protocol quick.*protocol tupe.*cannot be compared"):
-        read_records([tmp_path])
+        read_sweep_results([tmp_path])
 
 
 def test_protocols_of_one_name_and_different_values_are_refused(tmp_path):
     for model, epochs in (("a", 3), ("b", 10)):
         write_result(tmp_path / model, "RTE", 0.5, model=model)
-        write_grid(tmp_path / model, ["RTE"], [1e-3], [0], epochs=epochs)
+        write_sweep_record(tmp_path / model, ["RTE"], [1e-3], [0], epochs=epochs)
     with pytest.raises(ConfigError, match=r"/a and .*/b follow .*\(epochs 3 and 10\): their"):
-        read_records([tmp_path])
+        read_sweep_results([tmp_path])
 
 
-def test_the_same_run_twice_counts_once_and_with_other_scores_is_refused(tmp_path):
+def test_the_same_trial_twice_counts_once_and_with_other_scores_is_refused(tmp_path):
     first = write_result(tmp_path / "a", "RTE", 0.5)
     write_result(tmp_path / "b", "RTE", 0.5)
-    assert len(read_records([tmp_path, tmp_path / "a"]).runs) == 1
+    assert len(read_sweep_results([tmp_path, tmp_path / "a"]).trials) == 1
     other = write_result(tmp_path / "c", "RTE", 0.6)
     with pytest.raises(ConfigError, match=re.escape(f"{first} and {other}")):
-        read_records([tmp_path])
+        read_sweep_results([tmp_path])
 
 
-def test_a_failed_run_gives_way_to_its_repetition(tmp_path):
+def test_a_failed_trial_gives_way_to_its_repetition(tmp_path):
     for name, ended in (("a", "failed"), ("b", 0.6), ("c", "failed")):
         write_result(tmp_path / name, "RTE", ended)
-    (run,) = read_records([tmp_path]).runs
-    assert run.result.status == "finished"
+    (trial,) = read_sweep_results([tmp_path]).trials
+    assert trial.result.status == "finished"
 
 
 def test_different_data_show_in_the_majority_class_and_are_refused(tmp_path):
@@ -251,19 +251,19 @@ def test_different_data_show_in_the_majority_class_and_are_refused(tmp_path):
         scores = {"RTE": scores_of("RTE", value)}
         (tmp_path / name / "majority.json").write_text(json.dumps(scores))
     with pytest.raises(ConfigError, match=r"a/majority.json and .*b/majority.json.*RTE"):
-        read_records([tmp_path])
+        read_sweep_results([tmp_path])
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"tasks": 3}', b"\xff"])
-def test_a_damaged_grid_is_named(tmp_path, content):
+def test_a_damaged_record_is_named(tmp_path, content):
     write_result(tmp_path, "RTE", 0.5)
     (tmp_path / "grid.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"grid.json is damaged"):
-        read_records([tmp_path])
+        read_sweep_results([tmp_path])
 
 
 def test_columns_stand_in_the_order_of_glue(tmp_path):
-    for task in reversed(GLUE):
+    for task in reversed(GLUE.tasks):
         write_result(tmp_path, task, 0.5)
     titles = [column.title for column in table_of(tmp_path).columns]
     assert " ".join(titles) == "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI"

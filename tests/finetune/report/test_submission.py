@@ -4,21 +4,24 @@ import zipfile
 import pytest
 
 from finetune.report.submission import (
+    Prediction,
     missing_files,
     submission_files,
     write_predictions,
     zip_submission,
 )
-from finetune.tasks.glue import GLUE, Example, TaskError
-
-
-def examples(*identities):
-    return [Example(("text",), None, str(identity)) for identity in identities]
+from finetune.tasks.glue import GLUE
+from finetune.tasks.task import TaskError
 
 
 def content(task, split, predictions, folder, identities=None):
-    given = examples(*(range(len(predictions)) if identities is None else identities))
-    return write_predictions(GLUE[task], split, predictions, given, folder).read_bytes()
+    given = [
+        Prediction.model_construct(identity=str(identity), prediction=prediction)
+        for identity, prediction in zip(
+            range(len(predictions)) if identities is None else identities, predictions, strict=True
+        )
+    ]
+    return write_predictions(GLUE, GLUE.tasks[task], split, given, folder).read_bytes()
 
 
 def test_labels_are_written_as_the_files_of_glue_spell_them(tmp_path):
@@ -48,21 +51,23 @@ def test_the_files_are_called_what_glues_server_wants(tmp_path):
         "CoLA.tsv SST-2.tsv MRPC.tsv STS-B.tsv QQP.tsv MNLI-m.tsv MNLI-mm.tsv AX.tsv QNLI.tsv "
         "RTE.tsv WNLI.tsv"
     )
-    assert submission_files() == wanted.split()
-    for task in GLUE.values():
+    assert submission_files(GLUE) == wanted.split()
+    for task in GLUE.tasks.values():
         for split in task.test:
-            write_predictions(task, split, [0], examples(0), tmp_path / "new" / "folder")
+            content(task.name, split, [0], tmp_path / "new" / "folder")
     found = sorted(file.name for file in (tmp_path / "new" / "folder").iterdir())
     assert found == sorted(wanted.split())
-    assert missing_files(tmp_path / "new" / "folder") == []
+    assert missing_files(GLUE, tmp_path / "new" / "folder") == []
 
 
 def test_the_archive_holds_the_files_alone_and_those_missing_are_named(tmp_path):
     for task in ("WNLI", "RTE"):
         content(task, "test", [0], tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    missing = zip_submission(tmp_path, tmp_path / "submission.zip")
-    assert missing == [name for name in submission_files() if name not in ("WNLI.tsv", "RTE.tsv")]
+    missing = zip_submission(GLUE, tmp_path, tmp_path / "submission.zip")
+    assert missing == [
+        name for name in submission_files(GLUE) if name not in ("WNLI.tsv", "RTE.tsv")
+    ]
     with zipfile.ZipFile(tmp_path / "submission.zip") as archive:
         assert archive.namelist() == ["RTE.tsv", "WNLI.tsv"]
         assert archive.read("WNLI.tsv") == b"index\tprediction\n0\t0\n"
@@ -72,17 +77,15 @@ def test_the_archive_holds_the_files_alone_and_those_missing_are_named(tmp_path)
 def test_equal_predictions_make_equal_archives(tmp_path):
     for name in ("a", "b"):
         content("WNLI", "test", [1, 0, 1], tmp_path / name)
-        zip_submission(tmp_path / name, tmp_path / f"{name}.zip")
+        zip_submission(GLUE, tmp_path / name, tmp_path / f"{name}.zip")
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
 def test_predictions_that_do_not_fit_the_examples_are_refused(tmp_path):
     with pytest.raises(TaskError, match="RTE test: two examples have the same index"):
         content("RTE", "test", [1, 0], tmp_path, [3, 3])
-    with pytest.raises(TaskError, match="RTE test: index 'x1' is no whole number"):
+    with pytest.raises(TaskError, match="RTE test: index 'x1' is not a whole number"):
         content("RTE", "test", [1], tmp_path, ["x1"])
-    with pytest.raises(ValueError, match="shorter"):
-        content("RTE", "test", [1], tmp_path, [0, 1])
     with pytest.raises(ValueError, match="STS-B: the prediction nan is not finite"):
         content("STS-B", "test", [math.nan], tmp_path)
-    assert missing_files(tmp_path) == submission_files()
+    assert missing_files(GLUE, tmp_path) == submission_files(GLUE)

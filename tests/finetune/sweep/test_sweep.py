@@ -1,4 +1,4 @@
-"""A grid may grow and not change; cells that are over are left alone; every end is recorded."""
+"""A sweep may grow and not change; finished trials are kept; every end is recorded."""
 
 import errno
 import json
@@ -9,35 +9,27 @@ from dataclasses import replace
 import pytest
 import torch
 
-from finetune.results.result import Result, read_result, save_result
-from finetune.results.sweep_record import read_grid
-from finetune.sweep.sources import Source, TaskSource
-from finetune.sweep.sweep import (
-    OPTIMIZER_LETTERS,
-    Grid,
-    alone_in,
-    cells_of,
-    describe_grid,
-    divided,
-    grown,
-    record_of,
-    save_grid,
-)
-from finetune.sweep.trial import Cell, Remark, is_over, predictions_file, run_cell
-from finetune.tasks.glue import Example, Task, TaskData
-from finetune.training.batches import Rows, Split
+from finetune.results.result import TrialResult, predictions_file, read_result, save_result
+from finetune.results.sweep_record import read_sweep_record
+from finetune.sweep.folder import grown, locked, record_of, save_sweep_record
+from finetune.sweep.references import ModelRef, TaskRef
+from finetune.sweep.sweep import OPTIMIZER_LETTERS, Sweep, describe_sweep, divided, trials_of
+from finetune.sweep.trial import Remark, Trial, is_over, run_trial
+from finetune.tasks.task import Example, Task, TaskData
+from finetune.training.batches import TokenRows
+from finetune.training.encoding import EncodedSplit
 from finetune.training.train import Diverged
 from pretrain.config.errors import ConfigError
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained, tiny_task
 
-OLD = Source("/run/10", "small", 10, True, "aa")
-NEW = Source("/run/20", "small", 20, True, "bb")
-SCRATCH = Source("/run/20", "small", None, False, "cc")
+OLD = ModelRef("/run/10", "small", 10, True, "aa")
+NEW = ModelRef("/run/20", "small", 20, True, "bb")
+SCRATCH = ModelRef("/run/20", "small", None, False, "cc")
 
 
 def task(name="tiny"):
     row = Task(name, "classification", ("no", "yes"), ("accuracy",), texts=("a",), label="b")
-    return TaskSource(row, "")
+    return TaskRef(row)
 
 
 def data(name="tiny", rows=40, text="x", test="x"):
@@ -46,20 +38,20 @@ def data(name="tiny", rows=40, text="x", test="x"):
     return TaskData(task(name).task, train, {"dev": train[:9]}, {"test": unlabelled})
 
 
-def test_the_cells_are_the_product_and_those_of_a_task_and_a_model_are_neighbours():
+def test_trials_are_the_product_and_those_of_a_task_and_a_model_are_neighbours():
     rules = protocol(learning_rates=(1e-3, 1e-4), seeds=2)
-    cells = cells_of([OLD, NEW, SCRATCH], [task("a"), task("b")], rules)
-    assert len(set(cells)) == len(cells) == 3 * 2 * 2 * 2
-    groups = [(cell.task, cell.source) for cell in cells]
+    trials = trials_of([OLD, NEW, SCRATCH], [task("a"), task("b")], rules)
+    assert len(set(trials)) == len(trials) == 3 * 2 * 2 * 2
+    groups = [(trial.task, trial.model) for trial in trials]
     assert sum(a != b for a, b in zip(groups, groups[1:], strict=False)) == 5
-    assert len({cell.folder for cell in cells}) == len(cells)
-    assert str(cells[0].folder) == "a/small-step_00000010/lr_0.001/seed_0"
-    assert str(cells[-1].folder) == "b/small-without-pre-training/lr_0.0001/seed_1"
+    assert len({trial.folder for trial in trials}) == len(trials)
+    assert str(trials[0].folder) == "a/small-step_00000010/lr_0.001/seed_0"
+    assert str(trials[-1].folder) == "b/small-without-pre-training/lr_0.0001/seed_1"
 
 
-def record(sources=(NEW,), tasks=("tiny",), text="x", test=None, **changes):
+def record(models=(NEW,), tasks=("tiny",), text="x", test=None, **changes):
     found = {name: data(name, text=text, test=test or "x") for name in tasks}
-    return record_of(sources, found, protocol(**changes), predicts_test=test is not None)
+    return record_of(models, found, protocol(**changes), predicts_test=test is not None)
 
 
 def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
@@ -76,7 +68,7 @@ def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"epochs": 9}, r"another protocol: epochs \(was 2, is 9\); leave that as it was, or give"),
+        ({"epochs": 9}, r"another protocol: epochs \(was 2, is 9\); restore these values, or"),
         ({"text": "y"}, "results on tiny from other examples"),
     ],
 )
@@ -93,16 +85,16 @@ def test_predictions_of_other_test_examples_are_refused_and_those_of_none_are_no
 
 
 def test_another_model_of_the_same_name_is_refused_and_a_moved_one_is_not(tmp_path):
-    moved = Source("/elsewhere", "small", 20, True, "bb")
+    moved = ModelRef("/elsewhere", "small", 20, True, "bb")
     assert grown(record(), record((moved,)), tmp_path) == record()
-    retrained = Source("/run/20", "small", 20, True, "dd")
+    retrained = ModelRef("/run/20", "small", 20, True, "dd")
     with pytest.raises(ConfigError, match="/run/20, also called 'small', with other weights"):
         grown(record(), record((retrained,)), tmp_path)
 
 
 def test_models_whose_names_make_the_same_folder_are_not_taken_for_each_other(tmp_path):
     with_space, with_hyphen = (
-        Source(f"/{name}", name, None, True, name) for name in ("a b", "a-b")
+        ModelRef(f"/{name}", name, None, True, name) for name in ("a b", "a-b")
     )
     assert with_space.folder_name == with_hyphen.folder_name
     with pytest.raises(ConfigError, match="/a b, also called 'a-b', with other weights"):
@@ -110,59 +102,59 @@ def test_models_whose_names_make_the_same_folder_are_not_taken_for_each_other(tm
 
 
 @pytest.mark.parametrize("name", [".", "..", "../..", "/etc", "a/../../b", ".hidden"])
-def test_whatever_the_name_of_a_model_its_cells_stay_in_the_folder_of_the_task(tmp_path, name):
-    cell = Cell(Source("x", name, None, True, "aa"), task(), 1e-3, 0)
-    assert (tmp_path / cell.folder).resolve().parents[2] == (tmp_path / "tiny").resolve()
+def test_whatever_the_name_of_a_model_its_trials_stay_in_the_folder_of_the_task(tmp_path, name):
+    trial = Trial(ModelRef("x", name, None, True, "aa"), task(), 1e-3, 0)
+    assert (tmp_path / trial.folder).resolve().parents[2] == (tmp_path / "tiny").resolve()
 
 
 def test_what_was_asked_for_is_read_back_and_damage_is_named(tmp_path):
-    assert read_grid(tmp_path) is None
-    save_grid(tmp_path, record(), {"tiny": data()})
-    save_grid(tmp_path, record(tasks=("tiny", "b")), {"b": data("b")})
-    assert read_grid(tmp_path) == record(tasks=("tiny", "b"))
+    assert read_sweep_record(tmp_path) is None
+    save_sweep_record(tmp_path, record(), {"tiny": data()})
+    save_sweep_record(tmp_path, record(tasks=("tiny", "b")), {"b": data("b")})
+    assert read_sweep_record(tmp_path) == record(tasks=("tiny", "b"))
     majority = json.loads((tmp_path / "majority.json").read_text())
     assert majority == {name: {"dev": {"accuracy": pytest.approx(6 / 9)}} for name in ("tiny", "b")}
     (tmp_path / "grid.json").write_text('{"tasks": 3}')
     with pytest.raises(ConfigError, match="grid.json is damaged.*remove it"):
-        read_grid(tmp_path)
+        read_sweep_record(tmp_path)
     (tmp_path / "majority.json").write_text("{")
     with pytest.raises(ConfigError, match="majority.json is damaged.*remove it"):
-        save_grid(tmp_path, record(), {"tiny": data()})
+        save_sweep_record(tmp_path, record(), {"tiny": data()})
 
 
 def test_one_process_at_a_time_fills_a_folder(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from finetune.sweep.sweep import alone_in\n"
-        f"with alone_in(Path({str(tmp_path)!r})): pass"
+        "import sys; from pathlib import Path; from finetune.sweep.folder import locked\n"
+        f"with locked(Path({str(tmp_path)!r})): pass"
     )
-    with alone_in(tmp_path):
+    with locked(tmp_path):
         found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        assert "another process is filling" in found.stderr
-    with alone_in(tmp_path):
+        assert "another process is running a sweep in" in found.stderr
+    with locked(tmp_path):
         pass
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match="cannot write into .*file/x"),
-        alone_in(tmp_path / "file/x"),
+        locked(tmp_path / "file/x"),
     ):
         pass
 
 
 def test_a_full_disk_is_one_line_and_a_reader_that_has_gone_is_not_taken_for_it(tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device")
-    message = "cannot write into .*: No space left on device; free some"
-    with pytest.raises(ConfigError, match=message), alone_in(tmp_path):
+    message = "cannot write into .*: No space left on device; free some space"
+    with pytest.raises(ConfigError, match=message), locked(tmp_path):
         raise full
-    with pytest.raises(BrokenPipeError), alone_in(tmp_path):
+    with pytest.raises(BrokenPipeError), locked(tmp_path):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
-CELL = Cell(NEW, task(), 1e-3, 0)
+TRIAL = Trial(NEW, task(), 1e-3, 0)
 
 
 def ended(folder, load, *, predicts_test=False, heard=None):
-    return run_cell(
-        CELL,
+    return run_trial(
+        TRIAL,
         folder,
         protocol(),
         load,
@@ -174,7 +166,7 @@ def ended(folder, load, *, predicts_test=False, heard=None):
 
 def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(tmp_path):
     (tmp_path / "events.out.tfevents.old").touch()
-    result = ended(tmp_path, lambda cell: (tiny_pretrained(), tiny_task()))
+    result = ended(tmp_path, lambda trial: (tiny_pretrained(), tiny_task()))
     assert result == read_result(tmp_path) and result.status == "finished"
     assert result.scores.keys() == {"dev"} and (result.model, result.step) == ("small", 20)
     names = [file.name for file in tmp_path.iterdir()]
@@ -185,23 +177,23 @@ def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(
 def test_rows_that_are_cut_are_remarked(tmp_path):
     short, long = tiny_task(), tiny_task()
     rows = [[2, *range(4, 4 + count), 3] for count in (10, 28, 27, 28)]
-    cut = Split(Rows(rows, pad=0, longest=30), [0, 1, 0, 1], list("abcd"))
+    cut = EncodedSplit(TokenRows(rows, pad=0, longest=30), [0, 1, 0, 1], list("abcd"))
     for data, expected in (
         (short, []),
         (
             replace(long, train=cut),
-            ["2 of the 4 training rows reach 30 tokens, where rows are cut"],
+            ["2 of the 4 training rows have 30 tokens or more, and are cut to that"],
         ),
     ):
         heard = []
-        ended(tmp_path, lambda cell, data=data: (tiny_pretrained(), data), heard=heard)
+        ended(tmp_path, lambda trial, data=data: (tiny_pretrained(), data), heard=heard)
         assert [message.text for message in heard if isinstance(message, Remark)] == expected
 
 
 @pytest.mark.parametrize("regression", [False, True])
 def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp_path, regression):
     data = tiny_task(regression=regression)
-    ended(tmp_path, lambda cell: (tiny_pretrained(), data), predicts_test=True)
+    ended(tmp_path, lambda trial: (tiny_pretrained(), data), predicts_test=True)
     rows = json.loads(predictions_file(tmp_path, "test").read_text())
     assert [row["identity"] for row in rows] == data.test["test"].identities
     for row in rows:
@@ -210,14 +202,14 @@ def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp
 
 
 def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path):
-    def break_down(cell):
+    def break_down(trial):
         raise RuntimeError("the cable\nis loose")
 
     result = ended(tmp_path / "a", break_down)
     assert (result.status, result.reason) == ("failed", "RuntimeError: the cable")
     assert "is loose" in (tmp_path / "a/error.txt").read_text()
 
-    def diverge(cell):
+    def diverge(trial):
         raise Diverged("the loss is nan at step 3")
 
     result = ended(tmp_path / "b", diverge)
@@ -226,7 +218,7 @@ def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path):
 
 
 def result(status):
-    return Result(
+    return TrialResult(
         **{"model": "m", "source": "s", "step": 1, "pretrained": True, "task": "t"},
         **{"protocol": "p", "learning_rate": 1e-3, "seed": 0, "epochs": 1, "status": status},
         scores={"dev": {"accuracy": 0.5}} if status == "finished" else {},
@@ -245,17 +237,17 @@ def test_what_is_over_is_not_run_again_unless_something_of_it_is_wanted(tmp_path
     assert is_over(tmp_path, test_splits=["test"])
 
 
-def test_a_dry_run_counts_cells_steps_and_rows(tmp_path):
+def test_a_dry_run_counts_trials_steps_and_rows(tmp_path):
     rules = protocol(learning_rates=(1e-3, 1e-4), seeds=3, epochs=2, batch=16)
-    cells = cells_of([NEW], [task()], rules)
-    (tmp_path / cells[0].folder).mkdir(parents=True)
-    save_result(tmp_path / cells[0].folder, result("finished"))
-    grid = Grid(tmp_path, rules, cells, {"tiny": data(rows=40)}, False, False)
-    assert grid.steps(cells[0]) == 2 * 3 and grid.rows(cells[0]) == 80
-    assert grid.row_cost("tiny") - OPTIMIZER_LETTERS == 1  # "x"
-    text = describe_grid(grid)
+    trials = trials_of([NEW], [task()], rules)
+    (tmp_path / trials[0].folder).mkdir(parents=True)
+    save_result(tmp_path / trials[0].folder, result("finished"))
+    sweep = Sweep(tmp_path, rules, trials, {"tiny": data(rows=40)}, False, False)
+    assert sweep.steps("tiny") == 2 * 3 and sweep.rows("tiny") == 80
+    assert sweep.row_cost("tiny") - OPTIMIZER_LETTERS == 1  # "x"
+    text = describe_sweep(sweep)
     assert text.splitlines()[2].split() == ["tiny", "40", "2", "6", "6", "1", "5"]
-    assert "to run: 5 runs, 30 steps, 400 rows" in text
+    assert "to run: 5 trials, 30 steps, 400 rows" in text
     assert "models: small step 20" in text
 
 

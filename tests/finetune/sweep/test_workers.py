@@ -1,4 +1,4 @@
-"""A worker that dies is heard of, and none runs on what has changed."""
+"""The death of a worker is reported, and no worker uses changed examples."""
 
 import os
 import re
@@ -9,24 +9,24 @@ from types import SimpleNamespace
 import pytest
 
 from finetune.results.result import read_result
-from finetune.sweep.sources import TaskSource
-from finetune.sweep.workers import SPAWN, Cache, Work, Worker, _hear
+from finetune.sweep.references import TaskRef
+from finetune.sweep.workers import SPAWN, Cache, SweepContext, Worker, _next_message
 from finetune.tasks.custom import OwnTask
-from finetune.tasks.glue import TaskError
+from finetune.tasks.task import TaskError
 from tests.finetune.fine_tuning_case import protocol
-from tests.finetune.sweep.test_sweep import CELL
+from tests.finetune.sweep.test_sweep import TRIAL
 
 
 def test_examples_that_changed_after_the_start_are_refused(tmp_path):
     train = tmp_path / "train.tsv"
     train.write_text("text\tlabel\na\tyes\nb\tno\n")
-    source = TaskSource(OwnTask(train=train, dev=train), "")
-    data = source.load()
+    task = TaskRef(OwnTask(train=train, dev=train))
+    data = task.load()
     cache = Cache(16, {"own": (data.labelled_digest, data.test_digest)})
-    assert cache._read(source) == data
+    assert cache._read(task) == data
     train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
-    with pytest.raises(TaskError, match="examples of own have changed since this grid"):
-        cache._read(source)
+    with pytest.raises(TaskError, match="examples of own have changed since this sweep"):
+        cache._read(task)
 
 
 @pytest.mark.parametrize("last_words", [b"", b"\0\0", b"\0\0\0\x09part"])
@@ -36,15 +36,15 @@ def test_a_worker_that_dies_before_it_begins_or_within_a_message_fails_its_run(
     connection, theirs = SPAWN.Pipe()
     os.write(theirs.fileno(), last_words)
     theirs.close()
-    worker = SimpleNamespace(connection=connection, cell=CELL, how_it_died=lambda: "no memory")
-    result = _hear(worker, Work(tmp_path, protocol(), False, 1, {}))
+    worker = SimpleNamespace(connection=connection, trial=TRIAL, cause_of_death=lambda: "no memory")
+    result = _next_message(worker, SweepContext(tmp_path, protocol(), False, 1, {}))
     assert (result.status, result.reason) == ("failed", "no memory")
-    assert read_result(tmp_path / CELL.folder) == result
+    assert read_result(tmp_path / TRIAL.folder) == result
 
 
 def test_an_interrupt_during_the_start_of_a_worker_is_left_to_the_main_process(tmp_path):
     before = signal.getsignal(signal.SIGINT)
-    worker = Worker(Work(tmp_path, protocol(), False, 1, {}), "cpu")
+    worker = Worker(SweepContext(tmp_path, protocol(), False, 1, {}), "cpu")
     assert signal.getsignal(signal.SIGINT) == before
     try:
         ignored = re.search(

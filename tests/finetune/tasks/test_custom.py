@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from finetune.tasks.custom import OwnTask, is_held_out, read_own
-from finetune.tasks.glue import Example, TaskError
+from finetune.tasks.task import Example, TaskError
 
 ROWS = [
     {"text": 'She said "no, never".', "label": "neg"},
@@ -195,25 +195,29 @@ BAD = [
     (".csv", b"text,label\n", "holds no rows"),
     (".tsv", b"text,label\na,x\n", "no column 'text'; it has text,label;"),
     (".jsonl", b'{"text": "a", "label": "x"}\n{"text": "a"}\n', "row 2: no column 'label'"),
-    (".jsonl", b'{"text": "a", "label": null}\n', "row 1: no label in column 'label' but null"),
-    (".jsonl", b'{"text": "a", "label": ["x"]}\n', "row 1: no label in column 'label' but list"),
-    (".jsonl", b'{"text": 5, "label": "x"}\n{"text": 5, "label": "y"}', "no text in column 'text'"),
+    (".jsonl", b'{"text": "a", "label": null}\n', "row 1: column 'label' holds no label but null"),
+    (".jsonl", b'{"text": "a", "label": ["x"]}\n', "row 1: column 'label' holds no label but list"),
+    (
+        ".jsonl",
+        b'{"text": 5, "label": "x"}\n{"text": 5, "label": "y"}',
+        "column 'text' holds no text",
+    ),
     (
         ".jsonl",
         b'\n{"text": "\\ud800", "label": "x"}\n{"text": "", "label": 1}',
-        "half a character",
+        "half of a surrogate pair",
     ),
     (".jsonl", b'[{"text": "a", "label": "x"}]\n', "row 1: [{"),
     (".jsonl", b"{\n", "row 1: { is not a JSON object"),
     (".jsonl", b"[" * 100_000, "is not a JSON object"),
     (".jsonl", b'{"text": "a", "label": 1' + b"0" * 5000 + b"}", "is not a JSON object"),
     (".jsonl", b"", "holds no rows"),
-    (".xlsx", b"PK", "the suffix '.xlsx' is no known format; name it .tsv, .csv or .jsonl"),
+    (".xlsx", b"PK", "unknown format '.xlsx'; use .tsv, .csv or .jsonl"),
 ]
 
 
 @pytest.mark.parametrize(("suffix", "content", "message"), BAD)
-def test_a_bad_file_is_answered_with_file_row_and_mend(tmp_path, suffix, content, message):
+def test_a_bad_file_is_answered_with_file_row_and_fix(tmp_path, suffix, content, message):
     file = tmp_path / f"train{suffix}"
     file.write_bytes(content)
     answer = refused(OwnTask(train=file, dev=file))

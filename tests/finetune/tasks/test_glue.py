@@ -1,11 +1,11 @@
 import pytest
 
-from finetune.tasks.glue import GLUE, named_task
+from finetune.tasks.glue import GLUE
 from pretrain.config.errors import ConfigError
 
 
 def test_glue_has_nine_tasks_in_its_order():
-    assert " ".join(GLUE) == "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"
+    assert " ".join(GLUE.tasks) == "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ def test_glue_has_nine_tasks_in_its_order():
     [("cola", "CoLA"), ("sst2", "SST-2"), ("SST_2", "SST-2"), ("stsb", "STS-B"), ("MNLI", "MNLI")],
 )
 def test_case_and_hyphens_of_a_name_do_not_matter(spelling, name):
-    assert named_task(spelling) is GLUE[name]
+    assert GLUE.named(spelling) is GLUE.tasks[name]
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_case_and_hyphens_of_a_name_do_not_matter(spelling, name):
 )
 def test_a_task_name_misspelt_is_answered_with_the_nearest(name, message):
     with pytest.raises(ConfigError, match=message):
-        named_task(name)
+        GLUE.named(name)
 
 
 def test_a_model_has_an_output_for_each_label_and_one_for_a_number():
-    outputs = {name: task.num_outputs for name, task in GLUE.items()}
+    outputs = {name: task.num_outputs for name, task in GLUE.tasks.items()}
     assert (outputs["CoLA"], outputs["MNLI"], outputs["STS-B"]) == (2, 3, 1)

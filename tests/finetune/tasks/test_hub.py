@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from finetune.tasks import hub
-from finetune.tasks.glue import GLUE, Example, TaskError
-from finetune.tasks.glue_files import read_glue
+from finetune.tasks.glue import GLUE
 from finetune.tasks.hub import load_from_hub, read_hub
+from finetune.tasks.suite_files import read_task
+from finetune.tasks.task import Example, TaskError
 
 
 def row(index, label, **texts):
@@ -32,11 +33,11 @@ STSB = {
 
 
 def loader(**configurations):
-    return configurations.__getitem__
+    return lambda dataset, name: {"nyu-mll/glue": configurations}[dataset][name]
 
 
 def test_labels_are_the_hubs_numbers_and_none_in_test():
-    data = read_hub(GLUE["CoLA"], load=loader(cola=COLA))
+    data = read_hub(GLUE, GLUE.tasks["CoLA"], load=loader(cola=COLA))
     assert data.train == [Example(("Birds sing.",), 1, "0"), Example(("Birds sings.",), 0, "1")]
     assert data.development == {"dev": [Example(("A birds.",), 0, "0")]}
     assert data.test == {"test": [Example(("The bird.",), None, "0")]}
@@ -44,7 +45,7 @@ def test_labels_are_the_hubs_numbers_and_none_in_test():
 
 def test_mnli_has_all_its_sets_and_the_diagnosis_of_another_configuration():
     ax = {"test": [row(3, -1, **PAIR)]}
-    data = read_hub(GLUE["MNLI"], load=loader(mnli=MNLI, ax=ax))
+    data = read_hub(GLUE, GLUE.tasks["MNLI"], load=loader(mnli=MNLI, ax=ax))
     assert data.train == [Example(("He came.", "He went."), 2, "7")]
     assert list(data.development) == ["dev_matched", "dev_mismatched"]
     assert list(data.test) == ["test_matched", "test_mismatched", "test_ax"]
@@ -52,7 +53,7 @@ def test_mnli_has_all_its_sets_and_the_diagnosis_of_another_configuration():
 
 
 def test_a_regression_keeps_its_numbers():
-    data = read_hub(GLUE["STS-B"], load=loader(stsb=STSB))
+    data = read_hub(GLUE, GLUE.tasks["STS-B"], load=loader(stsb=STSB))
     assert (data.train[0].label, data.development["dev"][0].label) == (2.5, 5.0)
 
 
@@ -67,12 +68,12 @@ def test_a_regression_keeps_its_numbers():
 )
 def test_what_is_not_glue_is_refused(damage, message):
     with pytest.raises(TaskError, match=f"nyu-mll/glue, .*{message}"):
-        read_hub(GLUE["CoLA"], load=loader(cola={**COLA, **damage}))
+        read_hub(GLUE, GLUE.tasks["CoLA"], load=loader(cola={**COLA, **damage}))
 
 
 def test_a_split_that_is_missing_is_named():
     with pytest.raises(TaskError, match="no split 'validation', it has train"):
-        read_hub(GLUE["CoLA"], load=loader(cola={"train": COLA["train"]}))
+        read_hub(GLUE, GLUE.tasks["CoLA"], load=loader(cola={"train": COLA["train"]}))
 
 
 @pytest.fixture
@@ -87,7 +88,9 @@ def fake_library(monkeypatch):
 
 
 def test_the_place_hub_goes_through_the_library(fake_library):
-    assert read_glue(GLUE["CoLA"], "hub") == read_hub(GLUE["CoLA"], load=loader(cola=COLA))
+    assert read_task(GLUE, GLUE.tasks["CoLA"], "hub") == read_hub(
+        GLUE, GLUE.tasks["CoLA"], load=loader(cola=COLA)
+    )
 
 
 def test_without_the_library_it_is_said_what_to_install(monkeypatch):
@@ -96,7 +99,7 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch):
 
     monkeypatch.setattr(hub, "version", missing)
     with pytest.raises(TaskError, match="needs the package datasets: pip install datasets"):
-        load_from_hub("cola")
+        load_from_hub("nyu-mll/glue", "cola")
 
 
 def test_a_hub_out_of_reach_is_said_in_one_line(fake_library, monkeypatch):
@@ -105,7 +108,7 @@ def test_a_hub_out_of_reach_is_said_in_one_line(fake_library, monkeypatch):
 
     monkeypatch.setattr(hub, "connect_to_hub", unreachable)
     with pytest.raises(TaskError, match=r"cannot be reached \(timed out\); give the folder of"):
-        load_from_hub("cola")
+        load_from_hub("nyu-mll/glue", "cola")
 
 
 def test_what_the_library_raises_is_one_line(fake_library):
@@ -114,5 +117,5 @@ def test_what_the_library_raises_is_one_line(fake_library):
 
     fake_library.load_dataset = failing
     with pytest.raises(TaskError) as caught:
-        load_from_hub("cola")
+        load_from_hub("nyu-mll/glue", "cola")
     assert str(caught.value) == ("nyu-mll/glue, cola: cannot be read: Gateway time-out; try again")

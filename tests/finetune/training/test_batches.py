@@ -4,7 +4,7 @@ import numpy
 import pytest
 import torch
 
-from finetune.training.batches import Rows, evaluation_batches, training_batches
+from finetune.training.batches import TokenRows, evaluation_batches, training_batches
 
 
 def some_lengths(count, seed=0):
@@ -60,7 +60,7 @@ def test_the_batches_do_not_come_in_the_order_of_their_lengths():
 
 def test_a_batch_is_its_rows_padded_to_a_multiple_of_eight_but_not_beyond_the_longest_row():
     rows = [[2, 7, 3], [2, *range(10, 20), 3], [2, 3]]
-    ids, lengths = Rows(rows, pad=9, longest=14).batch(numpy.array([1, 0]))
+    ids, lengths = TokenRows(rows, pad=9, longest=14).batch(numpy.array([1, 0]))
     assert ids.tolist() == [[2, *range(10, 20), 3, 9, 9], [2, 7, 3] + [9] * 11]
     assert (lengths.tolist(), lengths.dtype, ids.dtype) == ([12, 3], torch.int32, torch.int64)
-    assert Rows(rows, pad=9, longest=128).batch(numpy.array([2])).ids_BS.shape == (1, 8)
+    assert TokenRows(rows, pad=9, longest=128).batch(numpy.array([2])).ids_BS.shape == (1, 8)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as of_classes
 
-from finetune.tasks.glue import GLUE, Example, TaskData
+from finetune.tasks.glue import GLUE
+from finetune.tasks.task import Example, TaskData
 from finetune.training.metrics import METRICS, majority_scores, scores_of
 
 PREDICTIONS = [1, 0, 1, 1, 0, 0, 1, 0, 1, 1]
@@ -100,7 +101,7 @@ def test_correlations_of_any_numbers_are_numbers(name, rows):
 
 
 def test_every_task_is_scored_by_the_metrics_of_glue():
-    assert {name: task.metrics for name, task in GLUE.items()} == {
+    assert {name: task.metrics for name, task in GLUE.tasks.items()} == {
         "CoLA": ("matthews",),
         "SST-2": ("accuracy",),
         "MRPC": ("accuracy", "f1"),
@@ -115,21 +116,23 @@ def test_every_task_is_scored_by_the_metrics_of_glue():
 
 def test_the_largest_output_is_the_prediction():
     outputs_NC = [[0.1, -2, 3], [5, 4, 3], [-3, -1, -2]]
-    assert scores_of(GLUE["MNLI"], outputs_NC, [2, 0, 0]) == {"accuracy": pytest.approx(2 / 3)}
+    assert scores_of(GLUE.tasks["MNLI"], outputs_NC, [2, 0, 0]) == {
+        "accuracy": pytest.approx(2 / 3)
+    }
 
 
 def test_a_regression_has_one_output_an_example():
-    scores = scores_of(GLUE["STS-B"], VALUES, TRUE_VALUES)
+    scores = scores_of(GLUE.tasks["STS-B"], VALUES, TRUE_VALUES)
     assert list(scores) == ["pearson", "spearman"]
     assert scores["pearson"] == pytest.approx(statistics.correlation(VALUES, TRUE_VALUES))
     column_N1 = [[value] for value in VALUES]
-    assert scores_of(GLUE["STS-B"], column_N1, TRUE_VALUES) == scores
+    assert scores_of(GLUE.tasks["STS-B"], column_N1, TRUE_VALUES) == scores
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_outputs_that_are_not_finite_are_not_scored(value):
     with pytest.raises(ValueError, match="RTE: outputs of the model are not finite"):
-        scores_of(GLUE["RTE"], [[0.0, value]], [1])
+        scores_of(GLUE.tasks["RTE"], [[0.0, value]], [1])
 
 
 def examples(*labels):
@@ -137,17 +140,17 @@ def examples(*labels):
 
 
 def test_the_majority_is_that_of_the_training_labels():
-    data = TaskData(GLUE["MRPC"], examples(1, 0, 1), {"dev": examples(0, 0, 0, 1)}, {})
+    data = TaskData(GLUE.tasks["MRPC"], examples(1, 0, 1), {"dev": examples(0, 0, 0, 1)}, {})
     # accuracy 1/4; precision 1/4, recall 1
     assert majority_scores(data) == {"dev": {"accuracy": 0.25, "f1": pytest.approx(0.4)}}
 
 
 def test_of_equally_frequent_labels_the_first_is_the_majority():
-    task = GLUE["MNLI"]
+    task = GLUE.tasks["MNLI"]
     data = TaskData(task, examples(2, 1, 1, 2), {"dev_matched": examples(1, 1, 2)}, {})
     assert majority_scores(data) == {"dev_matched": {"accuracy": pytest.approx(2 / 3)}}
 
 
 def test_a_mean_correlates_with_nothing():
-    data = TaskData(GLUE["STS-B"], examples(1.0, 2.5), {"dev": examples(0.5, 3.0)}, {})
+    data = TaskData(GLUE.tasks["STS-B"], examples(1.0, 2.5), {"dev": examples(0.5, 3.0)}, {})
     assert majority_scores(data) == {"dev": {"pearson": 0.0, "spearman": 0.0}}

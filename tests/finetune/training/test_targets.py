@@ -6,7 +6,11 @@ import numpy
 import pytest
 import torch
 
-from finetune.training.targets import Classes, Values, is_constant, scaled_values
+from finetune.tasks.glue import GLUE
+from finetune.tasks.task import Task
+from finetune.training.targets import Classes, Values, is_constant, target_of
+
+PRICE = Task("price", "regression", (), ("pearson",), texts=("text",), label="label")
 
 
 def test_classes_are_trained_by_cross_entropy():
@@ -27,13 +31,13 @@ def test_values_are_trained_by_the_squared_error_of_scaled_labels():
 
 
 def test_sts_b_is_divided_by_five_and_other_values_are_standardised():
-    assert scaled_values("STS-B", [0.0, 5.0]) == Values(0.0, 5.0)
+    assert target_of(GLUE.tasks["STS-B"], [0.0, 5.0]) == Values(0.0, 5.0)
     labels = [3.0, 5.0, 10.0]
     mean = sum(labels) / 3
     spread = math.sqrt(sum((label - mean) ** 2 for label in labels) / 3)
-    found = scaled_values("price", labels)
+    found = target_of(PRICE, labels)
     assert (found.centre, found.spread) == (pytest.approx(mean), pytest.approx(spread))
-    assert scaled_values("price", [2.0, 2.0]) == Values(2.0, 1.0)
+    assert target_of(PRICE, [2.0, 2.0]) == Values(2.0, 1.0)
 
 
 def test_a_model_that_says_the_same_of_everything_is_noticed():

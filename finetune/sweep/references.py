@@ -1,14 +1,15 @@
-"""What a grid is made of: models and tasks, as small notes that a worker can load them from."""
+"""References to models and tasks: small enough for every trial, and loadable in a worker."""
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from finetune.results.sweep_record import WITHOUT_PRETRAINING, model_folder
 from finetune.tasks.custom import OwnTask, read_own
-from finetune.tasks.glue import Task, TaskData
-from finetune.tasks.glue_files import read_glue
+from finetune.tasks.suite import Suite
+from finetune.tasks.suite_files import read_task
+from finetune.tasks.task import Task, TaskData
 from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import Pretrained, checkpoints_of, load_pretrained
 
@@ -16,22 +17,22 @@ NEWEST, ALL = "newest", "all"
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelRef:
     """A model to fine-tune; `load` reads its weights."""
 
-    place: str  # one checkpoint, export or foreign model: the newest of a run may soon be another
+    place: str  # one checkpoint, export or external model: the newest one of a run changes
     name: str
     step: int | None  # of pre-training
-    pretrained: bool  # False: its weights are not used, only its shape and its words
-    digest: str  # of the weights: the same model wherever its folder has been moved to
+    pretrained: bool  # False: only its shape and its tokenizer are used
+    digest: str  # of the weights: identifies the model after its folder was moved
 
     @property
     def folder_name(self) -> str:
-        """Return the name of its folder in a grid."""
+        """Return the name of its folder in a sweep."""
         return model_folder(self.name, self.step, pretrained=self.pretrained)
 
     def describe(self) -> str:
-        """Return how the user is told of it."""
+        """Return its name in messages."""
         if not self.pretrained:
             return f"{self.name} {WITHOUT_PRETRAINING}"
         return self.name if self.step is None else f"{self.name} step {self.step:,}"
@@ -40,35 +41,47 @@ class Source:
         """Load the model.
 
         Raises:
-            ConfigError: it is not there any more, or another one is in its place.
+            ConfigError: it does not exist any more, or has other weights.
         """
         found = load_pretrained(self.place)
         if self.digest != _digest(found, pretrained=self.pretrained):
             raise ConfigError(
-                f"{self.place} has changed since this grid was started; start it again to see how "
-                "it goes on"
+                f"{self.place} has changed since this sweep was started; restore it, or choose "
+                "another folder (--to FOLDER)"
             )
         return found
 
 
 @dataclass(frozen=True)
-class TaskSource:
-    """Where the examples of a task lie; `load` reads them."""
+class TaskRef:
+    """A task and the place of its examples; `load` reads them."""
 
     task: Task | OwnTask
-    glue: str  # place of GLUE's files; unused by a task of the user's own
+    place: str = ""  # of the suite's files; unused by the user's own task
+    suite: Suite | None = field(default=None, hash=False)  # None: the user's own task
+
+    @property
+    def name(self) -> str:
+        """Return the name of the task."""
+        return self.task.name
 
     def load(self) -> TaskData:
-        """Read the examples."""
+        """Read the examples.
+
+        Raises:
+            ConfigError: there is no such folder.
+            TaskError: a file is missing or damaged.
+        """
         if isinstance(self.task, OwnTask):
             return read_own(self.task)
-        return read_glue(self.task, self.glue)
+        assert self.suite is not None
+        return read_task(self.suite, self.task, self.place)
 
 
-def read_sources(
+def read_model_refs(
     places: Sequence[str], checkpoints: Sequence[str], *, from_scratch: bool
-) -> list[Source]:
-    """Find the models that are meant, and load each once: what is broken is known before the start.
+) -> list[ModelRef]:
+    """Find the models and load each once, so that damage is found before the start.
 
     Args:
         places: as `load_pretrained` takes them.
@@ -79,37 +92,35 @@ def read_sources(
         ConfigError: there is no such model or checkpoint, or two have the same name.
         ShardError: the tokenizer of a run is damaged.
     """
-    sources: dict[str, Source] = {}
+    models: dict[str, ModelRef] = {}
     for place in places:
-        for checkpoint in _chosen(place, checkpoints):
-            for source in _models_in(place, checkpoint, from_scratch=from_scratch):
-                other = sources.setdefault(source.folder_name, source)
-                if other.digest != source.digest:
+        for checkpoint in _selected(place, checkpoints):
+            for model in _models_in(place, checkpoint, from_scratch=from_scratch):
+                other = models.setdefault(model.folder_name, model)
+                if other.digest != model.digest:
                     raise ConfigError(
-                        f"{other.place} and {source.place} are both called {source.name!r}: "
-                        "fine-tune them one after the other, into a folder each, which `python -m "
-                        "finetune table` takes together"
+                        f"{other.place} and {model.place} have the same name {model.name!r}: "
+                        "fine-tune them separately, each into its own folder, and give both "
+                        "folders to `python -m finetune table`"
                     )
-    return list(sources.values())
+    return list(models.values())
 
 
-def _chosen(place: str, checkpoints: Sequence[str]) -> list[str | None]:
+def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
     """Return the `checkpoint` arguments of `load_pretrained`."""
-    chosen: list[str | None] = []
+    selected: list[str | None] = []
     for word in checkpoints:
         if word == ALL:
-            chosen += [folder.name for folder in checkpoints_of(Path(place))] or [None]
-        elif word == NEWEST:
-            chosen.append(None)
+            selected += [folder.name for folder in checkpoints_of(Path(place))] or [None]
         else:
-            chosen.append(word)
-    return chosen
+            selected.append(None if word == NEWEST else word)
+    return selected
 
 
-def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> list[Source]:
+def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> list[ModelRef]:
     found = load_pretrained(place, checkpoint=checkpoint)
     return [
-        Source(
+        ModelRef(
             found.place,
             found.name,
             found.step if pretrained else None,
@@ -121,7 +132,7 @@ def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> lis
 
 
 def _digest(found: Pretrained, *, pretrained: bool) -> str:
-    """Return what changes with any weight, or where they are not used, with shape and tokenizer."""
+    """Return a digest of the weights or, if they are not used, of shape and tokenizer."""
     digest = hashlib.sha256()
     if not pretrained:
         digest.update(found.model.model_dump_json().encode())

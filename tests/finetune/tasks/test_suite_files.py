@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from finetune.tasks.glue import GLUE, Example, TaskError
-from finetune.tasks.glue_files import folders_of_tasks, read_glue
+from finetune.tasks.glue import GLUE
+from finetune.tasks.suite_files import folders_of_tasks, read_task
+from finetune.tasks.task import Example, TaskError
 from pretrain.config.errors import ConfigError
 from tests.finetune.small_glue import SMALL_GLUE, write_rows, write_small_glue
 
@@ -16,7 +17,7 @@ def glue(tmp_path):
 
 
 def read(name, folder):
-    return read_glue(GLUE[name], str(folder))
+    return read_task(GLUE, GLUE.tasks[name], str(folder))
 
 
 def refused(name, folder):
@@ -111,7 +112,7 @@ def test_pairs_that_mnlis_annotators_did_not_agree_on_are_left_out(glue):
         ("1", 0),
         ("3", 2),
     ]
-    assert [note for note in data.notes if "1 rows whose label is '-' left out" in note]
+    assert [note for note in data.notes if "1 rows with label '-' left out" in note]
 
 
 def test_mnli_without_its_mismatched_set_is_read_and_that_is_said(glue):
@@ -132,14 +133,14 @@ def test_pairs_with_an_index(glue, name, labels):
     assert data.test["test"][0].label is None
 
 
-@pytest.mark.parametrize("name", GLUE)
+@pytest.mark.parametrize("name", GLUE.tasks)
 def test_test_files_can_be_missing(glue, name):
     for file in [*glue.rglob("*test*.tsv"), glue / "diagnostic/diagnostic.tsv"]:
         file.unlink()
     assert read(name, glue).test == {}
 
 
-@pytest.mark.parametrize("name", GLUE)
+@pytest.mark.parametrize("name", GLUE.tasks)
 def test_line_ends_of_windows_change_nothing(glue, name, tmp_path):
     for file, rows in SMALL_GLUE.items():
         write_rows(tmp_path / "windows" / file, rows, end="\r\n")
@@ -162,7 +163,7 @@ def test_folders_are_found_in_the_spellings_in_use(glue, spelling):
 
 
 def test_the_folders_of_tasks_stand_in_glues_order(glue):
-    assert list(folders_of_tasks(glue)) == list(GLUE)
+    assert list(folders_of_tasks(GLUE, glue)) == list(GLUE.tasks)
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
@@ -188,7 +189,7 @@ def test_a_missing_file_is_answered_with_what_the_folder_holds(glue):
     (glue / "QNLI/train.tsv").rename(glue / "QNLI/train_subset.tsv")
     message = refused("QNLI", glue)
     assert "QNLI: train.tsv missing; QNLI needs train.tsv and dev.tsv" in message
-    assert "holds dev.tsv, test.tsv, train_subset.tsv; get it" in message
+    assert "holds dev.tsv, test.tsv, train_subset.tsv; download it" in message
 
 
 def test_microsofts_own_files_of_mrpc_are_recognised(glue):
@@ -216,7 +217,7 @@ BAD = [
     (
         "RTE",
         b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\t\n",
-        "row 2: no label in column 'label'",
+        "row 2: column 'label' holds no label",
     ),
     ("RTE", b"index\tsentence1\tsentence2\tlabel\n0\ta\n", "row 2: 2 fields where there are 4"),
     ("RTE", b"index\tsentence1\tsentence2\tlabel\n0\ta\t\tb\te\n", "row 2: 5 fields where there"),
@@ -230,7 +231,7 @@ STS_HEADER = "index\tsentence1\tsentence2\tscore\n"
 
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD)
-def test_a_bad_file_is_answered_with_file_row_and_mend(glue, name, content, message):
+def test_a_bad_file_is_answered_with_file_row_and_fix(glue, name, content, message):
     file = glue / name / "train.tsv"
     file.write_bytes(content)
     answer = refused(name, glue)
@@ -249,7 +250,7 @@ def test_a_score_that_is_no_finite_number_is_refused(glue, word):
 
 def test_a_score_left_empty_is_refused(glue):
     (glue / "STS-B/dev.tsv").write_text(f"{STS_HEADER}0\ta\tb\t\n")
-    assert "dev.tsv, row 2: no label in column 'score' but nothing" in refused("STS-B", glue)
+    assert "dev.tsv, row 2: column 'score' holds no label but nothing" in refused("STS-B", glue)
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused(glue):
@@ -263,14 +264,14 @@ def scratch(tmp_path_factory):
     return write_small_glue(tmp_path_factory.mktemp("glue"))
 
 
-COLUMNS = {name: (*task.texts, task.label) for name, task in GLUE.items()}
+COLUMNS = {name: (*task.texts, task.label) for name, task in GLUE.tasks.items()}
 BYTES = st.binary(max_size=60) | st.lists(
     st.sampled_from([b"\t", b"\n", b"\r", b"0", b"1", b"-", b'"', b"\0", b"\xef\xbb\xbf", b"e"]),
     max_size=30,
 ).map(b"".join)
 
 
-@pytest.mark.parametrize("name", GLUE)
+@pytest.mark.parametrize("name", GLUE.tasks)
 @settings(deadline=None)
 @given(content=BYTES, has_header=st.booleans())
 def test_any_bytes_give_examples_or_one_clear_line(scratch, name, content, has_header):
@@ -285,5 +286,5 @@ def test_any_bytes_give_examples_or_one_clear_line(scratch, name, content, has_h
     else:
         assert examples
         for example in examples:
-            assert len(example.texts) == len(GLUE[name].texts)
+            assert len(example.texts) == len(GLUE.tasks[name].texts)
             assert example.label is not None

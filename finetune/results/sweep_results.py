@@ -1,0 +1,154 @@
+"""Everything that the folders of sweeps hold: results, requests and majority-class scores."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from finetune.results.result import MAJORITY_FILE, SWEEP_FILE, Scores, TrialResult, read_results
+from finetune.results.sweep_record import (
+    SweepRecord,
+    changed_settings,
+    read_majority,
+    read_sweep_record,
+)
+from pretrain.config.errors import ConfigError
+
+
+class TableRow(NamedTuple):
+    """A model at one step of its pre-training: one row of the table."""
+
+    model: str
+    origin: str  # the run or folder that the weights came from
+    step: int | None
+    pretrained: bool = True
+
+
+class EndedTrial(NamedTuple):
+    """One trial that is over."""
+
+    folder: Path
+    row: TableRow
+    result: TrialResult
+
+
+class Requested(NamedTuple):
+    """A request: every model on every task, at every rate, with every seed."""
+
+    rows: list[TableRow]
+    tasks: list[str]
+    learning_rates: list[float]
+    seeds: list[int]
+
+
+class SweepResults(NamedTuple):
+    """The content of several folders together."""
+
+    trials: list[EndedTrial]
+    requested: list[Requested]
+    majority: dict[str, Scores]  # by task
+
+
+def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
+    """Read pre-training runs or folders of sweeps, with everything below them.
+
+    Raises:
+        ConfigError: a folder holds no result, a file is damaged, two files contradict each other
+            on a trial or task, or the trials follow different protocols.
+    """
+    sweeps = _read_sweep_records(folders)
+    requested = {folder: _requested(record) for folder, record in sweeps.items()}
+    trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
+    for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        for place, result in read_results(folder).items():
+            row = _row_of(result, requested.get(place.parents[3]))
+            _add(trials, EndedTrial(place, row, result))
+    _refuse_other_protocols(list(trials.values()))
+    _refuse_other_settings(sweeps)
+    return SweepResults(list(trials.values()), list(requested.values()), _read_majority(folders))
+
+
+def _read_sweep_records(folders: Sequence[Path]) -> dict[Path, SweepRecord]:
+    found = {file.parent: read_sweep_record(file.parent) for file in _files(folders, SWEEP_FILE)}
+    return {folder: record for folder, record in found.items() if record is not None}
+
+
+def _requested(record: SweepRecord) -> Requested:
+    rows = [
+        TableRow(model.model, _origin(model.source), model.step, model.pretrained)
+        for model in record.models
+    ]
+    return Requested(rows, record.tasks, record.learning_rates, record.seeds)
+
+
+def _row_of(result: TrialResult, requested: Requested | None) -> TableRow:
+    # New weights are the same whichever checkpoint they are compared with.
+    step = result.step if result.pretrained else None
+    row = TableRow(result.model, _origin(result.source), step, result.pretrained)
+    # A sweep holds one model of a name; its run may have been moved between two of the results.
+    known = requested.rows if requested else []
+    return next((other for other in known if other._replace(origin=row.origin) == row), row)
+
+
+def _origin(source: str) -> str:
+    """Return the run that a checkpoint RUN/checkpoints/NAME belongs to, or the place itself."""
+    place = PurePath(source)
+    return str(place.parent.parent) if place.parent.name == "checkpoints" else source
+
+
+def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: EndedTrial) -> None:
+    """Add a trial once if several folders hold it; a failed one is replaced by one that ended."""
+    result = trial.result
+    key = (trial.row, result.task, result.learning_rate, result.seed)
+    known = trials.get(key)
+    if known is None or known.result.status == "failed":
+        trials[key] = trial
+    elif result.status != "failed" and result.scores != known.result.scores:
+        raise ConfigError(
+            f"{known.folder} and {trial.folder} are the same trial of {trial.row.model} on "
+            f"{result.task}, with different scores; leave one of the folders out"
+        )
+
+
+def _refuse_other_protocols(trials: Sequence[EndedTrial]) -> None:
+    first = trials[0]
+    for trial in trials:
+        if trial.result.protocol != first.result.protocol:
+            raise ConfigError(
+                f"{first.folder} follows protocol {first.result.protocol}, {trial.folder} protocol "
+                f"{trial.result.protocol}: their scores cannot be compared; name the folders of "
+                f"one protocol, such as RUN/finetune/{first.result.protocol}"
+            )
+
+
+def _refuse_other_settings(sweeps: Mapping[Path, SweepRecord]) -> None:
+    """Refuse protocols of one name with different values, as of an edited file."""
+    for folder, record in sweeps.items():
+        first_folder, first = next(iter(sweeps.items()))
+        changed = changed_settings(first, record)
+        if changed:
+            listed = ", ".join(f"{name} {old} and {new}" for name, (old, new) in changed.items())
+            raise ConfigError(
+                f"{first_folder} and {folder} follow different protocols ({listed}): their scores "
+                "cannot be compared; leave one of the folders out"
+            )
+
+
+def _files(folders: Sequence[Path], name: str) -> list[Path]:
+    """Return all files of this name, each one once."""
+    found = [file for folder in folders for file in sorted(folder.resolve().rglob(name))]
+    return list(dict.fromkeys(found))
+
+
+def _read_majority(folders: Sequence[Path]) -> dict[str, Scores]:
+    """Return the scores of all folders; different scores mean different development sets."""
+    scores: dict[str, Scores] = {}
+    origins: dict[str, Path] = {}
+    for file in _files(folders, MAJORITY_FILE):
+        for task, found in read_majority(file.parent).items():
+            if scores.setdefault(task, found) != found:
+                raise ConfigError(
+                    f"{origins[task]} and {file} give the majority class different scores on "
+                    f"{task}: their data differ, so their scores cannot be compared"
+                )
+            origins.setdefault(task, file)
+    return scores

@@ -1,0 +1,152 @@
+"""The folder of a sweep: the record of what was requested, and the lock of the running process.
+
+A sweep may grow: tasks, models, learning rates and seeds are added to the existing ones. Nothing
+else of it may change, or its results could not be compared.
+"""
+
+import errno
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from data_prep.files.atomic import save_text
+from finetune.protocol import GROWING, Protocol
+from finetune.results.result import MAJORITY_FILE, SWEEP_FILE
+from finetune.results.sweep_record import ModelRecord, SweepRecord, changed_settings, read_majority
+from finetune.sweep.references import ModelRef
+from finetune.tasks.task import TaskData
+from finetune.training.metrics import majority_scores
+from pretrain.config.errors import ConfigError
+
+LOCK_FILE = "grid.lock"
+Item = TypeVar("Item")
+
+
+def record_of(
+    models: Sequence[ModelRef],
+    data: Mapping[str, TaskData],
+    protocol: Protocol,
+    *,
+    predicts_test: bool,
+) -> SweepRecord:
+    """Return the record of a sweep of these models and tasks."""
+    return SweepRecord(
+        protocol=json.loads(protocol.model_dump_json(exclude=set(GROWING))),
+        tasks=list(data),
+        learning_rates=sorted(protocol.learning_rates),
+        seeds=list(range(protocol.seeds)),
+        models=[
+            ModelRecord(
+                model=model.name,
+                source=model.place,
+                step=model.step,
+                pretrained=model.pretrained,
+                digest=model.digest,
+            )
+            for model in models
+        ],
+        data={name: found.labelled_digest for name, found in data.items()},
+        test={
+            name: found.test_digest for name, found in data.items() if predicts_test and found.test
+        },
+    )
+
+
+def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
+    """Return the record of two requests for the same folder together.
+
+    Raises:
+        ConfigError: the protocol, a model or the data of a task differ; names the difference.
+    """
+    _refuse_other_protocol(before, now, folder)
+    _refuse_other_examples(before, now, folder)
+    models = {model.folder_name: model for model in before.models}
+    for model in now.models:
+        known = models.setdefault(model.folder_name, model)
+        if known.digest != model.digest:
+            raise ConfigError(
+                f"{folder} holds results of {known.source}, also called {model.model!r}, with "
+                f"other weights than {model.source}: choose another folder (--to FOLDER)"
+            )
+    return SweepRecord(
+        protocol=now.protocol,
+        tasks=_union(before.tasks, now.tasks),
+        learning_rates=sorted(_union(before.learning_rates, now.learning_rates)),
+        seeds=sorted(_union(before.seeds, now.seeds)),
+        models=list(models.values()),
+        data={**before.data, **now.data},
+        test={**before.test, **now.test},
+    )
+
+
+def save_sweep_record(folder: Path, record: SweepRecord, data: Mapping[str, TaskData]) -> None:
+    """Write grid.json, and the majority-class scores of the tasks that are new in it."""
+    scores = read_majority(folder)
+    scores |= {name: majority_scores(found) for name, found in data.items()}
+    save_text(folder / MAJORITY_FILE, json.dumps(scores, indent=1) + "\n")
+    save_text(folder / SWEEP_FILE, record.model_dump_json(indent=1) + "\n")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder and lock it against other sweeps; the lock ends with this process.
+
+    Raises:
+        ConfigError: another process holds the lock, the folder cannot be written, or the disk
+            becomes full.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK_FILE).open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write into {folder}: {error.strerror}; choose another --to FOLDER"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another process is running a sweep in {folder}; wait for it, or choose another "
+                "--to FOLDER"
+            ) from None
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise ConfigError(
+                f"cannot write into {folder}: {error.strerror}; free some space, and repeat the "
+                "command with --retry-failed"
+            ) from None
+
+
+def _refuse_other_protocol(before: SweepRecord, now: SweepRecord, folder: Path) -> None:
+    changed = changed_settings(before, now)
+    if changed:
+        listed = ", ".join(f"{name} (was {old}, is {new})" for name, (old, new) in changed.items())
+        raise ConfigError(
+            f"{folder} was started with another protocol: {listed}; restore these values, or "
+            "choose another folder (--to FOLDER)"
+        )
+
+
+def _refuse_other_examples(before: SweepRecord, now: SweepRecord, folder: Path) -> None:
+    for what, old, new in (
+        ("results", before.data, now.data),
+        ("predictions", before.test, now.test),
+    ):
+        for name, digest in new.items():
+            if old.get(name, digest) != digest:
+                raise ConfigError(
+                    f"{folder} holds {what} on {name} from other examples than the present ones: "
+                    "restore the files, choose another folder (--to FOLDER), or give a task of "
+                    "your own another --name"
+                )
+
+
+def _union(first: Sequence[Item], second: Sequence[Item]) -> list[Item]:
+    return list(dict.fromkeys([*first, *second]))

@@ -1,0 +1,67 @@
+"""A suite: tasks that are published together, averaged together and submitted together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from finetune.tasks.task import Task, plain
+from pretrain.config.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True)
+class AverageRule:
+    """How metrics and development sets become one score per task, and scores an average."""
+
+    description: str  # ends the sentence "The average is over all tasks, ..."
+    tasks: tuple[str, ...]  # that the average is over
+    metric: Literal["mean", "first"]  # of a task's metrics: what its score is
+    unit: Literal["task", "development set"]  # what counts once in the average
+
+
+@dataclass(frozen=True)
+class SubmissionFormat:
+    """The files that a suite's server accepts: one for each test split."""
+
+    server: str  # its name in messages
+    suffix: str  # file names are `Task.title` and this
+    # Task, and pairs (index of an example, prediction) in ascending order -> content of the file.
+    content: Callable[[Task, Sequence[tuple[int, int | float]]], str]
+
+    def file_name(self, task: Task, split: str) -> str:
+        """Return the name of the file with the predictions of a test split."""
+        return task.title(split) + self.suffix
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Everything about a suite but the metrics, which suites share."""
+
+    name: str  # in tables and messages
+    tasks: Mapping[str, Task] = field(hash=False)  # by name, in the order of tables
+    # By the name that --average has for it, different in every suite; the first is the default.
+    averages: Mapping[str, AverageRule] = field(hash=False)
+    hub: str = ""  # data set on the Hugging Face Hub; empty: the suite is not there
+    submission: SubmissionFormat | None = None  # None: it has no server
+    # What users may take for tasks, in the form of `plain`, and the end of a sentence about it.
+    not_tasks: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def named(self, name: str) -> Task:
+        """Return the task with this name, ignoring case and hyphens.
+
+        Raises:
+            ConfigError: there is none; suggests the nearest name.
+        """
+        by_plain_name = {plain(task.name): task for task in self.tasks.values()}
+        if plain(name) in by_plain_name:
+            return by_plain_name[plain(name)]
+        if plain(name) in self.not_tasks:
+            raise ConfigError(f"task {name!r} {self.not_tasks[plain(name)]}")
+        similar = nearest(plain(name), list(by_plain_name))
+        for short, task in by_plain_name.items():
+            similar = similar.replace(f" {short}?", f" {task.name}?")
+        raise ConfigError(f"there is no task {name!r}{similar}; one of {', '.join(self.tasks)}")
+
+
+def by_name(*tasks: Task) -> dict[str, Task]:
+    """Return tasks by their names, in this order."""
+    return {task.name: task for task in tasks}

@@ -1,0 +1,93 @@
+"""What a task is to the rest of the program, whether it belongs to a suite or to the user."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+
+class TaskError(ValueError):
+    """A file of a task is missing, or its content cannot be learned from."""
+
+
+class Example(NamedTuple):
+    """One example of a task."""
+
+    texts: tuple[str, ...]  # one or two
+    label: int | float | None  # index into `Task.labels`, or the value; None: a test file
+    identity: str  # the file's index column; without one, the number of the row, from 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is predicted from what, how it is scored, and how the original files hold it."""
+
+    name: str
+    kind: Literal["classification", "regression"]
+    labels: tuple[str, ...]  # as the files spell them; none in a regression
+    metrics: tuple[str, ...]  # names in training/metrics.py; the first is the main one
+    texts: tuple[str, ...]  # columns
+    label: str  # column
+    highest: float | None = None  # value of a regression on a scale from 0; None: no scale
+    identity: str | None = "index"  # column, in those files that have it; None: the row's number
+    development: tuple[str, ...] = ("dev",)  # splits; each is a file SPLIT.tsv
+    test: tuple[str, ...] = ("test",)
+    # In tables and submissions: the name of a split that is neither `dev` nor `test`.
+    titles: Mapping[str, str] = field(default_factory=dict, hash=False)
+    # Paths of test splits that are not SPLIT.tsv, relative to the task's folder; the first counts.
+    test_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    headless_columns: tuple[str, ...] = ()  # of train and dev files without a header
+    skips_broken_rows: bool = False  # in train and dev files
+    unlabelled: str = ""  # label of the rows that are left out of train and dev files
+    # Start of the names of the raw files that a task is made from, and how.
+    made_from: tuple[str, str] | None = None
+    hub: str = ""  # configuration of the suite's data set on the Hugging Face Hub
+    hub_texts: tuple[str, ...] = ()  # columns there, where they differ
+    hub_test: Mapping[str, str] = field(default_factory=dict, hash=False)  # other configurations
+
+    @property
+    def num_outputs(self) -> int:
+        """Return how many numbers the model predicts for an example."""
+        return len(self.labels) or 1
+
+    def title(self, split: str) -> str:
+        """Return the name of a development or test split in tables and submissions."""
+        return self.titles.get(split, split_title(self.name, split))
+
+
+def split_title(task: str, split: str) -> str:
+    """Return the name of a split of a task of which nothing else is known."""
+    return task if split in ("dev", "test") else f"{task} {split}"
+
+
+class TaskData(NamedTuple):
+    """All examples of a task."""
+
+    task: Task
+    train: list[Example]
+    development: dict[str, list[Example]]  # by split
+    test: dict[str, list[Example]]  # by split; those that exist
+    notes: tuple[str, ...] = ()  # remarks for the user, one line each
+
+    @property
+    def labelled_digest(self) -> str:
+        """Return a digest of all texts and labels of the training and development splits."""
+        return _digest([self.train, *self.development.values()])
+
+    @property
+    def test_digest(self) -> str:
+        """Return a digest of all texts of the test splits."""
+        return _digest(self.test.values())
+
+
+def _digest(splits: Iterable[Sequence[Example]]) -> str:
+    digest = hashlib.sha256()
+    for examples in splits:
+        for example in examples:
+            digest.update(repr((example.texts, example.label)).encode())
+    return digest.hexdigest()[:16]
+
+
+def plain(name: str) -> str:
+    """Return the form in which spellings are compared: SST-2, sst_2 and sst2 are one name."""
+    return name.lower().replace("-", "").replace("_", "")

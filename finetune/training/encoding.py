@@ -1,0 +1,54 @@
+"""Tokenize the examples of a task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from finetune.tasks.task import Example, Task, TaskData
+from finetune.training.batches import TokenRows
+from finetune.training.targets import Target, target_of
+from pretrain.convert.text_encoder import TextEncoder
+
+
+@dataclass(frozen=True)
+class EncodedSplit:
+    """Token ids of a split, with the labels and identities of its examples."""
+
+    rows: TokenRows
+    labels: list[float]  # index of the class, or the value; empty in a test split
+    identities: list[str]
+
+
+@dataclass(frozen=True)
+class EncodedTask:
+    """A task as a model reads it."""
+
+    task: Task
+    target: Target
+    train: EncodedSplit
+    development: dict[str, EncodedSplit]
+    test: dict[str, EncodedSplit]
+
+
+def encode_task(data: TaskData, words: TextEncoder, *, sequence_length: int) -> EncodedTask:
+    """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`."""
+
+    def split(examples: Sequence[Example]) -> EncodedSplit:
+        return _encode(examples, words, sequence_length)
+
+    train = split(data.train)
+    return EncodedTask(
+        data.task,
+        target_of(data.task, train.labels),
+        train,
+        {name: split(examples) for name, examples in data.development.items()},
+        {name: split(examples) for name, examples in data.test.items()},
+    )
+
+
+def _encode(examples: Sequence[Example], words: TextEncoder, sequence_length: int) -> EncodedSplit:
+    ids = [words.pair_ids(*example.texts, max_length=sequence_length) for example in examples]
+    return EncodedSplit(
+        TokenRows(ids, pad=words.pad, longest=sequence_length),
+        [example.label for example in examples if example.label is not None],
+        [example.identity for example in examples],
+    )

@@ -1,0 +1,85 @@
+"""A suite is one file and one line: its tasks are swept, averaged, listed and submitted."""
+
+import csv
+import statistics
+
+import pytest
+
+from finetune.__main__ import main
+from finetune.results.result import read_result
+from finetune.tasks.catalog import SUITES, known_tasks
+from finetune.tasks.task import plain
+from tests.finetune.report.score_case import write_result
+from tests.finetune.toy_suite import TASKS, TOY, write_toy
+
+
+@pytest.fixture
+def toy(monkeypatch, tmp_path):
+    monkeypatch.setitem(SUITES, "toy", TOY)
+    return write_toy(tmp_path / "data")
+
+
+def test_names_of_suites_tasks_and_averages_are_different(toy):
+    for count, names in (
+        (9 + 2, [plain(name) for name in known_tasks()]),
+        (2 + 2, [name for suite in SUITES.values() for name in suite.averages]),
+    ):
+        assert len(set(names)) == len(names) == count
+
+
+def averages(folder, to, *options):
+    main(["table", str(folder), "--to", str(to), *options])
+    lines = csv.DictReader((to / "table.csv").read_text().splitlines())
+    return {line["model"]: float(line["score"]) for line in lines if line["column"] == "average"}
+
+
+def test_another_suite_is_swept_averaged_and_submitted(toy, run, tmp_path, capfd):
+    protocol = ["--epochs", "1", "--seeds", "1", "--learning-rates", "1e-3", "--workers", "1"]
+    words = ["--tasks", "all", "--toy", str(toy), "--predict-test", "--to", str(tmp_path / "sweep")]
+    main(["run", str(run), *words, *protocol])
+    output = capfd.readouterr().out
+    assert output.split()[:6] == ["model", "steps", "Vowel", "Vowel-l", "Count", "average"]
+    assert "The average is over all 2 tasks, as Toy counts it." in output
+    files = (tmp_path / "sweep").rglob("result.json")
+    scores = {result.task: result.scores for result in (read_result(f.parent) for f in files)}
+    assert scores["Vowel"].keys() == {"dev", "dev_long"}
+    means = [
+        statistics.fmean(statistics.fmean(metrics.values()) for metrics in scores[task].values())
+        for task in TASKS
+    ]
+    found = averages(tmp_path / "sweep", tmp_path / "out")["small"]
+    assert found == pytest.approx(100 * statistics.fmean(means), abs=1e-3)  # six digits
+
+    main(["submission", str(tmp_path / "sweep"), "--suite", "toy", "--to", str(tmp_path / "out")])
+    assert "Toy's server also needs" not in capfd.readouterr().out
+    assert (tmp_path / "out/Vowel.txt").read_text().count(": ") == 2
+    assert (tmp_path / "out/Count.txt").read_text().startswith("7: ")
+
+
+def test_the_average_of_a_table_is_that_of_its_suite_or_the_one_asked_for(toy, tmp_path):
+    vowel = {"dev": {"accuracy": 0.2, "f1": 0.4}, "dev_long": {"accuracy": 0.6, "f1": 0.8}}
+    write_result(tmp_path / "results", "Vowel", vowel)
+    write_result(tmp_path / "results", "Count", {"dev": {"spearman": 0.9, "pearson": 0.7}})
+    write_result(tmp_path / "results", "mine", {"dev": {"accuracy": 0.1}})
+    expected = {
+        (): 100 * ((0.3 + 0.7) / 2 + 0.8) / 2,
+        ("--average", "toy-sets"): 100 * (0.2 + 0.6 + 0.9) / 3,
+    }
+    for options, value in expected.items():
+        found = averages(tmp_path / "results", tmp_path / "out", *options)
+        assert found == {"m": pytest.approx(value)}
+
+
+def test_the_tasks_of_all_suites_are_listed_or_those_of_one_counted(toy, capsys):
+    main(["tasks"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert listed == list(known_tasks())
+    main(["tasks", "--toy", str(toy)])
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert [line.split()[0] for line in lines] == ["Vowel", "Count"]
+    assert lines[0].endswith("train 8, dev 8, dev_long 8, test 2")
+
+
+def test_a_suite_that_is_not_on_the_hub_says_so(toy, capsys):
+    main(["tasks", "--toy", "hub"])
+    assert "Toy is not on the Hub; give the folder of its original files" in capsys.readouterr().out
