@@ -10,6 +10,7 @@ import pytest
 from data_prep.settings import BuildSettings
 from tests.faults.comparison import CLOCK
 from tests.faults.launch import launcher
+from tests.forked_command import run_module
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +79,8 @@ class Command:
         )
 
     def run(self, words, launcher=(sys.executable, "-m", "pretrain")):
+        if launcher[:2] == (sys.executable, "-m") and len(launcher) == 3:
+            return run_module(launcher[2], words)
         process = self.start(words, launcher)
         output, errors = process.communicate(timeout=300)
         return process.returncode, output, errors

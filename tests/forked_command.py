@@ -1,0 +1,44 @@
+"""Runs `python -m MODULE WORDS` in a process forked from one that has imported everything.
+
+Importing torch and DeepSpeed takes longer than most commands that tests run. Each test process has
+one fork server; a command gets its own process, environment, folder, stdout and stderr as in a shell.
+"""
+
+import os
+import runpy
+import sys
+import tempfile
+from multiprocessing import get_context
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LIMIT_SECONDS = 300
+IMPORTED = ["pretrain.commands.train", "finetune.commands.run", "torch._inductor.compile_fx"]
+
+
+def run_module(module, words):
+    """Return exit status, stdout and stderr."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        arguments = (module, list(map(str, words)), output, errors, environment)
+        process = context.Process(target=_become_command, args=arguments)
+        process.start()
+        process.join(LIMIT_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            raise TimeoutError(f"{module} {words} takes longer than {LIMIT_SECONDS} s")
+        return process.exitcode, output.read_text(), errors.read_text()
+
+
+def _become_command(module, words, output, errors, environment):
+    for number, file in ((1, output), (2, errors)):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(ROOT)
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
