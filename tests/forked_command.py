@@ -1,7 +1,7 @@
 """Runs `python -m MODULE WORDS` in a process forked from one that has imported everything.
 
-Importing torch and DeepSpeed takes longer than most commands that tests run. Each test process has
-one fork server; a command gets its own process, environment, folder, stdout and stderr as in a shell.
+Importing torch and DeepSpeed takes longer than most commands that tests run. A test process has
+one fork server; a command gets a process, environment, folder, stdout and stderr of its own.
 """
 
 import os
