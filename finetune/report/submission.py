@@ -32,11 +32,6 @@ def submission_files(suite: Suite) -> list[str]:
     return [name(task, split) for task in suite.tasks.values() for split in task.test]
 
 
-def missing_files(suite: Suite, folder: Path) -> list[str]:
-    """Return the files that a submission lacks; the server rejects an incomplete one."""
-    return [name for name in submission_files(suite) if not (folder / name).is_file()]
-
-
 def write_predictions(
     suite: Suite, task: Task, split: str, predictions: Sequence[Prediction], folder: Path
 ) -> Path:
@@ -56,16 +51,21 @@ def write_predictions(
 
 
 def zip_submission(suite: Suite, folder: Path, archive: Path) -> list[str]:
-    """Pack the existing files of a submission, and return the names of the missing ones."""
-    partial = partial_name(archive)
+    """Pack the existing files of a submission, and return the names of the missing ones.
+
+    The server rejects an incomplete submission.
+    """
+    partial, missing = partial_name(archive), []
     with zipfile.ZipFile(partial, "w") as packed:
         for name in submission_files(suite):
-            if (folder / name).is_file():
-                entry = zipfile.ZipInfo(name, FIRST_DAY)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                packed.writestr(entry, (folder / name).read_bytes())
+            if not (folder / name).is_file():
+                missing.append(name)
+                continue
+            entry = zipfile.ZipInfo(name, FIRST_DAY)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            packed.writestr(entry, (folder / name).read_bytes())
     replace(partial, archive)
-    return missing_files(suite, folder)
+    return missing
 
 
 def _index(prediction: Prediction, task: Task, split: str) -> int:

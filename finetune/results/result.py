@@ -7,17 +7,27 @@ FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of test sets, if requ
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from data_prep.files.atomic import save_text
+from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
 from pretrain.config.errors import ConfigError
 
 RESULT_FILE = "result.json"
 SWEEP_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
+Content = TypeVar("Content")
 
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
 Metrics = Annotated[dict[str, FiniteFloat], Field(min_length=1)]
@@ -62,14 +72,26 @@ def read_result(folder: Path) -> TrialResult | None:
         ConfigError: result.json is damaged.
     """
     file = folder / RESULT_FILE
-    if not file.is_file():
-        return None
+    kind = TypeAdapter(TrialResult)
+    return read_json(file, kind, "remove it to repeat that trial") if file.is_file() else None
+
+
+def read_json(file: Path, kind: TypeAdapter[Content], fix: str) -> Content:
+    """Return the content of a file, validated strictly.
+
+    Raises:
+        ConfigError: it is damaged; names the first error and the fix.
+    """
     try:
         content = file.read_bytes()
         json_in(content)
-        return TrialResult.model_validate_json(content, strict=True)
-    except (ValidationError, JsonError):
-        raise ConfigError(f"{file} is damaged; remove it to repeat that trial") from None
+        return kind.validate_json(content, strict=True)
+    except JsonError as error:
+        reason = f"its text: {error}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{plain('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
+    raise ConfigError(f"{file} is damaged: {reason}; {fix}")
 
 
 def predictions_file(folder: Path, split: str) -> Path:

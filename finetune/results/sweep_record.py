@@ -2,18 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from data_prep.files.quoting import plain
-from data_prep.files.strict_json import JsonError, json_in
-from finetune.results.result import MAJORITY_FILE, SWEEP_FILE, Scores
-from pretrain.config.errors import ConfigError
+from finetune.results.result import MAJORITY_FILE, SWEEP_FILE, Scores, read_json
 from pretrain.config.settings import flat
 
 WITHOUT_PRETRAINING = "without pre-training"
-Content = TypeVar("Content")
+REPEAT = "remove it, and repeat the command of this sweep, which writes it again"
 
 
 class ModelRecord(BaseModel):
@@ -62,7 +59,7 @@ def read_sweep_record(folder: Path) -> SweepRecord | None:
         ConfigError: grid.json is damaged.
     """
     file = folder / SWEEP_FILE
-    return _read(file, TypeAdapter(SweepRecord)) if file.is_file() else None
+    return read_json(file, TypeAdapter(SweepRecord), REPEAT) if file.is_file() else None
 
 
 def read_majority(folder: Path) -> dict[str, Scores]:
@@ -73,7 +70,7 @@ def read_majority(folder: Path) -> dict[str, Scores]:
     """
     file = folder / MAJORITY_FILE
     kind = TypeAdapter(dict[str, Annotated[Scores, Field(min_length=1)]])
-    return _read(file, kind) if file.is_file() else {}
+    return read_json(file, kind, REPEAT) if file.is_file() else {}
 
 
 def changed_settings(old: SweepRecord, new: SweepRecord) -> dict[str, tuple[Any, Any]]:
@@ -84,19 +81,3 @@ def changed_settings(old: SweepRecord, new: SweepRecord) -> dict[str, tuple[Any,
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     }
-
-
-def _read(file: Path, kind: TypeAdapter[Content]) -> Content:
-    try:
-        content = file.read_bytes()
-        json_in(content)
-        return kind.validate_json(content, strict=True)
-    except JsonError as error:
-        reason = f"its text: {error}"
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = f"{plain('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
-    raise ConfigError(
-        f"{file} is damaged: {reason}; remove it, and repeat the command of this sweep, "
-        "which writes it again"
-    )

@@ -67,6 +67,7 @@ class Remark(NamedTuple):
 
 Message = Trained | Scored | Remark | TrialResult
 Send = Callable[[Message], None]
+Load = Callable[[Trial], tuple[Pretrained, EncodedTask]]
 
 
 def is_over(folder: Path, *, test_splits: Sequence[str] = (), retries_failed: bool = False) -> bool:
@@ -91,7 +92,7 @@ def run_trial(
     trial: Trial,
     folder: Path,
     protocol: Protocol,
-    load: Callable[[Trial], tuple[Pretrained, EncodedTask]],
+    load: Load,
     *,
     device: torch.device,
     predicts_test: bool,
@@ -162,7 +163,7 @@ def _fine_tune(
     trial: Trial,
     folder: Path,
     protocol: Protocol,
-    load: Callable[[Trial], tuple[Pretrained, EncodedTask]],
+    load: Load,
     device: torch.device,
     predicts_test: bool,
     send: Send,

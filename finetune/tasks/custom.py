@@ -104,7 +104,6 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> Task:
         labels = _sorted(words)
     return Task(
         own.name,
-        "regression" if own.regression else "classification",
         labels,
         ("pearson", "spearman") if own.regression else ("accuracy", "macro_f1"),
         texts=own.texts,

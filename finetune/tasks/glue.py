@@ -40,31 +40,13 @@ def _word(task: Task, prediction: int | float) -> str:
 # Labels are in the order of the Hub's numbers. The first metric is the one in TUPE's Table 2.
 TASKS = by_name(
     Task(
-        "CoLA",
-        "classification",
-        BINARY,
-        ("matthews",),
-        texts=("sentence",),
-        label="label",
+        *("CoLA", BINARY, ("matthews",), ("sentence",)),
         headless_columns=("source", "label", "star", "sentence"),
         hub="cola",
     ),
+    Task("SST-2", BINARY, ("accuracy",), ("sentence",), hub="sst2"),
     Task(
-        "SST-2",
-        "classification",
-        BINARY,
-        ("accuracy",),
-        texts=("sentence",),
-        label="label",
-        hub="sst2",
-    ),
-    Task(
-        "MRPC",
-        "classification",
-        BINARY,
-        ("accuracy", "f1"),
-        texts=("#1 String", "#2 String"),
-        label="Quality",
+        *("MRPC", BINARY, ("accuracy", "f1"), ("#1 String", "#2 String"), "Quality"),
         made_from=(
             "msr_paraphrase",
             "make it from Microsoft's msr_paraphrase_train.txt, whose rows GLUE's dev_ids.tsv "
@@ -73,23 +55,9 @@ TASKS = by_name(
         hub="mrpc",
         hub_texts=SENTENCES,
     ),
+    Task("STS-B", (), ("pearson", "spearman"), SENTENCES, "score", highest=5.0, hub="stsb"),
     Task(
-        "STS-B",
-        "regression",
-        (),
-        ("pearson", "spearman"),
-        texts=SENTENCES,
-        label="score",
-        highest=5.0,
-        hub="stsb",
-    ),
-    Task(
-        "QQP",
-        "classification",
-        BINARY,
-        ("accuracy", "f1"),
-        texts=("question1", "question2"),
-        label="is_duplicate",
+        *("QQP", BINARY, ("accuracy", "f1"), ("question1", "question2"), "is_duplicate"),
         identity="id",
         # Questions that contain line breaks: fragments of rows, without a label.
         skips_broken_rows=True,
@@ -97,18 +65,13 @@ TASKS = by_name(
     ),
     Task(
         "MNLI",
-        "classification",
         ("entailment", "neutral", "contradiction"),
-        ("accuracy",),
-        texts=SENTENCES,
-        label="gold_label",
+        *(("accuracy",), SENTENCES, "gold_label"),
         development=("dev_matched", "dev_mismatched"),
         test=("test_matched", "test_mismatched", "test_ax"),
         titles={
-            "dev_matched": "MNLI-m",
-            "dev_mismatched": "MNLI-mm",
-            "test_matched": "MNLI-m",
-            "test_mismatched": "MNLI-mm",
+            **{"dev_matched": "MNLI-m", "dev_mismatched": "MNLI-mm"},
+            **{"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm"},
             "test_ax": "AX",  # GLUE's diagnostic set, predicted by the model of MNLI
         },
         test_files={
@@ -122,33 +85,9 @@ TASKS = by_name(
         hub_texts=("premise", "hypothesis"),
         hub_test={"test_ax": "ax"},
     ),
-    Task(
-        "QNLI",
-        "classification",
-        ENTAILMENT,
-        ("accuracy",),
-        texts=("question", "sentence"),
-        label="label",
-        hub="qnli",
-    ),
-    Task(
-        "RTE",
-        "classification",
-        ENTAILMENT,
-        ("accuracy",),
-        texts=SENTENCES,
-        label="label",
-        hub="rte",
-    ),
-    Task(
-        "WNLI",
-        "classification",
-        BINARY,
-        ("accuracy",),
-        texts=SENTENCES,
-        label="label",
-        hub="wnli",
-    ),
+    Task("QNLI", ENTAILMENT, ("accuracy",), ("question", "sentence"), hub="qnli"),
+    Task("RTE", ENTAILMENT, ("accuracy",), SENTENCES, hub="rte"),
+    Task("WNLI", BINARY, ("accuracy",), SENTENCES, hub="wnli"),
 )
 
 GLUE = Suite(

@@ -23,11 +23,10 @@ class Task:
     """What is predicted from what, how it is scored, and how the original files hold it."""
 
     name: str
-    kind: Literal["classification", "regression"]
-    labels: tuple[str, ...]  # as the files spell them; none in a regression
+    labels: tuple[str, ...]  # as the files spell them; none: a regression
     metrics: tuple[str, ...]  # names in training/metrics.py; the first is the main one
     texts: tuple[str, ...]  # columns
-    label: str  # column
+    label: str = "label"  # column
     highest: float | None = None  # value of a regression on a scale from 0; None: no scale
     identity: str | None = "index"  # column, in those files that have it; None: the row's number
     development: tuple[str, ...] = ("dev",)  # splits; each is a file SPLIT.tsv
@@ -46,9 +45,9 @@ class Task:
     hub_test: Mapping[str, str] = field(default_factory=dict, hash=False)  # other configurations
 
     @property
-    def num_outputs(self) -> int:
-        """Return how many numbers the model predicts for an example."""
-        return len(self.labels) or 1
+    def kind(self) -> Literal["classification", "regression"]:
+        """Return whether a class or a value is predicted."""
+        return "classification" if self.labels else "regression"
 
     def title(self, split: str) -> str:
         """Return the name of a development or test split in tables and submissions."""

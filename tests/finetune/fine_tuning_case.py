@@ -55,10 +55,9 @@ def random_split(count, seed, *, regression=False):
 
 
 def tiny_task(*, regression=False, num_train=43):
-    kind = "regression" if regression else "classification"
     labels = () if regression else ("no", "yes")
     metrics = ("pearson", "spearman") if regression else ("accuracy", "f1")
-    task = Task("tiny", kind, labels, metrics, texts=("text",), label="label")
+    task = Task("tiny", labels, metrics, ("text",))
     return EncodedTask(
         task,
         Values(1.0, 0.8) if regression else Classes(2),

@@ -5,7 +5,6 @@ import pytest
 
 from finetune.report.submission import (
     Prediction,
-    missing_files,
     submission_files,
     write_predictions,
     zip_submission,
@@ -57,7 +56,8 @@ def test_the_files_are_called_what_glues_server_wants(tmp_path):
             content(task.name, split, [0], tmp_path / "new" / "folder")
     found = sorted(file.name for file in (tmp_path / "new" / "folder").iterdir())
     assert found == sorted(wanted.split())
-    assert missing_files(GLUE, tmp_path / "new" / "folder") == []
+    folder = tmp_path / "new" / "folder"
+    assert zip_submission(GLUE, folder, tmp_path / "all.zip") == []
 
 
 def test_the_archive_holds_the_files_alone_and_those_missing_are_named(tmp_path):
@@ -88,4 +88,4 @@ def test_predictions_that_do_not_fit_the_examples_are_refused(tmp_path):
         content("RTE", "test", [1], tmp_path, ["x1"])
     with pytest.raises(ValueError, match="STS-B: the prediction nan is not finite"):
         content("STS-B", "test", [math.nan], tmp_path)
-    assert missing_files(GLUE, tmp_path) == submission_files(GLUE)
+    assert not list(tmp_path.glob("*.tsv"))

@@ -28,7 +28,7 @@ SCRATCH = ModelRef("/run/20", "small", None, False, "cc")
 
 
 def task(name="tiny"):
-    row = Task(name, "classification", ("no", "yes"), ("accuracy",), texts=("a",), label="b")
+    row = Task(name, ("no", "yes"), ("accuracy",), ("a",), "b")
     return TaskRef(row)
 
 
