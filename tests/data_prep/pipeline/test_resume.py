@@ -89,7 +89,7 @@ def test_what_was_done_is_not_done_again_and_is_told(settings, tmp_path, monkeyp
     assert {file: file.stat().st_mtime_ns for file in before} == before
     encoded = [file for file in before if file.name.endswith("encoded.json")]
     assert (
-        f"going on with {folder}.building: {len(read)} parts of the text read, "
+        f"resuming {folder}.building: {len(read)} parts of the text read, "
         f"{len(encoded)} parts encoded" in capsys.readouterr().err
     )
 

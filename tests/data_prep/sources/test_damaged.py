@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from data_prep.files import hub as hub_access
-from data_prep.sources import files, text, wikiextractor, wikipedia
+from data_prep.sources import compression, text, wikiextractor, wikipedia
 from data_prep.sources.source import CorpusError, RawDocument, Skipped, paragraphs_of
 from data_prep.sources.spec import open_source
 
@@ -168,7 +168,7 @@ def test_zstandard_frames_and_long_windows_are_read_and_bombs_do_not_burst(tmp_p
     assert read(tmp_path / "a.txt.zst") == [["frame"], ["frame"]]
     bomb = zstandard.ZstdCompressor().compress(bytes(200 << 20))
     (tmp_path / "b.zst").write_bytes(bomb)
-    with files.opened(tmp_path / "b.zst") as (stream, _):
+    with compression.opened(tmp_path / "b.zst") as (stream, _):
         assert len(stream.read1(1 << 20)) <= 1 << 20
         assert len(stream.raw._decompressor._content) <= 64 << 20
 
