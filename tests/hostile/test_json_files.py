@@ -1,4 +1,4 @@
-"""The one reader of JSON, and how values stand in messages."""
+"""The strict JSON reader, and how values are quoted in messages."""
 
 import json
 import math
@@ -24,7 +24,7 @@ def test_what_python_writes_is_read_back(tree):
     assert json_in(json.dumps(tree).encode()) == tree
 
 
-def test_what_diverged_is_read():
+def test_nan_and_infinity_are_read():
     found = json_in(b"[NaN, Infinity, 1e400]")
     assert math.isnan(found[0]) and found[1:] == [math.inf, math.inf]
 
@@ -47,7 +47,7 @@ def test_what_diverged_is_read():
         (b"undefined", "Expecting value"),
     ],
 )
-def test_what_the_format_leaves_open_is_refused(content, reason):
+def test_ambiguous_or_unbounded_json_is_refused(content, reason):
     with pytest.raises(JsonError, match=reason):
         json_in(content)
 

@@ -237,7 +237,7 @@ def test_copies_with_other_masks_are_dropped_and_counted(tmp_path, tokenizer):
     assert sum(split.documents for split in kept.splits.values()) == 106
 
 
-def test_rows_are_packed_anew_in_the_length_of_the_samples(tmp_path, tokenizer):
+def test_rows_are_packed_again_in_the_length_of_the_samples(tmp_path, tokenizer):
     write_flat(tmp_path / "theirs.hdf5", masked(TEXTS).arrays(WITHOUT_PAIRS))
     manifest = imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer, sequence_length=None)
     assert manifest.sequence_length == S

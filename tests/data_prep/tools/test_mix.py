@@ -80,7 +80,7 @@ def test_words_stay_known_only_where_whole_passes_are_taken(tmp_path):
     assert (part.words, part.sentences) == (None, None)
 
 
-def test_the_manifest_tells_what_was_mixed(folders, tmp_path):
+def test_the_manifest_records_what_was_mixed(folders, tmp_path):
     a, b = folders
     manifest = mixed([f"{a}:weight=2.5", b], tmp_path / "new")
     assert manifest.history == (f"mix: {a} x 2.5, {b} x 1",)
@@ -106,7 +106,7 @@ def test_a_tokenizer_that_was_trained_for_one_folder_and_loaded_for_the_other_is
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "x", "nan", "inf", "1001", ""])
-def test_a_weight_that_is_none_is_refused(folders, weight):
+def test_an_invalid_weight_is_refused(folders, weight):
     with pytest.raises(ShardError, match=f"the weight '{weight}' is not a number above 0"):
         open_ingredient(f"{folders[0]}:weight={weight}")
 
