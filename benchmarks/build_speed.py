@@ -1,12 +1,12 @@
-"""Time `build` on plain text, per core, against the bare tokenizer on the same text.
+"""Compare the speed of `build` on one core with the bare tokenizer on the same text.
 
     python benchmarks/build_speed.py [--corpus FILE --megabytes 20 --vocabulary 30000 --rounds 5]
 
-Everything runs on one thread of one process, and the variants take turns. `build` reads, cleans,
-de-duplicates, cuts into sentences, encodes, packs, writes and checksums; the bare tokenizer has
-the paragraphs in memory and throws its encodings away. Both use the same WordPiece tokenizer,
-trained before the clock starts; training it is a line of its own. Without a corpus the text is
-the documentation of the installed Python packages.
+Everything runs on one thread of one process, and the variants alternate. `build` reads, cleans,
+de-duplicates, splits sentences, encodes, packs, writes and computes checksums; the bare tokenizer
+encodes paragraphs in memory and discards the result. Both use the same WordPiece tokenizer, trained
+beforehand; its training is timed separately. The default text is the documentation of the installed
+Python packages.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--corpus", type=Path, help="plain text; default: python-docs")
-    parser.add_argument("--megabytes", type=float, default=20, help="so much of it is used")
+    parser.add_argument("--megabytes", type=float, default=20, help="size of the text that is used")
     parser.add_argument("--vocabulary", type=int, default=30_000)
     parser.add_argument("--rounds", type=int, default=5, help="counted runs of each variant")
     arguments = parser.parse_args()
@@ -80,7 +80,7 @@ def write_text(file: Path, corpus: Path | None, size: int) -> None:
 
 
 def train(text: Path, vocabulary: int, folder: Path) -> tuple[Tokenizer, float]:
-    """Build once with a tokenizer of its own, keep that, and return the CPU seconds."""
+    """Build once with a new tokenizer; return the tokenizer and the CPU seconds."""
     settings = BuildSettings(corpus=(str(text),), vocabulary_size=vocabulary, sequence_length=128)
     start = time.process_time()
     build(settings, folder / "trained", progress=False, workers=1)
@@ -100,7 +100,7 @@ def encode(tokenizer: Tokenizer, paragraphs: list[str], method: str) -> None:
 
 
 def build_once(settings: BuildSettings, folder: Path) -> None:
-    """Build in this process and remove what was built."""
+    """Build in this process and remove the folder."""
     build(settings, folder, progress=False, workers=1)
     shutil.rmtree(folder)
 
@@ -108,7 +108,7 @@ def build_once(settings: BuildSettings, folder: Path) -> None:
 def alternate(
     variants: dict[str, Callable[[], None]], rounds: int
 ) -> dict[str, list[tuple[float, float]]]:
-    """Run every variant in turn; return its CPU and wall seconds; the first round warms up."""
+    """Run the variants alternately; return CPU and wall seconds; the first round warms up."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     for number in range(rounds + 1):
         for name, run in variants.items():

@@ -1,12 +1,12 @@
-"""Time the loader against the raw memory map and against Hugging Face's, side by side in one run.
+"""Compare the speed of the loader with the raw memory map and with Hugging Face's loader.
 
     python benchmarks/loader.py [--tokens 50000000 --lengths 128 512 --sequences 256]
 
 Random ids are written as shards and as a `datasets` folder; both stay in the page cache. Every
-variant takes random rows and delivers batches of int64. They take turns of a part of a second, so
-that a machine whose speed drifts slows all of them; medians and quartiles are printed. Tokens per
-second of wall time, and of processor time of this process: that of a worker is not seen there. The
-processes use one thread each. Run it on a quiet machine.
+variant reads random rows and returns batches of int64. The variants alternate in turns of a part of
+a second, so that drifting machine speed affects all of them; medians and quartiles are printed.
+Tokens per second of wall time, and of processor time of this process without its workers. Each
+process uses one thread. Run it on an idle machine.
 """
 
 import argparse
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 30_522  # that of BERT
-SPLIT_WORDS = 4  # every n-th token continues a word
+SPLIT_WORDS = 4  # every fourth token continues a word
 ENVIRONMENT = {
     **ALLOCATOR,
     "OMP_NUM_THREADS": "1",
@@ -43,7 +43,7 @@ class Speed(NamedTuple):
 
 
 def main() -> None:
-    """Time all variants at all lengths and print a table of each."""
+    """Time all variants at all lengths and print a table for each length."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,7 +64,7 @@ def main() -> None:
 def alternate(
     variants: dict[str, Deliver], arguments: argparse.Namespace
 ) -> dict[str, list[Speed]]:
-    """Run every variant in turn and return the speed of each turn; two rounds warm up."""
+    """Run the variants alternately and return the speed of each turn; two rounds warm up."""
     speeds: dict[str, list[Speed]] = {name: [] for name in variants}
     for round_number in range(arguments.turns + 2):
         for name, deliver in variants.items():
@@ -75,7 +75,7 @@ def alternate(
 
 
 def one_turn(deliver: Deliver, seconds: float) -> Speed:
-    """Take batches for so many seconds."""
+    """Read batches for this many seconds and return the speed."""
     wall, processor, count = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - wall < seconds:
         deliver()
@@ -84,7 +84,7 @@ def one_turn(deliver: Deliver, seconds: float) -> Speed:
 
 
 def our_variants(arguments: argparse.Namespace, length: int, folder: Path) -> dict[str, Deliver]:
-    """Return the raw memory map, our batches in line by kind of masking, and one worker."""
+    """Return the raw memory map, our batches in process by kind of masking, and one worker."""
     import numpy as np
 
     from data_prep.shards.format import open_shards
@@ -120,7 +120,7 @@ def our_variants(arguments: argparse.Namespace, length: int, folder: Path) -> di
 def hugging_face_variant(
     arguments: argparse.Namespace, length: int, folder: Path
 ) -> dict[str, Deliver]:
-    """Return Hugging Face's memory-mapped rows and masking, in line, as its trainer joins them."""
+    """Return Hugging Face's memory-mapped rows and masking in process, as in its Trainer."""
     from datasets import Dataset, disable_progress_bars, load_from_disk
     from torch.utils.data import DataLoader
     from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
@@ -190,7 +190,7 @@ def write_shards(folder: Path, length: int, num_rows: int) -> None:
 
 
 def write_tokenizer(folder: Path) -> "TokenizerRecord":
-    """Write a tokenizer that numbers its words, some of them continuations, and describe it."""
+    """Write a tokenizer of artificial words, some of them continuations; return its record."""
     from tokenizers import Tokenizer, models
 
     from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of

@@ -1,4 +1,4 @@
-"""The commands of `python -m data_prep`. Each loads what it needs itself: --help is quick."""
+"""The commands of `python -m data_prep`; each imports what it needs, so that --help is fast."""
 
 import os
 import sys
@@ -35,11 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (CorpusError, ShardError, TokenizerError, WorkerDied) as error:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
-        again = "; the same command goes on from here" if run is _build else ""
-        print(f"stopped{again}", file=sys.stderr)
+        hint = "; the same command resumes the build" if run is _build else ""
+        print(f"stopped{hint}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python would complain once more when it closes what nobody reads.
+        # Closing standard output at exit would raise it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return USER_ERROR
@@ -64,19 +64,14 @@ def _verify(folder: Path) -> int:
     return 1 if problems else 0
 
 
-def _repair(folder: Path, dry_run: bool, rebuild: bool, workers: int | None) -> int:
-    from data_prep.tools.repair import rebuild as build_again
+def _repair(folder: Path, workers: int | None) -> int:
     from data_prep.tools.repair import repair
 
-    if rebuild:
-        done = build_again(folder, workers=workers)
-    else:
-        done = repair(folder, dry_run=dry_run, progress=True)
-    print("\n".join(done.problems) or f"{folder}: nothing to repair")
-    for loss in done.losses:
-        verb = "would be lost" if dry_run else "restored" if rebuild else "lost"
-        print(f"{verb}: {loss}")
-    return 1 if dry_run and done.problems else 0
+    restored = repair(folder, workers=workers)
+    print(
+        f"{folder}: restored {', '.join(restored)}" if restored else f"{folder}: nothing to repair"
+    )
+    return 0
 
 
 def _show(folder: Path, split: SplitName, rows: int, seed: int, masking: MaskingKind) -> int:
@@ -108,12 +103,12 @@ def _stats(folder: Path, json: Path | None, picture: Path | None) -> int:
 
 
 def _split(folder: Path, to: Path, valid_fraction: float, rows_per_shard: int) -> int:
-    from data_prep.tools.split import hold_out_anew
+    from data_prep.tools.split import hold_out_again
 
-    manifest = hold_out_anew(
+    manifest = hold_out_again(
         folder, to, valid_fraction=valid_fraction, rows_per_shard=rows_per_shard, progress=True
     )
-    return _written(to, manifest)
+    return _report(to, manifest)
 
 
 def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per_shard: int) -> int:
@@ -126,13 +121,13 @@ def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per
         rows_per_shard=rows_per_shard,
         progress=True,
     )
-    return _written(to, manifest)
+    return _report(to, manifest)
 
 
 def _import(places: list[Path], to: Path, **settings: Any) -> int:
     from data_prep.tools.import_shards import ImportSettings, import_shards
 
-    return _written(to, import_shards(places, to, ImportSettings(**settings), progress=True))
+    return _report(to, import_shards(places, to, ImportSettings(**settings), progress=True))
 
 
 _COMMANDS: Commands = {
@@ -147,7 +142,7 @@ _COMMANDS: Commands = {
 }
 
 
-def _written(folder: Path, manifest: Manifest) -> int:
+def _report(folder: Path, manifest: Manifest) -> int:
     from data_prep.shards.manifest import summary
 
     print(f"{folder}\n{summary(manifest)}")
@@ -155,7 +150,7 @@ def _written(folder: Path, manifest: Manifest) -> int:
 
 
 def _complaint(error: ValidationError) -> str:
-    """Return the first thing that is wrong with settings as one line."""
+    """Return the first error in the settings as one line."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:

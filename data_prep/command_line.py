@@ -1,4 +1,4 @@
-"""The options of `python -m data_prep`; the settings of a build are read off their own class."""
+"""Options of `python -m data_prep`; those of a build follow from `BuildSettings`."""
 
 import argparse
 import types
@@ -17,9 +17,9 @@ Commands = dict[str, Callable[..., int]]
 PROGRAM = "python -m data_prep"
 
 OVERVIEW = """\
-Make shards for pre-training from text, and work with finished ones.
+Build shards for pre-training from text, and work with finished ones.
 
-A shard folder holds HDF5 files of token rows, the tokenizer that made them and a manifest."""
+A shard folder holds HDF5 files of token rows, their tokenizer and a manifest."""
 
 EXAMPLES = """\
 examples:
@@ -37,10 +37,10 @@ A source of --corpus is [KIND:]PLACE[:key=value]...
 
   KIND   text, jsonl, parquet, wikipedia (a dump), wikiextractor (its output), hub (a data set of
          the Hugging Face Hub) or {PYTHON_DOCS} (the installed Python documentation, no PLACE);
-         found out from the name of PLACE if it is left out
-  key    weight=2.5      how often a training document is used in an epoch
-         column=text     where the text is, in jsonl, parquet and hub
-         documents=line  what a document is, in text
+         detected from the name of PLACE if left out
+  key    weight=2.5      number of uses of a training document in an epoch
+         column=text     the column of the text, in jsonl, parquet and hub
+         documents=line  what ends a document, in text: blank_line, line or file
          config=NAME, split=NAME, revision=NAME   of a data set on the hub
 
 examples:
@@ -49,11 +49,11 @@ examples:
   python -m data_prep build --to data/tupe --preset tupe --corpus enwiki-articles.xml.bz2
   python -m data_prep build --to data/bert --corpus books/ --tokenizer bert-base-uncased
 
-A build that was stopped goes on where it was when the same command is given again."""
+A build that was stopped is resumed by the same command."""
 
 
 def parser_of(commands: Commands) -> argparse.ArgumentParser:
-    """Return the parser; each command's options have the names of its function's parameters."""
+    """Return the parser; options are named after the parameters of each command's function."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description=OVERVIEW,
@@ -93,13 +93,6 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 
 def _add_repair(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--dry-run", action="store_true", help="only say what would be lost")
-    how.add_argument(
-        "--rebuild",
-        action="store_true",
-        help="build the folder again from its sources and put back what is broken or missing",
-    )
     _add_workers(parser)
 
 
@@ -107,7 +100,11 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
     parser.add_argument("--split", choices=("train", "valid"), default="valid")
     parser.add_argument(
-        "--rows", type=_at_least_1, default=3, metavar="N", help="how many, spread over the split"
+        "--rows",
+        type=_at_least_1,
+        default=3,
+        metavar="N",
+        help="number of rows, spread over the split",
     )
     parser.add_argument("--masking", choices=get_args(MaskingKind), default="tokens")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the masks")
@@ -115,7 +112,9 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the numbers to this file"
+    )
     parser.add_argument(
         "--picture", type=Path, metavar="FILE", help="PNG; default: stats.png in the folder"
     )
@@ -133,8 +132,8 @@ def _add_mix(parser: argparse.ArgumentParser) -> None:
         "ingredients",
         nargs="+",
         metavar="FOLDER[:weight=W]",
-        help="W is how often each training document is used in an epoch; 2.5 takes all twice and "
-        "every second one a third time",
+        help="W is the number of uses of each training document in an epoch; 2.5 uses all twice "
+        "and every second one a third time",
     )
     _add_to(parser)
     parser.add_argument(
@@ -167,7 +166,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         "--damaged-files",
         choices=get_args(DamagedFiles),
         default="stop",
-        help="what a file that cannot be read to its end does; default stop",
+        help="what happens at a file that cannot be read to its end; default stop",
     )
     _add_rows_per_shard(parser)
 
@@ -175,19 +174,19 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "build": ("build a shard folder from text", _add_build),
     "verify": ("read every byte of a shard folder and report damage", _add_verify),
-    "repair": ("drop what is broken in a shard folder, or build it again", _add_repair),
+    "repair": ("build a damaged shard folder again and restore its files", _add_repair),
     "show": ("print examples before and after masking", _add_show),
     "stats": ("count documents, tokens and words, and draw their distributions", _add_stats),
-    "split": ("hold out the documents of a shard folder anew, in a new folder", _add_split),
-    "mix": ("make one shard folder of several, with weights", _add_mix),
-    "import": ("turn HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT into ours", _add_import),
+    "split": ("hold out other documents of a shard folder, in a new folder", _add_split),
+    "mix": ("combine shard folders of one tokenizer, with weights", _add_mix),
+    "import": ("convert HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT", _add_import),
 }
 
 
 def _argument(field: FieldInfo) -> dict[str, Any]:
-    """Return how argparse reads a setting."""
+    """Return the options of argparse for a setting."""
     kinds = [kind for kind in _alternatives(field.annotation) if kind is not types.NoneType]
-    assert len(kinds) == 1, f"a setting of the types {kinds} has no form on the command line"
+    assert len(kinds) == 1, f"a setting of the types {kinds} has no command-line form"
     kind = kinds[0]
     shown, argument = field.default, dict[str, Any]()
     if get_origin(kind) is Literal:
@@ -212,7 +211,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def _number_of(name: str, shown: str | None = None, **options: Any) -> dict[str, Any]:
-    """Return how argparse reads a number that has the bounds of a setting."""
+    """Return the options of argparse for a number with the bounds of a setting."""
     field = TextSettings.model_fields[name]
     annotation: Any = Annotated[field.annotation, *field.metadata]
     bounded = TypeAdapter[Any](annotation)
@@ -246,7 +245,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
         type=_at_least_1,
         default=None,
         metavar="N",
-        help="processes that work at the same time; default: one for each CPU",
+        help="number of processes; default: one for each CPU",
     )
 
 
@@ -263,5 +262,5 @@ def _add_rows_per_shard(parser: argparse.ArgumentParser) -> None:
 
 def _at_least_1(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: a whole number from 1 is needed")
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number of at least 1")
     return int(text)

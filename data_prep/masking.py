@@ -1,6 +1,6 @@
-"""Choose which tokens to hide and what stands in their place, as a function of the place alone.
+"""BERT's dynamic masking, as a function of seed, epoch, row and column alone.
 
-BERT's masking (Devlin et al. 2019, section 3.1), drawn anew in each epoch. Every decision is a hash
+Masking as in Devlin et al. (2019, section 3.1), drawn again in each epoch. Every decision is a hash
 of (seed, epoch, row number, column), so it depends neither on the batch a row is in nor on the
 number of ranks or workers. Differs from BERT in that a row always has exactly k slots for
 predictions, which keeps shapes static and gives every micro-batch the same weight.
@@ -10,14 +10,14 @@ Cui et al. 2019), or a run of words (SpanBERT, Joshi et al. 2020, section 3.1). 
 a random order until the k slots are full:
 
 * A word of which only a part would fit is left out, and its slots stay empty (with words of 1.5
-  pieces 2.6 % of them at S = 128, 0.7 % at 512). BERT goes on to try later words instead, which
-  prefers short ones more than this does. A word of more than k pieces is never hidden.
+  pieces 2.6 % of them at S = 128, 0.7 % at 512). BERT tries later words instead, which favours
+  short words more than this does. A word of more than k pieces is never hidden.
 * A span that does not fit is shortened by whole words. SpanBERT draws the length of a span first
-  and then its beginning; here a row is cut into spans first, by a coin at each word, and some are
-  chosen. The lengths are geometric too, but not limited to 10 words, a span ends at special tokens
-  and at the ends of a row, and two chosen spans may touch. Spans lose their last words, so the
-  word after a special token is hidden more often than others: 1.23 times at S = 128, 1.08 at 512;
-  from the tenth word on there is no difference.
+  and then its start; here a row is first cut into spans, by a coin flip at each word, and then some
+  spans are selected. The lengths are geometric too, but not limited to 10 words, a span ends at
+  special tokens and at the ends of a row, and two selected spans may touch. Spans lose their last
+  words, so the word after a special token is hidden more often than others: 1.23 times at S = 128,
+  1.08 at 512; from the tenth word on there is no difference.
 """
 
 from collections.abc import Sequence
@@ -54,12 +54,12 @@ class Masking:
     """What is hidden, and how much of it.
 
     Raises:
-        ValueError: Words cannot be told from each other.
+        ValueError: `kind` needs `word_starts`, which are missing.
     """
 
     kind: MaskingKind = "tokens"
     probability: float = 0.15  # share of each row's positions, special ones counted
-    mean_span_words: float = 3.8  # SpanBERT: Geo(0.2) up to 10; without effect but in spans
+    mean_span_words: float = 3.8  # SpanBERT: Geo(0.2) up to 10; used by spans only
     word_starts: NDArray[np.bool_] | None = None  # [V], whether a word starts with a token
 
     def __post_init__(self) -> None:
@@ -78,16 +78,16 @@ class MaskedRows(NamedTuple):
     labels: NDArray[np.int64]  # [n, k], the original ids, or IGNORED
 
 
-class _Chosen(NamedTuple):
+class _Selection(NamedTuple):
     """The k slots of n rows; the arrays are [n, k]."""
 
     positions: NDArray[np.int64]  # ascending columns
-    deciders: NDArray[np.int64]  # the columns whose draws say what happens to the positions
-    used: NDArray[np.bool_]  # False: the slot stays empty, and its position is not changed
+    deciders: NDArray[np.int64]  # the columns whose draws decide what is shown
+    used: NDArray[np.bool_]  # False: the slot stays empty, its position unchanged
 
 
 class _Vocabulary(NamedTuple):
-    """What masking must know of a tokenizer."""
+    """The properties of a tokenizer that masking needs."""
 
     mask: int
     special: list[int]  # ascending
@@ -102,7 +102,7 @@ class _Vocabulary(NamedTuple):
     def ordinary(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ids of these ranks among the tokens that are not special.
 
-        Counting past the few special ones costs less than a table of the others in each batch.
+        Skipping the few special ids costs less than a table of all others in each batch.
         """
         ids = ranks.copy()
         for value in self.special:
@@ -126,9 +126,9 @@ def mask_rows(
 ) -> MaskedRows:
     """Hide up to k tokens of each row: 80 % [MASK], 10 % a random token, 10 % left as they are.
 
-    Special tokens are neither hidden nor drawn. A slot that stays empty has the label `IGNORED`
-    and a position that is not changed: in a row with fewer than k other tokens, and where a word
-    would have been cut.
+    Special tokens are neither hidden nor drawn. A slot stays empty in a row with fewer than k
+    ordinary tokens, and where a word would have been cut: its label is `IGNORED` and its position
+    is not changed.
 
     Args:
         ids: Rows [n, S].
@@ -199,31 +199,31 @@ def _masked_block(
 ) -> MaskedRows:
     is_special = _is_one_of(ids, vocabulary.special)
     if masking.kind == "tokens":
-        chosen = _chosen_tokens(is_special, streams, masking)
+        selection = _token_selection(is_special, streams, masking)
     else:
-        chosen = _chosen_groups(ids, is_special, streams, masking)
+        selection = _group_selection(ids, is_special, streams, masking)
     # The second stream of a row is the hash of the first, so that what replaces a token is
-    # independent of whether it was chosen.
+    # independent of whether it is selected.
     second = splitmix64(streams)
-    draws = _hashes(second, chosen.positions)
-    deciding = draws if masking.kind != "spans" else _hashes(second, chosen.deciders)
+    draws = _hashes(second, selection.positions)
+    deciding = draws if masking.kind != "spans" else _hashes(second, selection.deciders)
 
     masked = ids.astype(np.int64)
-    places = _flat(chosen.positions, ids.shape[1])
+    places = _flat(selection.positions, ids.shape[1])
     originals = masked.ravel().take(places)
     action = deciding >> np.uint64(32)
     ranks = (draws & _LOW_HALF) * np.uint64(vocabulary.num_ordinary) >> np.uint64(32)
     random_ids = vocabulary.ordinary(ranks.astype(np.int64))
-    shown = np.where(chosen.used & (action < _RANDOM_BELOW), random_ids, originals)
-    shown = np.where(chosen.used & (action < _MASK_BELOW), vocabulary.mask, shown)
+    shown = np.where(selection.used & (action < _RANDOM_BELOW), random_ids, originals)
+    shown = np.where(selection.used & (action < _MASK_BELOW), vocabulary.mask, shown)
     masked.reshape(-1)[places] = shown
-    return MaskedRows(masked, chosen.positions, np.where(chosen.used, originals, IGNORED))
+    return MaskedRows(masked, selection.positions, np.where(selection.used, originals, IGNORED))
 
 
-def _chosen_tokens(
+def _token_selection(
     is_special: NDArray[np.bool_], streams: NDArray[np.uint64], masking: Masking
-) -> _Chosen:
-    """Choose k columns of each row, special tokens only where there are no others.
+) -> _Selection:
+    """Select k columns of each row, special tokens only where there are no others.
 
     Each column gets a hash as its key and the smallest keys win. The column itself is kept in the
     low bits of the key: keys are never equal, and partitioning values is much faster in numpy than
@@ -240,16 +240,16 @@ def _chosen_tokens(
     keys[is_special] |= _SPECIAL
     keys.partition(count - 1, axis=1)
     positions = np.sort((keys[:, :count] & column_bits).astype(np.uint32), axis=1).astype(np.int64)
-    return _Chosen(positions, positions, ~is_special.ravel().take(_flat(positions, length)))
+    return _Selection(positions, positions, ~is_special.ravel().take(_flat(positions, length)))
 
 
-def _chosen_groups(
+def _group_selection(
     ids: NDArray[np.integer],
     is_special: NDArray[np.bool_],
     streams: NDArray[np.uint64],
     masking: Masking,
-) -> _Chosen:
-    """Choose groups of columns, as many as fit into the k slots of each row.
+) -> _Selection:
+    """Select groups of columns, as many as fit into the k slots of each row.
 
     A key is 31 bits of the hash of its group's first column, then that column, then its own one:
     the smallest keys are whole groups, and the last of them may be cut. The low half sorts as the
@@ -268,17 +268,17 @@ def _chosen_groups(
     keys[is_special] |= _SPECIAL
     following = min(count, length - 1)
     keys.partition(following, axis=1)
-    chosen = np.sort(keys[:, :count].astype(np.uint32), axis=1).astype(np.int64)
-    positions, deciders = chosen & 0xFFFF, chosen >> 16
+    lowest = np.sort(keys[:, :count].astype(np.uint32), axis=1).astype(np.int64)
+    positions, deciders = lowest & 0xFFFF, lowest >> 16
 
     used = ~is_special.ravel().take(_flat(positions, length))
     if count < length:
-        # The word of the first column that did not fit may have begun among those that did.
+        # The word of the first column that did not fit may start among those that did.
         end = (keys[:, following, None] & np.uint64(0xFFFF)).astype(np.int64)
         places = _flat(end, length)
         word = word_places[np.searchsorted(word_places, places, side="right") - 1]
         used &= (positions < end - (places - word)) | (positions > end)
-    return _Chosen(positions, deciders, used)
+    return _Selection(positions, deciders, used)
 
 
 def _first_places(
@@ -297,7 +297,7 @@ def _first_places(
     words = np.flatnonzero(starts | alone)
     if masking.kind == "words":
         return words, words
-    # The low half of a hash says where spans begin, the high half which of them are chosen.
+    # The low half of a hash says where spans begin, the high half which of them are selected.
     begins = hashes.astype(np.uint32) < round(2**32 / masking.mean_span_words)
     return words, np.flatnonzero((starts & begins) | alone)
 

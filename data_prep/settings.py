@@ -1,4 +1,4 @@
-"""Everything that decides the content of a shard folder, each setting once."""
+"""The settings that decide the content of a shard folder, each defined once."""
 
 from typing import Any, Literal
 
@@ -26,28 +26,28 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 class TextSettings(BaseModel):
-    """From where the text comes, what is left of it, and how it becomes rows of token ids."""
+    """Where text comes from, how it is cleaned, and how it becomes rows of token ids."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
 
     preset: Literal["tupe"] | None = Field(
-        None, description="a published route; gives values to settings that are not given too"
+        None, description="a published preparation; sets the settings that are not given themselves"
     )
     corpus: tuple[str, ...] = Field(
         (PYTHON_DOCS,),
         description="sources [KIND:]PLACE[:key=value]..., read one after the other",
     )
     damaged_files: DamagedFiles = Field(
-        "stop", description="what a file that cannot be read to its end does to the build"
+        "stop", description="what happens at a file that cannot be read to its end"
     )
     max_words: int | None = Field(
-        None, ge=1, description="stop reading after this many words, duplicates counted"
+        None, ge=1, description="stop reading after this many words, repetitions included"
     )
     unicode_form: UnicodeForm = Field("NFC", description="Unicode normalisation of the text")
     remove_control_characters: bool = Field(
-        True, description="remove characters without meaning in text, such as NUL"
+        True, description="remove control characters such as NUL"
     )
     min_document_characters: int = Field(0, ge=0, description="drop documents that are shorter")
     min_letter_ratio: float = Field(
@@ -84,14 +84,14 @@ class TextSettings(BaseModel):
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
         if not isinstance(values, dict):
-            return values  # refused with its name by pydantic
+            return values  # pydantic refuses it by name
         preset = values.get("preset")
         chosen = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
         return {name: chosen[name] for name in chosen if name in cls.model_fields} | values
 
 
 class BuildSettings(TextSettings):
-    """What `build` needs: the text, and how large the vocabulary and the files become."""
+    """The settings of `build`: text, vocabulary size and file size."""
 
     vocabulary_size: int = Field(
         8192, ge=200, description="upper bound of the entries of a tokenizer that is trained"

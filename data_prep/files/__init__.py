@@ -1,1 +1,1 @@
-"""Files, JSON, worker processes, progress bars: what every other room may use."""
+"""Atomic writes, strict JSON, worker processes, progress bars: used by all other rooms."""

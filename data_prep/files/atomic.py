@@ -1,4 +1,4 @@
-"""Write files that are complete or absent, whatever stops the program."""
+"""Write files so that they are complete or absent, whatever stops the program."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ def save_text(file: Path, text: str) -> None:
 
 
 def replace(partial: Path, file: Path) -> None:
-    """Give a written file its final name, once its content has reached the disk."""
+    """Rename a written file to its final name, after its content has reached the disk."""
     write_through(partial)
     partial.replace(file)
 
@@ -25,18 +25,18 @@ def write_through(file: Path) -> None:
 
 
 def partial_name(file: Path) -> Path:
-    """Return a name for a file that is not complete; a killed build's worker may still write."""
+    """Return a temporary name, unique to this process: a killed build's worker may still write."""
     return file.with_name(f"{file.name}.partial-{os.getpid()}")
 
 
 def append_whole(file: Path, text: str) -> None:
-    """Add text to the end of a file: all of it, or, if that fails, nothing."""
+    """Append text to a file: all of it, or, if that fails, nothing."""
     with file.open("ab", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)
         content = text.encode()
         try:
             written = stream.write(content)
-            if written != len(content):  # a disk that fills up takes what it still can
+            if written != len(content):  # a disk that fills up writes a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             stream.truncate(size)
@@ -44,7 +44,7 @@ def append_whole(file: Path, text: str) -> None:
 
 
 def remove_cut_line(file: Path) -> None:
-    """Remove the end of a file of lines if it is no whole line: a process died while writing it."""
+    """Remove an incomplete last line, left by a process that died while writing it."""
     if file.exists():
         text = file.read_bytes()
         end = text.rfind(b"\n") + 1

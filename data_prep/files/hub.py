@@ -1,4 +1,4 @@
-"""Find out quickly whether the Hugging Face Hub can be reached."""
+"""Check quickly whether the Hugging Face Hub can be reached."""
 
 import socket
 from urllib.parse import urlsplit
@@ -8,13 +8,12 @@ SECONDS = 5
 
 
 def connect_to_hub() -> None:
-    """Connect once; the Hub's own library tries again and again, for minutes, before it gives up.
+    """Connect once; the library of the Hub retries for minutes before it fails.
 
-    Behind a proxy nothing is tried, nor where the library was told to use its cache only: these it
-    finds out fast itself.
+    Does nothing behind a proxy or in offline mode: there the library itself fails fast.
 
     Raises:
-        OSError: The Hub, or the mirror that is set in its place, cannot be reached.
+        OSError: The Hub, or the mirror that is configured, cannot be reached.
     """
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""The one progress bar of this package: done, rate and time left, on stderr."""
+"""The progress bar of all commands: done, rate and time left, on stderr."""
 
 import sys
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool) -> Iterator["Bar"]:
-    """Show how far a stage is; `update` moves it.
+    """Show the progress of a stage; `update` advances it.
 
     Args:
-        stage: What is being done.
-        total: How many units there are, None if that is unknown.
+        stage: Name of the stage.
+        total: Number of units, None if unknown.
         unit: "B" for bytes, or a noun in the singular.
         shown: Whether to show anything.
     """

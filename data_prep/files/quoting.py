@@ -1,11 +1,11 @@
-"""How a value of unknown origin stands in a message: on one line, short, in printable letters."""
+"""Format values of unknown origin for messages: one line, short, printable."""
 
 MOST_LETTERS = 80
 MOST_BITS = 256
 
 
 def quoted(value: object) -> str:
-    """Return a value as Python writes it, without its middle where it is long."""
+    """Return the `repr` of a value, without its middle where it is long."""
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return f"a number of {value.bit_length():,} bits"
     if isinstance(value, str):
@@ -15,7 +15,7 @@ def quoted(value: object) -> str:
         return f"{type(value).__name__} of {len(value):,} entries"
     try:
         return _printable(_without_middle(repr(value)))
-    except (RecursionError, ValueError):  # deep nesting, or a number too long for digits in it
+    except (RecursionError, ValueError):  # deep nesting, or a number too long to convert
         return f"a nested {type(value).__name__}"
 
 
@@ -36,7 +36,7 @@ def _printable(text: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Say whether text can be written; escapes in JSON and Python can name half a character."""
+    """Return whether text can be encoded; escapes can name an unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

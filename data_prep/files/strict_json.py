@@ -1,7 +1,7 @@
-"""Read JSON of unknown origin: what the format leaves open is decided here, once for all files.
+"""Read JSON of unknown origin strictly.
 
-Python's reader takes the last of two equal keys, fails over deep nesting with an error of its own,
-and gives halves of characters that nothing can print. Here each of these is a `JsonError`.
+Python's reader keeps the last of two equal keys, raises RecursionError at deep nesting, and returns
+unpaired surrogates, which cannot be encoded. Here each of these is a `JsonError`.
 """
 
 import json
@@ -15,17 +15,17 @@ _TOO_DEEP = f"nested more than {MOST_LEVELS} levels deep"
 
 
 class JsonError(ValueError):
-    """A text is no JSON that can be read; the message does not name the file."""
+    """A text is not readable JSON; the message does not name the file."""
 
 
 def json_in(content: bytes) -> Any:
-    """Return what a JSON text holds.
+    """Return the value of a JSON text.
 
-    NaN and Infinity are numbers, as Python writes them: the loss of a run that diverged is one.
+    NaN and Infinity are accepted, as Python writes them: a loss that diverged is one.
 
     Raises:
-        JsonError: it is not UTF-8 or not JSON, a key is there twice, a string is half a character,
-            a number has more than 40 digits, or something is nested more than 64 levels deep.
+        JsonError: it is not UTF-8 or not JSON, a key is repeated, a string holds an unpaired
+            surrogate, a number has more than 40 digits, or nesting exceeds 64 levels.
     """
     try:
         tree = json.loads(
@@ -45,8 +45,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise JsonError(f"{quoted(twice)} is there twice in one object")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise JsonError(f"the key {quoted(repeated)} is repeated in one object")
     return found
 
 
@@ -57,7 +57,7 @@ def _whole_number(digits: str) -> int:
 
 
 def _check(tree: Any) -> None:
-    """Refuse halves of characters and deep nesting, without recursion."""
+    """Refuse unpaired surrogates and deep nesting, without recursion."""
     level = [tree]
     for _ in range(MOST_LEVELS):
         inner: list[Any] = []
@@ -67,7 +67,7 @@ def _check(tree: Any) -> None:
             elif isinstance(value, list):
                 inner += value
             elif isinstance(value, str) and not is_unicode(value):
-                raise JsonError(f"{quoted(value)} holds half a character")
+                raise JsonError(f"{quoted(value)} holds an unpaired surrogate")
         if not inner:
             return
         level = inner

@@ -1,7 +1,7 @@
 """Run a function over tasks in worker processes; the output does not depend on how many there are.
 
-Workers are started anew ("spawn") rather than forked: the tokenizer's threads and the progress
-bar's live in the main process, and a fork that happens while one holds a lock never ends.
+Workers are spawned, not forked: the tokenizer and the progress bar run threads in the main process,
+and a process forked while one of them holds a lock may deadlock.
 """
 
 import itertools
@@ -24,16 +24,16 @@ TOKENIZER_THREADS = "TOKENIZERS_PARALLELISM"  # read by the tokenizers library a
 
 
 class WorkerDied(RuntimeError):
-    """A worker process was killed from outside; nearly always for want of memory."""
+    """A worker process was killed from outside, nearly always for lack of memory."""
 
 
 def cpu_count() -> int:
-    """Return how many CPUs this process may use."""
+    """Return the number of CPUs this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 class Workers:
-    """A pool of processes that starts when it is first worth it; for a `with` statement.
+    """A pool of processes, started at the first call with several tasks; for a `with` statement.
 
     With one worker everything is computed in this process, on one thread.
     """
@@ -65,8 +65,8 @@ class Workers:
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield `function(task)` for each task, in the order of the tasks.
 
-        A single task is computed here, so that small inputs start no process. Only two tasks per
-        worker wait at a time: an executor's own `map` would read the whole corpus into its queue.
+        A single task is computed here, so that small inputs start no process. At most two tasks per
+        worker are queued: the executor's own `map` would read the whole corpus into its queue.
 
         Raises:
             WorkerDied: A worker was killed.
@@ -92,7 +92,7 @@ class Workers:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
             raise WorkerDied(
-                "a worker process was killed, probably for want of memory; give the same command "
+                "a worker process was killed, probably for lack of memory; run the same command "
                 f"again with fewer workers than {self.count}"
             ) from error
         finally:
@@ -101,7 +101,7 @@ class Workers:
 
 
 def begin_worker() -> None:
-    """Leave Ctrl-C to the main process, end with it, and take one core only."""
+    """Initialise a worker: ignore Ctrl-C, end with the main process, use one core."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ[TOKENIZER_THREADS] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -111,4 +111,4 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)  # killed with SIGKILL, the main process can tell nobody
+    os._exit(1)  # after SIGKILL the main process cannot stop its workers itself

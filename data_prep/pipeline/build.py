@@ -1,8 +1,8 @@
-"""Turn a corpus into a folder of shards: text, tokenizer, full rows, HDF5, manifest.
+"""Build a shard folder from text: reading, tokenizer, encoding, rows, manifest.
 
-Each step works on segments of the text in worker processes and writes down what is done (see
-segments.py), so that a build that was killed goes on where it was. The shards are a function of
-the sources and settings alone: not of the number of workers, nor of interruptions.
+Each step processes segments of the text in worker processes and records each finished one (see
+segments.py), so that a build that was killed is resumed. The shards are a function of the sources
+and settings alone: not of the number of workers, nor of interruptions.
 """
 
 import json
@@ -25,15 +25,15 @@ from data_prep.pipeline.segments import (
     PLACES_PER_REASON,
     SEGMENT_BYTES,
     TOKENIZER_RECORD,
-    Counts,
     EncodedSegment,
     EncodeTask,
     ReadSegment,
     SampleTask,
     SegmentFiles,
+    TextCounts,
     token_files,
 )
-from data_prep.pipeline.selection import KeptSegment, choose_paragraphs
+from data_prep.pipeline.selection import KeptSegment, select_paragraphs
 from data_prep.settings import BuildSettings
 from data_prep.shards.folders import CONTENT, finish, workplace_of
 from data_prep.shards.manifest import (
@@ -61,7 +61,7 @@ SKIPPED_FILE = "skipped.jsonl"
 
 
 class Segment(NamedTuple):
-    """What is known of a segment once its text was read and the repetitions were found."""
+    """A segment whose text was read and whose repetitions were found."""
 
     files: SegmentFiles
     read: ReadSegment
@@ -77,33 +77,33 @@ def build(
     workers: int | None = None,
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Manifest:
-    """Build a shard folder, or go on with it where an earlier call was stopped.
+    """Build a shard folder, or resume a build that was stopped.
 
     Whole documents are held out, evenly over the text, the first included; the tokenizer sees the
     training documents only. Memory does not depend on the size of the corpus: about 200 MB for
-    each process, 400 with spaCy, and what training a tokenizer takes on top (see
-    `tokenizer_sample_characters`). The folder "NAME.building" holds the text and the token ids
-    meanwhile: about one and a half times the size of the text.
+    each process, 400 with spaCy, plus what training a tokenizer needs (see
+    `tokenizer_sample_characters`). The folder "NAME.building" temporarily holds the text and the
+    token ids: about one and a half times the size of the text.
 
     Args:
-        settings: What to build.
+        settings: The text and its preparation.
         folder: Must not exist yet.
         progress: Whether to show progress and a summary on stderr.
         workers: Number of processes; default: one for each CPU. 1 uses no other process.
-        segment_bytes: Size of the parts in which workers take the text.
+        segment_bytes: Size of the segments that workers process.
 
     Raises:
         CorpusError: The text cannot be read or is too small.
         ShardError: `folder` exists, cannot be written, is being built by another process, or an
             unfinished build there has other settings or other sources.
-        TokenizerError: The tokenizer cannot be loaded, or not be used for this.
-        WorkerDied: A worker process was killed. What is done is kept.
+        TokenizerError: The tokenizer cannot be loaded or used.
+        WorkerDied: A worker process was killed. Finished parts are kept.
     """
     start = time.monotonic()
     sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
     with workplace_of(folder) as workplace, Workers(workers or cpu_count()) as pool:
         work = _Build(settings, sources, workplace, pool, progress=progress)
-        work.go_on()
+        work.check()
         try:
             loaded = work.load_tokenizer()
             segments = work.read(segment_bytes)
@@ -111,7 +111,7 @@ def build(
             encoded = work.encode(segments, tokenizer)
             splits = work.write_shards(segments, encoded, tokenizer)
         except TooLittleText:
-            shutil.rmtree(workplace)  # nobody will go on with it
+            shutil.rmtree(workplace)  # the same text cannot succeed later
             raise
         manifest = work.manifest(segments, tokenizer, splits)
         finish(workplace, folder)
@@ -122,7 +122,7 @@ def build(
 
 
 class _Build:
-    """One call of `build`: its steps, each of which does only what is not done yet."""
+    """One call of `build`: its steps, each of which does only what is missing."""
 
     def __init__(
         self,
@@ -141,22 +141,22 @@ class _Build:
         for stray in workplace.rglob("*.partial*"):
             stray.unlink()
 
-    def go_on(self) -> None:
-        """Check that what an earlier call left belongs to this build, and say what it is."""
-        num_forgotten = check_identity(self.settings, self.sources, self.workplace)
+    def check(self) -> None:
+        """Check that the parts of an earlier call belong to this build, and report them."""
+        num_discarded = check_identity(self.settings, self.sources, self.workplace)
         found = {
             "parts of the text read": len(read_segments(self.workplace)),
             "parts encoded": len(list((self.workplace / "segments").glob("*.encoded.json"))),
             "files of rows": len(list((self.workplace / "written").iterdir())),
         }
         reused = [f"{number} {what}" for what, number in found.items() if number]
-        if num_forgotten:
-            reused.append(f"{num_forgotten} parts read again, their files have changed")
+        if num_discarded:
+            reused.append(f"{num_discarded} parts read again, their files have changed")
         if reused and self.progress:
-            print(f"going on with {self.workplace}: {', '.join(reused)}", file=sys.stderr)
+            print(f"resuming {self.workplace}: {', '.join(reused)}", file=sys.stderr)
 
     def read(self, segment_bytes: int) -> list[Segment]:
-        """Read the sources, clean the text, find what is repeated, and return the segments."""
+        """Read the sources, clean the text, find repetitions, and return the segments."""
         segments = read_sources(
             self.sources,
             self.settings,
@@ -166,16 +166,16 @@ class _Build:
             progress=self.progress,
         )
         files = [SegmentFiles(self.workplace, number) for number in range(len(segments))]
-        kept = choose_paragraphs(files, segments, self.settings, self.workplace)
+        kept = select_paragraphs(files, segments, self.settings, self.workplace)
         return [
-            Segment(place, segment, choice, self.sources[segment.source].weight)
-            for place, segment, choice in zip(files, segments, kept, strict=True)
+            Segment(place, segment, record, self.sources[segment.source].weight)
+            for place, segment, record in zip(files, segments, kept, strict=True)
         ]
 
     def load_tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer that is loaded, or was trained by an earlier call, if there is one.
 
-        Before anything is read: a name that does not exist should not be found out hours later.
+        Called before anything is read, so that a wrong name fails at once.
         """
         file = self.workplace / TOKENIZER_RECORD
         if file.exists():
@@ -255,7 +255,7 @@ class _Build:
         tokenizer: TokenizerRecord,
         splits: dict[SplitName, SplitRecord],
     ) -> Manifest:
-        """Write the manifest, and the list of what was skipped."""
+        """Write the manifest and the list of skipped lines."""
         manifest = Manifest(
             sequence_length=self.settings.sequence_length,
             dtype=RowFormat.of(tokenizer, self.settings.sequence_length).dtype,
@@ -273,7 +273,7 @@ class _Build:
     def _save_tokenizer(
         self, tokenizer: Tokenizer, *, kind: TokenizerKind | Literal["loaded"], names: SpecialNames
     ) -> TokenizerRecord:
-        """Write the tokenizer into the content and describe it."""
+        """Write the tokenizer and return its record."""
         file = self.content / TOKENIZER_FILE
         tokenizer.save(str(file))
         moses = self.settings.language if self.settings.moses else None
@@ -317,7 +317,7 @@ class _Build:
         return records
 
     def _write_skipped(self, segments: list[Segment]) -> None:
-        """List the first places of each reason, for people."""
+        """List the first skipped places of each reason."""
         seen: Counter[str] = Counter()
         lines = []
         for place in (place for segment in segments for place in segment.read.skipped):
@@ -329,7 +329,7 @@ class _Build:
 
 
 class _ShardJob(NamedTuple):
-    """A file of rows that is to be written, unless that was done before."""
+    """A file of rows to write, unless an earlier call has written it."""
 
     task: ShardTask
     workplace: Path
@@ -345,7 +345,7 @@ class _ShardJob(NamedTuple):
 
 
 def _cleaning_of(segments: list[Segment]) -> dict[str, int]:
-    """Return what reading and cleaning changed and left out, by name."""
+    """Return the counts of what reading and cleaning changed and left out."""
     counts: Counter[str] = Counter()
     for segment in segments:
         counts.update(segment.read.cleaning)
@@ -354,13 +354,13 @@ def _cleaning_of(segments: list[Segment]) -> dict[str, int]:
 
 
 def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:
-    """Return what is trained, None where a tokenizer is loaded."""
+    """Return the kind of tokenizer to train, None if one is loaded."""
     return next((kind for kind in get_args(TokenizerKind) if kind == settings.tokenizer), None)
 
 
-def _total(encoded: list[EncodedSegment], weights: list[float], name: SplitName) -> Counts:
-    """Return what a split amounts to, repetitions included."""
-    total = Counts()
+def _total(encoded: list[EncodedSegment], weights: list[float], name: SplitName) -> TextCounts:
+    """Return the counts of a split, repetitions included."""
+    total = TextCounts()
     for record, weight in zip(encoded, weights, strict=True):
         if name == "valid":
             total = total.plus(record.valid)

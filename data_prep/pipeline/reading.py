@@ -1,4 +1,4 @@
-"""Read the sources of a build, segment by segment, going on after what was read before."""
+"""Read the sources of a build segment by segment, continuing after the last complete one."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,29 +9,29 @@ from data_prep.files.workers import Workers
 from data_prep.pipeline.segments import ReadSegment, ReadTask, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.sources.source import CorpusError, RawDocument, Source
-from data_prep.text.sampling import Share
+from data_prep.text.sampling import EvenSample
 
 
 class TooLittleText(CorpusError):
-    """The sources hold no text, or not enough to hold some out or to fill a row."""
+    """The sources hold too little text for a held-out document or for one row of a split."""
 
 
 def read_segments(workplace: Path) -> list[ReadSegment]:
-    """Return the segments that were read, up to the first that is missing."""
+    """Return the complete segments, up to the first that is missing."""
     found: list[ReadSegment] = []
     while record := ReadSegment.load(_record_file(workplace, len(found))):
         found.append(record)
     return found
 
 
-def forget_segments(workplace: Path, source: int, file: int) -> int:
-    """Forget the segments that hold text of this file of a source, or later; return how many."""
+def discard_segments(workplace: Path, source: int, file: int) -> int:
+    """Discard the segments with text of this file of a source, or later; return their number."""
     segments = read_segments(workplace)
-    reached = [(segment.source, *segment.end) for segment in segments]
-    stays = sum(place <= (source, file, 0) for place in reached)
-    for number in range(stays, len(segments)):
+    ends = [(segment.source, *segment.end) for segment in segments]
+    num_kept = sum(end <= (source, file, 0) for end in ends)
+    for number in range(num_kept, len(segments)):
         _record_file(workplace, number).unlink()
-    return len(segments) - stays
+    return len(segments) - num_kept
 
 
 def read_sources(
@@ -43,7 +43,7 @@ def read_sources(
     segment_bytes: int,
     progress: bool,
 ) -> list[ReadSegment]:
-    """Read and clean what is not read yet, and return all segments.
+    """Read and clean the missing segments, and return all segments.
 
     Raises:
         CorpusError: A source cannot be read.
@@ -73,7 +73,7 @@ def _read_tasks(
     done: list[ReadSegment],
     segment_bytes: int,
 ) -> Iterator[ReadTask]:
-    """Yield the segments that are not read yet."""
+    """Yield the segments that are missing."""
     number = len(done)
     first = done[-1].source + done[-1].is_last if done else 0
     for source in range(first, len(sources)):
@@ -88,14 +88,14 @@ def _read_tasks(
 
 
 def _parts(task: ReadTask, segment_bytes: int) -> Iterator[ReadTask]:
-    """Yield the parts of a source, each of which ends with a document."""
-    share = Share(min(1.0, task.source.weight))
+    """Yield the segments of a source; each ends with a document."""
+    sample = EvenSample(min(1.0, task.source.weight))
     first_byte, size = task.read_bytes, 0
     for raw in task.source.raw_documents(task.end):
         if not isinstance(raw, RawDocument):
             task.raw.append(raw)
             continue
-        taken = share.takes(task.num_raw)
+        taken = sample.takes(task.num_raw)
         if taken:
             task.raw.append(raw)
             size += _size(raw)
@@ -114,7 +114,7 @@ def _parts(task: ReadTask, segment_bytes: int) -> Iterator[ReadTask]:
 
 
 def _refuse_too_little(segments: list[ReadSegment], settings: BuildSettings) -> None:
-    """Refuse sources that brought nothing, and text that cannot be held out from."""
+    """Refuse sources without text, and a single document: it cannot be split."""
     read = settings.corpus
     if _enough_words(segments, settings):
         read = read[: segments[-1].source + 1]
@@ -135,7 +135,7 @@ def _refuse_too_little(segments: list[ReadSegment], settings: BuildSettings) -> 
 
 
 def in_brackets(counts: Mapping[str, int]) -> str:
-    """Return what was left out, as a part of an error message."""
+    """Return counts in brackets, for an error message."""
     found = ", ".join(f"{what}: {count}" for what, count in counts.items())
     return f" ({found})" if found else ""
 

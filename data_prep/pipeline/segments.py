@@ -1,13 +1,13 @@
-"""The parts in which a build works: what a worker does with one, and how that is written down.
+"""Segments of a build: what a worker does with one, and how the result is stored.
 
 A segment is some megabytes of consecutive documents of one source. Each step writes its files and
-then, at last, a record; a step whose record exists is never done again. What ends up in the shards
-does not depend on where a segment begins or ends.
+then its result; a step whose result exists is never repeated. The shards do not depend on where
+segments begin and end.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -23,40 +23,40 @@ from data_prep.sources.source import Parsed, Position, RawDocument, Skipped, Sou
 from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import Hashes, hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
-from data_prep.text.sampling import Share
+from data_prep.text.sampling import EvenSample, passes
 from data_prep.tokenizer.train import character_counts
 
-SEGMENT_BYTES = 8 << 20  # of the source, as it comes: bounds the memory of a worker
-TOKENIZER_RECORD = "tokenizer.json"  # in the workplace: what the manifest will say of it
-PLACES_PER_REASON = 1000  # of what was skipped, in the list for people
+SEGMENT_BYTES = 8 << 20  # of the undecoded source: bounds the memory of a worker
+TOKENIZER_RECORD = "tokenizer.json"  # in the working folder: the record for the manifest
+PLACES_PER_REASON = 1000  # entries of skipped.jsonl for each reason
 
 
-class Record(BaseModel):
-    """Something that is written down when a step is done."""
+class StepResult(BaseModel):
+    """The result of a step, saved as JSON when the step is complete."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def save(self, file: Path) -> None:
-        """Write the record, complete or not at all."""
+        """Write the result, complete or not at all."""
         save_text(file, self.model_dump_json())
 
     @classmethod
     def load(cls, file: Path) -> Self | None:
-        """Return a record, or None if there is none."""
+        """Return the result, or None if there is none."""
         return cls.model_validate_json(file.read_bytes()) if file.is_file() else None
 
 
-class Counts(Record):
-    """What a number of documents amounts to."""
+class TextCounts(StepResult):
+    """Counts of some documents."""
 
     documents: int = 0
     words: int = 0
     sentences: int = 0
     tokens: int = 0  # without separators
 
-    def plus(self, other: "Counts", times: int = 1) -> "Counts":
+    def plus(self, other: "TextCounts", times: int = 1) -> "TextCounts":
         """Return the sum with `times` the other."""
-        return Counts(
+        return TextCounts(
             documents=self.documents + times * other.documents,
             words=self.words + times * other.words,
             sentences=self.sentences + times * other.sentences,
@@ -64,13 +64,13 @@ class Counts(Record):
         )
 
 
-class ReadSegment(Record):
+class ReadSegment(StepResult):
     """A segment whose text was read and cleaned."""
 
     source: int
-    end: Position  # where the source goes on
-    num_raw: int  # raw documents of this source that were seen so far
-    read_bytes: int  # bytes of this source that were read so far
+    end: Position  # where the source continues
+    num_raw: int  # raw documents of this source so far
+    read_bytes: int  # bytes of this source so far
     is_last: bool  # of this source
     documents: int
     paragraphs: int
@@ -80,16 +80,16 @@ class ReadSegment(Record):
     skipped: tuple[Skipped, ...]
 
 
-class EncodedSegment(Record):
-    """A segment whose token ids were written: training, once more in part, and held out."""
+class EncodedSegment(StepResult):
+    """A segment whose token ids were written: training, partial repetition, held-out."""
 
-    train: Counts
-    repeated: Counts  # the documents of the last, incomplete repetition of a weight such as 2.5
-    valid: Counts
+    train: TextCounts
+    repeated: TextCounts  # the documents of the partial pass of a weight such as 2.5
+    valid: TextCounts
 
 
 class SegmentFiles(NamedTuple):
-    """Where the files of one segment are."""
+    """The files of one segment."""
 
     workplace: Path
     number: int
@@ -104,13 +104,13 @@ class SegmentFiles(NamedTuple):
         self.path("text").write_text(text, encoding="utf-8", newline="\n")
 
     def read_text(self) -> list[list[str]]:
-        """Return what `write_text` wrote."""
+        """Return the documents of `write_text`."""
         with self.path("text").open(encoding="utf-8", newline="\n") as stream:
             documents = stream.read().split("\n\n")[:-1]
         return [document.split("\n") for document in documents]
 
     def kept_text(self) -> tuple[list[list[str]], list[int]]:
-        """Return what de-duplication left of each document, and its number of words."""
+        """Return the kept paragraphs of each document, and its number of words."""
         with np.load(self.path("counts.npz")) as counts:
             keep, words = np.load(self.path("keep.npy")).tolist(), counts["words"].tolist()
         documents, num_words, place = [], [], 0
@@ -124,7 +124,7 @@ class SegmentFiles(NamedTuple):
         return documents, num_words
 
     def write_counts(self, documents: list[list[str]], *, hashed: bool) -> NDArray[np.uint32]:
-        """Write, and return, the words of each paragraph, beside what de-duplication needs."""
+        """Write the words of each paragraph and the hashes for de-duplication; return the words."""
         words = np.array([len(text.split()) for text in _flat(documents)], np.uint32)
         none: Hashes = np.empty((0, 2), np.uint64)
         np.savez(
@@ -138,7 +138,7 @@ class SegmentFiles(NamedTuple):
 
 
 class ReadTask(NamedTuple):
-    """A segment to be read: raw documents, and where they come from."""
+    """A segment to read: raw documents, and the state of their source."""
 
     files: SegmentFiles
     source_number: int
@@ -187,12 +187,12 @@ class ReadTask(NamedTuple):
 
 
 class SampleTask(NamedTuple):
-    """A segment from which a tokenizer learns."""
+    """A segment to sample for the training of the tokenizer."""
 
     files: SegmentFiles
     settings: BuildSettings
-    first_document: int  # among the documents that are kept
-    every: int  # so many training documents, one is taken
+    first_document: int  # number of its first document among all that are kept
+    every: int  # one of so many training documents is taken
 
     def run(self) -> Path:
         """Write the sentences that the tokenizer is trained on, and count their characters."""
@@ -200,7 +200,7 @@ class SampleTask(NamedTuple):
         if file.is_file():
             return file
         documents, _ = self.files.kept_text()
-        valid = Share(self.settings.valid_fraction)
+        valid = EvenSample(self.settings.valid_fraction)
         held_out = valid.taken(self.first_document, len(documents))
         place = self.first_document - valid.num_taken_before(self.first_document)
         sample: list[str] = []
@@ -216,7 +216,7 @@ class SampleTask(NamedTuple):
 
 
 class EncodeTask(NamedTuple):
-    """A segment to be turned into token ids."""
+    """A segment to turn into token ids."""
 
     files: SegmentFiles
     settings: BuildSettings
@@ -226,18 +226,20 @@ class EncodeTask(NamedTuple):
     tokenizer: TokenizerRecord
 
     def run(self) -> EncodedSegment:
-        """Encode the documents and write their ids, training and held-out apart."""
+        """Encode the documents and write their ids, a file for each part."""
         documents, words = self.files.kept_text()
         encoded = self.encoder.encode(documents)
-        held_out = Share(self.settings.valid_fraction).taken(self.first_document, len(documents))
-        again = Share(self.weight % 1).taken(self.first_document, len(documents))
+        held_out = EvenSample(self.settings.valid_fraction).taken(
+            self.first_document, len(documents)
+        )
+        again = EvenSample(self.weight % 1).taken(self.first_document, len(documents))
         if self.weight < 1:
-            again[:] = False  # the documents that it leaves out were never read
-        chosen = {"train": ~held_out, "repeated": ~held_out & again, "valid": held_out}
+            again[:] = False  # applied when the text was read
+        masks = {"train": ~held_out, "repeated": ~held_out & again, "valid": held_out}
         counts = {}
-        for name, mask in chosen.items():
+        for name, mask in masks.items():
             places = np.flatnonzero(mask).tolist()
-            counts[name] = Counts(
+            counts[name] = TextCounts(
                 documents=len(places),
                 words=sum(words[place] for place in places),
                 sentences=sum(encoded[place].num_sentences for place in places),
@@ -251,12 +253,12 @@ class EncodeTask(NamedTuple):
             )
         record = EncodedSegment(**counts)
         record.save(self.files.path("encoded.json"))
-        self.files.path("text").unlink()  # on a disk it takes twice the room of the ids
+        self.files.path("text").unlink()  # it takes twice the disk space of the ids
         return record
 
 
 def pieces_of(document: list[str], settings: BuildSettings) -> list[str]:
-    """Return the sentences of a document as the tokenizer gets them."""
+    """Return the pieces of a document that the tokenizer encodes."""
     return text_pieces(
         document,
         splitter=settings.sentences,
@@ -266,26 +268,26 @@ def pieces_of(document: list[str], settings: BuildSettings) -> list[str]:
 
 
 def token_files(
-    files: Iterable[SegmentFiles],
-    records: Iterable[EncodedSegment],
-    weights: Iterable[float],
+    files: list[SegmentFiles],
+    records: list[EncodedSegment],
+    weights: list[float],
     name: SplitName,
 ) -> tuple[TokenFile, ...]:
-    """Return the token files of a split in order: the whole text, then its repetitions."""
-    segments = list(zip(files, records, weights, strict=True))
+    """Return the token files of a split in order; training text pass by pass."""
+    segments = list(zip(files, records, strict=True))
     if name == "valid":
-        return tuple(_token_file(place, "valid", record.valid) for place, record, _ in segments)
+        return tuple(_token_file(place, "valid", record.valid) for place, record in segments)
     found = []
-    for repetition in range(max(1, *(-int(-weight // 1) for *_, weight in segments))):
-        for place, record, weight in segments:
-            if repetition == 0 or weight >= repetition + 1:
-                found.append(_token_file(place, "train", record.train))
-            elif weight > repetition:
-                found.append(_token_file(place, "repeated", record.repeated))
+    for number, is_whole in passes(weights):
+        place, record = segments[number]
+        if is_whole or weights[number] < 1:  # a weight below 1 was applied when the text was read
+            found.append(_token_file(place, "train", record.train))
+        else:
+            found.append(_token_file(place, "repeated", record.repeated))
     return tuple(found)
 
 
-def _token_file(files: SegmentFiles, name: str, counts: Counts) -> TokenFile:
+def _token_file(files: SegmentFiles, name: str, counts: TextCounts) -> TokenFile:
     return TokenFile(files.path(f"{name}.ids"), counts.tokens + counts.documents)
 
 

@@ -1,7 +1,7 @@
-"""Choose the paragraphs that stay: the first occurrence of each, up to the wanted number of words.
+"""Select the paragraphs to keep: the first occurrence of each, up to `max_words`.
 
-This is the only step that must see the whole corpus at once; it does so through 16 bytes for each
-text, see deduplicate.py.
+This is the only step over the whole corpus at once; it reads 16 bytes for each text, see
+text/deduplicate.py.
 """
 
 import shutil
@@ -13,38 +13,38 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.pipeline.segments import ReadSegment, Record, SegmentFiles
+from data_prep.pipeline.segments import ReadSegment, SegmentFiles, StepResult
 from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import Hashes, repetitions
 
 Flags = NDArray[np.bool_]
 
 
-class KeptSegment(Record):
-    """What is left of a segment."""
+class KeptSegment(StepResult):
+    """What is kept of a segment."""
 
-    first_document: int  # among all documents that stay
+    first_document: int  # its number among all kept documents
     documents: int
     cleaning: dict[str, int]
 
 
 class _Repeated(NamedTuple):
-    """Which texts repeat an earlier one, in order of the corpus."""
+    """Which texts repeat an earlier one, in the order of the corpus."""
 
     documents: Flags
     paragraphs: Flags
 
 
-def choose_paragraphs(
+def select_paragraphs(
     files: list[SegmentFiles],
     segments: list[ReadSegment],
     settings: BuildSettings,
     workplace: Path,
 ) -> list[KeptSegment]:
-    """Write for each segment which of its paragraphs stay ("keep.npy"), and what that comes to.
+    """Write for each segment which of its paragraphs are kept ("keep.npy"), with counts.
 
-    A document that repeats an earlier one is dropped whole. A paragraph that repeats one of any
-    earlier document, or of its own, is dropped from a document that stays.
+    A document that repeats an earlier one is dropped whole. From a kept document each paragraph is
+    dropped that repeats an earlier one, of any document.
     """
     done = [KeptSegment.load(file.path("kept.json")) for file in files]
     if all(done):
@@ -59,7 +59,7 @@ def choose_paragraphs(
         wanted = before < (settings.max_words or np.inf)
         documents = slice(first_document, first_document + segment.documents)
         paragraphs = slice(first_paragraph, first_paragraph + segment.paragraphs)
-        record = _choose(
+        record = _select_in(
             place,
             _Repeated(repeated.documents[documents], repeated.paragraphs[paragraphs]),
             wanted,
@@ -75,25 +75,25 @@ def choose_paragraphs(
     return kept
 
 
-def _choose(
+def _select_in(
     place: SegmentFiles,
     repeated: _Repeated,
     wanted: Flags,
     sizes: NDArray[np.uint32],
     first_document: int,
 ) -> KeptSegment:
-    """Write which paragraphs of a segment stay."""
+    """Write which paragraphs of a segment are kept."""
     document_of = np.repeat(np.arange(len(sizes)), sizes)
     in_repeated_document = repeated.documents[document_of]
     keep = wanted & ~repeated.paragraphs & ~in_repeated_document
     np.save(place.path("keep.npy"), keep)
-    begun = np.bincount(document_of[wanted], minlength=len(sizes)) > 0
+    reached = np.bincount(document_of[wanted], minlength=len(sizes)) > 0
     left = np.bincount(document_of[keep], minlength=len(sizes)) > 0
     counts = Counter(
         {
-            "documents dropped: repeated": int((begun & repeated.documents).sum()),
+            "documents dropped: repeated": int((reached & repeated.documents).sum()),
             "documents dropped: every paragraph repeated": int(
-                (begun & ~left & ~repeated.documents).sum()
+                (reached & ~left & ~repeated.documents).sum()
             ),
             "paragraphs dropped: repeated": int(
                 (wanted & repeated.paragraphs & ~in_repeated_document).sum()
@@ -109,7 +109,7 @@ def _find_repeated(
     settings: BuildSettings,
     workplace: Path,
 ) -> _Repeated:
-    """Return flags in files: at a byte for each text, even they need not fit into memory."""
+    """Return flags in memory-mapped files: one byte a text may exceed the memory."""
     scratch = workplace / "repeated"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

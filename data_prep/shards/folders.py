@@ -1,7 +1,7 @@
-"""Folders that appear complete or not at all, and the workplace of a build, which stays.
+"""Folders that appear complete or not at all, and the working folder of a build, which persists.
 
-A folder is written beside its place and renamed at the end. Short work is thrown away when it
-fails; a build keeps what it has done, because it may take days.
+A folder is written under another name beside its final one and renamed at the end. Short work is
+removed when it fails; a build keeps its finished parts, because it may take days.
 """
 
 import errno
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from data_prep.shards.manifest import ShardError
 
-CONTENT = "content"  # the folder in a workplace that gets the name of the finished one
+CONTENT = "content"  # in the working folder; renamed to the finished folder at the end
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def complete_or_absent(folder: Path) -> Iterator[Path]:
-    """Give a new folder beside `folder` that takes its name at the end, or is removed.
+    """Yield a new folder beside `folder`: renamed to it at the end, removed on an error.
 
     Raises:
         ShardError: `folder` exists or cannot be written.
@@ -40,9 +40,9 @@ def complete_or_absent(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def workplace_of(folder: Path) -> Iterator[Path]:
-    """Give the folder in which `folder` is built, "NAME.building" beside it, to this process alone.
+    """Yield "NAME.building", in which `folder` is built, locked for this process.
 
-    It stays when the work fails or is killed, and is given again the next time.
+    It persists when the work fails or is killed, and the next call yields it again.
 
     Raises:
         ShardError: `folder` exists, cannot be written, or is being built by another process.
@@ -55,33 +55,33 @@ def workplace_of(folder: Path) -> Iterator[Path]:
         workplace.mkdir(parents=True, exist_ok=True)
         with (workplace / "lock").open("a") as lock:
             try:
-                # The kernel gives the lock back when the process dies, however it dies.
+                # The kernel releases the lock when the process ends, however it ends.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ShardError(
-                    f"{folder}: another process is building it at this moment; wait for it or "
+                    f"{folder}: another process is building it now; wait for it or "
                     "build into another folder"
                 ) from None
-            refuse_existing(folder)  # it may have been finished while this process came here
+            refuse_existing(folder)  # another process may have finished it before the lock
             yield workplace
     except OSError as error:
         raise cannot_be_written(folder, error, keeps=workplace) from error
 
 
 def finish(workplace: Path, folder: Path) -> None:
-    """Give the finished content its name and remove the workplace."""
+    """Rename the finished content to its folder and remove the working folder."""
     (workplace / CONTENT).rename(folder)
     shutil.rmtree(workplace)
 
 
 def _remove_remains(workplace: Path) -> None:
-    """Remove what is left when a process was killed after it had renamed the finished content."""
+    """Remove the working folder of a process that was killed after renaming the content."""
     if (workplace / "lock").exists() and not (workplace / CONTENT).exists():
         shutil.rmtree(workplace, ignore_errors=True)
 
 
 def refuse_existing(folder: Path) -> None:
-    """Refuse to write where something is.
+    """Refuse to write over an existing folder.
 
     Raises:
         ShardError: `folder` exists.
@@ -91,9 +91,9 @@ def refuse_existing(folder: Path) -> None:
 
 
 def cannot_be_written(folder: Path, error: OSError, *, keeps: Path | None = None) -> ShardError:
-    """Return an operating system's complaint as one line with what to do about it."""
+    """Return an error of the operating system as one line with the remedy."""
     if error.errno in NO_SPACE:
-        kept = f"; what is done is kept in {keeps}" if keeps else ""
+        kept = f"; finished parts are kept in {keeps}" if keeps else ""
         return ShardError(
             f"{folder}: no space left on the disk; free some and give the same command again{kept}"
         )

@@ -1,8 +1,8 @@
 """The format of a shard folder: HDF5 files of token rows, their tokenizer and a manifest.
 
 Each HDF5 file holds one contiguous, uncompressed dataset "ids" [rows, sequence_length], read
-through a memory map: random rows cost a tenth of what they cost through HDF5 itself, and there is
-no handle that must not cross a fork. Only this file and foreign_shards.py import h5py.
+through a memory map: random rows cost a tenth of reading them through HDF5, and no open HDF5 handle
+crosses a fork. Only this file and tools/external_shards.py import h5py.
 """
 
 import hashlib
@@ -35,22 +35,22 @@ DATASET = "ids"
 MOST_HEADER_BYTES = 1 << 20  # ours have a few thousand
 DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 TOKENIZER_ATTRIBUTE = "tokenizer_sha256"
-# What h5py raises over damage: each part of a header is decoded by other code.
+# h5py raises any of these for a damaged header.
 HDF5_DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
 
 Rows = NDArray[np.unsignedinteger]
 
 
 class ShardHeader(NamedTuple):
-    """What an HDF5 file says about its rows, which begin at byte `offset`."""
+    """The header of an HDF5 file; its rows begin at byte `offset`."""
 
-    offset: int | None  # None if they are not contiguous
+    offset: int | None  # None if the rows are not contiguous
     shape: tuple[int, ...]
     dtype: str
     tokenizer_sha256: str
 
 
-class Split:
+class SplitRows:
     """The rows of one split, as if they were one array. Can be pickled and forked."""
 
     def __init__(self, folder: Path, name: SplitName, manifest: Manifest):
@@ -97,7 +97,7 @@ class Split:
         return self.__dict__ | {"_maps": {}}  # pickled, a memory map becomes a copy of the file
 
     def _checked(self, rows: Rows, shard: int) -> Rows:
-        """Return rows whose ids all have a meaning: others would index past the end of a table."""
+        """Return rows whose ids are all in the vocabulary: others would index past an embedding."""
         size = self._manifest.tokenizer.vocabulary_size
         if rows.size and (largest := rows.max()) >= size:
             name = self._manifest.splits[self._name].shards[shard].file
@@ -124,7 +124,7 @@ class ShardSet:
         self.manifest = manifest
         self.tokenizer_path = folder / TOKENIZER_FILE
 
-    def split(self, name: SplitName) -> Split:
+    def split(self, name: SplitName) -> SplitRows:
         """Return the rows of "train" or "valid".
 
         Raises:
@@ -133,9 +133,9 @@ class ShardSet:
         if name not in self.manifest.splits:
             raise ShardError(
                 f"{self.folder}: holds no {name} rows; "
-                "python -m data_prep split holds out documents anew"
+                "python -m data_prep split holds out some documents"
             )
-        return Split(self.folder, name, self.manifest)
+        return SplitRows(self.folder, name, self.manifest)
 
 
 def open_shards(folder: Path) -> ShardSet:
@@ -190,8 +190,8 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHea
     """Check one file against the manifest, without reading its rows, and return its header.
 
     Raises:
-        ShardError: The file is missing, cut short, damaged, a link to elsewhere, or holds other
-            rows.
+        ShardError: The file is missing, cut short, damaged, a link out of the folder, or holds
+            other rows.
     """
     _refuse_elsewhere(file)
     if (size := file.stat().st_size) != record.bytes:
@@ -214,7 +214,7 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHea
 
 
 def read_header(file: Path) -> ShardHeader:
-    """Return what an HDF5 file says about its rows; no other file is opened, whatever it says.
+    """Return the header of an HDF5 file; a file it refers to is not opened.
 
     Raises:
         ShardError: It is not a shard.
@@ -229,29 +229,29 @@ def read_header(file: Path) -> ShardHeader:
 
 
 def _refuse_elsewhere(file: Path) -> None:
-    """Refuse what is no file, such as a pipe without an end, and links to other folders."""
+    """Refuse what is not a regular file, such as a pipe, and links to other folders."""
     if not file.is_file():
         raise ShardError(f"{file}: no such file; {REPAIR}")
     if not file.resolve().is_relative_to(file.parent.resolve()):
-        raise ShardError(f"{file}: a link that leads out of the folder; put the file itself here")
+        raise ShardError(f"{file}: a link out of the folder; put the file itself here")
 
 
 def _rows_in(shard: "h5py.File") -> tuple[int | None, tuple[int, ...], str]:
     """Return where the rows begin, their shape and their type."""
     if not isinstance(shard.get(DATASET, getlink=True), h5py.HardLink):
-        raise KeyError(f"no {DATASET} of its own")
+        raise KeyError(f"{DATASET} is missing or a link")
     dataset = shard[DATASET]
     if not isinstance(dataset, h5py.Dataset):
-        raise KeyError(f"{DATASET} is no data set")
+        raise KeyError(f"{DATASET} is not a data set")
     if dataset.external or dataset.is_virtual:
-        raise KeyError(f"the rows of {DATASET} are said to be in other files")
+        raise KeyError(f"{DATASET} refers to rows in other files")
     return dataset.id.get_offset(), dataset.shape or (), str(dataset.dtype)
 
 
 def _digest_beside(file: Path, offset: int | None, shape: tuple[int, ...], dtype: str) -> str:
-    """Return the one sha256 that stands before or behind the rows: that of the tokenizer.
+    """Return the one sha256 before or behind the rows: the attribute that names the tokenizer.
 
-    It is an attribute; but over a damaged heap of texts the HDF5 library reads on without end.
+    The bytes are searched, because the HDF5 library never returns from some damaged attributes.
     """
     begin = offset or 0
     end = begin + math.prod(shape) * np.dtype(dtype).itemsize
@@ -262,7 +262,7 @@ def _digest_beside(file: Path, offset: int | None, shape: tuple[int, ...], dtype
             around += b"|" + stream.read(MOST_HEADER_BYTES)
     digests: set[bytes] = set(DIGEST.findall(around))
     if len(digests) != 1:
-        raise KeyError(f"{len(digests)} digests instead of that of its tokenizer")
+        raise KeyError(f"{len(digests)} hashes instead of that of its tokenizer")
     return str(digests.pop(), "ascii")
 
 

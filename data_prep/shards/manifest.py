@@ -1,4 +1,7 @@
-"""The manifest of a shard folder: what it holds, and the checks that need no HDF5."""
+"""The manifest of a shard folder: its records, reading and writing it, checks without HDF5.
+
+This file imports no HDF5 and no tokenizer, so every room may use its names and `ShardError`.
+"""
 
 import hashlib
 import re
@@ -12,44 +15,38 @@ from data_prep.files.quoting import plain, quoted
 from data_prep.files.strict_json import JsonError, json_in
 
 MANIFEST_FILE = "manifest.json"
-
 TOKENIZER_FILE = "tokenizer.json"
-
 FORMAT, VERSION = "tupelo-shards", 2
 
 REBUILD = "build the folder again"
-
-REPAIR = "python -m data_prep repair drops what is broken, with --rebuild it restores it"
+REPAIR = "python -m data_prep repair restores it from the text"
 
 SplitName = Literal["train", "valid"]
-
 SpecialToken = Literal["pad", "unk", "cls", "sep", "mask"]
-
 NEEDED_TOKENS: tuple[SpecialToken, ...] = ("cls", "sep", "mask")
 
-LONGEST_FILE_NAME = 255  # bytes, of every file system in use
-
-LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")  # a part of the names of files in the libraries
+LONGEST_FILE_NAME = 255  # bytes, in all common file systems
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")  # libraries use the code in names of files
 
 
 class ShardError(ValueError):
-    """Something is wrong with a shard folder: one line that names the file and what to do."""
+    """A shard folder is damaged or unusable: one line that names the file and the remedy."""
 
 
 class _Record(BaseModel):
-    # Strict: "12", 12.0 and true are no whole numbers.
+    # Strict: "12", 12.0 and true are not whole numbers.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class TokenizerRecord(_Record):
-    """What the rows say about the tokenizer that made them."""
+    """The tokenizer that made the rows."""
 
     kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"]
     sha256: str
     vocabulary_size: int = Field(ge=1, le=1 << 32)
     special_tokens: dict[SpecialToken, int]
-    joint: Literal["", " "] = ""  # what is put before a sentence that follows another one
-    moses: str | None = None  # language of the Moses steps that come before the tokenizer
+    joint: Literal["", " "] = ""  # prefix of a sentence that follows another one
+    moses: str | None = None  # language of the Moses steps before the tokenizer
 
     @field_validator("special_tokens")
     @classmethod
@@ -90,7 +87,7 @@ class ShardRecord(_Record):
 class SplitRecord(_Record):
     """One split; documents to tokens count the text before it was cut into rows.
 
-    Words and sentences are unknown (None) where only tokens were at hand.
+    Words and sentences are None where the folder was made from tokens alone.
     """
 
     documents: int = Field(ge=0)
@@ -104,7 +101,7 @@ class SplitRecord(_Record):
 
 
 class Manifest(_Record):
-    """What a shard folder holds. It carries no time, so that equal input gives equal bytes."""
+    """The content of a shard folder. It holds no time, so that equal input gives equal bytes."""
 
     format: Literal["tupelo-shards"] = "tupelo-shards"
     version: Literal[2] = 2
@@ -115,12 +112,12 @@ class Manifest(_Record):
     settings: dict[str, object]
     source: str
     licence: str
-    cleaning: dict[str, int] = {}  # what reading and cleaning changed or left out, and how often
+    cleaning: dict[str, int] = {}  # counts of what reading and cleaning changed or left out
     history: tuple[str, ...] = ()  # what was done to the rows after they were built
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, readable for people."""
+    """Write the manifest as indented JSON."""
     save_text(folder / MANIFEST_FILE, manifest.model_dump_json(indent=2) + "\n")
 
 
@@ -188,9 +185,9 @@ def check_counts(folder: Path, manifest: Manifest) -> None:
 
 
 def _bytes_of(file: Path) -> bytes:
-    """Return the content of a file; of a pipe there might be no end."""
+    """Return the content of a regular file; reading a pipe might never end."""
     if file.exists() and not file.is_file():
-        raise OSError(f"{file.name} is no file")
+        raise OSError("not a regular file")
     return file.read_bytes()
 
 
@@ -209,7 +206,7 @@ def _check_version(file: Path, content: Any) -> None:
 
 
 def summary(manifest: Manifest) -> str:
-    """Return a line for each split, one for each kind of cleaning and one for each later change."""
+    """Return a line for each split, each kind of cleaning and each later change."""
     lines = []
     for name, split in manifest.splits.items():
         counted = {"words": split.words, "sentences": split.sentences}

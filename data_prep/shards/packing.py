@@ -1,12 +1,12 @@
 """Pack a stream of token ids into full rows without padding, and unpack them again.
 
-Full sentences as in RoBERTa (section 4.2, FULL-SENTENCES): sentences follow each other in order,
-rows run on across documents with one separator between them. Differs from RoBERTa in what happens
-at the end of a row: there the sentence that does not fit starts the next row and the rest is
-padding; here it is continued in the next row, so that every position holds a token.
+Full sentences as in RoBERTa (Liu et al. 2019, section 4.2, FULL-SENTENCES): sentences follow each
+other in order, and rows continue across documents with one separator between them. Differs from
+RoBERTa at the end of a row: there a sentence that does not fit starts the next row and padding
+fills the rest; here it continues in the next row, so that every position holds a token.
 
-Row r is a function of the tokens r * (S - 2) .. (r + 1) * (S - 2) - 1 alone, so that the files of
-a split can be written in any order, by any number of processes.
+Row r depends on the tokens r * (S - 2) .. (r + 1) * (S - 2) - 1 alone, so the files of a split can
+be written in any order, by any number of processes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ class TokenFile(NamedTuple):
 
 
 class TokenStream(NamedTuple):
-    """Token files, as if they were one array."""
+    """Token files, read as one array."""
 
     files: tuple[TokenFile, ...]
     dtype: RowType
@@ -53,7 +53,7 @@ class TokenStream(NamedTuple):
 
 
 class RowFormat(NamedTuple):
-    """How rows look: [CLS], S - 2 tokens, [SEP]."""
+    """The format of rows: [CLS], S - 2 tokens, [SEP]."""
 
     sequence_length: int
     dtype: RowType
@@ -76,7 +76,7 @@ class RowFormat(NamedTuple):
 
 
 class ShardTask(NamedTuple):
-    """One file of rows that is to be written."""
+    """One file of rows to write."""
 
     file: str
     stream: TokenStream
@@ -107,10 +107,10 @@ class ShardTask(NamedTuple):
 def shard_tasks(
     name: SplitName, stream: TokenStream, row_format: RowFormat, *, max_rows_per_shard: int
 ) -> list[ShardTask]:
-    """Return the files of a split: equally long, as few as `max_rows_per_shard` allows.
+    """Return the files of a split: of equal length, as few as `max_rows_per_shard` allows.
 
-    The tokens that do not fill a last row are left out, and the last rows that would make one
-    file longer than the others (see `rows_dropped`). A stream that does not fill a row gives none.
+    Tokens that do not fill a last row are left out, and so are the last rows that would make one
+    file longer than the others (see `rows_dropped`). A stream shorter than a row gives no files.
     """
     num_rows = stream.num_tokens // (row_format.sequence_length - 2)
     num_shards = -(-num_rows // max_rows_per_shard)
@@ -122,31 +122,31 @@ def shard_tasks(
 
 
 def rows_dropped(tasks: list[ShardTask]) -> int:
-    """Return how many full rows of the stream these files leave out: fewer than there are files."""
+    """Return the number of full rows that these files leave out; it is below their number."""
     per_row = tasks[0].format.sequence_length - 2
     return tasks[0].stream.num_tokens // per_row - sum(task.num_rows for task in tasks)
 
 
 def unpack(rows: Rows) -> Tokens:
-    """Return the stream of tokens that rows [n, S] were cut from, [n * (S - 2)]."""
+    """Return the tokens [n * (S - 2)] that rows [n, S] were cut from."""
     return rows[:, 1:-1].reshape(-1)
 
 
 def documents_of(pieces: Iterable[Tokens], sep_id: int) -> Iterator[Tokens]:
-    """Yield the documents of a stream of tokens that comes in pieces, without separators.
+    """Yield the documents of a stream of tokens in pieces, without separators.
 
-    The last one may be cut short: rows hold no sign of where the stream went on.
+    The last one may be cut short: rows do not mark where the stream continued.
     """
-    begun: list[Tokens] = []
+    unfinished: list[Tokens] = []
     for piece in pieces:
         ends = np.flatnonzero(piece == sep_id)
         first = 0
         for end in ends.tolist():
-            yield np.concatenate([*begun, piece[first:end]])
-            begun, first = [], end + 1
-        begun.append(piece[first:])
-    if any(map(len, begun)):
-        yield np.concatenate(begun)
+            yield np.concatenate([*unfinished, piece[first:end]])
+            unfinished, first = [], end + 1
+        unfinished.append(piece[first:])
+    if any(map(len, unfinished)):
+        yield np.concatenate(unfinished)
 
 
 def write_documents(

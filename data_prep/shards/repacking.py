@@ -1,4 +1,4 @@
-"""Make a new shard folder of documents that are token ids already."""
+"""Write shards from documents that are token ids already: for split, mix and import."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ROWS_PER_SHARD: int = BuildSettings.model_fields["rows_per_shard"].default
 
 
-class Counted(NamedTuple):
-    """A stream of tokens and what it holds."""
+class CountedStream(NamedTuple):
+    """A stream of tokens with its counts."""
 
     stream: TokenStream
     documents: int
@@ -61,9 +61,11 @@ class DocumentFile:
         self._stream.close()
         return TokenFile(self.file, self.tokens + self.documents)
 
-    def counted(self) -> Counted:
+    def counted(self) -> CountedStream:
         """Close the file and return it as a stream."""
-        return Counted(TokenStream((self.finish(),), self._dtype), self.documents, self.tokens)
+        return CountedStream(
+            TokenStream((self.finish(),), self._dtype), self.documents, self.tokens
+        )
 
     def _write(self) -> None:
         if self._waiting:
@@ -71,10 +73,10 @@ class DocumentFile:
         self._waiting, self._num_waiting = [], 0
 
 
-def deal_documents(
+def write_by_split(
     documents: Iterable[tuple[SplitName, Tokens]], scratch: Path, row_format: RowFormat
-) -> dict[SplitName, Counted]:
-    """Write each document into the file of its split."""
+) -> dict[SplitName, CountedStream]:
+    """Write each document into the token file of its split."""
     names: tuple[SplitName, ...] = ("train", "valid")
     files = {name: DocumentFile(scratch / f"{name}.ids", row_format) for name in names}
     for name, document in documents:
@@ -90,7 +92,7 @@ def tokens_in_groups(stream: TokenStream) -> Iterator[Tokens]:
 
 def write_splits(
     folder: Path,
-    counted: dict[SplitName, Counted],
+    counted: dict[SplitName, CountedStream],
     row_format: RowFormat,
     *,
     rows_per_shard: int,
@@ -112,7 +114,7 @@ def write_splits(
 def _write_split(
     folder: Path,
     name: SplitName,
-    counted: Counted,
+    counted: CountedStream,
     row_format: RowFormat,
     rows_per_shard: int,
     bar: "Bar",

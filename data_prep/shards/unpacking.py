@@ -1,4 +1,4 @@
-"""Get the documents back out of the rows of a shard folder."""
+"""Recover the documents from the rows of a shard folder."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class StoredDocument(NamedTuple):
     """The token ids of a document, without separator."""
 
     ids: Tokens
-    may_be_cut: bool  # whether rows end with it: they hold no sign of where the text went on
+    may_be_cut: bool  # it is the last one of the rows, which do not mark where the text continued
 
 
 def stored_documents(
@@ -28,34 +28,19 @@ def stored_documents(
     """Yield the documents of a split in order."""
     sep_id = shards.manifest.tokenizer.special_tokens["sep"]
     for run in stored_runs(shards, name, bar):
-        waiting: Tokens | None = None
+        last: Tokens | None = None
         for document in documents_of(run, sep_id):
-            if waiting is not None:
-                yield StoredDocument(waiting, may_be_cut=False)
-            waiting = document
-        if waiting is not None:
-            yield StoredDocument(waiting, may_be_cut=True)
+            if last is not None:
+                yield StoredDocument(last, may_be_cut=False)
+            last = document
+        if last is not None:
+            yield StoredDocument(last, may_be_cut=True)
 
 
-def stored_bytes(manifest: Manifest) -> int:
-    """Return the bytes of all rows, which is how far a bar of the other functions goes."""
+def row_bytes(manifest: Manifest) -> int:
+    """Return the bytes of all rows: the total of the progress bar of the other functions."""
     num_rows = sum(split.rows for split in manifest.splits.values())
     return num_rows * manifest.sequence_length * np.dtype(manifest.dtype).itemsize
-
-
-def count_stored(shards: ShardSet, name: SplitName) -> tuple[int, int]:
-    """Return how many documents, and how many tokens without separators, the rows hold."""
-    sep_id = shards.manifest.tokenizer.special_tokens["sep"]
-    num_documents = num_tokens = 0
-    for run in stored_runs(shards, name):
-        ends_open = False
-        for tokens in run:
-            num_separators = int((tokens == sep_id).sum())
-            num_documents += num_separators
-            num_tokens += len(tokens) - num_separators
-            ends_open = bool(tokens[-1] != sep_id)
-        num_documents += ends_open
-    return num_documents, num_tokens
 
 
 def stored_runs(
@@ -63,8 +48,8 @@ def stored_runs(
 ) -> Iterator[Iterator[Tokens]]:
     """Yield the text of a split as streams of tokens, each in pieces of bounded size.
 
-    There is one stream, unless `repair` dropped a file: what is before the gap has nothing to do
-    with what comes after it. Each stream must be read before the next one is asked for.
+    There is one stream, unless the numbers of the files have gaps, as in folders from which damaged
+    files were dropped: no document continues across a gap. Read each stream before the next one.
     """
     records = shards.manifest.splits[name].shards
     numbers = np.array([_number(record.file, n) for n, record in enumerate(records)])
@@ -84,6 +69,6 @@ def _pieces(
 
 
 def _number(file: str, place: int) -> int:
-    """Return the number in the name of a file: it tells where `repair` dropped others."""
+    """Return the number in the name of a file, or else its place."""
     found = re.search(r"-(\d+)\.h5$", file)
     return int(found[1]) if found else place

@@ -1,1 +1,1 @@
-"""Where documents come from: one module for each kind of source."""
+"""Sources of documents: one module for each kind, and how a source is named and opened."""

@@ -31,17 +31,17 @@ class HubDataset(Source):
 
     @property
     def description(self) -> str:
-        """Return how the user named it."""
+        """Return the name that the user gave."""
         return f"{self.name} (Hugging Face Hub)"
 
     @property
     def licence(self) -> str:
-        """Return where the licence stands."""
+        """Return where the licence is stated."""
         return f"see the card of {self.dataset}"
 
     @property
     def num_bytes(self) -> None:
-        """Return None: the Hub does not tell reliably."""
+        """Return None: the Hub does not report it reliably."""
         return None
 
     def identity(self) -> list[list[object]]:
@@ -67,12 +67,12 @@ class HubDataset(Source):
                         f"column {self.column!r} holds {type(text).__name__}, not text; "
                         "name another one: column=NAME"
                     )
-                # A list, because what is handed out has a length.
+                # A list, because the content of a raw document has a length.
                 content = [] if text is None else [text]
                 yield RawDocument(content, self.name, number, Position(0, number), 0)
         except CorpusError:
             raise
-        except Exception as error:  # anything that reading over a network can end in
+        except Exception as error:  # reading over a network can raise anything
             raise self._refused(f"reading stopped: {_first_line(error)}; try again") from error
 
     def parse(self, raw: RawDocument) -> Parsed:

@@ -1,14 +1,14 @@
-"""Read lines of plain and compressed files in bounded memory, however long the lines are."""
+"""Read lines of plain and compressed files in bounded memory, whatever their length."""
 
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from data_prep.sources.files import DAMAGE, OpenFile, Stream, opened
+from data_prep.sources.compression import DAMAGE, OpenFile, Stream, opened
 from data_prep.sources.source import CorpusError, DamagedFile
 
-Line = tuple[int, bytes, bool]  # its number from 1, its bytes, and whether it begins with them
+Line = tuple[int, bytes, bool]  # number from 1, bytes, whether they start the line
 
 PIECE_BYTES = 1 << 20
 _LINE_FEED = ord("\n")
@@ -18,10 +18,10 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def opened_text(file: Path) -> Iterator[OpenFile]:
-    """Open a file of UTF-8, after the mark that some editors write at its beginning.
+    """Open a UTF-8 file and skip its byte-order mark, if there is one.
 
     Raises:
-        DamagedFile: It cannot be opened or, by the block, not be read to its end.
+        DamagedFile: It cannot be opened, or the block cannot read it to its end.
         CorpusError: It is UTF-16.
     """
     with opened(file) as found:
@@ -38,7 +38,7 @@ def opened_text(file: Path) -> Iterator[OpenFile]:
 def cut_lines(stream: Stream, longest: int) -> Iterator[Line]:
     """Yield the lines of a stream with their line feeds.
 
-    A line of more than `longest` bytes comes in pieces, cut after a space where there is one, and
+    A line of more than `longest` bytes is yielded in pieces, cut after a space if there is one, and
     never within a character.
 
     Raises:
@@ -85,7 +85,7 @@ def whole_lines(stream: Stream, longest: int) -> Iterator[tuple[int, bytes | Non
 
 
 def last_cut(piece: bytes) -> int:
-    """Return where a piece of UTF-8 is best cut: after its last space, or between characters."""
+    """Return where to cut a piece of UTF-8: after its last space, or between characters."""
     end = piece.rfind(b" ") + 1
     if end:
         return end

@@ -1,10 +1,10 @@
-"""Find the files of a source and tell their kind, by their names and where needed their content."""
+"""Find the files of a source and detect their kind by name and, where needed, by content."""
 
 import os
 import re
 from pathlib import Path
 
-from data_prep.sources.files import COMPRESSIONS, opened
+from data_prep.sources.compression import COMPRESSIONS, opened
 from data_prep.sources.source import CorpusError, DamagedFile
 from data_prep.sources.wikiextractor import BEGINNING_OF_ARTICLE
 
@@ -18,11 +18,11 @@ KIND_OF_SUFFIX = {
 }
 _EXTRACTED_NAME = re.compile(r"wiki_\d+")
 _PART_OF_DUMP = re.compile(r"-p\d+p\d+$")  # "...-articles1.xml-p1p41242.bz2": pages 1 to 41242
-_INDEX_OF_DUMP = re.compile(r"-multistream-index\d*\.txt")  # lies beside a dump; holds no text
+_INDEX_OF_DUMP = re.compile(r"-multistream-index\d*\.txt")  # published beside a dump; holds no text
 
 
 def is_path(place: str) -> bool:
-    """Say whether there is something of this name."""
+    """Return whether a file or folder has this name."""
     try:
         return bool(place) and Path(place).exists()
     except OSError:  # too long, or in a folder that may not be entered
@@ -32,7 +32,7 @@ def is_path(place: str) -> bool:
 def files_below(folder: Path) -> list[Path]:
     """Return all files below a folder that are not hidden, in order of their paths.
 
-    Links are followed, also those to nothing, which reading will complain of; a folder that is
+    Links are followed. Broken links are included, so that reading reports them. A folder that is
     reached twice is read once.
 
     Raises:
@@ -63,7 +63,7 @@ def kind_of(file: Path) -> str | None:
 
 
 def kind_of_text(files: tuple[Path, ...]) -> str:
-    """Return the kind of files that seem to be text: WikiExtractor's can have any name."""
+    """Return the kind of files that seem to be text: files of WikiExtractor can have any name."""
     is_extracted = _beginning_of(files[0]).startswith(BEGINNING_OF_ARTICLE)
     return "wikiextractor" if is_extracted else "text"
 
@@ -73,11 +73,11 @@ def _beginning_of(file: Path) -> bytes:
         with opened(file) as (content, _):
             return content.read1(len(BEGINNING_OF_ARTICLE))
     except DamagedFile:
-        return b""  # reading it will say so
+        return b""  # reading it will report the damage
 
 
 def _refuse(error: OSError) -> None:
     raise CorpusError(
-        f"{error.filename}: cannot be listed ({error.strerror}); allow it, or name what is to be "
-        "read inside it"
+        f"{error.filename}: cannot be listed ({error.strerror}); grant permission, or name the "
+        "files inside it"
     ) from error

@@ -1,7 +1,7 @@
-"""Read English prose from the docstrings of the installed Python: a corpus that needs no network.
+"""English prose from the docstrings of the installed Python: a corpus that needs no network.
 
-Nothing is imported, the sources are only parsed. Docstrings are half code: what is kept are the
-paragraphs that read as sentences, without examples, literal blocks, headings and type annotations.
+Modules are parsed, not imported. About half of the text is code: only paragraphs that read as
+sentences are kept, without examples, literal blocks, headings and type annotations.
 """
 
 import ast
@@ -25,11 +25,11 @@ from data_prep.sources.source import (
     RawDocument,
     Skipped,
     Source,
-    stored_bytes,
+    file_size,
 )
 
-# Tests describe themselves in fragments, vendored copies repeat other packages, site-packages is a
-# root of its own; the last three are this project's.
+# Docstrings of tests are fragments, vendored copies repeat other packages, site-packages is a root
+# of its own; the last three belong to this project.
 SKIPPED_FOLDERS = frozenset(
     ("test", "tests", "testing", "idle_test", "lib2to3", "site-packages", "dist-packages")
     + ("_vendor", "vendor", "vendored", "data_prep", "pretrain", "finetune")
@@ -52,15 +52,15 @@ _WORD = re.compile(r"[\"'(]*(?:[A-Za-z]+(?:['’/-][A-Za-z]+)*|\d+)[\"')]*[,.;:!
 class PythonDocs(Source):
     """The prose of the installed modules, a document each.
 
-    The order is that of the paths relative to their root, so that the same installation gives the
-    same text wherever it lies. Files that this Python cannot read or parse are passed over.
+    They are ordered by their paths relative to the root, so that the same installation gives the
+    same text wherever it is. Files that this Python cannot read or parse are skipped.
     """
 
     roots: tuple[Path, ...] = ()
 
     @property
     def description(self) -> str:
-        """Return which installation the text comes from."""
+        """Return the version of Python and the number of packages."""
         num_packages = len(_packages())
         python = platform.python_version()
         return f"docstrings of Python {python} and {num_packages} installed packages"
@@ -73,7 +73,7 @@ class PythonDocs(Source):
     @property
     def num_bytes(self) -> int:
         """Return the size of all modules."""
-        return sum(stored_bytes(file) for file in self._files())
+        return sum(file_size(file) for file in self._files())
 
     def identity(self) -> list[list[object]]:
         """Return the versions of Python and of all packages."""
@@ -83,7 +83,7 @@ class PythonDocs(Source):
         """Yield the path of each module."""
         read_bytes = 0
         for number, file in enumerate(self._files(), start=1):
-            read_bytes += stored_bytes(file)
+            read_bytes += file_size(file)
             if number > start.record:
                 yield RawDocument(str(file), str(file), 1, Position(0, number), read_bytes)
 
@@ -96,7 +96,7 @@ class PythonDocs(Source):
         finally:
             gc.enable()
         paragraphs = (text for docstring in docstrings for text in prose(docstring))
-        # Escapes in the sources can name half a character.
+        # Escapes in the sources can name unpaired surrogates.
         return Parsed([text for text in paragraphs if is_unicode(text)], [])
 
     def _files(self) -> list[Path]:
@@ -140,7 +140,7 @@ def _docstrings(file: Path) -> Iterator[str]:
     try:
         content = file.read_bytes()
         if b'"""' not in content and b"'''" not in content:
-            return  # 2,700 of 12,000 files need no parsing
+            return  # about 2,700 of 12,000 files need no parsing
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(content)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -167,7 +167,7 @@ def _docstrings_below(node: ast.AST) -> Iterator[str]:
 
 
 def _blocks(docstring: str) -> Iterator[list[str]]:
-    """Yield the lines that make up one paragraph, list item or field each."""
+    """Yield the lines of each paragraph, list item or field."""
     block: list[str] = []
     block_indent = 0
     for line in itertools.chain(_without_code(docstring), [""]):
@@ -187,7 +187,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
 
 
 def _without_code(docstring: str) -> Iterator[str]:
-    """Yield the lines, an empty one for each line of an example, a fenced or a literal block."""
+    """Yield the lines, with those of examples, fenced and literal blocks blanked."""
     fenced = example = False
     literal_indent: int | None = None
     for line in docstring.splitlines():
@@ -206,10 +206,10 @@ def _without_code(docstring: str) -> Iterator[str]:
 
 
 def _reads_as_prose(text: str) -> bool:
-    """Say whether a paragraph reads as English: at least 4 words in 5 are plain ones.
+    """Return whether a paragraph reads as English: at least 4 words in 5 are plain ones.
 
-    It starts with a letter and ends like a sentence; many authors leave out the full stop, so 8
-    words do as well.
+    It must start with a letter, and end like a sentence or have at least 8 words: many authors
+    leave out the full stop.
     """
     words = text.split()
     ends = text.endswith((".", "!", "?", ":")) or len(words) >= 8

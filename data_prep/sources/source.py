@@ -1,7 +1,7 @@
-"""What every source of documents is, and what it gives.
+"""The interface of a source of documents, and the base class of sources made of files.
 
-Reading happens in one process and the work in many: `raw_documents` streams raw records and does
-as little as possible, `parse` turns one of them into paragraphs, in any process.
+One process reads and many work: `raw_documents` streams undecoded documents and does as little as
+possible; `parse` turns one of them into paragraphs, in any process.
 """
 
 from abc import ABC, abstractmethod
@@ -14,11 +14,11 @@ from data_prep.settings import DamagedFiles
 
 
 class CorpusError(ValueError):
-    """Something is wrong with the text: one line that names the place and what to do."""
+    """The text cannot be used: one line that names the place and the remedy."""
 
 
 class Position(NamedTuple):
-    """How far a source was read: files that are finished, and raw documents of the next one."""
+    """How far a source was read: number of finished files, raw documents of the next one."""
 
     file: int
     record: int
@@ -26,24 +26,24 @@ class Position(NamedTuple):
 
 BEGINNING = Position(0, 0)
 
-LONGEST_PARAGRAPH = 1 << 20  # characters; some records hold a whole book in one line
+LONGEST_PARAGRAPH = 1 << 20  # characters; some data sets hold a whole book in one line
 
 
 class Skipped(NamedTuple):
-    """Something that was left out. The reason has no varying parts: it is counted by."""
+    """Something that was left out; counts are kept by reason, so it has no varying parts."""
 
     file: str
-    line: int  # or the number of the record; 0 is the whole file
+    line: int  # or the number of the raw document; 0 is the whole file
     reason: str
 
 
-class Record(NamedTuple):
-    """A raw document as the reader of one file gives it."""
+class FileRecord(NamedTuple):
+    """A raw document from the reader of one file."""
 
-    content: Any  # something that can be pickled and costs little: bytes, a list of them, text
-    line: int  # where it begins, or its number
+    content: Any  # undecoded and cheap to pickle: bytes, a list of them, text
+    line: int  # the first line, or the number of the document
     read_bytes: int  # of this file, so far
-    cut: bool = False  # the rest of a document that is too long follows as another one
+    cut: bool = False  # the rest of a document that is too long follows as the next one
 
 
 class RawDocument(NamedTuple):
@@ -52,7 +52,7 @@ class RawDocument(NamedTuple):
     content: Any
     file: str
     line: int
-    end: Position  # from here `raw_documents` goes on with the next one
+    end: Position  # `raw_documents` continues here with the next one
     read_bytes: int  # of the source, so far; of compressed files the compressed bytes
     cut: bool = False
 
@@ -74,7 +74,7 @@ class DamagedFile(Exception):
 
 @dataclass(frozen=True)
 class Source(ABC):
-    """A stream of documents and what is known of it. Can be pickled."""
+    """A stream of documents and its description. Can be pickled."""
 
     name: str  # as the user gave it
     weight: float
@@ -82,28 +82,28 @@ class Source(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """Return what the manifest says about it."""
+        """Return the description for the manifest."""
 
     @property
     @abstractmethod
     def licence(self) -> str:
-        """Return what is known of the rights in the text."""
+        """Return the licence of the text, as far as it is known."""
 
     @property
     @abstractmethod
     def num_bytes(self) -> int | None:
-        """Return how much there is to read, None if that is unknown."""
+        """Return the bytes to read, None if unknown."""
 
     @abstractmethod
     def identity(self) -> list[list[object]]:
-        """Return what must not change while a build is going on: one entry for each file."""
+        """Return what must not change during a build: one entry for each file."""
 
     @abstractmethod
     def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
         """Yield the raw documents from `start` on, and what is left out between them.
 
         Raises:
-            CorpusError: A file is damaged, or not what the source says it is.
+            CorpusError: A file is damaged, or is not of the stated kind.
         """
 
     @abstractmethod
@@ -121,7 +121,7 @@ class FileSource(Source):
     kind = "files"
 
     @abstractmethod
-    def records(self, file: Path) -> Iterator[Record | Skipped]:
+    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
         """Yield the raw documents of one file.
 
         Raises:
@@ -136,37 +136,37 @@ class FileSource(Source):
 
     @property
     def licence(self) -> str:
-        """Return that nothing is known."""
+        """Return that the files decide."""
         return "that of the text files"
 
     @property
     def num_bytes(self) -> int:
         """Return the size of all files, as they are on the disk."""
-        return sum(stored_bytes(file) for file in self.files)
+        return sum(file_size(file) for file in self.files)
 
     def identity(self) -> list[list[object]]:
-        """Return path, size and time of change of every file."""
+        """Return path, size and modification time of every file."""
         return [[str(file), *_size_and_time(file)] for file in self.files]
 
     def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
         """Yield the raw documents of one file after the other; see `Source`."""
-        finished_bytes = sum(stored_bytes(file) for file in self.files[: start.file])
+        finished_bytes = sum(file_size(file) for file in self.files[: start.file])
         for number, file in enumerate(self.files[start.file :], start=start.file):
-            passed_over = start.record if number == start.file else 0
+            num_done = start.record if number == start.file else 0
             record = 0
             for found in self._records_and_damage(file):
                 if isinstance(found, Skipped):
-                    if record >= passed_over:
+                    if record >= num_done:
                         yield found
                     continue
                 record += 1
-                if record > passed_over:
+                if record > num_done:
                     end = Position(number, record)
                     read = finished_bytes + found.read_bytes
                     yield RawDocument(found.content, str(file), found.line, end, read, found.cut)
-            finished_bytes += stored_bytes(file)
+            finished_bytes += file_size(file)
 
-    def _records_and_damage(self, file: Path) -> Iterator[Record | Skipped]:
+    def _records_and_damage(self, file: Path) -> Iterator[FileRecord | Skipped]:
         try:
             yield from self.records(file)
         except DamagedFile as error:
@@ -175,12 +175,12 @@ class FileSource(Source):
                 return
             raise CorpusError(
                 f"{file}: cannot be read after line {error.line}: {error.reason}; repair the file "
-                "or leave it out, or go on without its rest: --damaged-files skip"
+                "or leave it out, or continue without its rest: --damaged-files skip"
             ) from error
 
 
 def paragraphs_of(text: str) -> list[str]:
-    """Return the lines of a text that hold words, with single spaces; long ones in pieces."""
+    """Return the lines of a text that are not blank, with single spaces; long ones in pieces."""
     paragraphs: list[str] = []
     for line in text.split("\n"):
         if paragraph := " ".join(line.split()):
@@ -192,7 +192,7 @@ def paragraphs_of(text: str) -> list[str]:
 
 
 def _pieces_of(paragraph: str) -> Iterator[str]:
-    """Yield a paragraph in pieces that are short enough, cut at spaces where there are any."""
+    """Yield a paragraph in pieces that are short enough, cut at spaces if there are any."""
     start = 0
     while len(paragraph) - start > LONGEST_PARAGRAPH:
         space = paragraph.rfind(" ", start + 1, start + LONGEST_PARAGRAPH + 1)
@@ -203,7 +203,7 @@ def _pieces_of(paragraph: str) -> Iterator[str]:
 
 
 def _size_and_time(file: Path) -> tuple[int, int]:
-    """Return bytes and time of change; zeros of a file that is gone: reading it will say so."""
+    """Return size and modification time; zeros if the file is missing, which reading reports."""
     try:
         stat = file.stat()
     except OSError:
@@ -211,6 +211,6 @@ def _size_and_time(file: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def stored_bytes(file: Path) -> int:
-    """Return the size of a file, 0 of one that is gone."""
+def file_size(file: Path) -> int:
+    """Return the size of a file, 0 if it is missing."""
     return _size_and_time(file)[0]

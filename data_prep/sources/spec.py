@@ -1,4 +1,4 @@
-"""Understand what the user calls a source: [KIND:]PLACE[:key=value]..."""
+"""Parse and open a source as the user names it: [KIND:]PLACE[:key=value]..."""
 
 import difflib
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
-from data_prep.sources.files import COMPRESSIONS
+from data_prep.sources.compression import COMPRESSIONS
 from data_prep.sources.hub import HubDataset
 from data_prep.sources.places import KIND_OF_SUFFIX, files_below, is_path, kind_of, kind_of_text
 from data_prep.sources.python_docs import PythonDocs
@@ -18,7 +18,7 @@ from data_prep.sources.wikiextractor import WikiExtractorFiles
 from data_prep.sources.wikipedia import WikipediaDump
 
 COLUMN_KINDS = ("jsonl", "parquet", "hub")
-# Which kinds a key means something to.
+# The kinds that have a key.
 KEYS = {
     "weight": ("text", "jsonl", "parquet", "wikipedia", "wikiextractor", "hub", PYTHON_DOCS),
     "column": COLUMN_KINDS,
@@ -32,7 +32,7 @@ KINDS = KEYS["weight"]
 _KEY = re.compile(r"^(.+):([a-z_]+)=([^:]*)$", re.DOTALL)
 
 
-class Parts(NamedTuple):
+class SourceSpec(NamedTuple):
     """A source as the user wrote it."""
 
     name: str
@@ -46,29 +46,29 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
 
     Args:
         text: [KIND:]PLACE[:key=value]..., for example "wiki.jsonl.gz:column=body:weight=2". KIND
-            is text, jsonl, parquet, wikipedia, wikiextractor or hub; where it is left out, the
-            name of the file tells. "python-docs" needs no PLACE.
-        damaged_files: What a file does that cannot be read to its end.
+            is text, jsonl, parquet, wikipedia, wikiextractor or hub; if it is left out, it is
+            detected from the name of the file. "python-docs" needs no PLACE.
+        damaged_files: What happens at a file that cannot be read to its end.
 
     Raises:
-        CorpusError: The place does not exist, holds nothing, or several kinds; or a kind, key or
-            value does not exist.
+        CorpusError: The place does not exist, is empty or holds several kinds; or a kind, key or
+            value is unknown.
     """
-    parts = _parts_of(text)
-    if parts.place == PYTHON_DOCS and parts.kind is None:
-        parts = parts._replace(kind=PYTHON_DOCS)
-    if parts.kind == PYTHON_DOCS:
-        return PythonDocs(text, _weight(_checked(parts)))
-    if parts.kind == "hub":
-        return _hub(_checked(parts))
-    kind, files = _files_at(parts)
-    if parts.kind is None and kind == "text":
+    spec = _spec_of(text)
+    if spec.place == PYTHON_DOCS and spec.kind is None:
+        spec = spec._replace(kind=PYTHON_DOCS)
+    if spec.kind == PYTHON_DOCS:
+        return PythonDocs(text, _weight(_checked(spec)))
+    if spec.kind == "hub":
+        return _hub(_checked(spec))
+    kind, files = _files_at(spec)
+    if spec.kind is None and kind == "text":
         kind = kind_of_text(files)
-    return _FILE_SOURCES[kind](_checked(parts._replace(kind=kind)), files, damaged_files)
+    return _FILE_SOURCES[kind](_checked(spec._replace(kind=kind)), files, damaged_files)
 
 
 def describe(names: Iterable[str]) -> str:
-    """Return where the text of these sources comes from, as it is now.
+    """Return the descriptions of these sources, as they are now.
 
     Raises:
         CorpusError: One of them does not exist or holds no text.
@@ -76,8 +76,8 @@ def describe(names: Iterable[str]) -> str:
     return "; ".join(open_source(name).description for name in names)
 
 
-def _parts_of(text: str) -> Parts:
-    """Cut a source into its parts; what exists under its whole name is a path."""
+def _spec_of(text: str) -> SourceSpec:
+    """Parse a source; if a file with the whole name exists, the name is a path."""
     place = text
     keys: dict[str, str] = {}
     while not _exists(place) and (found := _KEY.match(place)):
@@ -90,35 +90,35 @@ def _parts_of(text: str) -> Parts:
                 f"{text}: no such file, and {kind!r} is no kind of source{_nearest(kind, KINDS)}; "
                 f"the kinds are {', '.join(KINDS)}"
             )
-    return Parts(text, kind, place, keys)
+    return SourceSpec(text, kind, place, keys)
 
 
 def _exists(place: str) -> bool:
-    """Say whether this, or what follows its first colon, is a path."""
+    """Return whether this, or what follows its first colon, is a path."""
     return is_path(place) or (":" in place and is_path(place.partition(":")[2]))
 
 
-def _checked(parts: Parts) -> Parts:
-    """Refuse keys that do not exist or mean nothing to this kind."""
-    for key in parts.keys:
-        if parts.kind not in KEYS.get(key, ()):
-            known = [name for name, kinds in KEYS.items() if parts.kind in kinds]
+def _checked(spec: SourceSpec) -> SourceSpec:
+    """Refuse keys that this kind does not have."""
+    for key in spec.keys:
+        if spec.kind not in KEYS.get(key, ()):
+            known = [name for name, kinds in KEYS.items() if spec.kind in kinds]
             raise CorpusError(
-                f"{parts.name}: {parts.kind} has no key {key!r}{_nearest(key, known)}; "
+                f"{spec.name}: {spec.kind} has no key {key!r}{_nearest(key, known)}; "
                 f"it has {', '.join(known)}"
             )
-    return parts
+    return spec
 
 
-def _files_at(parts: Parts) -> tuple[str, tuple[Path, ...]]:
+def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...]]:
     """Return the kind and the files of a source."""
-    path = Path(parts.place)
-    if is_path(parts.place) and path.is_file():
-        return parts.kind or kind_of(path) or "text", (path,)
-    if not is_path(parts.place) or not path.is_dir():
-        what = "not a regular file" if is_path(parts.place) else "no such file or folder"
+    path = Path(spec.place)
+    if is_path(spec.place) and path.is_file():
+        return spec.kind or kind_of(path) or "text", (path,)
+    if not is_path(spec.place) or not path.is_dir():
+        what = "not a regular file" if is_path(spec.place) else "no such file or folder"
         raise CorpusError(
-            f"{parts.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
+            f"{spec.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
             f'a Wikipedia dump, hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
         )
     all_files = files_below(path)
@@ -126,68 +126,68 @@ def _files_at(parts: Parts) -> tuple[str, tuple[Path, ...]]:
     for file in all_files:
         if found := kind_of(file):
             by_kind.setdefault(found, []).append(file)
-    if parts.kind is not None:
-        files = by_kind.get(parts.kind) or all_files
-        by_kind = {parts.kind: files} if files else {}
+    if spec.kind is not None:
+        files = by_kind.get(spec.kind) or all_files
+        by_kind = {spec.kind: files} if files else {}
     if len(by_kind) > 1:
         found = ", ".join(f"{len(files)} of {kind}" for kind, files in sorted(by_kind.items()))
         raise CorpusError(
-            f"{parts.place}: the folder holds several kinds of files ({found}); say which to read, "
-            f"for example {min(by_kind)}:{parts.place}"
+            f"{spec.place}: the folder holds several kinds of files ({found}); say which to read, "
+            f"for example {min(by_kind)}:{spec.place}"
         )
     for kind, files in by_kind.items():
         return kind, tuple(files)
     raise CorpusError(
-        f"{parts.place}: the folder holds no file of a known kind "
+        f"{spec.place}: the folder holds no file of a known kind "
         f"({', '.join(KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}); "
         "say what its files are, for example text:FOLDER"
     )
 
 
-def _weight(parts: Parts) -> float:
-    text = parts.keys.get("weight", "1")
+def _weight(spec: SourceSpec) -> float:
+    text = spec.keys.get("weight", "1")
     try:
         weight = float(text)
     except ValueError:
         weight = 0.0
     if not 0 < weight <= 1000:
         raise CorpusError(
-            f"{parts.name}: weight={text} is not a number above 0 and up to 1000; it says how "
-            "often each document is used"
+            f"{spec.name}: weight={text} is not a number above 0 and up to 1000; it is the number "
+            "of uses of each document"
         )
     return weight
 
 
-def _text(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    documents = parts.keys.get("documents", "blank_line")
+def _text(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    documents = spec.keys.get("documents", "blank_line")
     for known in get_args(DocumentEnd):
         if known == documents:
-            return TextFiles(parts.name, _weight(parts), files, damaged, known)
+            return TextFiles(spec.name, _weight(spec), files, damaged, known)
     known_ends = get_args(DocumentEnd)
     raise CorpusError(
-        f"{parts.name}: documents={documents} is unknown{_nearest(documents, known_ends)}; what "
+        f"{spec.name}: documents={documents} is unknown{_nearest(documents, known_ends)}; what "
         f"ends a document is one of {', '.join(known_ends)}"
     )
 
 
-def _json_lines(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    return JsonLines(parts.name, _weight(parts), files, damaged, parts.keys.get("column", "text"))
+def _json_lines(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    return JsonLines(spec.name, _weight(spec), files, damaged, spec.keys.get("column", "text"))
 
 
-def _parquet(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    column = parts.keys.get("column", "text")
-    return ParquetFiles(parts.name, _weight(parts), files, damaged, column)
+def _parquet(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    column = spec.keys.get("column", "text")
+    return ParquetFiles(spec.name, _weight(spec), files, damaged, column)
 
 
-def _wikipedia(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    return WikipediaDump(parts.name, _weight(parts), files, damaged)
+def _wikipedia(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    return WikipediaDump(spec.name, _weight(spec), files, damaged)
 
 
-def _wikiextractor(parts: Parts, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    return WikiExtractorFiles(parts.name, _weight(parts), files, damaged)
+def _wikiextractor(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
+    return WikiExtractorFiles(spec.name, _weight(spec), files, damaged)
 
 
-_FILE_SOURCES: dict[str, Callable[[Parts, tuple[Path, ...], DamagedFiles], FileSource]] = {
+_FILE_SOURCES: dict[str, Callable[[SourceSpec, tuple[Path, ...], DamagedFiles], FileSource]] = {
     "text": _text,
     "jsonl": _json_lines,
     "parquet": _parquet,
@@ -196,12 +196,12 @@ _FILE_SOURCES: dict[str, Callable[[Parts, tuple[Path, ...], DamagedFiles], FileS
 }
 
 
-def _hub(parts: Parts) -> HubDataset:
-    keys = parts.keys
+def _hub(spec: SourceSpec) -> HubDataset:
+    keys = spec.keys
     return HubDataset(
-        parts.name,
-        _weight(parts),
-        dataset=parts.place,
+        spec.name,
+        _weight(spec),
+        dataset=spec.place,
         config=keys.get("config"),
         split=keys.get("split", "train"),
         revision=keys.get("revision"),

@@ -1,4 +1,4 @@
-"""Tables of which one column is text: JSON Lines and Parquet."""
+"""Tables with a column of text: JSON Lines and Parquet."""
 
 import json
 import tempfile
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_prep.files.quoting import is_unicode
-from data_prep.sources.files import BLOCK_BYTES, COMPRESSIONS, opened
+from data_prep.sources.compression import BLOCK_BYTES, COMPRESSIONS, opened
 from data_prep.sources.lines import opened_text, whole_lines
 from data_prep.sources.source import (
     CorpusError,
     DamagedFile,
+    FileRecord,
     FileSource,
     Parsed,
     RawDocument,
-    Record,
     Skipped,
     paragraphs_of,
 )
@@ -34,7 +34,7 @@ class JsonLines(FileSource):
 
     kind = "JSON Lines files"
 
-    def records(self, file: Path) -> Iterator[Record | Skipped]:
+    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
         """Yield the undecoded lines."""
         is_checked = False
         with opened_text(file) as (stream, read_bytes):
@@ -46,7 +46,7 @@ class JsonLines(FileSource):
                     continue
                 if not is_checked:
                     is_checked = self._check(line, file)
-                yield Record(line, number, read_bytes())
+                yield FileRecord(line, number, read_bytes())
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of the text column."""
@@ -58,10 +58,10 @@ class JsonLines(FileSource):
         return parsed_text(record[self.column], raw)
 
     def _check(self, line: bytes, file: Path) -> bool:
-        """Refuse a file of another kind or another column before hours are spent on it.
+        """Refuse a file of another kind or with another column at its first line.
 
         Returns:
-            Whether this line could tell; damaged ones are counted, and the next one is asked.
+            Whether the line could be checked; a damaged line is skipped and the next one checked.
         """
         if line.lstrip().startswith(b"["):
             raise CorpusError(
@@ -87,7 +87,7 @@ class ParquetFiles(FileSource):
 
     kind = "Parquet files"
 
-    def records(self, file: Path) -> Iterator[Record | Skipped]:
+    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
         """Yield the undecoded text of each row."""
         import pyarrow
         from pyarrow import parquet
@@ -108,8 +108,10 @@ class ParquetFiles(FileSource):
                         if content is None:
                             yield Skipped(str(file), row, "the text is null")
                             continue
-                        # A share of the size: a row of a file of columns lies all over it.
-                        yield Record(content, row, size * row // max(row, table.metadata.num_rows))
+                        # A share of the size: the columns of a row are spread over the file.
+                        yield FileRecord(
+                            content, row, size * row // max(row, table.metadata.num_rows)
+                        )
         except (pyarrow.ArrowException, OSError) as error:
             raise DamagedFile(row, error) from error
 
@@ -123,7 +125,7 @@ class ParquetFiles(FileSource):
 
 @contextmanager
 def _seekable(file: Path) -> Iterator[Path | BinaryIO]:
-    """Give a file as it is; a compressed one unpacked, because Parquet is read from its end."""
+    """Yield a file as it is; a compressed one unpacked, because Parquet is read from its end."""
     if file.suffix not in COMPRESSIONS:
         yield file
         return
@@ -134,7 +136,7 @@ def _seekable(file: Path) -> Iterator[Path | BinaryIO]:
 
 
 def _undecoded(column: Any) -> list[bytes | None]:
-    """Return texts as bytes: one that is not UTF-8 must not end the whole file."""
+    """Return texts as bytes: one that is not UTF-8 must not stop the whole file."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):
@@ -155,9 +157,9 @@ def parsed_text(text: object, raw: RawDocument) -> Parsed:
 
 
 def _json_object(line: bytes) -> dict[str, Any] | str:
-    """Return the object that a line holds, or why it is none."""
+    """Return the object of a line, or the reason why there is none."""
     try:
-        # Not left to the library, which takes bytes with zeros for UTF-16.
+        # Decoded here, because the library detects bytes with zeros as UTF-16.
         record = json.loads(line.decode())
     except UnicodeDecodeError:
         return "not valid UTF-8"

@@ -1,7 +1,7 @@
-"""Plain text: one paragraph a line.
+"""Plain text, one paragraph a line.
 
-Documents are found block by block, not line by line: reading is done by one process, which has to
-feed all others.
+Documents are found block by block, not line by line: the one process that reads must feed all
+others.
 """
 
 import re
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from data_prep.sources.files import BLOCK_BYTES, DAMAGE
+from data_prep.sources.compression import BLOCK_BYTES, DAMAGE
 from data_prep.sources.lines import last_cut, opened_text
 from data_prep.sources.source import (
     DamagedFile,
+    FileRecord,
     FileSource,
     Parsed,
     RawDocument,
-    Record,
     Skipped,
     paragraphs_of,
 )
 
-LONGEST_DOCUMENT = 1 << 20  # bytes; a longer one, or a longer line, is handed out in parts
+LONGEST_DOCUMENT = 1 << 20  # bytes; a longer document or line is yielded in parts
 
 Part = tuple[bytes, int, bool]  # content, first line, whether the rest follows
 
@@ -31,19 +31,19 @@ DocumentEnd = Literal["blank_line", "line", "file"]
 _SEPARATORS: dict[DocumentEnd, re.Pattern[bytes]] = {
     "blank_line": re.compile(rb"\n\s*\n"),
     "line": re.compile(rb"\n"),
-    "file": re.compile(rb"(?!)"),  # is found nowhere
+    "file": re.compile(rb"(?!)"),  # never matches
 }
 
 
 @dataclass(frozen=True)
 class TextFiles(FileSource):
-    """UTF-8 text, one paragraph a line; every file begins a document of its own."""
+    """UTF-8 text, one paragraph a line; every file starts a new document."""
 
     documents: DocumentEnd = "blank_line"
 
     kind = "text files"
 
-    def records(self, file: Path) -> Iterator[Record]:
+    def records(self, file: Path) -> Iterator[FileRecord]:
         """Yield the undecoded lines of each document."""
         with opened_text(file) as (stream, read_bytes):
             reader = _Documents(_SEPARATORS[self.documents])
@@ -51,25 +51,25 @@ class TextFiles(FileSource):
                 while block := stream.read1(BLOCK_BYTES):
                     place = read_bytes()
                     for content, line, cut in reader.add(block):
-                        yield Record(content, line, place, cut)
+                        yield FileRecord(content, line, place, cut)
             except DAMAGE as error:
                 reader.drop_last_line()
-                yield from (Record(*found[:2], read_bytes()) for found in reader.end())
+                yield from (FileRecord(*found[:2], read_bytes()) for found in reader.end())
                 raise DamagedFile(reader.line, error) from error
             for content, line, cut in reader.end():
-                yield Record(content, line, read_bytes(), cut)
+                yield FileRecord(content, line, read_bytes(), cut)
 
     def parse(self, raw: RawDocument) -> Parsed:
-        """Return the lines that hold words; those that are not UTF-8 are skipped."""
+        """Return the lines that are not blank; lines that are not UTF-8 are skipped."""
         text, skipped = decoded(raw)
         return Parsed(paragraphs_of(text), skipped)
 
 
 class _Documents:
-    """Finds the documents of a file that comes in blocks."""
+    """Finds the documents of a file that is read in blocks."""
 
     def __init__(self, separator: re.Pattern[bytes]) -> None:
-        self.line = 1  # the one with which the waiting bytes begin
+        self.line = 1  # the line of the first waiting byte
         self._separator = separator
         self._waiting = b""
 
@@ -84,7 +84,7 @@ class _Documents:
             end = _cut(self._waiting)
             rest = self._waiting[end:]
             if len(rest) <= LONGEST_DOCUMENT and not rest.strip():
-                break  # whether the document goes on is not known yet
+                break  # the next block decides whether the document continues
             yield from self._part(self._waiting[:end], cut=True)
             self._waiting = rest
 
@@ -94,7 +94,7 @@ class _Documents:
         return self._whole(content)
 
     def drop_last_line(self) -> None:
-        """Forget a line that was not read to its end."""
+        """Drop a last line that was not read to its end."""
         self._waiting = self._waiting[: self._waiting.rfind(b"\n") + 1]
 
     def _whole(self, content: bytes) -> Sequence[Part]:
@@ -110,11 +110,11 @@ class _Documents:
         return [*parts, *self._part(content, cut=False)]
 
     def _part(self, content: bytes, *, cut: bool) -> Sequence[Part]:
-        """Return what has words, and go on to the line that follows."""
+        """Return the text without blank lines around it, and advance the line number."""
         line = self.line
         self.line += content.count(b"\n")
         if text := content.strip():
-            first = content.find(text[:1])  # what is before it is blank
+            first = content.find(text[:1])  # only blanks precede it
             return ((text, line + content.count(b"\n", 0, first), cut),)
         return ()
 
@@ -136,5 +136,5 @@ def decoded(raw: RawDocument) -> tuple[str, list[Skipped]]:
 
 
 def _cut(text: bytes) -> int:
-    """Return where a text that is too long is best cut: after a line, a word or a character."""
+    """Return where to cut a text that is too long: after a line, a word or a character."""
     return text.rfind(b"\n", 0, LONGEST_DOCUMENT) + 1 or last_cut(text[:LONGEST_DOCUMENT])

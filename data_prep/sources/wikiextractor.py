@@ -1,4 +1,7 @@
-"""What WikiExtractor makes of a Wikipedia dump: <doc id="..." url="..." title="..."> ... </doc>."""
+"""Output of WikiExtractor: articles as <doc id="..." url="..." title="..."> ... </doc>.
+
+Articles longer than `LONGEST_DOCUMENT` are yielded in parts, as documents of plain text are.
+"""
 
 import html
 from collections.abc import Iterator
@@ -8,10 +11,10 @@ from pathlib import Path
 from data_prep.sources.lines import cut_lines, opened_text
 from data_prep.sources.source import (
     DamagedFile,
+    FileRecord,
     FileSource,
     Parsed,
     RawDocument,
-    Record,
     Skipped,
     paragraphs_of,
 )
@@ -19,11 +22,12 @@ from data_prep.sources.text import LONGEST_DOCUMENT, decoded
 
 BEGINNING_OF_ARTICLE = b"<doc "
 _END_OF_ARTICLE = b"</doc>"
+_LINE_FEED = ord("\n")
 
 
 @dataclass(frozen=True)
 class WikiExtractorFiles(FileSource):
-    """Articles without markup, a paragraph a line; the first one repeats the title."""
+    """Articles without markup, one paragraph a line; the first one repeats the title."""
 
     kind = "WikiExtractor files"
 
@@ -32,11 +36,11 @@ class WikiExtractorFiles(FileSource):
         """Return Wikipedia's licence."""
         return "CC BY-SA 4.0 (Wikipedia)"
 
-    def records(self, file: Path) -> Iterator[Record | Skipped]:
-        """Yield the undecoded lines of each article; the first has the line that begins it."""
-        parts = DocumentParts(LONGEST_DOCUMENT)
-        first = 0  # line of the article that is being read
-        is_told = False
+    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
+        """Yield the undecoded lines of each article, beginning with its <doc> line."""
+        parts = _Parts(LONGEST_DOCUMENT)
+        first = 0  # line of the current article, 0 between articles
+        is_reported = False
         with opened_text(file) as (stream, read_bytes):
             try:
                 for number, line, begins in cut_lines(stream, LONGEST_DOCUMENT):
@@ -45,32 +49,34 @@ class WikiExtractorFiles(FileSource):
                         yield Skipped(str(file), first, "article without </doc>")
                     if opens or (first and begins and line.startswith(_END_OF_ARTICLE)):
                         if found := parts.end():
-                            yield Record(*found, read_bytes())
-                        first, is_told = (number if opens else 0), False
+                            yield FileRecord(*found, read_bytes())
+                        first, is_reported = (number if opens else 0), False
                     if first:
                         if found := parts.add(number, line):
-                            yield Record(*found, read_bytes(), cut=True)
+                            yield FileRecord(*found, read_bytes(), cut=True)
                     elif (
-                        not is_told and not line.isspace() and not line.startswith(_END_OF_ARTICLE)
+                        not is_reported
+                        and not line.isspace()
+                        and not line.startswith(_END_OF_ARTICLE)
                     ):
                         yield Skipped(str(file), number, "text outside of <doc> and </doc>")
-                        is_told = True  # the rest of it needs no line of its own
+                        is_reported = True  # once for consecutive lines
             except DamagedFile:
                 if found := parts.end():
-                    yield Record(*found, read_bytes())
+                    yield FileRecord(*found, read_bytes())
                 raise
             if first:
                 yield Skipped(str(file), first, "article without </doc>")
             if found := parts.end():
-                yield Record(*found, read_bytes())
+                yield FileRecord(*found, read_bytes())
 
     def parse(self, raw: RawDocument) -> Parsed:
-        """Return the lines that hold words, without the title."""
+        """Return the lines that are not blank, without the title."""
         text, skipped = decoded(raw)
         title = None
         if raw.content.startswith(BEGINNING_OF_ARTICLE):
             opening, _, text = text.partition("\n")
-            # No pattern: quotes and brackets in titles are not escaped.
+            # Not a regular expression: quotes and brackets in titles are not escaped.
             title = opening.partition(' title="')[2].rpartition('"')[0]
         paragraphs = paragraphs_of(_unescaped(text))
         if title and paragraphs[:1] == paragraphs_of(_unescaped(title)):
@@ -79,18 +85,15 @@ class WikiExtractorFiles(FileSource):
 
 
 def _unescaped(text: str) -> str:
-    """Return text with characters in place of HTML entities."""
+    """Return text with HTML entities replaced by their characters."""
     try:
         return html.unescape(text)
     except ValueError:  # an entity of more than 4,300 digits
         return text
 
 
-_LINE_FEED = ord("\n")
-
-
-class DocumentParts:
-    """The lines of one document after the other."""
+class _Parts:
+    """The lines of the current article, split into parts of bounded size."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -100,11 +103,11 @@ class DocumentParts:
     def add(self, number: int, line: bytes) -> tuple[bytes, int] | None:
         """Add a line; return content and first line of the part that ends before it, if one does.
 
-        The line that follows a part has words, so that a part is never the last one.
+        A part ends before a line with words, so that it is never the last one.
         """
         part = None
         if line.isspace():
-            # Of these only the line feeds count, for the numbers of the lines that follow.
+            # Of blank lines only the line feed is kept, for the line numbers that follow.
             if not self._lines or self._size >= self._longest:
                 return None
             line = b"\n" if line[-1] == _LINE_FEED else b" "
@@ -117,7 +120,7 @@ class DocumentParts:
         return part
 
     def end(self) -> tuple[bytes, int] | None:
-        """Return content and first line of what is left of the document, and begin another."""
+        """Return content and first line of the rest of the document, and start the next one."""
         if not self._lines:
             return None
         part = b"".join(self._lines), self._first

@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from data_prep.sources.files import DAMAGE, Stream, opened
+from data_prep.sources.compression import DAMAGE, Stream, opened
 from data_prep.sources.source import (
     DamagedFile,
+    FileRecord,
     FileSource,
     Parsed,
     RawDocument,
-    Record,
     Skipped,
     paragraphs_of,
 )
 
 LONGEST_PAGE = 2_000_000  # characters; Wikipedia itself refuses more than 2 MB
-# The parser reads on to the end of the page for each thing that is never closed: seconds for a
-# hundred of them on the largest page, hours for a thousand times as many.
+# The parser scans to the end of the page for each construct that is never closed: seconds for a
+# hundred of them on the largest page, hours for a hundred thousand.
 MOST_UNCLOSED = 100
 XML_BLOCK_BYTES = 1 << 16
-LONGEST_WAIT = 64 << 20  # bytes of XML without the end of a page: this is no dump
+LONGEST_WAIT = 64 << 20  # bytes of XML without the end of a page: this is not a dump
 ARTICLES, FILES, CATEGORIES = "0", "6", "14"  # namespaces
 
-# Not words of the article: markup that the parser would hand on as text.
+# Markup that the parser would return as text, although it is not running text.
 _DROPPED_TAGS = frozenset(
     ("ref", "references", "gallery", "table", "math", "chem", "code", "source", "syntaxhighlight")
     + ("timeline", "score", "imagemap", "templatestyles", "graph", "hiero", "style", "script")
@@ -37,13 +37,13 @@ _BRACKETS = re.compile(r"\{\{|\}\}|\[\[|\]\]")
 _OPENED_TAG = re.compile(
     r"<(?!(?:br|hr|wbr|li|p|dd|dt|t[drh]|references)\b)[a-z](?![^<>]*/>)", re.IGNORECASE
 )
-_HALF_A_CHARACTER = re.compile(r"[\ud800-\udfff]")  # what "&#xD800;" stands for
+_SURROGATES = re.compile(r"[\ud800-\udfff]")  # such as "&#xD800;"
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:\s]*\)|\[\s*\]")
 _SPACE_BEFORE = re.compile(r"\s+([,.;:!?)])")
 
 
 class Page(NamedTuple):
-    """An article in wiki markup, with the names that begin links to files and categories."""
+    """An article in wiki markup, with the prefixes of links to files and categories."""
 
     wikitext: str
     media: frozenset[str]
@@ -60,7 +60,7 @@ class WikipediaDump(FileSource):
         """Return Wikipedia's licence."""
         return "CC BY-SA 4.0 (Wikipedia)"
 
-    def records(self, file: Path) -> Iterator[Record | Skipped]:
+    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
         """Yield the articles; redirects and pages of other namespaces are skipped."""
         number = 0
         media = {"file", "image", "media", "category"}
@@ -77,9 +77,9 @@ class WikipediaDump(FileSource):
                                 yield Skipped(str(file), number, found)
                             else:
                                 page = Page(found[0], frozenset(media))
-                                yield Record(page, number, read_bytes())
+                                yield FileRecord(page, number, read_bytes())
             except (*DAMAGE, ElementTree.ParseError, ValueError, LookupError) as error:
-                # The last two: the file names an encoding that the parser does not have.
+                # ValueError, LookupError: the file names an encoding that the parser does not know.
                 raise DamagedFile(number, error) from error
 
     def parse(self, raw: RawDocument) -> Parsed:
@@ -97,7 +97,7 @@ class WikipediaDump(FileSource):
 def plain_paragraphs(page: Page) -> list[str]:
     """Return the running text of an article, paragraph by paragraph.
 
-    What does not hold the end of a sentence is left out: headings, items of lists, captions.
+    Paragraphs without the end of a sentence are left out: headings, items of lists, captions.
     """
     import mwparserfromhell
 
@@ -111,17 +111,17 @@ def plain_paragraphs(page: Page) -> list[str]:
 
 
 def _read_parts(code: Any, media: frozenset[str]) -> Iterator[str]:
-    """Yield what is read of a piece of markup; templates, headings and comments are not.
+    """Yield the running text of a piece of markup; templates, headings and comments are left out.
 
-    The parser's own `strip_code` hands on references and tables too, and removing them before
-    takes a time that grows with the square of the page.
+    The parser's own `strip_code` keeps references and tables, and removing them first takes time
+    quadratic in the size of the page.
     """
     for node in code.nodes if code is not None else ():
         match type(node).__name__:
             case "Text":
                 yield str(node.value)
             case "HTMLEntity":
-                yield _HALF_A_CHARACTER.sub("", node.normalize())
+                yield _SURROGATES.sub("", node.normalize())
             case "ExternalLink":
                 yield from _read_parts(node.title, media)
             case "Wikilink":
@@ -138,7 +138,7 @@ def _read_parts(code: Any, media: frozenset[str]) -> Iterator[str]:
 
 
 def _num_unclosed(wikitext: str) -> int:
-    """Return about how many templates, links, tables and tags are open at once, at most."""
+    """Return an estimate of how many templates, links, tables and tags are open at once."""
     deepest = depth = 0
     for bracket in _BRACKETS.findall(wikitext):
         depth = max(0, depth + (1 if bracket in ("{{", "[[") else -1))
@@ -157,10 +157,10 @@ def _num_unclosed(wikitext: str) -> int:
 
 
 def _elements(content: Stream) -> Iterator[Any]:
-    """Yield the elements of a file of XML, each when it ends; its pages are forgotten after that.
+    """Yield the elements of an XML file, each when it ends; finished pages are released.
 
     Raises:
-        ValueError: No page ends in a long while, and memory would fill.
+        ValueError: No page ends within `LONGEST_WAIT` bytes, and memory would fill.
     """
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     root: Any = None
@@ -173,7 +173,7 @@ def _elements(content: Stream) -> Iterator[Any]:
             if event == "end":
                 yield element
                 if _local_name(element.tag) == "page":
-                    root.clear()  # the tree would hold the whole dump
+                    root.clear()  # otherwise the tree would hold the whole dump
                     num_bytes = 0
         if num_bytes > LONGEST_WAIT:
             raise ValueError(f"{LONGEST_WAIT:,} bytes of XML without the end of a page")
@@ -181,7 +181,7 @@ def _elements(content: Stream) -> Iterator[Any]:
 
 
 def _article(page: Any) -> tuple[str] | str:
-    """Return the wikitext of a page in a tuple, or why it is left out."""
+    """Return the wikitext of a page in a tuple, or the reason why it is left out."""
     text = namespace = ""
     is_redirect = False
     for element in page.iter():

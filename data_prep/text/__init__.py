@@ -1,1 +1,1 @@
-"""What happens to text before tokens: cleaning, deduplication, sentences, encoding."""
+"""From paragraphs to token ids: cleaning, deduplication, sentences, encoding, sampling."""

@@ -1,4 +1,4 @@
-"""Clean documents: Unicode form, characters without meaning, and filters, each of them counted."""
+"""Clean documents: Unicode form, control characters and filters, each counted."""
 
 import re
 import unicodedata
@@ -7,22 +7,22 @@ from collections.abc import Iterable
 
 from data_prep.settings import TextSettings
 
-# Controls but the ones that are white space; soft hyphen, zero-width space, byte-order mark and
+# Control characters except white space; soft hyphen, zero-width space, byte-order mark and
 # noncharacters. Zero-width joiners stay: Persian, Indic scripts and emoji need them.
-_MEANINGLESS = re.compile(
+_CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\ufeff\ufdd0-\ufdef\ufffe\uffff]"
 )
 
 
 def clean(paragraphs: Iterable[str], settings: TextSettings, counts: Counter[str]) -> list[str]:
-    """Return what is left of a document; nothing where it is too short.
+    """Return the cleaned paragraphs of a document; an empty list if it is dropped.
 
-    De-duplication is not done here: it needs all documents.
+    De-duplication is a later step: it needs all documents.
 
     Args:
         paragraphs: One line of text each.
-        settings: Which steps to take.
-        counts: What was changed and left out is added here.
+        settings: The steps and their thresholds.
+        counts: Incremented for each change and each drop, by name.
     """
     kept = []
     for paragraph in paragraphs:
@@ -45,15 +45,15 @@ def letter_ratio(paragraph: str) -> float:
 
 
 def _clean_paragraph(paragraph: str, settings: TextSettings, counts: Counter[str]) -> str:
-    """Return the paragraph after each step, or an empty string where it is dropped."""
+    """Return the cleaned paragraph, or an empty string if it is dropped."""
     form = settings.unicode_form
     if form != "none" and not unicodedata.is_normalized(form, paragraph):
         counts[f"paragraphs normalised to {form}"] += 1
-        # NFKC makes spaces of other characters.
+        # NFKC turns some other characters into spaces.
         paragraph = " ".join(unicodedata.normalize(form, paragraph).split())
-    if settings.remove_control_characters and _MEANINGLESS.search(paragraph):
+    if settings.remove_control_characters and _CONTROLS.search(paragraph):
         counts["paragraphs with control characters removed"] += 1
-        paragraph = " ".join(_MEANINGLESS.sub("", paragraph).split())
+        paragraph = " ".join(_CONTROLS.sub("", paragraph).split())
     if (
         settings.min_letter_ratio
         and paragraph

@@ -1,8 +1,8 @@
 """Find exact repetitions among any number of documents and paragraphs, in bounded memory.
 
-Every text is represented by 128 bits of its BLAKE2b hash: among 10^10 texts the chance that any
-two different ones are taken for equal is 10^-19. The hashes are dealt into files by their first
-bits, so that equal ones meet in the same file, and each file is sorted on its own.
+Every text is represented by 128 bits of its BLAKE2b hash: among 10^10 texts the probability that
+any two different ones collide is 10^-19. The hashes are written to bucket files by their value, so
+that equal ones share a bucket, and each bucket is sorted on its own.
 """
 
 import hashlib
@@ -27,27 +27,27 @@ def hashes_of(texts: Iterable[str]) -> Hashes:
 
 
 def repetitions(parts: Iterator[Hashes], count: int, scratch: Path) -> Iterator[NDArray[np.uint64]]:
-    """Yield the places of all texts that are equal to an earlier one, in several arrays.
+    """Yield the places of all texts that equal an earlier one, in several arrays.
 
-    Memory: 100 MB for each 2^20 texts in a bucket, which is the most there are up to 4 * 10^9.
+    Memory: about 100 MB up to 4 * 10^9 texts; beyond that buckets exceed 2^20 texts.
 
     Args:
         parts: The hashes in order, piece by piece.
-        count: How many there are.
-        scratch: Folder that does not exist; 24 bytes for each hash are written into it.
+        count: Their number.
+        scratch: Folder for temporary files of 24 bytes a hash; removed before and after.
     """
     num_buckets = min(LARGEST_NUM_BUCKETS, -(-count // HASHES_PER_BUCKET))
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    for bucket in _dealt(parts, num_buckets, scratch):
+    for bucket in _into_buckets(parts, num_buckets, scratch):
         records = np.fromfile(bucket, _RECORD)
         bucket.unlink()
         yield _repeated_places(records)
     scratch.rmdir()
 
 
-def _dealt(parts: Iterator[Hashes], num_buckets: int, scratch: Path) -> list[Path]:
-    """Write the hashes into files, by their value, and return the files that there are."""
+def _into_buckets(parts: Iterator[Hashes], num_buckets: int, scratch: Path) -> list[Path]:
+    """Write the hashes into bucket files by their value, and return these files."""
     first = 0
     for hashes in _joined(parts):
         records = np.empty(len(hashes), _RECORD)
@@ -64,7 +64,7 @@ def _dealt(parts: Iterator[Hashes], num_buckets: int, scratch: Path) -> list[Pat
 
 
 def _joined(parts: Iterator[Hashes]) -> Iterator[Hashes]:
-    """Yield larger pieces: a file is opened for each piece and bucket."""
+    """Yield larger pieces: each piece opens one file for each bucket."""
     waiting: list[Hashes] = []
     for hashes in parts:
         waiting.append(hashes)
@@ -76,7 +76,7 @@ def _joined(parts: Iterator[Hashes]) -> Iterator[Hashes]:
 
 
 def _repeated_places(records: NDArray[np.void]) -> NDArray[np.uint64]:
-    """Return the places of all records but the first of each value; they come in their order."""
+    """Return the places of all records but the first of each value; records are in order."""
     order = np.lexsort((records["low"], records["high"]))  # stable: equal ones keep their order
     ordered = records[order]
     high, low = ordered["high"], ordered["low"]

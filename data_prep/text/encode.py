@@ -1,4 +1,4 @@
-"""Turn documents into token ids: sentences, Moses where it is asked for, tokenizer."""
+"""Turn documents into token ids: sentences, optionally Moses, tokenizer."""
 
 import functools
 import itertools
@@ -15,12 +15,12 @@ from data_prep.settings import SentenceSplitter
 from data_prep.shards.manifest import TokenizerRecord
 from data_prep.text.sentences import split_sentences
 
-# A batch takes about 20 times the memory of its text; smaller ones are not faster.
+# A batch takes about 20 times the memory of its text; smaller batches are not faster.
 CHARACTERS_PER_BATCH = 1_000_000
 
 
 class EncodedDocument(NamedTuple):
-    """A document as the rows hold it, without special tokens."""
+    """The token ids of a document, without special tokens."""
 
     ids: NDArray[np.uint32]
     num_sentences: int
@@ -38,7 +38,7 @@ class DocumentEncoder:
     def encode(self, documents: list[list[str]]) -> list[EncodedDocument]:
         """Return the ids of each document, a list of paragraphs.
 
-        They are those of the paragraphs joined by spaces, wherever these are cut into sentences.
+        They equal those of the paragraphs joined by spaces, whatever the sentence boundaries.
         """
         texts: list[str] = []
         num_texts, num_sentences = [], []
@@ -63,9 +63,9 @@ class DocumentEncoder:
 def text_pieces(
     paragraphs: list[str], *, splitter: SentenceSplitter, language: str, moses: str | None
 ) -> list[str]:
-    """Return a document as the tokenizer gets it: its sentences, after Moses if that is named.
+    """Return the pieces that the tokenizer encodes: sentences, after Moses if it is named.
 
-    Sentences without a space between them, as in Chinese, stay together.
+    Sentences without a space between them, as in Chinese, form one piece.
     """
     return _pieces(paragraphs, splitter, language, moses)[0]
 
@@ -73,22 +73,22 @@ def text_pieces(
 def _pieces(
     paragraphs: list[str], splitter: SentenceSplitter, language: str, moses: str | None
 ) -> tuple[list[str], int]:
-    """Return the pieces, and how many sentences they are."""
+    """Return the pieces and the number of their sentences."""
     pieces: list[str] = []
     num_sentences = 0
     for sentences in split_sentences(paragraphs, splitter=splitter, language=language):
         num_sentences += sum(not sentence.isspace() for sentence in sentences)
-        begun = ""
+        piece = ""
         for sentence in sentences:
-            begun += sentence
+            piece += sentence
             if sentence[-1:].isspace():
-                pieces.append(begun.strip())
-                begun = ""
-        pieces.append(begun.strip())
+                pieces.append(piece.strip())
+                piece = ""
+        pieces.append(piece.strip())
     pieces = list(filter(None, pieces))
     if moses is None:
         return pieces, num_sentences
-    from data_prep.text.moses import moses_words  # the training path need not have sacremoses
+    from data_prep.text.moses import moses_words  # training runs without sacremoses
 
     return [moses_words(piece, moses) for piece in pieces], num_sentences
 
@@ -112,7 +112,7 @@ def _joined(arrays: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(file: Path, sha256: str) -> Tokenizer:
-    """Return the tokenizer of a file; `sha256` tells apart what stands there at different times."""
+    """Return the tokenizer of a file; `sha256` distinguishes versions of the file in the cache."""
     tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.encode_special_tokens = True  # text that says "[MASK]" is text, not a special token
+    tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text, not a special token
     return tokenizer

@@ -1,4 +1,4 @@
-"""Moses' normalisation of punctuation and its tokenization, the route of the TUPE paper."""
+"""Moses' normalisation of punctuation and tokenization, as in the TUPE paper."""
 
 import functools
 
@@ -6,15 +6,15 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 
 def moses_words(sentence: str, language: str) -> str:
-    """Return the words of a sentence, set apart by single spaces.
+    """Return the words of a sentence, separated by single spaces.
 
     Differs from the scripts of Moses (Koehn et al. 2007) in that characters are not escaped: the
-    pieces of "&apos;" would be learned as words. Languages without rules of their own get those of
-    English. Nothing but white space is added or lost after the punctuation was normalised, except
-    that sacremoses marks several dots by "DOTDOTMULTI": in a text, that word becomes dots too.
+    pieces of "&apos;" would be learned as words. Languages without rules of their own use those of
+    English. After normalisation only white space changes, with one exception: sacremoses encodes
+    several dots as "DOTDOTMULTI" internally, so this word in a text becomes dots.
     """
     normalizer, tokenizer = _steps(language)
-    # Asked for one string, sacremoses puts more spaces than one around a last full stop and quote.
+    # Joined by sacremoses itself, a last full stop and quote have several spaces around them.
     return " ".join(tokenizer.tokenize(normalizer.normalize(sentence), escape=False))
 
 

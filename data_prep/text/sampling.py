@@ -1,29 +1,46 @@
-"""Take a share of a sequence, evenly and exactly, by the place of each item alone."""
+"""Which items of a sequence are used, and how often, by the position of each item alone."""
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-class Share:
+class EvenSample:
     """Item i is taken if (i * p) mod q < p, for a share of p / q: 0.02 takes 0, 50, 100, ..."""
 
     def __init__(self, share: float) -> None:
-        # Through the digits: 0.02 is 1 / 50 to its reader, but not as a binary number.
+        # Via the decimal digits: 0.02 means 1 / 50, which no binary number equals.
         self._p, self._q = Fraction(str(share)).limit_denominator(1_000_000).as_integer_ratio()
 
     def takes(self, place: int) -> bool:
-        """Say whether one item is taken."""
+        """Return whether one item is taken."""
         return (place * self._p) % self._q < self._p
 
     def taken(self, first: int, count: int) -> NDArray[np.bool_]:
-        """Say which of the items first .. first + count - 1 are taken [count]."""
+        """Return which of the items first .. first + count - 1 are taken [count]."""
         places = np.arange(first, first + count)
-        chosen: NDArray[np.bool_] = (places * self._p) % self._q < self._p
-        return chosen
+        flags: NDArray[np.bool_] = (places * self._p) % self._q < self._p
+        return flags
 
     def num_taken_before(self, end: int) -> int:
         """Return how many of the items 0 .. end - 1 are taken."""
-        # Item i is taken where i * p / q has passed a whole number since item i - 1.
+        # Item i is taken where i * p / q passes a whole number after item i - 1.
         return (end - 1) * self._p // self._q + 1 if self._p else 0
+
+
+def passes(weights: Sequence[float]) -> list[tuple[int, bool]]:
+    """Return the order in which weighted parts are used: (number of the part, whether whole).
+
+    A weight is the number of uses in an epoch, as "epochs" in The Pile (Gao et al. 2020, Table 1):
+    2.5 is two whole uses and a sample of one half. Each pass uses every part at most once, so
+    copies of a document are a pass apart.
+    """
+    return [
+        (number, weight >= done + 1)
+        for done in range(math.ceil(max(weights)))
+        for number, weight in enumerate(weights)
+        if weight > done
+    ]

@@ -1,11 +1,11 @@
-"""Cut paragraphs into sentences without losing a word.
+"""Split paragraphs into sentences without losing a character.
 
-sentencex (Wikimedia's rules for 240 languages, written in Rust) cuts 110 MB of English a second on
-one core, which next to a tokenizer's 3 to 4 costs nothing. spaCy's rule-based sentencizer, the
-choice of the TUPE paper, cuts 1.5.
+sentencex (Wikimedia's rules for 240 languages, written in Rust) splits 110 MB of English a second
+on one core, negligible beside the 3 to 4 MB/s of a tokenizer. spaCy's rule-based sentencizer, the
+choice of the TUPE paper, splits 1.5 MB/s.
 
-sentencex takes the rules of English for languages that it does not know, and says nothing: that is
-what it makes of "DE" and "german", so codes are checked here for their form.
+sentencex silently applies English rules to unknown languages, such as "DE" and "german", so the
+form of codes is checked here.
 """
 
 import functools
@@ -21,11 +21,11 @@ from data_prep.tokenizer.describe import TokenizerError
 if TYPE_CHECKING:
     from spacy.language import Language
 
-# spaCy refuses texts above nlp.max_length (1,000,000 characters) and holds a whole text as objects.
+# spaCy refuses texts above nlp.max_length (1,000,000 characters) and keeps an object per token.
 LONGEST_PARAGRAPH = 100_000
 
-# spaCy keeps every word it has seen, 0.35 KB each: this is about 70 MB, reached after some 20 MB of
-# English. A new pipeline takes 0.06 s; spaCy's memory zones would more than halve the speed.
+# spaCy stores every word it has seen, 0.35 KB each: this limit is about 70 MB, reached after 20 MB
+# of English. A new pipeline takes 0.06 s; spaCy's memory zones would more than halve the speed.
 MOST_WORDS_KEPT = 200_000
 
 
@@ -34,20 +34,20 @@ def split_sentences(
 ) -> Iterator[list[str]]:
     """Yield the sentences of each paragraph, with the white space that follows them.
 
-    Joined, the sentences of a paragraph are the paragraph.
+    The sentences of a paragraph, concatenated, equal the paragraph.
 
     Args:
         paragraphs: One line of text each, any length.
-        splitter: What decides.
+        splitter: The library that splits.
         language: Code of the language, such as "en".
 
     Raises:
-        TokenizerError: That is no code, or spaCy does not know it.
+        TokenizerError: The code is malformed, or spaCy does not know it.
     """
     if not LANGUAGE.fullmatch(language):
         raise TokenizerError(
-            f"language={language!r} is not a code of a language; give one in small letters, such "
-            "as en, de or zh-hant"
+            f"language={language!r} is not a code of a language; give one in lower case, such as "
+            "en, de or zh-hant"
         )
     for paragraph in paragraphs:
         pieces = list(_pieces(paragraph))
@@ -56,26 +56,26 @@ def split_sentences(
         else:
             cut = _cut_by_spacy(pieces, language)
         sentences = [sentence for piece in cut for sentence in piece]
-        # Neither library promises it.
+        # Neither library guarantees it.
         yield sentences if "".join(sentences) == paragraph else [paragraph]
 
 
 def _cut_by_rules(text: str, language: str) -> list[str]:
-    r"""Return what sentencex makes of a text, and the text itself where that fails.
+    r"""Return the sentences by sentencex, or the text itself if the library panics.
 
-    Version 1.0.32 does on "A\x85." and its like, which no paragraph of ours holds: all white space
-    in them is single spaces.
+    Version 1.0.32 panics on "A\x85."; in paragraphs of this package all white space is single
+    spaces.
     """
     try:
         return list(sentencex.segment(language, text))
-    except BaseException as error:  # a panic of Rust code is no `Exception`
+    except BaseException as error:  # a panic of Rust code is not an `Exception`
         if type(error).__name__ != "PanicException":
             raise
         return [text]
 
 
 def _pieces(paragraph: str) -> Iterator[str]:
-    """Yield the paragraph in pieces that spaCy accepts, cut after spaces where there are any."""
+    """Yield the paragraph in pieces that spaCy accepts, cut after spaces if there are any."""
     while len(paragraph) > LONGEST_PARAGRAPH:
         end = paragraph.rfind(" ", 0, LONGEST_PARAGRAPH) + 1 or LONGEST_PARAGRAPH
         yield paragraph[:end]
@@ -93,7 +93,7 @@ def _cut_by_spacy(pieces: list[str], language: str) -> list[list[str]]:
 
 @functools.cache
 def _sentencizer(language: str) -> "Language":
-    import spacy  # takes a second, and half the users never need it
+    import spacy  # takes a second, and only this splitter needs it
 
     try:
         pipeline = spacy.blank(language)

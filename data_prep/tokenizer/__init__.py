@@ -1,1 +1,1 @@
-"""Training, loading and describing tokenizers."""
+"""Tokenizers: training, loading, and the properties that the manifest records."""

@@ -1,6 +1,7 @@
-"""What the rest must know of a tokenizer, wherever it comes from: special tokens, joints, words.
+"""Properties of a tokenizer: special tokens, joint of sentences, word starts, vocabulary size.
 
-Training needs this module, so it imports no more than the tokenizers library.
+The manifest records them, and readers of shards check a tokenizer.json against that record.
+Pre-training imports this module, so it needs no library but tokenizers.
 """
 
 import json
@@ -20,7 +21,7 @@ CONTINUATION = "##"
 SpecialNames = dict[SpecialToken, str]
 LARGEST_VOCABULARY = 1 << 32
 
-# BERT and ELECTRA; RoBERTa, XLM-R and their kin; ESM.
+# BERT and ELECTRA; RoBERTa and XLM-R; ESM.
 _KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
     "pad": (PAD, "<pad>"),
     "unk": (UNK, "<unk>"),
@@ -29,17 +30,17 @@ _KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
     "mask": (MASK, "<mask>"),
 }
 _PURPOSE: dict[SpecialToken, str] = {
-    "pad": "to fill up batches of texts",
-    "unk": "for words that it does not know",
-    "cls": "to begin every row",
+    "pad": "to pad batches of texts",
+    "unk": "for unknown words",
+    "cls": "at the start of every row",
     "sep": "between documents and at the end of every row",
-    "mask": "in the place of hidden tokens",
+    "mask": "in place of hidden tokens",
 }
 _PROBES = (("one", "two"), ("The end.", "Another one"), ("a b c", '"Quoted"'), ("1", "2"))
 
 
 class TokenizerError(ValueError):
-    """A tokenizer cannot be loaded or not be used: one line that says why and what to do."""
+    """A tokenizer cannot be loaded or used: one line with the reason and the remedy."""
 
 
 def record_of(
@@ -50,14 +51,14 @@ def record_of(
     moses: str | None = None,
     names: SpecialNames | None = None,
 ) -> TokenizerRecord:
-    """Return what the manifest says about a tokenizer.
+    """Return the record of a tokenizer for the manifest.
 
     Args:
-        tokenizer: As it is used.
-        file: Where it was saved.
-        kind: How it was trained.
+        tokenizer: The tokenizer.
+        file: The tokenizer.json it was saved to.
+        kind: How it was trained, or "loaded".
         moses: Language of the Moses steps before it, if there are any.
-        names: Special tokens that are called otherwise than usual.
+        names: Names of special tokens that differ from the well-known ones.
 
     Raises:
         TokenizerError: A special token is missing, or sentences cannot be joined.
@@ -76,19 +77,19 @@ def read_tokenizer(file: Path) -> Tokenizer:
     """Read a tokenizer.json.
 
     Raises:
-        TokenizerError: It is none.
+        TokenizerError: It is not one.
     """
     try:
         return Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises nothing more special
+    except Exception as error:  # the library raises no narrower class
         raise TokenizerError(f"{file}: not a tokenizer.json ({plain(str(error))})") from error
 
 
 def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
-    """Read the tokenizer.json beside a manifest and check that it is what the manifest says.
+    """Read the tokenizer.json beside a manifest and check it against the manifest's record.
 
     Raises:
-        TokenizerError: It is no tokenizer, or has other entries.
+        TokenizerError: It is not a tokenizer, or has other entries.
     """
     tokenizer = read_tokenizer(file)
     check_described(tokenizer, record, file)
@@ -96,7 +97,7 @@ def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
 
 
 def check_described(tokenizer: Tokenizer, record: TokenizerRecord, file: Path) -> None:
-    """Check that a tokenizer is what is said of it.
+    """Check a tokenizer against its record.
 
     Raises:
         TokenizerError: It has other entries.
@@ -104,24 +105,24 @@ def check_described(tokenizer: Tokenizer, record: TokenizerRecord, file: Path) -
     size = vocabulary_size(tokenizer)
     if size != record.vocabulary_size:
         raise TokenizerError(
-            f"{file}: has {size:,} entries, but is described as one of {record.vocabulary_size:,}; "
-            "bring the tokenizer back that belongs here"
+            f"{file}: has {size:,} entries, but its record says {record.vocabulary_size:,}; "
+            "restore the tokenizer that belongs here"
         )
     for role, number in record.special_tokens.items():
         if tokenizer.id_to_token(number) is None:
             raise TokenizerError(
-                f"{file}: has no entry {number}, which is said to be its {role} token; bring the "
-                "tokenizer back that belongs here"
+                f"{file}: has no entry {number}, which is recorded as its {role} token; "
+                "restore the tokenizer that belongs here"
             )
 
 
 def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:
-    """Return the ids of the special tokens, by the names given or by well-known ones.
+    """Return the ids of the special tokens, by the given names or by well-known ones.
 
-    "unk" may be missing where every text can be written in bytes.
+    "unk" may be missing in byte-level tokenizers, which encode every text.
 
     Raises:
-        TokenizerError: One is missing, or two are the same.
+        TokenizerError: One is missing, or two have the same id.
     """
     found: dict[SpecialToken, int] = {}
     missing = []
@@ -150,10 +151,10 @@ def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[Special
 
 
 def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
-    """Return what must stand before a sentence so that it is cut as it is after another one.
+    """Return the prefix with which a sentence is encoded as it is after another sentence.
 
     Raises:
-        TokenizerError: Neither nothing nor a space gives the tokens of the whole text.
+        TokenizerError: Neither an empty prefix nor a space gives the tokens of the whole text.
     """
     for joint in get_args(Literal["", " "]):
         if all(
@@ -163,29 +164,29 @@ def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
         ):
             return joint  # type: ignore[no-any-return]
     raise TokenizerError(
-        "the tokenizer cuts a sentence differently after another one than alone, with or without "
-        "a space before it; rows cannot be made of sentences with it: choose another one"
+        "the tokenizer encodes a sentence differently alone than after another one, with or "
+        "without a space before it; documents cannot be encoded by sentences: choose another one"
     )
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """Return the highest id + 1, holes counted.
+    """Return the highest id + 1, unused ids included.
 
     Raises:
-        TokenizerError: There are no entries, or more than 32 bits can number.
+        TokenizerError: There are no entries, or more than 2^32.
     """
     ids = tokenizer.get_vocab(with_added_tokens=True).values()
     size = max(ids, default=-1) + 1
     if not 0 < size <= LARGEST_VOCABULARY:
-        raise TokenizerError(f"the tokenizer has ids up to {size - 1:,}; 32 bits must hold them")
+        raise TokenizerError(f"the tokenizer has ids up to {size - 1:,}; they must fit 32 bits")
     return size
 
 
 def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Say of each token whether a word starts with it [vocabulary size]; special tokens do.
+    """Return whether each token starts a word [vocabulary size]; special tokens do.
 
     Raises:
-        TokenizerError: A token alone does not tell.
+        TokenizerError: The tokens do not mark where a word starts.
     """
     description = json.loads(tokenizer.to_str())
     model, vocabulary = description["model"], tokenizer.get_vocab(with_added_tokens=True)
@@ -199,7 +200,7 @@ def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
         starting = {token for token in vocabulary if token.startswith("▁")}
     else:
         raise TokenizerError(
-            f"the tokens of this {model['type']} tokenizer do not tell where a word starts (no "
+            f"the tokens of this {model['type']} tokenizer do not mark where a word starts (no "
             "continuation prefix such as ##, no mark such as Ġ or ▁); use masking=tokens"
         )
     starting.update(str(token) for token in SPECIAL_TOKENS if token in vocabulary)
@@ -221,7 +222,7 @@ def _is_byte_level(tokenizer: Tokenizer) -> bool:
 
 
 def _types_in(step: dict[str, Any] | None) -> set[str]:
-    """Return the types of a step and of those that it is made of."""
+    """Return the types of a step and of its nested steps."""
     if step is None:
         return set()
     parts = (_types_in(part) for part in step.get("pretokenizers", []))

@@ -1,9 +1,9 @@
-"""The words of a fairseq model, from its dictionary and the codes of fastBPE, as one tokenizer.
+"""The tokenizer of a fairseq model, from its dictionary and the codes of fastBPE.
 
-fastBPE marks a piece that is not the end of its word ("th@@", "the"), the tokenizers library one
-that is ("th", "the</w>"). What their codes can produce and their dictionary does not hold is
-unknown to the model. Merging needs a number for it all the same: those pieces get the numbers after
-the last one of the model, and `FairseqTokenizer.num_unknown_pieces` says how many they are.
+fastBPE marks a piece that does not end its word ("th@@", "the"), the tokenizers library one that
+does ("th", "the</w>"). Pieces that the codes can produce and the dictionary does not hold are
+unknown to the model. Merging needs ids for them nevertheless: they follow the last id of the model,
+and `FairseqTokenizer.num_unknown_pieces` is their number.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ class FairseqTokenizer(NamedTuple):
     """A tokenizer whose ids are those of a fairseq model."""
 
     tokenizer: Tokenizer
-    num_unknown_pieces: int  # ids after those of the model; to it they are all <unk>
+    num_unknown_pieces: int  # ids after those of the model, to which they are <unk>
 
 
 def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> FairseqTokenizer:
@@ -32,11 +32,11 @@ def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> Fairse
 
     Args:
         dictionary: dict.txt, an entry and its count on each line.
-        codes: of fastBPE, a merge and its count on each line.
-        num_rows: of the model's token embedding, by which the layout is recognised.
+        codes: File of fastBPE, a merge and its count on each line.
+        num_rows: Rows of the model's token embedding; they determine the layout.
 
     Raises:
-        TokenizerError: a file cannot be read, or is not the one of this model.
+        TokenizerError: A file cannot be read, or does not belong to this model.
     """
     pieces = {
         _piece(symbol): number for number, symbol in enumerate(_symbols(dictionary, num_rows))
@@ -62,7 +62,7 @@ def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> Fairse
 
 
 def _symbols(dictionary: Path, num_rows: int) -> list[str]:
-    """Return what each row of the model stands for."""
+    """Return the symbol of each row of the model."""
     entries = [line.rpartition(" ")[0] for line in _lines(dictionary)]
     if "" in entries:
         raise TokenizerError(

@@ -1,4 +1,4 @@
-"""Load a tokenizer that others have trained: from a file, a folder or the Hugging Face Hub."""
+"""Load an existing tokenizer from a file, a folder or the Hugging Face Hub."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -19,14 +19,14 @@ CHOICES = (
 
 
 def load_tokenizer(place: str) -> Tokenizer:
-    """Load a tokenizer; truncation and padding, if it has any, are switched off.
+    """Load a tokenizer and disable its truncation and padding.
 
     Args:
         place: A tokenizer.json; a vocab.txt of BERT's kind; a folder that holds one of them; or a
             name on the Hugging Face Hub.
 
     Raises:
-        TokenizerError: There is none, it cannot be read, or the Hub cannot be reached.
+        TokenizerError: It does not exist or cannot be read, or the Hub cannot be reached.
     """
     path = Path(place)
     file = _file_in(path) if path.is_dir() else path
@@ -42,7 +42,7 @@ def load_tokenizer(place: str) -> Tokenizer:
 
 
 def special_names_beside(place: str) -> SpecialNames:
-    """Return how the files beside a tokenizer call its special tokens; nothing where none do."""
+    """Return the names of special tokens in the configuration files beside a tokenizer."""
     folder = Path(place) if Path(place).is_dir() else Path(place).parent
     names: SpecialNames = {}
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -90,7 +90,7 @@ def _from_vocabulary(file: Path) -> Tokenizer:
 
 
 def _is_lowercase(file: Path, entries: list[str]) -> bool:
-    """Ask the configuration beside the vocabulary, or else its entries."""
+    """Return what the configuration beside the vocabulary says, or else its entries."""
     configuration = file.with_name("tokenizer_config.json")
     if configuration.is_file():
         known = _json_in(configuration).get("do_lower_case")
@@ -108,7 +108,7 @@ def _from_hub(name: str) -> Tokenizer:
     except LocalEntryNotFoundError:
         pass  # not downloaded before
     except HFValidationError as error:
-        raise TokenizerError(f"{name}: not a file, nor a name on the Hub; {CHOICES}") from error
+        raise TokenizerError(f"{name}: neither a file nor a name on the Hub; {CHOICES}") from error
     try:
         connect_to_hub()
         return _from_file(Path(hf_hub_download(name, TOKENIZER_FILE)))
@@ -120,8 +120,8 @@ def _from_hub(name: str) -> Tokenizer:
         ) from error
     except OSError as error:
         raise TokenizerError(
-            f"{name}: no such file, and the Hugging Face Hub cannot be reached ({error}); give the "
-            "tokenizer.json that it has there, or train one: wordpiece, bpe, byte-bpe"
+            f"{name}: no such file, and the Hugging Face Hub cannot be reached ({error}); give a "
+            "downloaded tokenizer.json, or train one: wordpiece, bpe, byte-bpe"
         ) from error
 
 

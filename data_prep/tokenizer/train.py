@@ -26,16 +26,16 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a tokenizer, special tokens as ids 0 to 4.
 
-    "wordpiece" and "bpe" have BERT's normaliser and pre-tokenizer, "byte-bpe" RoBERTa's, so that
-    it knows every text. `vocabulary_size` is an upper bound: a small corpus holds fewer pieces.
+    "wordpiece" and "bpe" have BERT's normaliser and pre-tokenizer, "byte-bpe" RoBERTa's, which
+    encodes every text. `vocabulary_size` is an upper bound: a small corpus holds fewer pieces.
 
     Args:
         sentences: Training text.
-        kind: How pieces are chosen and words are cut.
+        kind: The algorithm.
         vocabulary_size: Number of tokens, special ones included.
         lowercase: Whether to lowercase and to strip accents.
-        alphabet: Characters that may be tokens of their own, see `alphabet_of`; not for bytes.
-        moses: Whether the words are already cut: then they end at spaces only.
+        alphabet: Characters that may be tokens, see `alphabet_of`; not for bytes.
+        moses: Whether Moses has separated the words: then they end at spaces only.
 
     Raises:
         TokenizerError: The vocabulary is too small for the 256 bytes.
@@ -54,7 +54,7 @@ def train_tokenizer(
 
 
 def character_counts(sentences: Iterable[str], *, lowercase: bool) -> Counter[str]:
-    """Return how often each character occurs, after BERT's normalisation, white space left out."""
+    """Return the count of each character after BERT's normalisation, without white space."""
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     counts: Counter[str] = Counter()
     for sentence in sentences:
@@ -65,8 +65,8 @@ def character_counts(sentences: Iterable[str], *, lowercase: bool) -> Counter[st
 def alphabet_of(counts: Counter[str], *, vocabulary_size: int) -> list[str]:
     """Return the most frequent characters, sorted.
 
-    At most 1000, and at most a sixteenth of the vocabulary where that leaves 64: each may take two
-    tokens ("a" and "##a"), and a text with rare scripts would otherwise leave no room for words.
+    At most 1000, and at most a sixteenth of the vocabulary (or 64, if that is more): each may take
+    two tokens ("a" and "##a"), and a text with rare scripts would leave no entries for words.
     """
     limit = min(LARGEST_ALPHABET, max(64, vocabulary_size // 16))
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
@@ -79,11 +79,11 @@ def bert_tokenizer(
     *,
     lowercase: bool,
 ) -> Tokenizer:
-    """Return a tokenizer as BERT's around a model whose vocabulary holds the special tokens.
+    """Return a tokenizer of BERT's kind for a model whose vocabulary holds the special tokens.
 
     Args:
         model: WordPiece, or BPE with "##" before pieces that continue a word.
-        words: What cuts the words; default: BERT's.
+        words: The pre-tokenizer that separates words; default: BERT's.
         lowercase: Whether to lowercase and to strip accents.
     """
     tokenizer = _untrained(model, words or pre_tokenizers.BertPreTokenizer(), lowercase=lowercase)
@@ -113,7 +113,7 @@ def _trained_on_bytes(
         )
     tokenizer = Tokenizer(models.BPE())
     if lowercase:
-        # Accents can be stripped from decomposed characters only; what is left is composed again.
+        # Accents can be stripped from decomposed characters only; the rest is composed again.
         steps = (
             normalizers.NFD(),
             normalizers.Lowercase(),
@@ -121,7 +121,7 @@ def _trained_on_bytes(
             normalizers.NFC(),
         )
         tokenizer.normalizer = normalizers.Sequence(list(steps))
-    # With a space before the first word too, a word is the same tokens wherever it stands.
+    # With a space before the first word too, a word has the same tokens at every place.
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -145,13 +145,13 @@ def _learned_pieces(
     """Return the vocabulary and the merges, as tokenizers writes a BPE model.
 
     The trainer numbers the continuing characters ("##a") in the order of a hash map that differs
-    from process to process, and breaks ties by number. Handing them over as special tokens fixes
-    the order; `train_tokenizer` then declares only the real special tokens special.
+    between processes, and breaks ties by number. Passing them as special tokens fixes the order;
+    `train_tokenizer` then declares only the real special tokens special.
     """
     continuing = [
         CONTINUATION + character for character in alphabet if _may_continue(character, words)
     ]
-    trainer = trainers.BpeTrainer(  # tokenizers' WordPieceTrainer is this one inside
+    trainer = trainers.BpeTrainer(  # tokenizers' WordPieceTrainer wraps it
         vocab_size=vocabulary_size,
         special_tokens=[*SPECIAL_TOKENS, *continuing],
         initial_alphabet=alphabet,
@@ -180,5 +180,5 @@ def _untrained(
 
 
 def _may_continue(character: str, words: pre_tokenizers.PreTokenizer) -> bool:
-    """Say whether the character can stand inside a word: BERT cuts punctuation off."""
+    """Return whether the character can occur inside a word: BERT separates punctuation."""
     return len(words.pre_tokenize_str(f"a{character}a")) == 1

@@ -1,9 +1,8 @@
-"""Read other people's pre-training shards and undo their masking.
+"""Read pre-training shards of other programs and undo their static masking.
 
-Three layouts of HDF5 are known: one data set for each field with a sample in each row (NVIDIA's
+Three layouts of HDF5 are read: one data set for each field with a sample in each row (NVIDIA's
 BERT, bing_bert, academic-budget BERT, the last also without `next_sentence_labels`), the same with
-rows of different lengths (MLPerf), and the same fields inside of groups, each of which holds one
-sample or many. This is the only file besides shards.py that imports h5py.
+rows of different lengths (MLPerf), and the same fields inside groups of one or more samples.
 """
 
 from collections.abc import Iterator
@@ -30,22 +29,22 @@ class Samples(NamedTuple):
 
     ids: Ids  # [n, S]
     lengths: Ids  # [n], padding left out
-    # [n], or None where samples are not pairs. 1 says that the second segment is a random one:
+    # [n], or None where samples are not pairs. 1: the second segment is a random one:
     # "1 if instance.is_random_next else 0" in NVIDIA's and 24hBERT's create_pretraining_data.py.
     is_random_next: NDArray[np.bool_] | None
-    shown: Ids  # what stood in the places that were to be predicted, mostly [MASK]
+    shown: Ids  # the input ids at the predicted positions, mostly [MASK]
     share: float  # of the file
 
 
-class DamagedFile(ShardError):
+class DamagedShard(ShardError):
     """A file that cannot be read to its end."""
 
 
-def foreign_files(places: list[Path]) -> list[Path]:
-    """Return the HDF5 files that are named, or are in folders that are named, in order.
+def external_files(places: list[Path]) -> list[Path]:
+    """Return the named HDF5 files and those below named folders, in order.
 
     Raises:
-        ShardError: There are none in one of the places.
+        ShardError: A place does not exist or holds none.
     """
     files = []
     for place in places:
@@ -61,16 +60,16 @@ def foreign_files(places: list[Path]) -> list[Path]:
 
 
 def read_samples(file: Path, *, sep_id: int) -> Iterator[Samples]:
-    """Yield the samples of a file in order, some at a time.
+    """Yield the samples of a file in order, in batches.
 
     Args:
         file: An HDF5 file.
-        sep_id: Ends a sample where no `input_mask` tells where the padding begins. 24hBERT pads
-            the shards of its RoBERTa with 0, which is <s> there: padding has no id of its own.
+        sep_id: Its last occurrence ends a sample where there is no `input_mask`. 24hBERT pads the
+            shards of its RoBERTa with 0, which is <s> there, so the id of padding is ambiguous.
 
     Raises:
-        DamagedFile: The file cannot be read to its end or contradicts itself.
-        ShardError: The file is something else.
+        DamagedShard: The file cannot be read to its end or contradicts itself.
+        ShardError: The file has none of these layouts.
     """
     try:
         with h5py.File(file) as content:
@@ -78,12 +77,12 @@ def read_samples(file: Path, *, sep_id: int) -> Iterator[Samples]:
             for group in groups:
                 for samples in _samples(group, sep_id):
                     yield samples._replace(share=samples.share / len(groups))
-    # h5py reports damage inside of a file as any of these.
+    # h5py raises any of these for damage inside a file.
     except (OSError, KeyError, ValueError, RuntimeError, IndexError) as error:
         if isinstance(error, ShardError):
             raise
-        raise DamagedFile(
-            f"{file}: cannot be read ({error}); fetch it again, or leave such files out with "
+        raise DamagedShard(
+            f"{file}: cannot be read ({error}); download it again, or leave such files out with "
             "--damaged-files skip"
         ) from error
 
@@ -103,7 +102,8 @@ def _groups(file: Path, content: Any) -> Iterator[Any]:
     if groups and all(isinstance(group, h5py.Group) and "input_ids" in group for group in groups):
         yield from groups
         return
-    hint = "shards of this program are combined with mix" if DATASET in content else "not known"
+    is_ours = DATASET in content
+    hint = "it is a shard of this program, see the command mix" if is_ours else "unknown layout"
     raise ShardError(f"{file}: holds {', '.join(names[:5]) or 'nothing'} and no input_ids; {hint}")
 
 
@@ -112,7 +112,7 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
     if missing := [name for name in NEEDED if name not in group]:
         raise KeyError(f"{missing[0]} is missing beside input_ids")
     for name in set(FIELDS).intersection(group):
-        _refuse_elsewhere(group, name)
+        _refuse_other_files(group, name)
     is_single = group["input_ids"].ndim == 1 and not _is_ragged(group["input_ids"])
     num_samples = 1 if is_single else len(group["input_ids"])
     for first in range(0, num_samples, SAMPLES_PER_READ):
@@ -135,24 +135,24 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
         yield Samples(ids, lengths, labels, shown, len(ids) / num_samples)
 
 
-def _refuse_elsewhere(group: Any, name: str) -> None:
-    """Refuse a field whose values are said to be in another file."""
+def _refuse_other_files(group: Any, name: str) -> None:
+    """Refuse a field that refers to values in another file."""
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         raise KeyError(f"{name} is a link")
     data = group[name]
     if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
-        raise KeyError(f"{name} is no data set of this file")
+        raise KeyError(f"{name} is not a data set of this file")
 
 
 def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> Ids:
-    """Write the original ids [n, P] back in place, and return what stood there.
+    """Write the original ids [n, P] back in place, and return the ids that they replace.
 
-    A position of 0 ends the list: [CLS] stands there, which is never masked.
+    A position of 0 ends the list: it is that of [CLS], which is never masked.
     """
     if positions.shape != originals.shape:
         raise ValueError(f"{positions.shape} positions but {originals.shape} masked ids")
     if positions.size and not 0 <= positions.min() <= positions.max() < ids.shape[1]:
-        raise ValueError(f"masked_lm_positions reach {positions.max()} of {ids.shape[1]} places")
+        raise ValueError(f"masked_lm_positions up to {positions.max()} in rows of {ids.shape[1]}")
     listed = np.arange(positions.shape[1]) < counts[:, None]
     used = np.logical_and.accumulate((positions != 0) & listed, axis=1)
     rows, columns = np.nonzero(used)
@@ -174,15 +174,15 @@ def _matrix(data: Any) -> tuple[Ids, Ids]:
 
 
 def _lengths(mask: Ids) -> Ids:
-    """Return how many places of each row are not padding."""
+    """Return the length of each row without padding."""
     lengths: Ids = mask.sum(axis=1)
     if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
-        raise ValueError("input_mask has padding that is not at the end")
+        raise ValueError("input_mask has padding before the end of a row")
     return lengths
 
 
 def _last(ids: Ids, wanted: int) -> Ids:
-    """Return the last column of each row that holds an id, -1 if none does."""
+    """Return the last column of each row with this id, -1 if there is none."""
     columns: Ids = np.where(ids == wanted, np.arange(ids.shape[1]), -1).max(axis=1)
     return columns
 

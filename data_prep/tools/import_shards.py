@@ -1,8 +1,7 @@
-"""Turn other people's pre-training shards into a shard folder.
+"""Convert pre-training shards of other programs into a shard folder.
 
 A document of the new folder is the text of one sample, or of one segment of it. Samples were
-shuffled and cut before they were written, so that neighbouring ones cannot be joined again, and a
-pair that was too long lost some tokens in its middle.
+shuffled and truncated before they were written, so neighbouring samples cannot be joined again.
 """
 
 import hashlib
@@ -30,43 +29,43 @@ from data_prep.shards.manifest import (
 from data_prep.shards.packing import RowFormat, Tokens, documents_of
 from data_prep.shards.repacking import (
     ROWS_PER_SHARD,
-    Counted,
+    CountedStream,
     DocumentFile,
-    deal_documents,
     tokens_in_groups,
+    write_by_split,
     write_splits,
 )
 from data_prep.text.deduplicate import Hashes, repetitions
-from data_prep.text.sampling import Share
+from data_prep.text.sampling import EvenSample
 from data_prep.tokenizer.describe import record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
-from data_prep.tools.external_shards import DamagedFile, Ids, Samples, foreign_files, read_samples
+from data_prep.tools.external_shards import DamagedShard, Ids, Samples, external_files, read_samples
 
 HASH_BYTES = 16
 HASHES_PER_READ = 1 << 16
-MASKED_SHARE = 0.8  # of the predicted places show [MASK] (Devlin et al. 2019, section 3.1)
+MASKED_SHARE = 0.8  # of the predicted positions hold [MASK] (Devlin et al. 2019, section 3.1)
 
 
 class ImportSettings(NamedTuple):
-    """How foreign shards become a shard folder."""
+    """How external shards become a shard folder."""
 
-    tokenizer: str  # the one that made these shards: a file, a folder, or a name on the Hub
+    tokenizer: str  # that of the external shards: a file, a folder, or a name on the Hub
     sequence_length: int | None = None  # tokens in a row; None: as in the first sample
     valid_fraction: float = 0.02  # share of the texts that is held out
     keep_duplicates: bool = False  # keep texts that repeat an earlier one
-    damaged_files: DamagedFiles = "stop"  # skipped, what was read of a file before stays
+    damaged_files: DamagedFiles = "stop"  # "skip" keeps what precedes the damage
     rows_per_shard: int = ROWS_PER_SHARD  # upper bound
 
 
 def import_shards(
     places: list[Path], to: Path, settings: ImportSettings, *, progress: bool = False
 ) -> Manifest:
-    """Write the text of foreign shards, unmasked, into a new shard folder.
+    """Write the text of external shards, unmasked, into a new shard folder.
 
-    The same text masked differently (a "dupe factor") becomes the same text again and is kept
-    once. That is exact for whole texts, by 128 bits of BLAKE2b; a copy that was cut elsewhere is
-    another text. Memory: about 100 MB for the 2^20 texts of a bucket, however many there are up to
-    4 * 10^9; the new folder holds the token ids twice more meanwhile.
+    Copies of a text that differ in their masks only (a "dupe factor") are kept once. Whole texts
+    are compared, by 128 bits of BLAKE2b; a copy that was truncated elsewhere is another text.
+    Memory: about 100 MB, for the 2^20 texts of a bucket, up to 4 * 10^9 texts. The new folder
+    temporarily holds the token ids three times.
 
     Args:
         places: HDF5 files, and folders of them.
@@ -75,11 +74,11 @@ def import_shards(
         progress: Whether to show progress on stderr.
 
     Raises:
-        ShardError: A file cannot be read or is none of the known layouts, the tokenizer does not
-            fit, or a folder cannot be written.
+        ShardError: A file cannot be read or has an unknown layout, the tokenizer does not fit, or a
+            folder cannot be written.
         TokenizerError: The tokenizer cannot be loaded.
     """
-    files = foreign_files(places)
+    files = external_files(places)
     with complete_or_absent(to) as partial:
         scratch = partial / "scratch"
         scratch.mkdir()
@@ -95,10 +94,10 @@ def import_shards(
         texts = reader.read(files, progress=progress)
         row_format = RowFormat.of(record, settings.sequence_length or reader.sample_length)
         repeated = _repeated(texts, scratch, keep=settings.keep_duplicates)
-        chosen = _dealt(texts, repeated, record, settings.valid_fraction, reader.counts)
+        assigned = _assigned(texts, repeated, record, settings.valid_fraction, reader.counts)
         splits = write_splits(
             partial,
-            deal_documents(chosen, scratch, row_format),
+            write_by_split(assigned, scratch, row_format),
             row_format,
             rows_per_shard=settings.rows_per_shard,
             progress=progress,
@@ -120,7 +119,7 @@ def import_shards(
 
 
 class _Reader:
-    """Reads foreign shards into one file of texts, with their hashes beside them."""
+    """Reads external shards into one file of texts, with their hashes in a second file."""
 
     def __init__(self, record: TokenizerRecord, damaged_files: DamagedFiles, scratch: Path) -> None:
         self.counts: Counter[str] = Counter()
@@ -128,13 +127,13 @@ class _Reader:
         self._record, self._damaged_files, self._scratch = record, damaged_files, scratch
         special = record.special_tokens
         self._sep_id, self._cls_id, self._mask_id = special["sep"], special["cls"], special["mask"]
-        # [UNK] may stand in text, and what is the separator too is one.
-        self._strange = np.zeros(record.vocabulary_size, bool)
-        self._strange[[special[name] for name in ("cls", "pad", "mask") if name in special]] = True
-        self._strange[[special[name] for name in ("sep", "unk") if name in special]] = False
+        # An id with several roles counts as the separator or [UNK], which may occur in text.
+        self._not_text = np.zeros(record.vocabulary_size, bool)
+        self._not_text[[special[name] for name in ("cls", "pad", "mask") if name in special]] = True
+        self._not_text[[special[name] for name in ("sep", "unk") if name in special]] = False
         self._num_predicted = self._num_masked = 0
 
-    def read(self, files: list[Path], *, progress: bool) -> Counted:
+    def read(self, files: list[Path], *, progress: bool) -> CountedStream:
         """Return all texts as a stream."""
         row_format = RowFormat.of(self._record, 3)
         texts = DocumentFile(self._scratch / "texts.ids", row_format)
@@ -158,7 +157,7 @@ class _Reader:
     def _samples_of(self, file: Path) -> Iterator[Samples]:
         try:
             yield from read_samples(file, sep_id=self._sep_id)
-        except DamagedFile:
+        except DamagedShard:
             if self._damaged_files == "stop":
                 raise
             self.counts["skipped: damaged files, from the damage on"] += 1
@@ -175,8 +174,8 @@ class _Reader:
             body = row[1 : length - 1]
             separators = np.flatnonzero(body == self._sep_id)
             is_pair = samples.is_random_next is not None
-            if self._strange[body].any() or (is_pair and len(separators) > 1):
-                # NVIDIA's tokenizer takes "[MASK]" in a text for the special token.
+            if self._not_text[body].any() or (is_pair and len(separators) > 1):
+                # NVIDIA's tokenizer encodes "[MASK]" in a text as the special token.
                 self.counts["samples dropped: special tokens in their text"] += 1
                 continue
             segments = np.split(body, separators)
@@ -201,22 +200,22 @@ class _Reader:
                 raise _other_tokenizer(file, f"samples {name} with id {other[0]}, not {expected}")
 
     def _refuse_other_mask(self, file: Path) -> None:
-        """Refuse files whose predicted places do not show [MASK] about as often as they should."""
+        """Refuse files with [MASK] at far fewer than 80 % of the predicted positions."""
         count = self._num_predicted
         deviation = math.sqrt(MASKED_SHARE * (1 - MASKED_SHARE) * count)
         if self._num_masked < MASKED_SHARE * count - 6 * deviation:
-            share = f"only {self._num_masked} of {count} masked places"
-            raise _other_tokenizer(file, f"{share} show [MASK], its id {self._mask_id}")
+            share = f"only {self._num_masked} of {count} predicted positions"
+            raise _other_tokenizer(file, f"{share} hold [MASK], its id {self._mask_id}")
 
 
 def _other_tokenizer(file: Path, reason: str) -> ShardError:
     return ShardError(
-        f"{file}: these shards were made with another tokenizer ({reason}); name theirs"
+        f"{file}: made with another tokenizer ({reason}); give the tokenizer of these shards"
     )
 
 
-def _repeated(texts: Counted, scratch: Path, *, keep: bool) -> NDArray[np.bool_]:
-    """Say which texts repeat an earlier one [n]; the flags are in a file."""
+def _repeated(texts: CountedStream, scratch: Path, *, keep: bool) -> NDArray[np.bool_]:
+    """Return which texts repeat an earlier one [n], as flags in a file."""
     flags = np.memmap(scratch / "repeated", np.bool_, "w+", shape=(max(1, texts.documents),))
     if not keep:
         for places in repetitions(_hashes(scratch), texts.documents, scratch / "buckets"):
@@ -230,15 +229,15 @@ def _hashes(scratch: Path) -> Iterator[Hashes]:
             yield np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 
-def _dealt(
-    texts: Counted,
+def _assigned(
+    texts: CountedStream,
     repeated: NDArray[np.bool_],
     record: TokenizerRecord,
     valid_fraction: float,
     counts: Counter[str],
 ) -> Iterator[tuple[SplitName, Tokens]]:
-    """Yield the texts that stay with their split."""
-    held_out, place = Share(valid_fraction), 0
+    """Yield the texts that are kept, each with its split."""
+    held_out, place = EvenSample(valid_fraction), 0
     pieces: Iterable[Tokens] = tokens_in_groups(texts.stream)
     documents = documents_of(pieces, record.special_tokens["sep"])
     for number, document in enumerate(documents):

@@ -1,4 +1,4 @@
-"""Show rows as people read them, and as the model sees them."""
+"""Show rows as text, before and after masking."""
 
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +21,7 @@ def shown_rows(
     """Yield lines that show rows spread over a split, before and after masking.
 
     Raises:
-        TokenizerError: The tokens do not tell where a word starts, and words are to be masked; or
+        TokenizerError: Words are to be masked and the tokens do not mark where a word starts, or
             the tokenizer is damaged.
     """
     manifest, rows = shards.manifest, shards.split(name)
@@ -51,7 +51,7 @@ def shown_rows(
 
 
 class _Pieces:
-    """The text of tokens, by the tokenizer's own decoder."""
+    """The text of tokens, by the decoder of their tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer, special_tokens: Mapping[SpecialToken, int]) -> None:
         self._tokenizer = tokenizer
@@ -60,16 +60,16 @@ class _Pieces:
         self._anchor = self._plain_word()
 
     def text_of(self, *tokens: int) -> str:
-        """Return tokens as they stand after another word: " word", "ing", " [MASK]"."""
+        """Return the text of tokens after another word: " word", "ing", " [MASK]"."""
         if self._anchor is None or not self._special.isdisjoint(tokens):
             return "".join(f" {self._tokenizer.id_to_token(token) or '?'}" for token in tokens)
         alone, together = self._decoded(self._anchor), self._decoded(self._anchor, *tokens)
         return together.removeprefix(alone)
 
     def text(self, ids: NDArray[np.integer], *, marked: Collection[int]) -> str:
-        """Return a row with marks around the tokens in some places, but not around [MASK].
+        """Return a row with braces around the tokens at some columns, but not around [MASK].
 
-        Tokens between such places are decoded together: one alone may be half a character.
+        Tokens between these columns are decoded together: one alone may be half a character.
         """
         texts, run = [], []
         for place, token in enumerate(ids.tolist()):

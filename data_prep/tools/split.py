@@ -1,4 +1,4 @@
-"""Hold out the documents of a shard folder anew."""
+"""Hold out other documents of a finished shard folder."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from data_prep.shards.folders import complete_or_absent
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.shards.manifest import TOKENIZER_FILE, Manifest, SplitName, write_manifest
 from data_prep.shards.packing import RowFormat, Tokens
-from data_prep.shards.repacking import ROWS_PER_SHARD, deal_documents, write_splits
-from data_prep.shards.unpacking import StoredDocument, stored_bytes, stored_documents
-from data_prep.text.sampling import Share
+from data_prep.shards.repacking import ROWS_PER_SHARD, write_by_split, write_splits
+from data_prep.shards.unpacking import StoredDocument, row_bytes, stored_documents
+from data_prep.text.sampling import EvenSample
 
 
-def hold_out_anew(
+def hold_out_again(
     folder: Path,
     to: Path,
     *,
@@ -24,10 +24,9 @@ def hold_out_anew(
 ) -> Manifest:
     """Write the documents of a shard folder into a new one that holds out others.
 
-    All documents, training ones first, are counted in order; document i is held out if
-    (i * p) mod q < p for a fraction of p / q. What the old rows left out stays out, and a document
-    that was cut where they end stays cut; the manifest's history says how many tokens such
-    documents have.
+    All documents, training ones first, are numbered in order; an even sample of them is held out.
+    Text that the old rows left out stays out, and a document that was cut where they end stays cut;
+    the history in the manifest gives the number of tokens in such documents.
 
     Args:
         folder: A shard folder, with or without held-out rows.
@@ -37,7 +36,7 @@ def hold_out_anew(
         progress: Whether to show progress on stderr.
 
     Raises:
-        ShardError: A folder cannot be read or written, or a split would have no row.
+        ShardError: A folder cannot be read or written, or a split does not fill a row.
     """
     shards = open_shards(folder)
     manifest = shards.manifest
@@ -47,7 +46,7 @@ def hold_out_anew(
         scratch = partial / "scratch"
         scratch.mkdir()
         documents = _all_documents(shards, progress=progress)
-        counted = deal_documents(_dealt(documents, valid_fraction, cut), scratch, row_format)
+        counted = write_by_split(_assigned(documents, valid_fraction, cut), scratch, row_format)
         splits = write_splits(
             partial, counted, row_format, rows_per_shard=rows_per_shard, progress=progress
         )
@@ -76,17 +75,17 @@ def hold_out_anew(
 def _all_documents(shards: ShardSet, *, progress: bool) -> Iterator[StoredDocument]:
     names: tuple[SplitName, ...] = ("train", "valid")
     present = [name for name in names if name in shards.manifest.splits]
-    total = stored_bytes(shards.manifest)
+    total = row_bytes(shards.manifest)
     with progress_bar("read documents", total, "B", shown=progress) as bar:
         for name in present:
             yield from stored_documents(shards, name, bar)
 
 
-def _dealt(
+def _assigned(
     documents: Iterator[StoredDocument], valid_fraction: float, cut: list[int]
 ) -> Iterator[tuple[SplitName, Tokens]]:
-    """Name the split of each document, and append the lengths of those that may be cut."""
-    held_out = Share(valid_fraction)
+    """Yield each document with its split, and append the lengths of those that may be cut."""
+    held_out = EvenSample(valid_fraction)
     for place, document in enumerate(documents):
         if document.may_be_cut:
             cut.append(len(document.ids))

@@ -1,4 +1,4 @@
-"""Count what stands in the rows of a shard folder: documents, words, entries of the vocabulary.
+"""Count what the rows of a shard folder hold: documents, words, entries of the vocabulary.
 
 One pass over the rows; memory is bounded by the vocabulary, not by the number of rows.
 """
@@ -15,7 +15,7 @@ from data_prep.files.progress_bar import progress_bar
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import SplitName, TokenizerRecord
 from data_prep.shards.packing import Tokens
-from data_prep.shards.unpacking import stored_bytes, stored_runs
+from data_prep.shards.unpacking import row_bytes, stored_runs
 from data_prep.tokenizer.describe import TokenizerError, described_tokenizer, word_starts
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-RARE = (10, 100)  # below which an entry of the vocabulary has been seen too rarely to be learned
+RARE = (10, 100)  # entries that occur fewer times are reported: they are hardly learned
 NUM_FREQUENT = 20
 
 
@@ -42,7 +42,7 @@ class DocumentLengths(BaseModel):
 
 
 class SplitStatistics(BaseModel):
-    """What the rows of one split hold; rows that the shards leave out are not counted."""
+    """The content of the rows of one split; text that the shards leave out is not counted."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -54,8 +54,8 @@ class SplitStatistics(BaseModel):
     entries_seen: int
     entries_below: dict[int, int]  # how many entries occur fewer times than this
     unknown_share: float | None  # of the tokens; None if the tokenizer has no [UNK]
-    single_piece_share: float | None  # of the words; None where a token does not tell its place
-    tokens_per_word: float | None  # words of the text; None where they are not known
+    single_piece_share: float | None  # of the words; None where tokens do not mark word starts
+    tokens_per_word: float | None  # words of the text; None where they are unknown
     most_frequent: list[tuple[str, int]]
 
 
@@ -72,14 +72,14 @@ class SplitCounts(NamedTuple):
 def count_rows(shards: ShardSet, *, progress: bool = False) -> dict[SplitName, SplitCounts]:
     """Read all rows once and count what is in them."""
     starts = word_start_flags(shards)
-    with progress_bar("count", stored_bytes(shards.manifest), "B", shown=progress) as bar:
+    with progress_bar("count", row_bytes(shards.manifest), "B", shown=progress) as bar:
         return {name: _count_split(shards, name, starts, bar) for name in shards.manifest.splits}
 
 
 def statistics_of(
     counts: SplitCounts, shards: ShardSet, name: SplitName, tokenizer: Tokenizer
 ) -> SplitStatistics:
-    """Return what a split's distributions come to."""
+    """Return the statistics of a split's distributions."""
     split, record = shards.manifest.splits[name], shards.manifest.tokenizer
     ordinary = ordinary_counts(counts.tokens, record)
     num_tokens = int(counts.tokens.sum() - counts.tokens[record.special_tokens["sep"]])
@@ -116,7 +116,7 @@ def ordinary_counts(counts: Counts, tokenizer: TokenizerRecord) -> Counts:
 
 
 def word_start_flags(shards: ShardSet) -> Flags | None:
-    """Say which entries begin a word [V]; None where the tokenizer's tokens do not tell."""
+    """Return which entries start a word [V]; None where the tokens do not mark it."""
     tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
     try:
         starts = word_starts(tokenizer)
@@ -154,7 +154,7 @@ class _Run:
         self.lengths: Counter[int] = Counter()
         self.words = self.single_piece_words = 0
         self._sep_id, self._starts = sep_id, starts
-        self._begun = 0  # tokens of a document that goes on in the next piece
+        self._unfinished = 0  # tokens of a document that continues in the next piece
         self._last: Tokens | None = None
 
     def add(self, piece: Tokens) -> None:
@@ -162,26 +162,26 @@ class _Run:
         ends = np.flatnonzero(piece == self._sep_id)
         if ends.size:
             lengths = np.diff(ends, prepend=-1) - 1
-            lengths[0] += self._begun
-            self._begun = 0
+            lengths[0] += self._unfinished
+            self._unfinished = 0
             distinct, counts = np.unique(lengths, return_counts=True)
             self.lengths.update(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
-        self._begun += len(piece) - 1 - int(ends[-1]) if ends.size else len(piece)
+        self._unfinished += len(piece) - 1 - int(ends[-1]) if ends.size else len(piece)
         if self._starts is not None:
-            # Whether a token is a whole word is known once the next one is.
+            # Whether a token is a whole word depends on the next one.
             joined = piece if self._last is None else np.concatenate([self._last, piece])
             self._count_words(joined, self._starts[joined[1:]])
             self._last = joined[-1:]
 
     def finish(self) -> None:
-        """Count what the last piece left open."""
-        if self._begun:
-            self.lengths[self._begun] += 1
+        """Count the document and the word that the last piece ends with."""
+        if self._unfinished:
+            self.lengths[self._unfinished] += 1
         if self._last is not None:
             self._count_words(np.append(self._last, self._last), np.array([True]))
 
     def _count_words(self, tokens: Tokens, next_starts: Flags) -> None:
-        """Count the words that begin in all tokens but the last."""
+        """Count the words that start at any token but the last."""
         assert self._starts is not None
         begins = self._starts[tokens[:-1]] & (tokens[:-1] != self._sep_id)
         self.words += int(begins.sum())

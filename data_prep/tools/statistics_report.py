@@ -1,4 +1,4 @@
-"""Show the statistics of a shard folder: tables for people, JSON for programs, a picture."""
+"""Report the statistics of a shard folder: tables, JSON and a picture."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ FIGURE_INCHES = (10.0, 3.0)
 DOTS_PER_INCH = 200
 COLOURS: dict[SplitName, str] = {"train": "#1f5a96", "valid": "#d1782c"}
 NUM_BINS = 30
-POINTS_PER_CURVE = 2000  # a vocabulary has more entries than a picture has dots
+POINTS_PER_CURVE = 2000  # a vocabulary has more entries than the picture has pixels
 
 
 def tables(statistics: dict[SplitName, SplitStatistics]) -> str:
@@ -53,7 +53,7 @@ def tables(statistics: dict[SplitName, SplitStatistics]) -> str:
 
 
 def write_json(statistics: dict[SplitName, SplitStatistics], shards: ShardSet, file: Path) -> None:
-    """Write the statistics for programs.
+    """Write the statistics as JSON.
 
     Raises:
         ShardError: The file cannot be written.
@@ -118,7 +118,7 @@ def _draw_lengths(axes: "Axes", counts: dict[SplitName, SplitCounts]) -> None:
 def _draw_frequencies(
     frequencies: "Axes", coverage: "Axes", counts: dict[SplitName, SplitCounts], shards: ShardSet
 ) -> None:
-    """Draw how often the entries occur, most frequent first, each alone and all up to it."""
+    """Draw frequency and cumulative frequency of the entries by rank."""
     for name, split in counts.items():
         descending = np.sort(ordinary_counts(split.tokens, shards.manifest.tokenizer))[::-1]
         descending = descending[descending > 0]
@@ -135,7 +135,7 @@ def _draw_frequencies(
 def _length_edges(splits: Iterable[SplitCounts]) -> NDArray[np.int64]:
     """Return the edges of bins that are about equally wide on a log axis.
 
-    They are whole numbers: among short lengths other bins would be empty, or twice as full.
+    They are whole numbers: otherwise some bins of short lengths would be empty or count double.
     """
     occurring = np.concatenate([split.lengths for split in splits])
     smallest, largest = max(1, occurring.min()), max(1, occurring.max())

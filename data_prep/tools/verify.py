@@ -1,7 +1,7 @@
-"""Read every byte of a shard folder and say what is wrong with it.
+"""Read every byte of a shard folder and report damage.
 
-Memory is bounded by one group of rows, however large the files are. The bytes are read, not
-mapped: a disk that fails then gives an error with a name and not the end of the process.
+Memory is bounded by one group of rows. The bytes are read, not mapped: on a failing disk, reading
+raises an error that names the file, while a mapped page would kill the process.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ COMPANIONS = {MANIFEST_FILE, TOKENIZER_FILE, "skipped.jsonl", "stats.json", "sta
 
 
 def verify(folder: Path, *, progress: bool = False) -> list[str]:
-    """Read everything and return each problem as one line; an empty list means all is well."""
+    """Read everything and return each problem as one line; the list is empty if there is none."""
     try:
         manifest = read_manifest(folder)
     except ShardError as error:
@@ -51,7 +51,7 @@ def verify(folder: Path, *, progress: bool = False) -> list[str]:
 
 
 def folder_problems(folder: Path, manifest: Manifest) -> list[str]:
-    """Return what is wrong with the tokenizer and the manifest, and between files."""
+    """Return the problems of the tokenizer, of the manifest, and between files."""
     problems = []
     for check in (check_tokenizer, check_counts):
         try:
@@ -63,11 +63,11 @@ def folder_problems(folder: Path, manifest: Manifest) -> list[str]:
         problems.append(
             f"{file}: {manifest.dtype} cannot hold {tokenizer.vocabulary_size} ids; {REBUILD}"
         )
-    return problems + _mixtures(folder, manifest)
+    return problems + _mixed_formats(folder, manifest)
 
 
 def broken_shards(folder: Path, manifest: Manifest, *, progress: bool = False) -> dict[str, str]:
-    """Read every file and return what is wrong, by name of the file, each as one line."""
+    """Read every file and return the problems by name of the file, each as one line."""
     broken: dict[str, str] = {}
     splits = manifest.splits.values()
     total = sum(record.bytes for split in splits for record in split.shards)
@@ -85,19 +85,14 @@ def broken_shards(folder: Path, manifest: Manifest, *, progress: bool = False) -
 
 
 def unnamed_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Return a line for each thing in the folder that the manifest does not know."""
+    """Return a line for each entry of the folder that the manifest does not name."""
     named = {record.file for split in manifest.splits.values() for record in split.shards}
-    strange = {file.name for file in folder.iterdir()} - named - COMPANIONS
-    return [f"{folder / name}: not named in {MANIFEST_FILE}" for name in sorted(strange)]
+    others = {file.name for file in folder.iterdir()} - named - COMPANIONS
+    return [f"{folder / name}: not named in {MANIFEST_FILE}" for name in sorted(others)]
 
 
-def usual_rows(split: SplitRecord) -> int:
-    """Return the number of rows that most files of a split have."""
-    return Counter(record.rows for record in split.shards).most_common(1)[0][0]
-
-
-def _mixtures(folder: Path, manifest: Manifest) -> list[str]:
-    """Name what should be the same in all files and is not."""
+def _mixed_formats(folder: Path, manifest: Manifest) -> list[str]:
+    """Return the properties that differ between files and should not."""
     lengths: Counter[str] = Counter()
     tokenizers: Counter[str] = Counter()
     for split in manifest.splits.values():
@@ -105,7 +100,7 @@ def _mixtures(folder: Path, manifest: Manifest) -> list[str]:
             try:
                 header = read_header(folder / record.file)
             except ShardError:
-                continue  # `broken_shards` names it
+                continue  # `broken_shards` reports it
             lengths[str(header.shape[-1]) if header.shape else "none"] += 1
             tokenizers[header.tokenizer_sha256[:12]] += 1
     return [
@@ -121,8 +116,8 @@ def _check_file(
     file: Path, record: ShardRecord, split: SplitRecord, manifest: Manifest, bar: "Bar"
 ) -> None:
     header = check_shard(file, record, manifest)
-    if record.rows != (usual := usual_rows(split)):
-        raise ShardError(f"{file}: {record.rows} rows, while other files have {usual}; {REPAIR}")
+    if record.rows != split.rows_per_shard:
+        raise ShardError(f"{file}: {record.rows} rows instead of {split.rows_per_shard}; {REPAIR}")
     try:
         digest, problem = _read(file, header, manifest.tokenizer, bar)
     except OSError as error:
@@ -136,7 +131,7 @@ def _check_file(
 def _read(
     file: Path, header: ShardHeader, tokenizer: TokenizerRecord, bar: "Bar"
 ) -> tuple[str, str | None]:
-    """Read a file once; return its sha256 and what is wrong with its rows."""
+    """Read a file once; return its sha256 and the first problem of its rows."""
     digest, problem = hashlib.sha256(), None
     num_rows, sequence_length = header.shape
     row_bytes = sequence_length * np.dtype(header.dtype).itemsize
@@ -146,7 +141,9 @@ def _read(
         for first in range(0, num_rows, per_read):
             content = stream.read(min(per_read, num_rows - first) * row_bytes)
             digest.update(content)
-            whole = content[: len(content) // row_bytes * row_bytes]  # it may shrink meanwhile
+            whole = content[
+                : len(content) // row_bytes * row_bytes
+            ]  # the file may shrink while it is read
             rows = np.frombuffer(whole, header.dtype).reshape(-1, sequence_length)
             problem = problem or _row_problem(rows, tokenizer)
             bar.update(len(content))
@@ -156,14 +153,14 @@ def _read(
 
 
 def _row_problem(rows: Rows, tokenizer: TokenizerRecord) -> str | None:
-    """Say what is wrong with rows [n, S], if anything."""
+    """Return what is wrong with rows [n, S], if anything."""
     special = tokenizer.special_tokens
     if rows.size and rows.max() >= tokenizer.vocabulary_size:
         return "ids beyond the vocabulary"
     if (rows[:, 0] != special["cls"]).any() or (rows[:, -1] != special["sep"]).any():
         return "rows that are not [CLS] ... [SEP]"
     body = rows[:, 1:-1]
-    # One id may have several roles: a [CLS] that is the separator too may stand anywhere.
+    # One id may have several roles: a [CLS] that is also the separator may occur anywhere.
     allowed = {special["sep"], special.get("unk")}
     for name in ("cls", "pad", "mask"):
         token = special.get(name)

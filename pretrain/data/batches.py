@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from data_prep.masking import IGNORED, mask_rows, predictions_per_row
-from data_prep.shards.format import ShardSet, Split
+from data_prep.shards.format import ShardSet, SplitRows
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_rows
 from pretrain.distributed.signals import heed_only_the_parent, signals_held_back
@@ -101,7 +101,7 @@ class MaskedSplit:
     def __init__(
         self, shards: ShardSet, split: Literal["train", "valid"], settings: RunSettings
     ) -> None:
-        self.split: Split = shards.split(split)
+        self.split: SplitRows = shards.split(split)
         self.tokenizer = shards.manifest.tokenizer
         self.masking = masking_of(shards, settings)
 

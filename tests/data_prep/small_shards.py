@@ -25,7 +25,7 @@ FIRST_WORD = len(SPECIAL)
 
 
 def word_tokenizer(num_words=100):
-    """A WordPiece tokenizer with some English words, then as many made-up ones as are wanted."""
+    """A WordPiece tokenizer with some English words, then artificial ones up to `num_words`."""
     names = [f"[{name.upper()}]" for name in SPECIAL]
     words = WORDS + [f"word{n}" for n in range(num_words - len(WORDS))]
     vocabulary = {text: number for number, text in enumerate(names + words)}
@@ -112,12 +112,12 @@ def rows_of(shards, name):
 
 
 def tokens_of(shards, name):
-    """Return the stream of tokens that stands in the rows of a split, by another way."""
+    """Return the tokens of the rows of a split, computed another way."""
     return [token for row in rows_of(shards, name).tolist() for token in row[1:-1]]
 
 
 def cut_at_separators(tokens):
-    """Return the documents of a stream, by the simplest means."""
+    """Return the documents of a stream, by a plain loop."""
     documents = [[]]
     for token in tokens:
         if token == SEP:

@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Takes the place of the build and notes what it was asked for."""
+    """Replaces the build and records its arguments."""
     calls = []
 
     def build(settings, folder, *, workers):
@@ -113,7 +113,7 @@ def test_a_setting_that_cannot_be_is_one_line(asked, capsys, options, expected):
 
 
 @pytest.mark.parametrize("kind", [CorpusError, TokenizerError, WorkerDied])
-def test_what_users_can_mend_is_one_line_and_status_2(monkeypatch, capsys, kind):
+def test_user_errors_are_one_line_and_status_2(monkeypatch, capsys, kind):
     def build(*_, **__):
         raise kind("what and why")
 
@@ -122,16 +122,16 @@ def test_what_users_can_mend_is_one_line_and_status_2(monkeypatch, capsys, kind)
     assert capsys.readouterr().err == "error: what and why\n"
 
 
-def test_a_build_that_is_stopped_says_that_it_goes_on(monkeypatch, capsys, folder):
+def test_a_build_that_is_stopped_says_how_to_resume(monkeypatch, capsys, folder):
     def build(*_, **__):
         raise KeyboardInterrupt
 
     replace_build(monkeypatch, build)
     assert run("build", "--to", "x") == 130
-    assert capsys.readouterr().err == "stopped; the same command goes on from here\n"
+    assert capsys.readouterr().err == "stopped; the same command resumes the build\n"
 
 
-def test_verify_says_what_a_sound_folder_holds_and_what_it_does_not_know(folder, capsys):
+def test_verify_summarises_a_sound_folder_and_warns_of_other_files(folder, capsys):
     assert run("verify", folder) == 0
     out = capsys.readouterr()
     split = read_manifest(folder).splits["train"]
@@ -151,14 +151,17 @@ def test_verify_exits_with_1_and_names_each_problem(folder, capsys):
     assert out.count("no such file") == 2
 
 
-def test_repair_drops_what_verify_finds(folder, capsys):
+def test_repair_restores_what_verify_reports(corpus, tmp_path, capsys):
+    folder = tmp_path / "shards"
+    options = ["--corpus", corpus, "--sequence-length", "16", "--workers", "1"]
+    assert run("build", "--to", folder, *options) == 0
     assert run("repair", folder) == 0
     assert capsys.readouterr().out == f"{folder}: nothing to repair\n"
+    before = (folder / "train-00000.h5").read_bytes()
     (folder / "train-00000.h5").unlink()
-    assert run("repair", folder, "--dry-run") == 1
-    assert "would be lost: train: train-00000.h5 with" in capsys.readouterr().out
-    assert run("repair", folder) == 0
-    assert "\nlost: train: train-00000.h5 with" in capsys.readouterr().out
+    assert run("repair", folder, "--workers", "1") == 0
+    assert capsys.readouterr().out == f"{folder}: restored train-00000.h5\n"
+    assert (folder / "train-00000.h5").read_bytes() == before
     assert run("verify", folder) == 0
 
 

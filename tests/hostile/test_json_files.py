@@ -1,4 +1,4 @@
-"""The one reader of JSON, and how values stand in messages."""
+"""The strict JSON reader, and how values are quoted in messages."""
 
 import json
 import math
@@ -24,7 +24,7 @@ def test_what_python_writes_is_read_back(tree):
     assert json_in(json.dumps(tree).encode()) == tree
 
 
-def test_what_diverged_is_read():
+def test_nan_and_infinity_are_read():
     found = json_in(b"[NaN, Infinity, 1e400]")
     assert math.isnan(found[0]) and found[1:] == [math.inf, math.inf]
 
@@ -32,14 +32,14 @@ def test_what_diverged_is_read():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'{"a": 1, "a": 2}', "'a' is there twice"),
-        (b'{"b": {"a": 1, "c": 0, "a": 1}}', "'a' is there twice"),
+        (b'{"a": 1, "a": 2}', "the key 'a' is repeated"),
+        (b'{"b": {"a": 1, "c": 0, "a": 1}}', "the key 'a' is repeated"),
         (b"[" * 65 + b"]" * 65, "nested more than 64 levels deep"),
         (b'{"a":' * 900 + b"1" + b"}" * 900, "nested more than 64 levels deep"),
         (b"[" * 1_000_000, "nested more than 64 levels deep"),
         (b"9" * 5000, "a number of 5,000 digits"),
-        (b'["\\ud800"]', "holds half a character"),
-        (b'{"\\udfff": 1}', "holds half a character"),
+        (b'["\\ud800"]', "holds an unpaired surrogate"),
+        (b'{"\\udfff": 1}', "holds an unpaired surrogate"),
         (b'"\xff"', "byte 1 is not valid UTF-8"),
         (b"\xff\xfe1\x00", "not valid UTF-8"),
         (b"", "Expecting value"),
@@ -47,7 +47,7 @@ def test_what_diverged_is_read():
         (b"undefined", "Expecting value"),
     ],
 )
-def test_what_the_format_leaves_open_is_refused(content, reason):
+def test_ambiguous_or_unbounded_json_is_refused(content, reason):
     with pytest.raises(JsonError, match=reason):
         json_in(content)
 

@@ -1,4 +1,4 @@
-"""Shard folders that were damaged, or made to harm."""
+"""Shard folders that are damaged or malicious."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.hostile.property import check_message, few, result_or_clear_error
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A shard folder that is as it should be."""
+    """A sound shard folder."""
     folder = tmp_path_factory.mktemp("whole") / "shards"
     write_folder(
         folder,
@@ -37,7 +37,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(whole, tmp_path_factory):
-    """A copy of it to be broken."""
+    """A copy of it to damage."""
     return shutil.copytree(whole, tmp_path_factory.mktemp("broken") / "shards")
 
 
@@ -51,7 +51,7 @@ def first_shard(folder):
 
 
 def with_matching_hashes(folder):
-    """Let the manifest describe the files as they are: their maker knows how to count."""
+    """Update sizes and hashes in the manifest, as an attacker would."""
     manifest = read_manifest(folder)
     splits = {
         name: split.model_copy(
@@ -96,7 +96,7 @@ def test_any_manifest_gives_the_rows_or_a_clear_error(whole, folder):
     check()
 
 
-def test_any_damage_to_a_shard_is_noticed(whole, folder):
+def test_any_damage_to_a_shard_is_detected(whole, folder):
     restore(whole, folder)
     file = first_shard(whole)
 
@@ -113,7 +113,7 @@ def test_any_damage_to_a_shard_is_noticed(whole, folder):
     check()
 
 
-def test_no_shard_of_a_stranger_who_counts_right_crashes_the_reader(whole, folder):
+def test_no_damaged_header_with_a_matching_manifest_crashes_the_reader(whole, folder):
     file = first_shard(whole)
     header = file.read_bytes()[: read_header(file).offset]
 
@@ -186,7 +186,7 @@ def rewritten(whole, to, change):
 
 @pytest.fixture
 def secret(tmp_path):
-    """A file of somebody else with rows of the right kind in it."""
+    """A file outside the folder that holds rows of the right format."""
     file = tmp_path / "secret.h5"
     with h5py.File(file, "w") as content:
         content["ids"] = np.full((17, 16), 7, np.uint16)
@@ -229,7 +229,7 @@ def other_endian(content, rows, secret):
     content["ids"] = rows.astype(">u2")
 
 
-def strange_attribute(content, rows, secret):
+def invalid_attribute(content, rows, secret):
     content["ids"] = rows
     content.attrs.modify("tokenizer_sha256", "z" * 64)
 
@@ -244,12 +244,12 @@ def nothing(content, rows, secret):
 
 TRICKS = (
     *(external_link, soft_link, virtual, external_storage, compressed, group, endless),
-    *(other_endian, strange_attribute, scalar, nothing),
+    *(other_endian, invalid_attribute, scalar, nothing),
 )
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_no_shard_leads_to_other_files_or_says_what_it_does_not_hold(
+def test_a_shard_that_refers_to_other_files_or_holds_no_rows_is_refused(
     whole, tmp_path, secret, trick
 ):
     folder = rewritten(
@@ -284,7 +284,7 @@ def test_a_link_out_of_the_folder_is_not_followed(whole, tmp_path):
     shutil.move(file, tmp_path / "elsewhere.h5")
     file.symlink_to(tmp_path / "elsewhere.h5")
     for read in (open_shards, lambda folder: open_shards(folder).split("train").rows(np.arange(2))):
-        with pytest.raises(ShardError, match="a link that leads out of the folder"):
+        with pytest.raises(ShardError, match="a link out of the folder"):
             read(folder)
     file.unlink()
     (folder / "copy.h5").symlink_to(folder / "train-00001.h5")
@@ -294,7 +294,7 @@ def test_a_link_out_of_the_folder_is_not_followed(whole, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "tokenizer.json", "train-00000.h5"])
-def test_a_pipe_in_the_place_of_a_file_is_no_file(whole, tmp_path, name):
+def test_a_pipe_in_place_of_a_file_is_refused(whole, tmp_path, name):
     folder = shutil.copytree(whole, tmp_path / "shards")
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -305,7 +305,7 @@ def test_a_pipe_in_the_place_of_a_file_is_no_file(whole, tmp_path, name):
     assert verify(folder)
 
 
-def test_ids_beyond_the_vocabulary_are_noticed_where_they_are_read(whole, tmp_path):
+def test_ids_beyond_the_vocabulary_are_refused_where_they_are_read(whole, tmp_path):
     def write(content, rows):
         rows[3, 5] = read_manifest(whole).tokenizer.vocabulary_size
         content["ids"] = rows
@@ -319,7 +319,7 @@ def test_ids_beyond_the_vocabulary_are_noticed_where_they_are_read(whole, tmp_pa
         list(train.read_in_order([0], max_rows=8))
 
 
-def test_a_language_that_is_a_path_or_code_is_none(whole):
+def test_a_language_that_is_a_path_or_code_is_refused(whole):
     record = json.loads((whole / "manifest.json").read_text())
     for moses in ("../../x", 'en"); import os; ("', "EN", ""):
         record["tokenizer"]["moses"] = moses
@@ -328,12 +328,12 @@ def test_a_language_that_is_a_path_or_code_is_none(whole):
 
 
 @pytest.mark.parametrize("trick", [external_link, soft_link, virtual, external_storage, group])
-def test_shards_of_others_lead_to_no_other_files_either(tmp_path, secret, trick):
-    file = tmp_path / "foreign.h5"
+def test_external_shards_that_refer_to_other_files_are_refused(tmp_path, secret, trick):
+    file = tmp_path / "external.h5"
     with h5py.File(file, "w") as content:
         trick(content, np.full((17, 16), 7, np.uint16), secret)
         content.move("ids", "input_ids")
         for name in ("masked_lm_positions", "masked_lm_ids"):
             content[name] = np.zeros((17, 3), np.int32)
-    with pytest.raises(ShardError, match=r"foreign\.h5"):
+    with pytest.raises(ShardError, match=r"external\.h5"):
         list(read_samples(file, sep_id=3))

@@ -1,4 +1,4 @@
-"""A build that is stopped, however and wherever, ends with the bytes of one that was not."""
+"""A build that is stopped, by any cause at any step, ends with the bytes of one that was not."""
 
 import errno
 import itertools
@@ -47,11 +47,11 @@ def stop_at(monkeypatch, call, error):
 @pytest.fixture
 def few(settings, corpus, tmp_path):
     """The settings of a build that takes a fraction of a second."""
-    (tmp_path / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:60]))
+    (tmp_path / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:30]))
     return settings.model_copy(update={"corpus": (str(tmp_path / "text.txt"),)})
 
 
-def test_a_build_stopped_at_any_of_its_steps_goes_on(few, tmp_path, monkeypatch):
+def test_a_build_stopped_at_any_of_its_steps_resumes(few, tmp_path, monkeypatch):
     build(few, tmp_path / "straight", progress=False, workers=1, segment_bytes=2000)
     expected = contents(tmp_path / "straight")
     for call in itertools.count():
@@ -66,10 +66,10 @@ def test_a_build_stopped_at_any_of_its_steps_goes_on(few, tmp_path, monkeypatch)
         build(few, folder, progress=False, workers=1, segment_bytes=3000)
         assert contents(folder) == expected, f"stopped at step {call}"
         assert not folder.with_name(f"{folder.name}.building").exists()
-    assert call > 40
+    assert call > 20
 
 
-def test_what_was_done_is_not_done_again_and_is_told(settings, tmp_path, monkeypatch, capsys):
+def test_finished_parts_are_not_repeated_and_are_reported(settings, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "shards"
     with monkeypatch.context() as patched:
         stop_at(patched, 95, Stopped())
@@ -89,12 +89,12 @@ def test_what_was_done_is_not_done_again_and_is_told(settings, tmp_path, monkeyp
     assert {file: file.stat().st_mtime_ns for file in before} == before
     encoded = [file for file in before if file.name.endswith("encoded.json")]
     assert (
-        f"going on with {folder}.building: {len(read)} parts of the text read, "
+        f"resuming {folder}.building: {len(read)} parts of the text read, "
         f"{len(encoded)} parts encoded" in capsys.readouterr().err
     )
 
 
-def test_a_full_disk_is_one_clear_line_and_the_build_goes_on_afterwards(
+def test_a_full_disk_is_one_clear_line_and_the_build_resumes_afterwards(
     settings, tmp_path, monkeypatch
 ):
     build(settings, tmp_path / "straight", progress=False, workers=1)
@@ -119,13 +119,13 @@ def test_another_build_in_the_same_place_is_refused(settings, tmp_path, monkeypa
         build(other, folder, progress=False, workers=1)
 
 
-def test_a_tokenizer_that_is_none_is_found_out_before_anything_is_read(few, tmp_path):
+def test_a_missing_tokenizer_is_an_error_before_anything_is_read(few, tmp_path):
     folder = tmp_path / "shards"
     wrong = few.model_copy(update={"tokenizer": str(tmp_path / "absent.json")})
     with pytest.raises(TokenizerError, match="no such file"):
         build(wrong, folder, progress=False, workers=1)
     assert list((tmp_path / "shards.building" / "segments").iterdir()) == []
-    # Nothing is lost with other settings then, so they need no new folder.
+    # Nothing is lost then, so other settings may use the folder.
     build(few, folder, progress=False, workers=1)
     loading = few.model_copy(update={"tokenizer": str(folder / "tokenizer.json")})
     build(loading, tmp_path / "loaded", progress=False, workers=1)
@@ -161,7 +161,7 @@ def test_a_corpus_that_changes_while_it_is_read_is_read_again(
         assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
-def test_damaged_files_can_be_passed_over_when_a_build_goes_on(settings, corpus, tmp_path):
+def test_damaged_files_can_be_skipped_when_a_build_resumes(settings, corpus, tmp_path):
     import gzip
 
     folder = tmp_path / "texts"
@@ -199,8 +199,10 @@ def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_p
             [sys.executable, "-c", program, settings.model_dump_json(), str(folder)]
         )
 
+    begun = time.monotonic()
     assert start(straight).wait() == 0
-    moments, num_kills, wait = random.Random(0), 0, 0.3
+    # Most of that is loading libraries; earlier kills would find nothing done.
+    moments, num_kills, wait = random.Random(0), 0, 0.5 * (time.monotonic() - begun)
     while True:
         process = start(killed)
         try:

@@ -72,15 +72,9 @@ def random_rows(num_rows, largest, dtype):
 
 
 @pytest.fixture
-def built(tmp_path):
+def folder(tmp_path):
     documents = random_documents(40)
-    return write_folder(tmp_path / "built", {"train": documents, "valid": documents[:20]})
-
-
-@pytest.fixture
-def folder(built):
-    """The same, to be damaged."""
-    return built
+    return write_folder(tmp_path / "shards-folder", {"train": documents, "valid": documents[:20]})
 
 
 @pytest.mark.parametrize(("largest", "dtype"), [(60_000, np.uint16), (70_000, np.uint32)])
@@ -102,48 +96,48 @@ def test_rows_are_read_in_order_in_pieces_of_bounded_size(tmp_path):
     assert (np.concatenate(pieces) == np.concatenate([rows[10:20], rows[30:40]])).all()
 
 
-def test_rows_are_one_contiguous_dataset_tied_to_the_tokenizer(built):
-    manifest = open_shards(built).manifest
-    with h5py.File(built / "train-00000.h5") as shard:
+def test_rows_are_one_contiguous_dataset_tied_to_the_tokenizer(folder):
+    manifest = open_shards(folder).manifest
+    with h5py.File(folder / "train-00000.h5") as shard:
         assert shard["ids"].chunks is None
         assert shard["ids"].dtype == np.uint16
-        assert shard.attrs["tokenizer_sha256"] == sha256_of(built / "tokenizer.json")
+        assert shard.attrs["tokenizer_sha256"] == sha256_of(folder / "tokenizer.json")
         assert shard.attrs["sequence_length"] == shard["ids"].shape[1] == manifest.sequence_length
 
 
-def test_shards_of_a_split_have_equal_rows(built):
-    for split in open_shards(built).manifest.splits.values():
+def test_shards_of_a_split_have_equal_rows(folder):
+    for split in open_shards(folder).manifest.splits.values():
         assert {shard.rows for shard in split.shards} == {split.rows_per_shard}
         assert split.rows == split.rows_per_shard * len(split.shards)
         assert split.rows_dropped < len(split.shards)
 
 
-def test_no_row_can_be_read_beyond_the_ends(built):
-    split = open_shards(built).split("valid")
+def test_no_row_can_be_read_beyond_the_ends(folder):
+    split = open_shards(folder).split("valid")
     for index in (-1, split.num_rows):
         with pytest.raises(IndexError, match="row numbers must lie in"):
             split.rows(np.array([0, index]))
     assert split.rows(np.array([], np.int64)).shape == (0, 16)
 
 
-def test_a_split_can_be_read_in_a_spawned_process(built):
-    split = open_shards(built).split("train")
+def test_a_split_can_be_read_in_a_spawned_process(folder):
+    split = open_shards(folder).split("train")
     indices = np.arange(0, split.num_rows, 7)
     expected = split.rows(indices)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert (pool.apply(split.rows, (indices,)) == expected).all()
 
 
-def test_a_pickled_split_carries_no_rows(built):
-    split = open_shards(built).split("train")
+def test_a_pickled_split_carries_no_rows(folder):
+    split = open_shards(folder).split("train")
     untouched = len(pickle.dumps(split))
     split.rows(np.arange(split.num_rows))
     assert len(pickle.dumps(split)) == untouched
 
 
-def test_the_fingerprint_is_that_of_the_rows_and_the_tokenizer(built, tmp_path):
-    shards = open_shards(built)
-    assert shards.split("train").fingerprint() == open_shards(built).split("train").fingerprint()
+def test_the_fingerprint_is_that_of_the_rows_and_the_tokenizer(folder, tmp_path):
+    shards = open_shards(folder)
+    assert shards.split("train").fingerprint() == open_shards(folder).split("train").fingerprint()
     assert shards.split("train").fingerprint() != shards.split("valid").fingerprint()
     rows = random_rows(20, 100, np.uint16)
     first = open_shards(written(tmp_path / "first", rows)).split("train").fingerprint()
@@ -171,16 +165,6 @@ def test_a_missing_shard_is_an_error(folder):
 def test_a_shard_that_is_not_hdf5_is_an_error(folder):
     file = folder / "valid-00000.h5"
     file.write_bytes(b"x" * file.stat().st_size)
-    assert_refused(folder, r"valid-00000\.h5: not a readable shard")
-
-
-def test_an_hdf5_file_without_rows_is_an_error(folder):
-    file = folder / "valid-00000.h5"
-    with h5py.File(file, "w") as shard:
-        shard.create_group("ids")
-        shard.attrs["tokenizer_sha256"] = sha256_of(folder / "tokenizer.json")
-    size = file.stat().st_size
-    changed_manifest(folder, lambda c: c["splits"]["valid"]["shards"][0].update(bytes=size))
     assert_refused(folder, r"valid-00000\.h5: not a readable shard")
 
 
@@ -247,17 +231,9 @@ def test_a_missing_manifest_is_an_error(folder, tmp_path):
         (b'{"format": "tupelo-shards", "version": 2}', r"sequence_length: Field required"),
     ],
 )
-def test_a_damaged_or_foreign_manifest_is_an_error(folder, content, message):
+def test_a_damaged_manifest_or_one_of_another_format_is_an_error(folder, content, message):
     (folder / "manifest.json").write_bytes(content)
     assert_refused(folder, r"manifest\.json: " + message)
-
-
-@pytest.mark.parametrize("name", ["../x.h5", "/etc/passwd", "..", "", ".", "a/b.h5", "a\0b"])
-def test_a_manifest_that_names_files_outside_of_its_folder_is_an_error(folder, name):
-    changed_manifest(
-        folder, lambda content: content["splits"]["train"]["shards"][0].update(file=name)
-    )
-    assert_refused(folder, r"shards\.0\.file: .* is not the name of a file in this folder")
 
 
 def test_a_split_that_is_not_there_is_an_error_that_says_how_to_make_it(tmp_path):
@@ -266,7 +242,7 @@ def test_a_split_that_is_not_there_is_an_error_that_says_how_to_make_it(tmp_path
         open_shards(folder).split("valid")
 
 
-def test_the_manifest_is_read_as_it_was_written(built):
-    manifest = open_shards(built).manifest
-    write_manifest(built, manifest)
-    assert read_manifest(built) == manifest
+def test_the_manifest_is_read_as_it_was_written(folder):
+    manifest = open_shards(folder).manifest
+    write_manifest(folder, manifest)
+    assert read_manifest(folder) == manifest

@@ -1,4 +1,4 @@
-"""What comes of files that are damaged, odd, or made to fill the memory."""
+"""Sources that are damaged, unusual, or made to exhaust memory or time."""
 
 import bz2
 import gzip
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from data_prep.files import hub as hub_access
-from data_prep.sources import files, text, wikiextractor, wikipedia
+from data_prep.sources import compression, text, wikiextractor, wikipedia
 from data_prep.sources.source import CorpusError, RawDocument, Skipped, paragraphs_of
 from data_prep.sources.spec import open_source
 
@@ -127,7 +127,7 @@ def test_what_lies_before_the_damage_is_read(tmp_path, suffix):
     assert line_reached <= damage.line <= line_reached + 2
 
 
-def test_a_file_that_has_gone_is_counted_or_named(tmp_path):
+def test_a_missing_file_is_counted_or_named(tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"{name}\n")
     for damaged_files in ("skip", "stop"):
@@ -168,7 +168,7 @@ def test_zstandard_frames_and_long_windows_are_read_and_bombs_do_not_burst(tmp_p
     assert read(tmp_path / "a.txt.zst") == [["frame"], ["frame"]]
     bomb = zstandard.ZstdCompressor().compress(bytes(200 << 20))
     (tmp_path / "b.zst").write_bytes(bomb)
-    with files.opened(tmp_path / "b.zst") as (stream, _):
+    with compression.opened(tmp_path / "b.zst") as (stream, _):
         assert len(stream.read1(1 << 20)) <= 1 << 20
         assert len(stream.raw._decompressor._content) <= 64 << 20
 
@@ -261,7 +261,7 @@ def test_xml_that_is_no_dump_does_not_fill_the_memory(tmp_path, monkeypatch):
         read(file)
 
 
-def test_half_characters_are_left_out_and_broken_lines_are_broken(tmp_path):
+def test_surrogates_are_left_out_and_line_breaks_are_kept(tmp_path):
     file = tmp_path / "a.xml"
     file.write_text(f"<mediawiki>{page('A &#xD800; b.<br>C &#xDFFF; d.')}</mediawiki>")
     assert read(file) == [["A b.", "C d."]]

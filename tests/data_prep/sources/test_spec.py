@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from data_prep.settings import PYTHON_DOCS
-from data_prep.sources import hub, lines, tables, text
+from data_prep.sources import hub, lines, python_docs, tables, text
 from data_prep.sources.source import BEGINNING, CorpusError, RawDocument, Skipped
 from data_prep.sources.spec import describe, open_source
 
@@ -160,7 +160,7 @@ def test_a_json_array_is_refused_with_the_command_that_converts_it(tmp_path):
         read(tmp_path / "a.json")
 
 
-def test_a_record_that_is_too_long_is_passed_over(tmp_path, monkeypatch):
+def test_a_record_that_is_too_long_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "PIECE_BYTES", 64)
     monkeypatch.setattr(tables, "LONGEST_RECORD", 100)
     file = tmp_path / "a.jsonl"
@@ -214,7 +214,7 @@ def test_an_article_without_an_end_is_reported(tmp_path):
 # The Hub
 
 
-def test_a_data_set_is_streamed_and_gone_on_with(tmp_path):
+def test_a_data_set_is_streamed_and_continued(tmp_path):
     parquet.write_table(
         pyarrow.table({"body": [f"document {n}" for n in range(9)] + [None]}),
         tmp_path / "train-00000.parquet",
@@ -328,7 +328,12 @@ def sources_of_every_kind(folder):
     return [str(folder / name) for name in names] + [PYTHON_DOCS]
 
 
-def test_every_source_goes_on_where_it_was_left(tmp_path):
+def test_every_source_continues_where_it_was_left(tmp_path, monkeypatch):
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    for number in range(7):
+        (modules / f"m{number}.py").write_text(f'"""Module number {number} moves the boats."""')
+    monkeypatch.setattr(python_docs, "_installed_roots", lambda: [modules])
     for name in sources_of_every_kind(tmp_path):
         source = open_source(name)
         whole = list(source.raw_documents())
@@ -342,7 +347,7 @@ def test_every_source_goes_on_where_it_was_left(tmp_path):
             assert list(source.raw_documents(document.end)) == rest, name
 
 
-def test_the_identity_of_a_source_tells_when_a_file_changes(tmp_path):
+def test_the_identity_of_a_source_changes_with_its_files(tmp_path):
     for name in sources_of_every_kind(tmp_path)[:-1]:
         before = open_source(name).identity()
         assert open_source(name).identity() == before == json.loads(json.dumps(before))
@@ -370,7 +375,7 @@ def test_the_identity_of_a_source_tells_when_a_file_changes(tmp_path):
         ("python-docs:split=a", "python-docs has no key 'split'"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_with_what_was_meant(tmp_path, name, message):
+def test_an_unknown_source_is_refused_with_a_suggestion(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.pdf").touch()
     (tmp_path / "mixed").mkdir()

@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +20,13 @@ def test_words_are_cut_and_punctuation_is_normalised_without_escapes(sentence, w
     assert moses_words(sentence, "en") == words
 
 
+@functools.cache
+def normalizer(language):
+    return MosesPunctNormalizer(lang=language)
+
+
 @pytest.mark.parametrize("language", ["en", "de", "fr", "zh", "xx"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     sentence=st.one_of(
         st.text(st.characters(exclude_categories=["Cc", "Cs"])),
@@ -27,7 +34,7 @@ def test_words_are_cut_and_punctuation_is_normalised_without_escapes(sentence, w
     )
 )
 def test_words_joined_are_the_sentence_with_its_punctuation_normalised(language, sentence):
-    normalised = MosesPunctNormalizer(lang=language).normalize(sentence)
+    normalised = normalizer(language).normalize(sentence)
     words = moses_words(sentence, language)
     assert "".join(words.split()) == "".join(normalised.split())
     assert words == " ".join(words.split())

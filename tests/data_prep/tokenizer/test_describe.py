@@ -131,10 +131,10 @@ def test_a_tokenizer_without_a_needed_special_token_is_refused():
     with pytest.raises(TokenizerError) as error:
         special_tokens_of(gpt, {})
     assert str(error.value) == (
-        "the tokenizer has no pad token ([PAD] or <pad>) to fill up batches of texts, "
-        "no cls token ([CLS] or <s> or <cls>) to begin every row, "
+        "the tokenizer has no pad token ([PAD] or <pad>) to pad batches of texts, "
+        "no cls token ([CLS] or <s> or <cls>) at the start of every row, "
         "no sep token ([SEP] or </s> or <sep> or <eos>) between documents and at the end of every "
-        "row, no mask token ([MASK] or <mask>) in the place of hidden tokens; choose one made for "
+        "row, no mask token ([MASK] or <mask>) in place of hidden tokens; choose one made for "
         "masked language models, or add what is missing to its tokenizer.json"
     )
     names = {role: "<|endoftext|>" for role in ("pad", "cls", "sep", "mask")}
@@ -165,7 +165,7 @@ def test_a_tokenizer_that_looks_across_sentences_is_refused():
     # Without a pre-tokenizer the space is a token of its own, before or after.
     tokenizer = Tokenizer(models.BPE(vocab={"a": 0, " ": 1, " a": 2, "a ": 3}, merges=[("a", " ")]))
     tokenizer.add_tokens(["one two", "The end. Another one"])
-    with pytest.raises(TokenizerError, match="cuts a sentence differently after another one"):
+    with pytest.raises(TokenizerError, match="encodes a sentence differently alone"):
         joint_of(tokenizer)
 
 
@@ -187,7 +187,7 @@ def test_tokens_that_do_not_tell_where_a_word_starts_are_refused():
     suffixed = Tokenizer(
         models.BPE(vocab={"a": 0, "a</w>": 1}, merges=[], end_of_word_suffix="</w>")
     )
-    with pytest.raises(TokenizerError, match="do not tell where a word starts"):
+    with pytest.raises(TokenizerError, match="do not mark where a word starts"):
         word_starts(suffixed)
 
 
@@ -224,5 +224,5 @@ def test_a_name_that_needs_the_network_fails_fast_and_clearly(monkeypatch):
     monkeypatch.setattr(tokenizer_loading, "connect_to_hub", refused)
     with pytest.raises(TokenizerError, match="nobody/knows-this: no such file, and the Hugging"):
         load_tokenizer("nobody/knows-this")
-    with pytest.raises(TokenizerError, match="not a file, nor a name on the Hub"):
+    with pytest.raises(TokenizerError, match="neither a file nor a name on the Hub"):
         load_tokenizer("not a name")

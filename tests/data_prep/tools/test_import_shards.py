@@ -237,7 +237,7 @@ def test_copies_with_other_masks_are_dropped_and_counted(tmp_path, tokenizer):
     assert sum(split.documents for split in kept.splits.values()) == 106
 
 
-def test_rows_are_packed_anew_in_the_length_of_the_samples(tmp_path, tokenizer):
+def test_rows_are_packed_again_in_the_length_of_the_samples(tmp_path, tokenizer):
     write_flat(tmp_path / "theirs.hdf5", masked(TEXTS).arrays(WITHOUT_PAIRS))
     manifest = imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer, sequence_length=None)
     assert manifest.sequence_length == S
@@ -260,7 +260,7 @@ def test_a_text_that_holds_a_special_token_is_dropped_and_counted(tmp_path, toke
         ([[500] * 9], {}, "id 500 is not in its vocabulary of 105"),
         ([], {"cls": 50}, "samples begin with id 50, not 2"),
         ([], {"sep": 50}, "samples end with id 50, not 3"),
-        ([], {"mask": 50}, "masked places show [MASK], its id 4"),
+        ([], {"mask": 50}, "predicted positions hold [MASK], its id 4"),
     ],
 )
 def test_shards_of_another_tokenizer_are_refused(tmp_path, tokenizer, more, options, expected):
@@ -320,7 +320,7 @@ def test_other_files_and_empty_folders_are_refused(tmp_path, tokenizer):
         imported(tmp_path / "nowhere", tmp_path / "new", tokenizer)
     with h5py.File(tmp_path / "ours.h5", "w") as content:
         content["ids"] = [[1, 2]]
-    with pytest.raises(ShardError, match="holds ids and no input_ids; shards of this program"):
+    with pytest.raises(ShardError, match="no input_ids; it is a shard of this program"):
         imported(tmp_path / "ours.h5", tmp_path / "new", tokenizer)
 
 

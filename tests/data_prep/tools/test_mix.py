@@ -1,7 +1,7 @@
 import pytest
 
 from data_prep.shards.format import open_shards
-from data_prep.shards.manifest import ShardError
+from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
 from data_prep.tools.mix import mix, open_ingredient
 from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import (
@@ -80,7 +80,7 @@ def test_words_stay_known_only_where_whole_passes_are_taken(tmp_path):
     assert (part.words, part.sentences) == (None, None)
 
 
-def test_the_manifest_tells_what_was_mixed(folders, tmp_path):
+def test_the_manifest_records_what_was_mixed(folders, tmp_path):
     a, b = folders
     manifest = mixed([f"{a}:weight=2.5", b], tmp_path / "new")
     assert manifest.history == (f"mix: {a} x 2.5, {b} x 1",)
@@ -95,8 +95,18 @@ def test_folders_of_other_tokenizers_are_refused_by_name(folders, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_tokenizer_that_was_trained_for_one_folder_and_loaded_for_the_other_is_the_same(
+    folders, tmp_path
+):
+    manifest = read_manifest(folders[1])
+    loaded = manifest.tokenizer.model_copy(update={"kind": "loaded"})
+    write_manifest(folders[1], manifest.model_copy(update={"tokenizer": loaded}))
+    mixed(folders, tmp_path / "new")
+    assert verify(tmp_path / "new") == []
+
+
 @pytest.mark.parametrize("weight", ["0", "-1", "x", "nan", "inf", "1001", ""])
-def test_a_weight_that_is_none_is_refused(folders, weight):
+def test_an_invalid_weight_is_refused(folders, weight):
     with pytest.raises(ShardError, match=f"the weight '{weight}' is not a number above 0"):
         open_ingredient(f"{folders[0]}:weight={weight}")
 
@@ -106,9 +116,3 @@ def test_a_folder_without_held_out_rows_can_be_mixed(tmp_path):
     folders = [write_folder(tmp_path / name, train) for name in ("a", "b")]
     manifest = mixed(folders, tmp_path / "new")
     assert set(manifest.splits) == {"train"}
-
-
-def test_copies_of_a_document_are_a_whole_pass_apart(folders, tmp_path):
-    a, _ = folders
-    mixed([f"{a}:weight=3"], tmp_path / "new")
-    assert_rows_hold(tmp_path / "new", "train", 3 * stored(a, "train"))

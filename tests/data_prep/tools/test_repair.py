@@ -5,11 +5,10 @@ import types
 import pytest
 
 from data_prep.settings import BuildSettings
-from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
-from data_prep.tools.repair import rebuild, repair
+from data_prep.tools.repair import repair
 from data_prep.tools.verify import verify
-from tests.data_prep.small_shards import random_documents, rows_of, write_folder
+from tests.data_prep.small_shards import random_documents, write_folder
 
 
 @pytest.fixture
@@ -32,82 +31,9 @@ def damage(folder, *names):
         file.write_bytes(file.read_bytes()[:-1] + b"x")
 
 
-def test_what_is_broken_is_dropped_and_the_rest_stays_as_it_is(folder):
-    before = open_shards(folder)
-    rows, split = rows_of(before, "train"), before.manifest.splits["train"]
-    damage(folder, "train-00001.h5")
-    content = content_of(folder)
-    repair(folder)
-    assert verify(folder) == []
-    after = open_shards(folder)
-    per_shard = split.rows_per_shard
-    assert (rows_of(after, "train")[:per_shard] == rows[:per_shard]).all()
-    assert (rows_of(after, "train")[per_shard:] == rows[2 * per_shard :]).all()
-    assert after.manifest.splits["valid"] == before.manifest.splits["valid"]
-    assert after.manifest.splits["train"].words is None
-    content.pop("manifest.json")
-    assert content.items() <= content_of(folder).items()  # also the broken file: nothing is deleted
-
-
-def test_what_is_lost_is_told_exactly(folder):
-    split = read_manifest(folder).splits["train"]
-    damage(folder, "train-00001.h5")
-    (folder / "train-00003.h5").unlink()
-    done = repair(folder)
-    assert len(done.problems) == 2
-    rows = 2 * split.rows_per_shard
-    (loss,) = done.losses
-    assert loss == (
-        f"train: train-00001.h5, train-00003.h5 with {rows} rows, {rows * 14:,} tokens, "
-        f"{2 / len(split.shards):.2%} of the split"
-    )
-    assert read_manifest(folder).history == (f"repair: dropped {loss}",)
-
-
-def test_nothing_is_done_where_nothing_is_broken(folder):
-    before = content_of(folder)
-    assert repair(folder) == ((), ())
-    assert content_of(folder) == before
-
-
-def test_a_dry_run_tells_the_same_and_changes_nothing(folder):
-    damage(folder, "train-00001.h5")
-    before = content_of(folder)
-    told = repair(folder, dry_run=True)
-    assert content_of(folder) == before
-    assert told == repair(folder)
-
-
-def test_contradicting_row_counts_are_put_right(folder):
-    manifest = read_manifest(folder)
-    wrong = manifest.splits["train"].model_copy(update={"rows": 1, "rows_per_shard": 3})
-    splits = manifest.splits | {"train": wrong}
-    write_manifest(folder, manifest.model_copy(update={"splits": splits}))
-    assert len(repair(folder).problems) == 1
-    assert read_manifest(folder) == manifest
-
-
-def test_a_split_is_not_dropped_whole(folder):
-    names = [record.file for record in read_manifest(folder).splits["valid"].shards]
-    damage(folder, *names)
-    before = content_of(folder)
-    with pytest.raises(ShardError, match=r"every file of valid is broken.*use repair --rebuild"):
-        repair(folder)
-    assert content_of(folder) == before
-
-
-def test_without_tokenizer_or_manifest_dropping_does_not_help(folder):
-    (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(ShardError, match="dropping files does not help: use repair --rebuild"):
-        repair(folder)
-    (folder / "manifest.json").write_text("{")
-    with pytest.raises(ShardError, match="not JSON.*build the folder again"):
-        repair(folder)
-
-
 @pytest.fixture
 def builder(folder, monkeypatch):
-    """Takes the place of the build: it "builds" a copy of the folder as it is now."""
+    """Replaces the build: it "builds" a copy of the folder as it is now."""
     source = shutil.copytree(folder, folder.parent / "source")
 
     def build(settings, target, *, progress, workers):
@@ -121,12 +47,12 @@ def builder(folder, monkeypatch):
     return source
 
 
-def test_building_again_restores_what_was_there(folder, builder):
+def test_damaged_and_missing_files_are_restored(folder, builder):
     before = content_of(folder)
     damage(folder, "train-00001.h5", "tokenizer.json")
     (folder / "valid-00000.h5").unlink()
-    done = rebuild(folder, progress=False)
-    assert len(done.problems) >= 2
+    restored = repair(folder, progress=False)
+    assert restored == ["train-00001.h5", "valid-00000.h5", "tokenizer.json"]
     history = read_manifest(folder).history
     assert history == ("repair: built train-00001.h5, valid-00000.h5, tokenizer.json again",)
     after = content_of(folder)
@@ -136,14 +62,20 @@ def test_building_again_restores_what_was_there(folder, builder):
     assert not folder.with_name("shards.rebuilt").exists()
 
 
-def test_building_again_restores_what_an_earlier_repair_dropped(folder, builder):
+def test_contradicting_row_counts_are_corrected(folder, builder):
     manifest = read_manifest(folder)
-    (folder / "train-00001.h5").unlink()
-    repair(folder)
-    rebuild(folder, progress=False)
+    wrong = manifest.splits["train"].model_copy(update={"rows": 1, "rows_per_shard": 3})
+    splits = manifest.splits | {"train": wrong}
+    write_manifest(folder, manifest.model_copy(update={"splits": splits}))
+    assert repair(folder, progress=False) == ["manifest.json"]
     assert read_manifest(folder).splits == manifest.splits
-    assert len(read_manifest(folder).history) == 2
-    assert verify(folder) == []
+
+
+def test_nothing_is_built_where_nothing_is_broken(folder, builder):
+    shutil.rmtree(builder)
+    before = content_of(folder)
+    assert repair(folder, progress=False) == []
+    assert content_of(folder) == before
 
 
 def test_a_build_of_text_that_has_changed_changes_nothing(folder, builder):
@@ -152,7 +84,7 @@ def test_a_build_of_text_that_has_changed_changes_nothing(folder, builder):
     damage(folder, "train-00001.h5")
     before = content_of(folder)
     with pytest.raises(ShardError, match=r"have changed: \d+ of \d+ files .* nothing was changed"):
-        rebuild(folder, progress=False)
+        repair(folder, progress=False)
     assert content_of(folder) == before
     assert verify(folder.with_name("shards.rebuilt")) == []
 
@@ -161,5 +93,11 @@ def test_what_was_not_built_cannot_be_built_again(folder, builder):
     manifest = read_manifest(folder)
     write_manifest(folder, manifest.model_copy(update={"settings": {"command": "mix"}}))
     (folder / "train-00001.h5").unlink()
-    with pytest.raises(ShardError, match="was made by mix, not by build; give that command again"):
-        rebuild(folder, progress=False)
+    with pytest.raises(ShardError, match="made by mix, not by build; run that command again"):
+        repair(folder, progress=False)
+
+
+def test_a_folder_without_a_usable_manifest_is_refused(folder, builder):
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(ShardError, match="not JSON.*build the folder again"):
+        repair(folder, progress=False)

@@ -2,7 +2,7 @@ import pytest
 
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
-from data_prep.tools.split import hold_out_anew
+from data_prep.tools.split import hold_out_again
 from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import (
     cut_at_separators,
@@ -28,7 +28,7 @@ def stored(folder):
 @pytest.mark.parametrize(("fraction", "p", "q"), [(0.1, 1, 10), (0.3, 3, 10), (0.25, 1, 4)])
 def test_every_nth_document_of_all_is_held_out(folder, tmp_path, fraction, p, q):
     documents = stored(folder)
-    manifest = hold_out_anew(folder, tmp_path / "new", valid_fraction=fraction)
+    manifest = hold_out_again(folder, tmp_path / "new", valid_fraction=fraction)
     held_out = [document for i, document in enumerate(documents) if i * p % q < p]
     others = [document for i, document in enumerate(documents) if i * p % q >= p]
     shards = open_shards(tmp_path / "new")
@@ -47,24 +47,24 @@ def test_every_nth_document_of_all_is_held_out(folder, tmp_path, fraction, p, q)
 
 def test_a_folder_without_held_out_rows_gets_some(tmp_path):
     folder = write_folder(tmp_path / "old", {"train": random_documents(100)})
-    hold_out_anew(folder, tmp_path / "new", valid_fraction=0.1)
+    hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)
     assert open_shards(tmp_path / "new").split("valid").num_rows > 0
 
 
 def test_the_history_says_how_many_tokens_stood_where_rows_ended(folder, tmp_path):
     shards = open_shards(folder)
     last = [len(cut_at_separators(tokens_of(shards, name))[-1]) for name in ("train", "valid")]
-    manifest = hold_out_anew(folder, tmp_path / "new", valid_fraction=0.1)
+    manifest = hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)
     assert f"2 documents with {sum(last)} tokens" in manifest.history[-1]
 
 
 def test_too_few_documents_for_a_row_are_an_error_and_leave_nothing(tmp_path):
     folder = write_folder(tmp_path / "old", {"train": [[9] * 3, [9] * 40]})
     with pytest.raises(ShardError, match=r"the valid split has 3 tokens in 1 documents, too few"):
-        hold_out_anew(folder, tmp_path / "new", valid_fraction=0.1)
+        hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)
     assert [place.name for place in tmp_path.iterdir()] == ["old"]
 
 
 def test_an_existing_folder_is_not_written_over(folder):
     with pytest.raises(ShardError, match="exists already"):
-        hold_out_anew(folder, folder, valid_fraction=0.1)
+        hold_out_again(folder, folder, valid_fraction=0.1)

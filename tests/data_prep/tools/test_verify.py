@@ -107,14 +107,6 @@ def test_every_broken_file_is_named_with_what_is_wrong_with_it(folder):
     assert verify(folder) == list(broken.values())
 
 
-def test_a_link_that_leads_out_of_the_folder_is_a_problem(folder, tmp_path):
-    file = folder / "train-00000.h5"
-    file.rename(tmp_path / "elsewhere.h5")
-    file.symlink_to(tmp_path / "elsewhere.h5")
-    (problem,) = verify(folder)
-    assert "train-00000.h5: a link that leads out of the folder" in problem
-
-
 def test_a_linked_folder_is_no_problem(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     assert verify(tmp_path / "link") == []
@@ -139,7 +131,7 @@ def test_a_file_with_fewer_rows_than_the_others_is_a_problem(folder):
     change_manifest(folder, lambda content: content["splits"]["train"]["shards"][0].update(record))
     problems = verify(folder)
     assert "row counts of train contradict each other" in problems[0]
-    assert f"train-00000.h5: {record['rows']} rows, while other files have" in problems[1]
+    assert f"train-00000.h5: {record['rows']} rows instead of" in problems[1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
 
 from data_prep.masking import IGNORED
-from data_prep.shards.format import Split, open_shards
+from data_prep.shards.format import SplitRows, open_shards
 from data_prep.tokenizer.describe import word_starts
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
@@ -138,8 +138,8 @@ def test_workers_may_be_started_in_any_way(opened, shards, start_method, masking
 
 
 def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
-    read, rows = [], Split.rows
-    monkeypatch.setattr(Split, "rows", lambda self, i: read.append(len(i)) or rows(self, i))
+    read, rows = [], SplitRows.rows
+    monkeypatch.setattr(SplitRows, "rows", lambda self, i: read.append(len(i)) or rows(self, i))
     orders = []
     monkeypatch.setattr(
         "pretrain.data.batches.epoch_order", lambda *key: orders.append(key) or epoch_order(*key)

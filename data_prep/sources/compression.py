@@ -1,4 +1,4 @@
-"""Open files as streams of bytes, whatever their compression, and say so when one is damaged."""
+"""Open plain and compressed files as streams of bytes; report damage as `DamagedFile`."""
 
 import bz2
 import gzip
@@ -17,9 +17,9 @@ from data_prep.sources.source import DamagedFile
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 BLOCK_BYTES = 1 << 20
-# 4 bytes of a .zst file can become 128 KiB: this bounds what one step makes to 64 MiB.
+# 4 bytes of a .zst file can become 128 KiB: this bounds the output of one step to 64 MiB.
 ZSTD_STEP_BYTES = 2048
-ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, with which some very large dumps are written
+ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, used for some very large dumps
 
 DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
 
@@ -28,23 +28,23 @@ class Stream(Protocol):
     """Bytes that are read through a buffer."""
 
     def peek(self, size: int, /) -> bytes:
-        """Return what comes next without going on; at the end nothing."""
+        """Return the next bytes without advancing; at the end none."""
 
     def read(self, size: int, /) -> bytes:
-        """Return so many bytes, at the end fewer."""
+        """Return `size` bytes, at the end fewer."""
 
     def read1(self, size: int, /) -> bytes:
-        """Return up to so many bytes, after one step of the decompressor at most."""
+        """Return up to `size` bytes, after at most one step of the decompressor."""
 
     def readline(self, size: int, /) -> bytes:
-        """Return the bytes up to the next line feed, but no more than so many."""
+        """Return the bytes up to the next line feed, but no more than `size`."""
 
 
 class OpenFile(NamedTuple):
     """A file that is being read."""
 
     content: Stream  # decompressed
-    read_bytes: Callable[[], int]  # how much was read of the file as it is on the disk
+    read_bytes: Callable[[], int]  # bytes of the file on the disk that were read so far
 
 
 @contextmanager
@@ -69,10 +69,10 @@ def opened(file: Path) -> Iterator[OpenFile]:
 
 
 class _Steps(io.RawIOBase):
-    """What a decompressor gives step by step.
+    """The output of a decompressor step by step.
 
-    The `read(n)` of the library's own files collects n bytes and forgets them all, usually a
-    million, when one of its steps fails.
+    The library's own `read(n)` collects n bytes, usually a million, and loses them all when one of
+    its steps fails.
     """
 
     def __init__(self, decompressor: Any) -> None:
@@ -88,7 +88,7 @@ class _Steps(io.RawIOBase):
 
 
 class _ZstandardFrames:
-    """The content of a .zst file; unlike the library's own reader it notices a file cut short."""
+    """The content of a .zst file; unlike the library's reader it detects a truncated file."""
 
     def __init__(self, stored: BinaryIO) -> None:
         self._stored = stored
