@@ -26,7 +26,7 @@ from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.schedules.learning_rate import learning_rate_at
-from pretrain.stability.monitor import GoBack, StabilityMonitor
+from pretrain.stability.monitor import Rewind, StabilityMonitor
 from pretrain.stability.watchdog import Watchdog
 from pretrain.train.progress import Progress, progress_bar
 from pretrain.train.run_folder import RunRecord
@@ -91,7 +91,7 @@ class Trainer:
     def _train_to_the_end(self) -> bool:
         """Train and save; return whether the run has come to its end."""
         self.monitor.begin(self.progress.step, self.progress.watch)
-        if self.monitor.may_go_back and self.saver.newest is None:
+        if self.monitor.may_rewind and self.saver.newest is None:
             self._save()
         while True:
             try:
@@ -101,7 +101,7 @@ class Trainer:
                     finished = self._take_steps(bar)
                 self._save_the_end(finished=finished)
                 return finished
-            except GoBack:
+            except Rewind:
                 with self.watchdog.phase("going back", self.progress.step):
                     self._go_back()
 
@@ -118,7 +118,7 @@ class Trainer:
             step = progress.step
             self.watchdog.begin_step(step + 1)
             learning_rate = self._learning_rate(step)
-            if step + 1 in self.monitor.left_out:
+            if step + 1 in self.monitor.excluded_steps:
                 self._leave_out(step, batches)
             else:
                 self._take_step(step, batches, learning_rate)
@@ -139,7 +139,7 @@ class Trainer:
         micro_batches = zip(islice(batches, len(scales)), scales, strict=True)
         result = self.engine.train_step(micro_batches, learning_rate)
         progress.add_step(result, scales)
-        self.monitor.recorder.add(
+        self.monitor.history.add(
             step + 1, result, learning_rate=learning_rate, theta=theta, scales=scales
         )
 
@@ -157,12 +157,12 @@ class Trainer:
     def _act_on(self, sums: dict[str, float]) -> None:
         """Act on what all ranks have told; empty when there was nothing yet."""
         self._stops = self._stops or sums.get("stop", 0.0) > 0
-        self.monitor.look(sums, self.progress.step)
+        self.monitor.check_step(sums, self.progress.step)
 
     def _settle(self) -> None:
         """Act on all that is known of the steps so far, before something is written for good."""
         self._act_on(self.agreement.finish())
-        while self.monitor.recorder.has_unread:
+        while self.monitor.history.has_unread:
             self.agreement.start(self.monitor.numbers(all_steps=True))
             self._act_on(self.agreement.finish())
 
