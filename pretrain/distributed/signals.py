@@ -27,7 +27,7 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGINT})
 # One Ctrl-C reaches a process twice: from the terminal, and passed on by its launcher.
 ECHO_SECONDS = 2.0
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 END = b"\0"  # ends the thread; 0 is not the number of a signal
 
@@ -92,7 +92,7 @@ class Interruption:
 
     def _listen(self) -> None:
         while True:
-            if select.select([self._reader], [], [], LOOK_SECONDS)[0]:
+            if select.select([self._reader], [], [], POLL_SECONDS)[0]:
                 received = self._reader.recv(64)
                 if END in received:
                     return
@@ -121,7 +121,7 @@ class Interruption:
     def _say(self, line: str) -> None:
         silence_unread_output()
         if self._speaks:
-            # One write: other ranks and a progress bar write to the same place.
+            # One write: other ranks and a progress bar write to the same stream.
             sys.stderr.write(f"\n{line}\n")
             sys.stderr.flush()
 

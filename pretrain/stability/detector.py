@@ -1,47 +1,46 @@
-"""What counts as numerical trouble, and which steps are skipped for it; no files, no device.
+"""Detects NaN, overflow streaks and loss spikes; decides whether to record, stop or rewind.
 
-Three things happen to long runs. A loss or a gradient is not finite. In fp16 one step after the
-other overflows: single overflows are how the loss scale is found, but a row of them means that no
-step is taken any more, while DeepSpeed halves the scale in silence until it cannot go on. Or the
-loss jumps, and comes back late or never; PaLM (Chowdhery et al. 2022, Sec. 5.1) was then taken back
-to a checkpoint and went on without the batches of the steps around the spike.
+A loss or a gradient is not finite. Or fp16 steps overflow in a row: single overflows are how the
+loss scale is found, in a streak no step is taken any more and DeepSpeed halves the scale until it
+fails. Or the loss spikes, and recovers late or never; PaLM (Chowdhery et al. 2022, Sec. 5.1) was
+then restarted from a checkpoint without the batches around the spike.
 
-Steps are counted as in metrics.jsonl: step n is the n-th, and `step_00000010` stands behind it.
-Everything here is a function of numbers that are equal on all ranks, so all of them decide alike.
+Steps are numbered as in metrics.jsonl: the first is 1, and `step_00000010` is written after step
+10. Everything is a function of numbers that are equal on all ranks, so all ranks decide alike.
 """
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pretrain.config.settings import TroubleSettings
 
 Kind = Literal["not finite", "overflow streak", "spike"]
+Action = Literal["record", "stop", "rewind"]
 
-HISTORY = 100  # losses whose median is the normal one
-WARM = 50  # so many are needed: at the start the loss falls fast, and the median lags
+SPIKE_WINDOW = 100  # losses whose median a spike is compared with
+LEAST_LOSSES = 50  # before that the loss falls fast, and the median lags
 
-# A loss scale so close to its floor is trouble: DeepSpeed ends the run, with a message about
-# itself, at the first overflow on the floor, and what ranks know of each other is up to three
-# steps old.
-FLOOR_MARGIN = 16
+# An overflow at a loss scale within this factor of the minimum is a streak: DeepSpeed ends the run
+# at the first overflow at the minimum, and the numbers of all ranks are up to three steps old.
+SCALE_MARGIN = 16
 
 
 class StepNumbers(NamedTuple):
-    """What all ranks know of a step, once they have added up their numbers."""
+    """Numbers of one step, reduced over all ranks."""
 
     step: int
     loss: float  # mean over micro-batches and ranks
-    not_finite_losses: int  # micro-batches
-    not_finite_gradient: bool  # in fp16 that is an overflow instead
+    not_finite_losses: int  # number of micro-batches
+    not_finite_gradient: bool  # False in fp16, where it is an overflow
     overflowed: bool
     loss_scale: float  # after the step
 
 
 @dataclass(frozen=True)
 class Anomaly:
-    """Something that showed at `step`; its cause may lie in any step from `first_step` on."""
+    """An anomaly that was observed at `step`; its cause may be any step from `first_step` on."""
 
     kind: Kind
     first_step: int
@@ -51,28 +50,28 @@ class Anomaly:
 
 @dataclass
 class WatchState:
-    """What the watch remembers, as it is saved with a checkpoint."""
+    """The state of the detector, which is saved with every checkpoint."""
 
-    losses: list[float] = field(default_factory=list)  # the last ones that were finite
+    losses: list[float] = field(default_factory=list)  # the last finite ones
     overflows: int = 0  # in a row
-    is_spiking: bool = False  # told once, until the loss has come back
+    is_spiking: bool = False  # a spike is reported once, until the loss has recovered
 
 
 class AnomalyDetector:
-    """Looks at the numbers of one step after the other."""
+    """Checks the numbers of each step, in order."""
 
-    def __init__(self, settings: TroubleSettings, *, scale_floor: float | None = None) -> None:
-        """Begin without a history.
+    def __init__(self, settings: TroubleSettings, *, smallest_scale: float | None = None) -> None:
+        """Start without previous losses.
 
         Args:
             settings: thresholds.
-            scale_floor: smallest loss scale; None where it never changes.
+            smallest_scale: minimum of the loss scale; None if it is constant.
         """
-        self.settings, self.scale_floor = settings, scale_floor
+        self.settings, self.smallest_scale = settings, smallest_scale
         self.state = WatchState()
 
-    def look(self, numbers: StepNumbers) -> Anomaly | None:
-        """Return the trouble that shows at this step, if any."""
+    def check(self, numbers: StepNumbers) -> Anomaly | None:
+        """Return the anomaly of this step, if any."""
         state, step = self.state, numbers.step
         state.overflows = state.overflows + 1 if numbers.overflowed else 0
         if numbers.not_finite_losses:
@@ -89,7 +88,7 @@ class AnomalyDetector:
         overflows, scale = self.state.overflows, numbers.loss_scale
         if not overflows:
             return None
-        is_low = self.scale_floor is not None and scale <= FLOOR_MARGIN * self.scale_floor
+        is_low = self.smallest_scale is not None and scale <= SCALE_MARGIN * self.smallest_scale
         if overflows < self.settings.overflow_streak and not is_low:
             return None
         reason = f"{overflows} fp16 steps in a row overflowed, the loss scale is down to {scale:g}"
@@ -98,55 +97,66 @@ class AnomalyDetector:
     def _spike(self, numbers: StepNumbers) -> Anomaly | None:
         state, factor = self.state, self.settings.spike_factor
         losses, was_spiking = state.losses, state.is_spiking
-        median = statistics.median(losses) if len(losses) >= WARM else None
+        median = statistics.median(losses) if len(losses) >= LEAST_LOSSES else None
         state.is_spiking = median is not None and numbers.loss > factor * median
-        state.losses = [*losses[1 - HISTORY :], numbers.loss]
+        state.losses = [*losses[1 - SPIKE_WINDOW :], numbers.loss]
         if not state.is_spiking or was_spiking:
             return None
         reason = (
             f"the loss was {numbers.loss:.4f}, more than {factor:g} times {median:.4f}, the median "
             f"of the {len(losses)} before"
         )
-        # A loss belongs to the weights before its step: the update before can be the cause too.
+        # The loss is that of the weights before the step: the previous update can be the cause.
         return Anomaly("spike", numbers.step - 1, numbers.step, reason)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided about a trouble; one line of decisions.jsonl."""
+    """The response to an anomaly; one line of decisions.jsonl."""
 
-    action: Literal["record", "stop", "rewind"]
+    action: Action
     kind: Kind
-    first_step: int  # of the rows that a rewound run skips
-    step: int  # and the last; the one with the trouble
-    checkpoint_step: int | None  # that a rewound run went back to
+    first_step: int  # first and last step whose rows a rewound run leaves out
+    step: int  # the step of the anomaly
+    checkpoint_step: int | None  # of a rewind
 
     @property
     def steps(self) -> range:
-        """Return the steps whose rows are skipped."""
+        """Return the steps whose rows a rewind leaves out."""
         return range(self.first_step, self.step + 1)
 
 
-def skipped_steps(decisions: Sequence[Decision]) -> set[int]:
-    """Return the steps whose rows this run does not train on."""
+def excluded_steps(decisions: Sequence[Decision]) -> set[int]:
+    """Return the steps whose rows this run leaves out."""
     return {step for one in decisions if one.action == "rewind" for step in one.steps}
 
 
-def decide(
-    trouble: Anomaly, settings: TroubleSettings, decisions: Sequence[Decision], checkpoint_step: int
-) -> tuple[Decision, str]:
-    """Return what is done about a trouble, and why in a few words.
+def policy_setting(kind: Kind) -> Literal["on_spike", "on_not_finite"]:
+    """Return the setting under `trouble` that decides about a kind of anomaly."""
+    return "on_spike" if kind == "spike" else "on_not_finite"
 
-    A run that went back to the same checkpoint `max_rewinds` times stops: rows are not the cause.
+
+def wanted_action(kind: Kind, settings: TroubleSettings) -> Action:
+    """Return the value of that setting."""
+    return settings.on_spike if kind == "spike" else settings.on_not_finite
+
+
+def decide(
+    anomaly: Anomaly, settings: TroubleSettings, decisions: Sequence[Decision], checkpoint_step: int
+) -> tuple[Decision, str]:
+    """Return the response to an anomaly, and its reason in a few words.
+
+    A run that was rewound to the same checkpoint `max_rewinds` times stops: the rows are not the
+    cause.
 
     Args:
-        trouble: at hand.
+        anomaly: of the current step.
         settings: the policy.
-        decisions: that were taken before, oldest first.
-        checkpoint_step: the newest checkpoint; where a rewind would begin.
+        decisions: all earlier ones, oldest first.
+        checkpoint_step: of the newest checkpoint, the target of a rewind; 0 without one.
     """
-    wanted = settings.on_spike if trouble.kind == "spike" else settings.on_not_finite
-    first = max(checkpoint_step + 1, trouble.first_step - settings.skip_steps + 1)
+    wanted = wanted_action(anomaly.kind, settings)
+    first = max(checkpoint_step + 1, anomaly.first_step - settings.skip_steps + 1)
     before = [
         one
         for one in decisions
@@ -154,35 +164,29 @@ def decide(
     ]
     if wanted == "rewind" and len(before) >= settings.max_rewinds:
         rows = ", ".join(_span(one.steps) for one in before)
-        decision = Decision("stop", trouble.kind, first, trouble.step, checkpoint_step)
-        return decision, f"it went on although the rows of steps {rows} were skipped"
-    decision = Decision(wanted, trouble.kind, first, trouble.step, checkpoint_step)
-    return decision, f"trouble.{'on_spike' if trouble.kind == 'spike' else 'on_not_finite'}"
+        decision = Decision("stop", anomaly.kind, first, anomaly.step, checkpoint_step)
+        return decision, f"it persisted although the rows of steps {rows} were left out"
+    decision = Decision(wanted, anomaly.kind, first, anomaly.step, checkpoint_step)
+    return decision, f"trouble.{policy_setting(anomaly.kind)}"
 
 
 def pending_rewinds(
     decisions: Sequence[Decision], settings: TroubleSettings, resumed_step: int
 ) -> list[Decision]:
-    """Return the rewinds that a resumed run owes, because it stopped and now shall rewind.
+    """Return a rewind for each stop of a run that is resumed with a policy to rewind.
 
     Args:
         decisions: of the run so far.
         settings: of this launch.
-        resumed_step: of the checkpoint that it begins at.
+        resumed_step: of the checkpoint that the run resumes from.
     """
-    skipped = skipped_steps(decisions)
-    owed = []
+    excluded = excluded_steps(decisions)
+    rewinds = []
     for one in decisions:
-        wanted = settings.on_spike if one.kind == "spike" else settings.on_not_finite
-        is_open = one.action == "stop" and one.step > resumed_step and one.step not in skipped
-        if is_open and wanted == "rewind":
-            owed.append(Decision("rewind", one.kind, one.first_step, one.step, resumed_step))
-    return owed
-
-
-def as_line(decision: Decision) -> dict[str, Any]:
-    """Return a decision as it is written."""
-    return dict(vars(decision))
+        is_open = one.action == "stop" and one.step > resumed_step and one.step not in excluded
+        if is_open and wanted_action(one.kind, settings) == "rewind":
+            rewinds.append(Decision("rewind", one.kind, one.first_step, one.step, resumed_step))
+    return rewinds
 
 
 def _span(steps: range) -> str:

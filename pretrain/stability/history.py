@@ -1,9 +1,8 @@
-"""Keeps the numbers of the last steps, so that they can be told when something goes wrong.
+"""The numbers of the last steps, for the record of an anomaly.
 
-A step costs one small copy: losses and gradient norm of a step on CUDA go to pinned host memory
-behind the work that produces them, and are read two steps later, when they have long arrived.
-Nobody waits, and the device is never without work. Which rows were in a batch is not kept: it is
-a function of (seed, step), see data.py.
+A step costs one small copy: on CUDA its losses and gradient norm are copied to pinned host memory
+asynchronously and read two steps later, so that neither host nor device waits. The rows of a batch
+are not stored: they are a function of (seed, step), see data/batches.py.
 """
 
 import math
@@ -23,14 +22,14 @@ from pretrain.schedules.step_plan import StepPlan, finished_before
 
 KEPT_STEPS = 64
 
-# How many steps old the numbers are when they are read: a host that prepares steps ahead of a GPU
-# is then held back when the GPU still has a whole step to do.
+# Steps after which the numbers are read. With 2, the host waits only if it is more than a step
+# ahead of the GPU.
 READ_AFTER = {"cpu": 0, "cuda": 2}
 
 
 @dataclass(frozen=True)
 class StepStats:
-    """What one rank knows of a step; steps count from 1, as in metrics.jsonl."""
+    """The numbers of a step on one rank; steps are numbered from 1, as in metrics.jsonl."""
 
     step: int
     learning_rate: float
@@ -38,12 +37,12 @@ class StepStats:
     kept_blocks: list[list[int]]  # of each micro-batch, counted from 0
     losses: list[float]  # one per micro-batch
     gradient_norm: float | None  # of all ranks together, before clipping
-    skipped: bool  # nothing was updated
+    skipped: bool  # without an update
     loss_scale: float
 
     @property
     def has_finite_gradient(self) -> bool:
-        """Return whether nothing is known to the contrary."""
+        """Return False only if the norm is known and not finite."""
         return self.gradient_norm is None or math.isfinite(self.gradient_norm)
 
 
@@ -53,7 +52,7 @@ class StepHistory:
     def __init__(self, device: Literal["cpu", "cuda"]) -> None:
         self._read_after = READ_AFTER[device]
         self._on_cuda = device == "cuda"
-        self._flown: deque[StepStats] = deque(maxlen=KEPT_STEPS)
+        self._stats: deque[StepStats] = deque(maxlen=KEPT_STEPS)
         self._plans: deque[StepPlan] = deque(maxlen=KEPT_STEPS)  # of the same steps
         self._unread: deque[_Unread] = deque()
 
@@ -63,17 +62,17 @@ class StepHistory:
         self._unread.append(_Unread(plan, result, numbers=numbers, arrived=arrived))
 
     def next_read(self, *, all_steps: bool = False) -> StepStats | None:
-        """Return the oldest step that was not read yet, if it is old enough, or any is asked for.
+        """Return the oldest unread step if it is old enough, or in any case with `all_steps`.
 
-        All ranks must call it equally often, and then read the same steps.
+        All ranks call it equally often, so that they read the same steps.
         """
         if len(self._unread) <= (0 if all_steps else self._read_after):
             return None
         unread = self._unread.popleft()
-        flown = unread.read()
-        self._flown.append(flown)
+        stats = unread.read()
+        self._stats.append(stats)
         self._plans.append(unread.plan)
-        return flown
+        return stats
 
     def plan(self, step: int) -> StepPlan:
         """Return the plan of one of the steps in `steps`."""
@@ -81,16 +80,16 @@ class StepHistory:
 
     @property
     def has_unread(self) -> bool:
-        """Return whether there are steps that were not read yet."""
+        """Return whether steps were added that were not read yet."""
         return bool(self._unread)
 
     def steps(self) -> list[StepStats]:
-        """Return what was read of the last steps, oldest first."""
-        return list(self._flown)
+        """Return the last steps that were read, oldest first."""
+        return list(self._stats)
 
     def forget(self) -> None:
         """Begin anew: the run goes back."""
-        self._flown.clear()
+        self._stats.clear()
         self._plans.clear()
         self._unread.clear()
 
@@ -108,7 +107,7 @@ class StepHistory:
 class _Unread:
     plan: StepPlan
     result: StepResult
-    numbers: Tensor  # the losses, and the norm if it was a tensor
+    numbers: Tensor  # the losses, and the norm if it is a tensor
     arrived: torch.cuda.Event | None
 
     def read(self) -> StepStats:
@@ -118,7 +117,7 @@ class _Unread:
         if isinstance(norm, Tensor):
             norm = numbers.pop()
         if self.result.skipped:
-            # DeepSpeed leaves the norm of an earlier step there.
+            # DeepSpeed keeps the norm of an earlier step.
             norm = math.inf
         scales = self.plan.branch_scales
         return StepStats(
@@ -142,7 +141,7 @@ def _numbers(result: StepResult) -> Tensor:
 
 
 def rows_of_step(step: int, shards: ShardSet, settings: RunSettings) -> dict[str, Any]:
-    """Return which rows of the shards the batch of a step holds, on all ranks together.
+    """Return the rows of the shards in the batch of a step, on all ranks together.
 
     Returns:
         "samples": the first and the last global sample number; and lists in the order of the

@@ -1,8 +1,8 @@
-"""The folder `trouble` of a run: what went wrong, and what was decided about it.
+"""The folder `trouble` of a run: the record of its anomalies and of the decisions about them.
 
-step_00000042.json    a recording: the steps before, the rows, the inspection
-decisions.jsonl       one line per decision, on the disk before it is acted on, so that a run that
-                      is killed while it goes back skips the same rows when it is resumed
+step_00000042.json    the last steps, the rows in question, the replay
+decisions.jsonl       one line per decision, on the disk before it is acted on: a run that is killed
+                      during a rewind leaves out the same rows when it is resumed
 """
 
 import json
@@ -13,14 +13,14 @@ from typing import Any
 
 from data_prep.files.atomic import append_whole, remove_cut_line, save_text, write_through
 from pretrain.config.errors import ConfigError
-from pretrain.stability.detector import Decision, as_line
+from pretrain.stability.detector import Decision
 
 FOLDER = "trouble"
 DECISIONS = "decisions.jsonl"
 
 
 class AnomalyLog:
-    """Reads and writes the folder; only the first rank may write."""
+    """Reads and writes the folder; only rank 0 may write."""
 
     def __init__(self, run_folder: Path) -> None:
         self.folder = run_folder / FOLDER
@@ -29,7 +29,7 @@ class AnomalyLog:
         """Return all decisions of the run, oldest first.
 
         Raises:
-            ConfigError: a line is damaged; a last one that a kill cut short does not count.
+            ConfigError: a line is damaged; an incomplete last line is ignored.
         """
         file = self.folder / DECISIONS
         if not file.exists():
@@ -42,8 +42,8 @@ class AnomalyLog:
                 found.append(Decision(**{n: fields[n] for n in Decision.__dataclass_fields__}))
             except (ValueError, KeyError, TypeError):
                 raise ConfigError(
-                    f"{file}, line {number}, is no decision: {line[:80]!r}; the run would train "
-                    "on rows that it had left out: fix the line, or remove it to train on them"
+                    f"{file}, line {number}, is not a decision: {line[:80]!r}; without it the run "
+                    "would train on rows that it left out: fix the line, or remove it"
                 ) from None
         return found
 
@@ -51,13 +51,13 @@ class AnomalyLog:
         """Append a decision, and wait until it is on the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / DECISIONS
-        line = json.dumps({"at": time.strftime("%FT%T%z"), **as_line(decision), "why": why})
-        remove_cut_line(file)  # what a kill left of one; nobody has acted on it
+        line = json.dumps({"at": time.strftime("%FT%T%z"), **vars(decision), "why": why})
+        remove_cut_line(file)  # a line cut by a kill was never acted on
         append_whole(file, line + "\n")
         write_through(file)
 
     def write_recording(self, step: int, content: dict[str, Any]) -> Path:
-        """Write a recording under a name of its own, complete or not at all."""
+        """Write a recording to a new file, atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file, number = self.folder / f"step_{step:08d}.json", 1
         while file.exists():
@@ -68,7 +68,7 @@ class AnomalyLog:
 
 
 def _strict(value: Any) -> Any:
-    """Return a value with numbers that JSON does not have as words: "nan", "inf"."""
+    """Replace numbers that JSON does not have by strings: "nan", "inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

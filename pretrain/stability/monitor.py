@@ -1,8 +1,8 @@
-"""Watches a training run for numerical trouble, writes it down, and does what the settings say.
+"""Detects anomalies in a training run, records them, and stops or rewinds the run.
 
-Every rank has one. What they add up is a few numbers of a step, once per step and without waiting
-(agreement.py); from the sums all of them find the same trouble at the same step. Steps are counted
-as in metrics.jsonl: step n is the n-th.
+Every rank has a monitor. The ranks sum a few numbers per step without waiting (DelayedAllReduce);
+from the sums all of them detect the same anomaly at the same step. Steps are numbered from 1, as in
+metrics.jsonl.
 """
 
 import dataclasses
@@ -33,24 +33,26 @@ from pretrain.stability.detector import (
     StepNumbers,
     WatchState,
     decide,
+    excluded_steps,
     pending_rewinds,
-    skipped_steps,
+    policy_setting,
+    wanted_action,
 )
 from pretrain.stability.history import StepHistory, StepStats, rows_of_step
 from pretrain.stability.journal import AnomalyLog
-from pretrain.stability.replay import Inspection, norms_per_layer, replay_step
+from pretrain.stability.replay import Replay, norms_per_layer, replay_step
 
 NOTHING_TO_READ = {
     name: 0.0 for name in ("step", "loss", "bad_losses", "bad_gradients", "overflows", "loss_scale")
 }
 
 
-class GoBack(Exception):
-    """Ends the loop over the steps on all ranks, to begin it anew at the newest checkpoint."""
+class Rewind(Exception):
+    """Ends the loop over the steps on all ranks, to restart it at the newest checkpoint."""
 
 
 class StabilityMonitor:
-    """The eyes and the memory of a run; every rank calls the same methods at the same step."""
+    """Detects anomalies and acts on them; all ranks call the same methods at the same step."""
 
     def __init__(
         self,
@@ -63,50 +65,50 @@ class StabilityMonitor:
     ) -> None:
         self.settings, self.engine, self.shards, self.batches = settings, engine, shards, batches
         self.ranks, self.saver, self.run_folder = engine.ranks, saver, run_folder
-        self.folder = AnomalyLog(run_folder)
-        self.recorder = StepHistory(self.ranks.device)
-        self.watch = AnomalyDetector(settings.trouble, scale_floor=engine.smallest_loss_scale)
-        self.left_out: set[int] = set()  # steps
+        self.log = AnomalyLog(run_folder)
+        self.history = StepHistory(self.ranks.device)
+        self.detector = AnomalyDetector(settings.trouble, smallest_scale=engine.smallest_loss_scale)
+        self.excluded_steps: set[int] = set()  # whose rows are left out
 
     def begin(self, step: int, state: WatchState) -> None:
-        """Start, or start again, after `step` steps, and read which rows are left out.
+        """Start after `step` steps, and read which steps are excluded.
 
         Args:
             step: of the checkpoint; 0 without one.
-            state: of the watch at that step; shared with whoever saves it.
+            state: of the detector at that step; the caller saves it with checkpoints.
         """
-        self.recorder.forget()
-        self.watch.state = state
-        self.left_out = on_first_rank(self.ranks, lambda: self._take_up(step))
+        self.history.forget()
+        self.detector.state = state
+        self.excluded_steps = on_first_rank(self.ranks, lambda: self._add_pending_rewinds(step))
 
     @property
-    def may_go_back(self) -> bool:
-        """Return whether the run needs a checkpoint to go back to."""
-        trouble = self.settings.trouble
-        return "rewind" in (trouble.on_not_finite, trouble.on_spike)
+    def may_rewind(self) -> bool:
+        """Return whether the run needs a checkpoint before its first step."""
+        policy = self.settings.trouble
+        return "rewind" in (policy.on_not_finite, policy.on_spike)
 
     def numbers(self, *, all_steps: bool = False) -> dict[str, float]:
-        """Return this rank's numbers of the next step to be looked at, for an exchange."""
-        flown = self.recorder.next_read(all_steps=all_steps)
-        if flown is None:
+        """Return this rank's numbers of the next unread step, to be summed over the ranks."""
+        stats = self.history.next_read(all_steps=all_steps)
+        if stats is None:
             return dict(NOTHING_TO_READ)
-        bad = sum(not math.isfinite(loss) for loss in flown.losses)
-        overflows = self.engine.scales_loss and flown.skipped
+        bad = sum(not math.isfinite(loss) for loss in stats.losses)
+        overflows = self.engine.scales_loss and stats.skipped
         return {
-            "step": float(flown.step),
-            "loss": 0.0 if bad else sum(flown.losses) / len(flown.losses),
+            "step": float(stats.step),
+            "loss": 0.0 if bad else sum(stats.losses) / len(stats.losses),
             "bad_losses": float(bad),
-            "bad_gradients": float(not overflows and not flown.has_finite_gradient),
+            "bad_gradients": float(not overflows and not stats.has_finite_gradient),
             "overflows": float(overflows),
-            "loss_scale": flown.loss_scale,
+            "loss_scale": stats.loss_scale,
         }
 
-    def look(self, sums: Mapping[str, float], done: int) -> None:
-        """Look at the sums of an exchange, when `done` steps were taken.
+    def check_step(self, sums: Mapping[str, float], done: int) -> None:
+        """Check the sums of `numbers` over the ranks, after `done` steps.
 
         Raises:
-            GoBack: the run shall go on from its newest checkpoint.
-            AnomalyError: it shall stop (SystemExit on the other ranks).
+            Rewind: the run continues from its newest checkpoint.
+            AnomalyError: the run stops (SystemExit on the other ranks).
         """
         if not sums.get("step"):
             return
@@ -119,15 +121,15 @@ class StabilityMonitor:
             overflowed=sums["overflows"] > 0,
             loss_scale=sums["loss_scale"] / ranks,
         )
-        trouble = self.watch.look(numbers)
-        if trouble is not None:
-            self._respond(trouble, done)
+        anomaly = self.detector.check(numbers)
+        if anomaly is not None:
+            self._respond(anomaly, done)
 
     def check_weights(self, done: int) -> None:
-        """Make sure that no weights are saved that are not finite; raises as `look` does."""
+        """Check the weights before they are saved; raises as `check_step` does."""
         if self.engine.has_finite_weights():
             return
-        steps = self.recorder.steps()
+        steps = self.history.steps()
         if not steps:
             on_first_rank(self.ranks, self._refuse_start)
         step = steps[-1].step
@@ -135,21 +137,20 @@ class StabilityMonitor:
         self._respond(Anomaly("not finite", step, step, reason), done)
 
     def replay(self, plan: StepPlan) -> None:
-        """Look at the step of a trouble, when a run that went back comes to it and leaves it out.
+        """Replay the step of an anomaly when a rewound run reaches it, with the weights before it.
 
-        The weights are the very ones that it had before it. Steps that are left out because they
-        surround it are not looked at.
+        Steps that are excluded because they surround an anomaly are not replayed.
         """
-        decisions = on_first_rank(self.ranks, self.folder.decisions)
+        decisions = on_first_rank(self.ranks, self.log.decisions)
         kinds = [one.kind for one in decisions if one.action == "rewind" and one.step == plan.step]
         if kinds:
             inspection = self.inspect(plan, self.engine.loss_scale())
             on_first_rank(self.ranks, lambda: self._write_replay(plan.step, kinds[-1], inspection))
 
     def inspect(self, plan: StepPlan, loss_scale: float) -> dict[str, Any]:
-        """Run a step again on a copy of the weights, and say what was seen; nothing changes."""
+        """Run a step again on a copy of the weights; the run does not change."""
         weights = self.engine.whole_weights()
-        found: Inspection | None = None
+        found: Replay | None = None
         with torch.random.fork_rng():
             try:
                 found, gradients = replay_step(
@@ -179,7 +180,7 @@ class StabilityMonitor:
         }
 
     def _copy(self, weights: dict[str, torch.Tensor]) -> Objective:
-        # Not compiled: hooks do not fire in compiled blocks. Its dropout then draws other masks.
+        # Not compiled: hooks do not run in compiled blocks, whose dropout draws other masks.
         execution = dataclasses.replace(
             self.engine.execution, compiles_blocks=False, recomputes_blocks=False
         )
@@ -194,126 +195,117 @@ class StabilityMonitor:
             for number, scales in enumerate(plan.branch_scales, plan.first_micro_batch)
         ]
 
-    def _respond(self, trouble: Anomaly, done: int) -> None:
-        self.saver.wait()  # the checkpoint to go back to may be on its way
-        if trouble.kind != "spike":
-            # The run does not go on from here: nobody else will read them.
-            while self.recorder.next_read(all_steps=True) is not None:
+    def _respond(self, anomaly: Anomaly, done: int) -> None:
+        """Replay the step, then record, rewind or stop."""
+        self.saver.wait()  # the newest checkpoint may still be in writing
+        if anomaly.kind != "spike":
+            # The run does not continue from here; the remaining steps belong to the record.
+            while self.history.next_read(all_steps=True) is not None:
                 pass
-        by_rank: list[list[StepStats]] = from_all_ranks(self.recorder.steps(), self.ranks)
-        flown = {one.step: one for one in by_rank[0]}
-        at = flown[trouble.step]
-        # What is kept of a step is the loss scale that it left behind.
-        scale = flown.get(trouble.step - 1, at).loss_scale
-        inspection = self.inspect(self.recorder.plan(trouble.step), scale)
-        inspection["weights"] = self._which_weights(trouble, list(flown.values()), done)
-        again = [one["losses"] for one in inspection.get("ranks", [])]
-        before = [step.losses for one in by_rank for step in one if step.step == trouble.step]
-        inspection["has_the_losses_of_the_step"] = repr(again) == repr(before)  # nan != nan
-
-        def act() -> Decision:
-            return self._decide(trouble, by_rank, inspection)
-
-        decision = on_first_rank(self.ranks, act)
+        by_rank: list[list[StepStats]] = from_all_ranks(self.history.steps(), self.ranks)
+        stats = {one.step: one for one in by_rank[0]}
+        at = stats[anomaly.step]
+        # The recorded loss scale of a step is that after it.
+        scale = stats.get(anomaly.step - 1, at).loss_scale
+        replay = self.inspect(self.history.plan(anomaly.step), scale)
+        replay["weights"] = self._which_weights(anomaly, list(stats.values()), done)
+        again = [one["losses"] for one in replay.get("ranks", [])]
+        before = [step.losses for one in by_rank for step in one if step.step == anomaly.step]
+        replay["has_the_losses_of_the_step"] = repr(again) == repr(before)  # nan != nan
+        decision = on_first_rank(self.ranks, lambda: self._decide(anomaly, by_rank, replay))
         if decision.action == "rewind":
-            raise GoBack
+            raise Rewind
         if decision.action == "stop":
-            on_first_rank(self.ranks, lambda: self._stop(trouble, inspection))
+            on_first_rank(self.ranks, lambda: self._stop(anomaly, replay))
 
-    def _which_weights(self, trouble: Anomaly, flown: list[StepStats], done: int) -> str:
-        """Return which weights the inspection saw: those before the step, or later ones."""
+    def _which_weights(self, anomaly: Anomaly, stats: list[StepStats], done: int) -> str:
+        """Return which weights the replay used: those before the step, or later ones."""
         refuses = self.engine.refuses_not_finite_updates
-        moved = [
+        updated = [
             one.step
-            for one in flown
-            if one.step >= trouble.step
+            for one in stats
+            if one.step >= anomaly.step
             and not one.skipped
             and not (refuses and not one.has_finite_gradient)
         ]
-        if not moved:
-            return f"those before step {trouble.step}: no update was made since"
-        return f"those after step {done}: updates were made in {len(moved)} steps since"
+        if not updated:
+            return f"those before step {anomaly.step}: no update was made since"
+        return f"those after step {done}: updates were made in {len(updated)} steps since"
 
     def _decide(
-        self, trouble: Anomaly, by_rank: list[list[StepStats]], inspection: dict[str, Any]
+        self, anomaly: Anomaly, by_rank: list[list[StepStats]], replay: dict[str, Any]
     ) -> Decision:
-        """Write the recording, then the decision: the order in which nothing can be lost."""
+        """Write the recording, then the decision: a kill in between loses nothing."""
         checkpoint = next(reversed(checkpoints_of(self.run_folder)), None)
         newest = 0 if checkpoint is None else step_of(checkpoint)
-        decision, why = decide(trouble, self.settings.trouble, self.folder.decisions(), newest)
+        decision, why = decide(anomaly, self.settings.trouble, self.log.decisions(), newest)
         rows = [rows_of_step(step, self.shards, self.settings) for step in decision.steps]
-        recording = self.folder.write_recording(
-            trouble.step,
+        recording = self.log.write_recording(
+            anomaly.step,
             {
                 "at": time.strftime("%FT%T%z"),
-                **vars(trouble),
+                **vars(anomaly),
                 "action": decision.action,
                 "why": why,
-                "inspection": inspection,
+                "inspection": replay,
                 "rows": rows,
-                "steps": [[vars(one) for one in flown] for flown in by_rank],
+                "steps": [[vars(one) for one in stats] for stats in by_rank],
             },
         )
-        self.folder.add_decision(decision, why)
+        self.log.add_decision(decision, why)
         if decision.action != "stop":  # the error that ends the run says the same
-            first = inspection["first_not_finite"]
-            seen = f"; not finite at first: {first}" if first else ""
-            _tell(f"step {trouble.step}: {trouble.reason}{seen}; recorded in {recording}")
+            first = _first_not_finite(replay)
+            _report(f"step {anomaly.step}: {anomaly.reason}{first}; recorded in {recording}")
         if decision.action == "rewind":
-            _tell(_going_back(decision, rows))
+            _report(_rewind_message(decision, rows))
         return decision
 
-    def _stop(self, trouble: Anomaly, inspection: dict[str, Any]) -> NoReturn:
-        first = inspection["first_not_finite"]
-        last = self.folder.decisions()[-1]
-        setting = "on_spike" if trouble.kind == "spike" else "on_not_finite"
-        advice = (
-            "go on without its rows: python -m pretrain train "
-            f"{self.run_folder} --resume --trouble.{setting} rewind"
-        )
-        if self._wants_to_rewind(trouble):
-            advice = (
-                f"leaving rows out did not help ({self.settings.trouble.max_rewinds} rewinds to "
-                f"step {last.checkpoint_step}); try a lower learning rate, or an older checkpoint"
+    def _stop(self, anomaly: Anomaly, replay: dict[str, Any]) -> NoReturn:
+        policy = self.settings.trouble
+        if wanted_action(anomaly.kind, policy) == "rewind":
+            last = self.log.decisions()[-1]
+            fix = (
+                f"leaving rows out did not help ({policy.max_rewinds} rewinds to step "
+                f"{last.checkpoint_step}); try a lower learning rate, or an older checkpoint"
+            )
+        else:
+            fix = (
+                f"continue without its rows: python -m pretrain train {self.run_folder} --resume "
+                f"--trouble.{policy_setting(anomaly.kind)} rewind"
             )
         raise AnomalyError(
-            f"{trouble.kind} at step {trouble.step}: {trouble.reason}"
-            + (f"; not finite at first: {first}" if first else "")
-            + f"; no checkpoint holds it; see {self.folder.folder}; {advice}"
+            f"{anomaly.kind} at step {anomaly.step}: {anomaly.reason}{_first_not_finite(replay)}; "
+            f"no checkpoint holds it; see {self.log.folder}; {fix}"
         )
 
     def _refuse_start(self) -> NoReturn:
         raise AnomalyError(
-            "the weights that the run begins with are not finite; choose others "
+            "the initial weights of the run are not finite; choose others "
             "(initial_weights, or an older checkpoint)"
         )
 
-    def _wants_to_rewind(self, trouble: Anomaly) -> bool:
-        wanted = self.settings.trouble
-        choice = wanted.on_spike if trouble.kind == "spike" else wanted.on_not_finite
-        return choice == "rewind"
+    def _add_pending_rewinds(self, step: int) -> set[int]:
+        """Turn earlier stops into rewinds, if the policy is to rewind now."""
+        for decision in pending_rewinds(self.log.decisions(), self.settings.trouble, step):
+            self.log.add_decision(decision, "resumed with a policy to rewind")
+            rows = [rows_of_step(one, self.shards, self.settings) for one in decision.steps]
+            _report(_rewind_message(decision, rows))
+        return excluded_steps(self.log.decisions())
 
-    def _take_up(self, step: int) -> set[int]:
-        """Turn decisions to stop into rewinds, if that is what is wanted now."""
-        decisions = self.folder.decisions()
-        for owed in pending_rewinds(decisions, self.settings.trouble, step):
-            self.folder.add_decision(owed, "resumed with a policy to rewind")
-            rows = [rows_of_step(one, self.shards, self.settings) for one in owed.steps]
-            _tell(_going_back(owed, rows))
-        return skipped_steps(self.folder.decisions())
-
-    def _write_replay(self, step: int, kind: str, inspection: dict[str, Any]) -> None:
-        first = inspection["first_not_finite"]
-        inspection["weights"] = f"those before step {step}, come to again"
-        content = {"kind": kind, "step": step, "is_replay": True, "inspection": inspection}
-        file = self.folder.write_recording(step, content)
-        cause = (
-            f"not finite at first: {first}" if first else "everything in it was finite this time"
-        )
-        _tell(f"step {step}: its rows are left out; {cause}; recorded in {file}")
+    def _write_replay(self, step: int, kind: str, replay: dict[str, Any]) -> None:
+        replay["weights"] = f"those before step {step}, after a rewind"
+        content = {"kind": kind, "step": step, "is_replay": True, "inspection": replay}
+        file = self.log.write_recording(step, content)
+        first = _first_not_finite(replay) or "; everything in it was finite this time"
+        _report(f"step {step}: its rows are left out{first}; recorded in {file}")
 
 
-def _going_back(decision: Decision, rows: list[dict[str, Any]]) -> str:
+def _first_not_finite(replay: dict[str, Any]) -> str:
+    first = replay["first_not_finite"]
+    return f"; not finite at first: {first}" if first else ""
+
+
+def _rewind_message(decision: Decision, rows: list[dict[str, Any]]) -> str:
     numbers = [number for part in rows for number in part["row"]]
     few = ", ".join(map(str, numbers[:5]))
     steps = f"step {decision.step}"
@@ -321,10 +313,10 @@ def _going_back(decision: Decision, rows: list[dict[str, Any]]) -> str:
         steps = f"steps {decision.first_step} to {decision.step}"
     origin = f"the checkpoint of step {decision.checkpoint_step}"
     return (
-        f"going back to {origin if decision.checkpoint_step else 'the beginning'}; the "
-        f"{len(numbers)} rows of {steps} will be left out (rows {few}, ...); the schedules go on"
+        f"rewinding to {origin if decision.checkpoint_step else 'the beginning'}; the "
+        f"{len(numbers)} rows of {steps} will be left out (rows {few}, ...)"
     )
 
 
-def _tell(sentence: str) -> None:
-    tqdm.write(f"trouble: {sentence}", file=sys.stderr)  # not into the bar
+def _report(sentence: str) -> None:
+    tqdm.write(f"anomaly: {sentence}", file=sys.stderr)  # keeps the progress bar intact

@@ -1,10 +1,9 @@
-"""Runs the micro-batches of one step again, and looks at every tensor on the way.
+"""Replays the micro-batches of one step with hooks on every tensor.
 
-Norms per layer, the largest logit and the first tensor that is not finite would cost too much at
-every step. They are looked for only where there was trouble, on a plain copy of the model: a
-backward pass outside of the engine would fill ZeRO's buffers. With the same weights, rows, masks,
-skipped blocks and dropout the losses come out again, bit for bit on a CPU; `Inspection` holds
-them, so that everybody can see whether it was so.
+Norms per layer, the largest logit and the first tensor that is not finite cost too much for every
+step. They are computed after an anomaly only, on a plain copy of the model: a backward pass outside
+of the engine would fill ZeRO's buffers. With the same weights, rows, masks, dropped blocks and
+dropout the losses are the same, bit for bit on a CPU; `Replay` holds them as a check.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +17,12 @@ from torch import Tensor, nn
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives import MaskedLanguageModel, Objective
 
-# Rows of logits that are computed at once.
-LOGIT_ROWS = 256
+LOGIT_ROWS = 256  # computed at once
 
 
 @dataclass
-class Inspection:
-    """What the micro-batches of one rank showed; sizes are the largest finite or infinite ones."""
+class Replay:
+    """Observations on the micro-batches of one rank; NaN does not count in the largest values."""
 
     losses: list[float] = field(default_factory=list)
     not_finite_weights: list[str] = field(default_factory=list)
@@ -35,7 +33,7 @@ class Inspection:
     largest_activations: dict[str, float] = field(default_factory=dict)  # per block, absolute
 
     def first_not_finite(self) -> str | None:
-        """Return where it began: a weight, else a tensor of the forward, else the backward pass."""
+        """Return the first weight, else tensor of the forward, else of the backward pass."""
         if self.not_finite_weights:
             return f"weight {self.not_finite_weights[0]}"
         return self.first_not_finite_forward or self.first_not_finite_backward
@@ -47,19 +45,19 @@ def replay_step(
     *,
     loss_scale: float,
     forward_context: Callable[[], AbstractContextManager[Any]],
-) -> tuple[Inspection, dict[str, Tensor]]:
-    """Run forward and backward passes with hooks everywhere.
+) -> tuple[Replay, dict[str, Tensor]]:
+    """Run forward and backward passes with hooks.
 
-    Dropout draws from torch's generator, which the caller has seeded.
+    Dropout uses torch's generator, which the caller seeds.
 
     Args:
-        model: a copy that nobody else uses, with the weights in question.
+        model: a copy with the weights in question; hooks stay on it.
         micro_batches: of this rank, on the device of the model, and their branch scales.
         loss_scale: of fp16; gradients are multiplied by it as in the step, and divided again.
         forward_context: autocast, where the run uses it.
 
     Returns:
-        What was seen, and the gradient of the mean loss of this rank, in fp32.
+        The observations, and the gradient of the mean loss of this rank, in fp32.
     """
     probe = _Probe(model)
     model.train()
@@ -94,10 +92,10 @@ def layer_of(name: str) -> str:
 
 
 class _Probe:
-    """Hooks on each module and parameter of a model, and what they have found."""
+    """Hooks on each module and parameter of a model, and their observations."""
 
     def __init__(self, model: Objective) -> None:
-        self.found = Inspection()
+        self.found = Replay()
         for name, parameter in model.named_parameters():
             if not _is_finite(parameter):
                 self.found.not_finite_weights.append(name)
@@ -112,72 +110,72 @@ class _Probe:
             model.head.norm.register_forward_hook(self._logit_hook(model))
 
     def _input_hook(self, name: str) -> Callable[..., None]:
-        """Notice what becomes infinite between two modules, such as the scores of attention."""
+        """Find what becomes infinite between two modules, such as attention scores."""
 
-        def look(module: nn.Module, inputs: Any) -> None:
+        def check(module: nn.Module, inputs: Any) -> None:
             del module
             for tensor in _tensors(inputs):
-                self._look_forward(f"input of {name}", tensor)
+                self._check_forward(f"input of {name}", tensor)
 
-        return look
+        return check
 
     def _output_hook(self, name: str) -> Callable[..., None]:
-        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        def check(module: nn.Module, inputs: Any, output: Any) -> None:
             del module, inputs
             for tensor in _tensors(output):
-                self._look_forward(f"output of {name}", tensor)
+                self._check_forward(f"output of {name}", tensor)
                 if tensor.requires_grad:
-                    look_back = self._look_backward(f"gradient of the output of {name}")
-                    tensor.register_hook(look_back)  # type: ignore[no-untyped-call]
+                    hook = self._check_backward(f"gradient of the output of {name}")
+                    tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
-        return look
+        return check
 
     def _size_hook(self, name: str) -> Callable[..., None]:
-        def look(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        def check(module: nn.Module, inputs: Any, output: Tensor) -> None:
             del module, inputs
             sizes = self.found.largest_activations
             sizes[name] = _larger(sizes.get(name, 0.0), output)
 
-        return look
+        return check
 
     def _logit_hook(self, model: MaskedLanguageModel) -> Callable[..., None]:
-        """Compute the logits once more: the loss never holds them as a whole."""
+        """Compute the logits, of which the loss never holds all."""
 
-        def look(module: nn.Module, inputs: Any, hidden_MD: Tensor) -> None:
+        def check(module: nn.Module, inputs: Any, hidden_MD: Tensor) -> None:
             del module, inputs
             weight_VD, bias_V = model.encoder.token_embeddings.weight, model.head.output_bias
             with torch.no_grad(), torch.autocast(hidden_MD.device.type, enabled=False):
                 for part_RD in torch.split(hidden_MD, LOGIT_ROWS):
                     logits_RV = (part_RD @ weight_VD.to(part_RD.dtype).t()).float() + bias_V.float()
-                    self._look_forward("logits", logits_RV)
+                    self._check_forward("logits", logits_RV)
                     self.found.largest_logit = _larger(self.found.largest_logit, logits_RV)
 
-        return look
+        return check
 
-    def _look_forward(self, place: str, tensor: Tensor) -> None:
+    def _check_forward(self, place: str, tensor: Tensor) -> None:
         if self.found.first_not_finite_forward is None and not _is_finite(tensor):
             batch = len(self.found.losses) + 1
             self.found.first_not_finite_forward = f"{place} (micro-batch {batch})"
 
-    def _look_backward(self, place: str) -> Callable[[Tensor], None]:
-        def look(gradient: Tensor) -> None:
+    def _check_backward(self, place: str) -> Callable[[Tensor], None]:
+        def check(gradient: Tensor) -> None:
             if self.found.first_not_finite_backward is None and not _is_finite(gradient):
-                # The loss of the micro-batch is known already.
+                # The loss of this micro-batch is in the list already.
                 batch = len(self.found.losses)
                 self.found.first_not_finite_backward = f"{place} (micro-batch {batch})"
 
-        return look
+        return check
 
     def _gradient_hook(self, name: str) -> Callable[[Tensor], None]:
-        notice = self._look_backward(f"gradient of {name}")
+        check_first = self._check_backward(f"gradient of {name}")
 
-        def look(gradient: Tensor) -> None:
-            notice(gradient)
+        def check(gradient: Tensor) -> None:
+            check_first(gradient)
             names = self.found.not_finite_gradients
             if name not in names and not _is_finite(gradient):
                 names.append(name)
 
-        return look
+        return check
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -194,6 +192,6 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def _larger(size: float, tensor: Tensor) -> float:
-    """Return the larger of a size and the largest absolute element that is a number."""
+    """Return the larger of a size and the largest absolute element, without NaN."""
     largest = tensor.detach().abs().float().nan_to_num(nan=0.0, posinf=float("inf"))
     return max(size, float(largest.max()))

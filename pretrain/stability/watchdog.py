@@ -1,11 +1,10 @@
-"""A thread per rank that notices a step that takes far too long, and tells where it hangs.
+"""A thread per rank that reports steps that take too long, with the stacks of all threads.
 
-Each rank writes the stacks of its threads to RUN/stuck/. A rank that cannot, because it is stopped
-or waits for a disk, is named by the first of those that could, from what the kernel says about its
-process. The thread also ends a rank whose neighbour on this machine is gone: a rank that waits for
-it in a collective of NCCL would not notice.
+Each rank writes its stacks to RUN/stuck/. A rank that cannot, because it is stopped or waits for a
+disk, is named by the first rank that could, with the state of its process. The thread also ends its
+rank when another rank on this machine is gone: a collective of NCCL would wait for ten minutes.
 
-The loop pays for two clock readings and an append per step; the thread looks once a second.
+The cost per step is two clock readings and an append; the thread polls once a second.
 """
 
 import contextlib
@@ -27,22 +26,22 @@ from pretrain.config.settings import WatchdogSettings
 from pretrain.distributed.processes import RankProcess
 from pretrain.distributed.ranks import Ranks
 
-# Of the automatic limit. A step of a large model takes seconds, a hiccup of a file server a minute.
+# Of the automatic limit: a large step takes seconds, a stall of a file server a minute.
 LEAST_SECONDS, TIMES_MEDIAN = 120.0, 20.0
 # Kernels are compiled and tuned in the first steps, for each depth of layer drop.
 FIRST_STEPS = 5
-# What has no history, or little: the first steps, evaluations, checkpoints.
+# For phases with little history: the first steps, evaluations, checkpoints.
 LEAST_PHASE_SECONDS, TIMES_LONGEST_PHASE, TIMES_LIMIT = 1800.0, 5.0, 10.0
-# Collectives have this long to fail by themselves, with a reason, when a rank is gone.
+# After the death of a rank, collectives have this long to fail with a reason of their own.
 GONE_SECONDS = 5.0
-# The stacks of all ranks are on the disk by then, of those that can write them.
+# By then every rank that can has written its stacks.
 SUMMARY_SECONDS = 5.0
-NOTED_STEPS = 101
-LOOK_SECONDS, ARM_SECONDS = 1.0, 10.0
+MEDIAN_STEPS = 101
+POLL_SECONDS, ARM_SECONDS = 1.0, 10.0
 
 
 class Watched(NamedTuple):
-    """What the rank is doing."""
+    """What the rank is doing: a step, or a phase at a step."""
 
     step: int
     phase: str | None  # None: an ordinary step
@@ -54,7 +53,7 @@ class Watched(NamedTuple):
 
 @dataclass
 class Stuck:
-    """What was reported, and has not gone on yet."""
+    """A reported step or phase that has not ended yet."""
 
     watched: Watched
     summary_at: float
@@ -62,22 +61,22 @@ class Stuck:
 
 
 class Limits:
-    """How long a step or a phase may take, from the settings and from what was seen so far."""
+    """How long a step or a phase may take, from the settings and the durations so far."""
 
     def __init__(self, settings: WatchdogSettings) -> None:
         self._given = settings.stuck_after_seconds
-        self._steps: deque[float] = deque(maxlen=NOTED_STEPS)
+        self._steps: deque[float] = deque(maxlen=MEDIAN_STEPS)
         self._longest: dict[str, float] = {}
 
     def add(self, watched: Watched, seconds: float) -> None:
-        """Learn how long something took."""
+        """Add a duration."""
         if watched.phase is None:
             self._steps.append(seconds)
         else:
             self._longest[watched.phase] = max(seconds, self._longest.get(watched.phase, 0.0))
 
     def of(self, watched: Watched) -> float:
-        """Return after how many seconds this is stuck."""
+        """Return the seconds after which this is stuck."""
         if watched.phase is not None:
             if self._given is not None:
                 return TIMES_LIMIT * self._given
@@ -90,18 +89,18 @@ class Limits:
 
 
 class Watchdog:
-    """Watches the steps of this rank while its `with` statement lasts."""
+    """Watches the steps of this rank inside a `with` statement."""
 
     def __init__(
         self, settings: WatchdogSettings, ranks: Ranks, folder: Path, peers: Sequence[RankProcess]
     ) -> None:
-        """Prepare to watch.
+        """Prepare; the thread starts in `__enter__`.
 
         Args:
-            settings: when something is stuck, and what then.
-            ranks: this one, and how many.
-            folder: of the run; the stacks go to its folder `stuck`.
-            peers: the processes of all ranks, in order.
+            settings: limits.
+            ranks: this rank and their number.
+            folder: of the run; stacks are written to its folder `stuck`.
+            peers: the processes of all ranks, by rank.
         """
         self.limits = Limits(settings)
         self._end_after, self._folder = settings.end_after_seconds, folder / "stuck"
@@ -120,7 +119,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watchdog":
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
         return self
 
@@ -136,14 +135,14 @@ class Watchdog:
         self._thread.join()
 
     def begin_step(self, step: int) -> None:
-        """Note that the loop begins a step; the one before it has ended."""
+        """Begin a step, which ends the one before."""
         phase = "the start of training" if self._steps_seen < FIRST_STEPS else None
         self._steps_seen += 1
         self._begin(Watched(step, phase, time.monotonic()))
 
     @contextlib.contextmanager
     def phase(self, name: str, step: int) -> Iterator[None]:
-        """Watch something else than a step, such as an evaluation, with patience of its own."""
+        """Watch a phase outside of the steps, such as an evaluation, with a limit of its own."""
         self._begin(Watched(step, name, time.monotonic()))
         yield
         self._begin(None)
@@ -154,39 +153,39 @@ class Watchdog:
             self.limits.add(before, time.monotonic() - before.since)
 
     def _watch(self) -> None:
-        while not self._closed.wait(LOOK_SECONDS):
+        while not self._closed.wait(POLL_SECONDS):
             now, watched = time.monotonic(), self._watched
-            self._look_at_peers(now)
+            self._check_peers(now)
             if self._stuck is not None and watched is not self._stuck.watched:
                 seconds = now - self._stuck.watched.since
                 self._say(f"{self._stuck.watched} went on after {seconds:.0f} s")
                 self._stuck = None
             if watched is not None:
-                self._look_at(watched, now)
+                self._check(watched, now)
         faulthandler.cancel_dump_traceback_later()
 
-    def _look_at(self, watched: Watched, now: float) -> None:
+    def _check(self, watched: Watched, now: float) -> None:
         seconds, limit = now - watched.since, self.limits.of(watched)
         end_after = None if self._end_after is None else max(limit, self._end_after)
         self._arm(end_after or limit, exits=end_after is not None, now=now)
         if self._stuck is None and seconds > limit:
             self._report(watched, seconds)
-            # The others began this step a little earlier or later, and have limits like this one.
+            # The other ranks began this step a little earlier or later, with similar limits.
             self._stuck = Stuck(watched, summary_at=now + max(SUMMARY_SECONDS, limit / 5))
         elif self._stuck is not None:
             self._summarize(self._stuck, now)
         if end_after is not None and seconds > end_after:
-            self._kill_the_silent(watched.since)
+            self._kill_ranks_without_stacks(watched.since)
             self._end(
                 f"{watched} has taken {seconds:.0f} s: ending the job "
                 f"(watchdog.end_after_seconds={self._end_after:g})"
             )
 
     def _arm(self, seconds: float, *, exits: bool, now: float) -> None:
-        """Let faulthandler write the stacks if this thread stops too.
+        """Let faulthandler write the stacks if this thread hangs too.
 
-        It does when C code hangs without giving Python back, such as HDF5 on a file server that is
-        gone; the thread of faulthandler needs no Python.
+        C code that hangs with the interpreter's lock, such as HDF5 on a dead file server, stops
+        this thread; the thread of faulthandler does not need the lock.
         """
         if now > self._armed_at + ARM_SECONDS or seconds < self._armed_for:
             faulthandler.dump_traceback_later(seconds + 2 * ARM_SECONDS, file=2, exit=exits)
@@ -207,7 +206,7 @@ class Watchdog:
         self._say(f"{watched} has taken {seconds:.0f} s so far; {where}")
 
     def _summarize(self, stuck: Stuck, now: float) -> None:
-        """Let the first of the ranks that could write tell about those that could not."""
+        """Report the ranks without stacks, on the first rank that has written its own."""
         if stuck.summarized or now < stuck.summary_at:
             return
         stuck.summarized = True
@@ -222,19 +221,19 @@ class Watchdog:
 
     def _has_written(self, rank: int, since: float) -> bool:
         began = time.time() - (time.monotonic() - since)
-        # A rank that waits may be one step ahead of the one that it waits for.
+        # A waiting rank may be one step ahead of the rank that it waits for.
         files = self._folder.glob(f"step_*_rank_{rank}.txt")
         return any(file.stat().st_mtime >= began for file in files)
 
-    def _kill_the_silent(self, since: float) -> None:
-        """End the ranks of this machine that cannot end themselves: they may be stopped."""
+    def _kill_ranks_without_stacks(self, since: float) -> None:
+        """Kill the ranks of this machine that wrote no stacks: a stopped one cannot end itself."""
         for peer in self._neighbours:
             if not peer.is_gone() and not self._has_written(peer.rank, since):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(peer.pid, signal.SIGKILL)
 
-    def _look_at_peers(self, now: float) -> None:
-        """End this rank where the main thread does not notice that another one is gone."""
+    def _check_peers(self, now: float) -> None:
+        """End this rank if another one is gone and the main thread does not notice."""
         gone = next((peer for peer in self._neighbours if peer.is_gone()), None)
         if gone is None:
             self._gone_since = None
@@ -248,7 +247,7 @@ class Watchdog:
         return self._folder / f"step_{step:08d}_rank_{rank}.txt"
 
     def _say(self, text: str) -> None:
-        # One write: other ranks and a progress bar write to the same place.
+        # One write: other ranks and a progress bar write to the same stream.
         sys.stderr.write(f"\nrank {self._ranks.rank}: {text}\n")
         sys.stderr.flush()
 

@@ -23,7 +23,7 @@ from pretrain.engine.engine import Engine
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
 from pretrain.schedules.step_plan import StepPlan
-from pretrain.stability.monitor import GoBack, StabilityMonitor
+from pretrain.stability.monitor import Rewind, StabilityMonitor
 from pretrain.stability.watchdog import Watchdog
 from pretrain.train.progress import Progress, progress_bar
 from pretrain.train.run_folder import RunRecord
@@ -88,7 +88,7 @@ class Trainer:
     def _train_to_the_end(self) -> bool:
         """Train and save; return whether the run has come to its end."""
         self.monitor.begin(self.progress.step, self.progress.watch)
-        if self.monitor.may_go_back and self.saver.newest is None:
+        if self.monitor.may_rewind and self.saver.newest is None:
             self._save()
         while True:
             try:
@@ -98,7 +98,7 @@ class Trainer:
                     finished = self._take_steps(bar)
                 self._save_the_end(finished=finished)
                 return finished
-            except GoBack:
+            except Rewind:
                 with self.watchdog.phase("going back", self.progress.step):
                     self._go_back()
 
@@ -114,7 +114,7 @@ class Trainer:
         while not horizon.is_end(progress.step):
             plan = progress.next_plan()
             self.watchdog.begin_step(plan.step)
-            if plan.step in self.monitor.left_out:
+            if plan.step in self.monitor.excluded_steps:
                 self._leave_out(plan, batches)
             else:
                 self._take_step(plan, batches)
@@ -132,7 +132,7 @@ class Trainer:
         torch.manual_seed(plan.dropout_seed(self.ranks.rank))
         result = self.engine.train_step(plan.micro_batches(batches), plan.learning_rate)
         self.progress.add_step(plan, result)
-        self.monitor.recorder.add(plan, result)
+        self.monitor.history.add(plan, result)
 
     def _leave_out(self, plan: StepPlan, batches: Iterator[MaskedBatch]) -> None:
         """Count a step without its rows, which caused an anomaly before."""
@@ -148,12 +148,12 @@ class Trainer:
     def _act_on(self, sums: dict[str, float]) -> None:
         """Act on what all ranks have told; empty when there was nothing yet."""
         self._stops = self._stops or sums.get("stop", 0.0) > 0
-        self.monitor.look(sums, self.progress.step)
+        self.monitor.check_step(sums, self.progress.step)
 
     def _settle(self) -> None:
         """Act on all that is known of the steps so far, before something is written for good."""
         self._act_on(self.agreement.finish())
-        while self.monitor.recorder.has_unread:
+        while self.monitor.history.has_unread:
             self.agreement.start(self.monitor.numbers(all_steps=True))
             self._act_on(self.agreement.finish())
 

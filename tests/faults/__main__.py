@@ -1,10 +1,10 @@
-"""Do harm to training runs, resume them, and compare them with runs that nobody disturbed.
+"""Disturb training runs, resume them, and compare them with undisturbed runs.
 
     python -m tests.faults                        everything; half an hour on two cores
     python -m tests.faults --only kills,disk      some kinds of fault
     python -m tests.faults --short                a few of each kind
 
-Prints faults tried and survived, samples lost and repeated; the status is 0 if all were survived.
+Prints faults tried and survived, samples lost and repeated. Exit status 0: all were survived.
 docs/FAULTS.md describes the kinds of fault.
 """
 
@@ -32,7 +32,7 @@ from .outcome import Outcome, as_record, as_table, remarks
 from .run import train_reference
 
 CASE_LIMIT_SECONDS = 600.0  # the longest take three minutes on a quiet machine
-# What a trainer imports on its way, seconds of it: a forked one finds it there.
+# What a trainer imports later, which takes seconds: imported before the forks.
 IMPORTED_LATE = (
     *("pretrain.commands.train", "torch._inductor.compile_fx", "torch.utils.data"),
     "deepspeed.runtime.zero.muon.muon_optimizer",
@@ -43,7 +43,7 @@ def main() -> int:
     """Run the suite and return its exit status."""
     arguments = read_arguments()
     if os.environ.get("OMP_NUM_THREADS") != "1":
-        # numpy has started threads when it was imported, and what has threads cannot be forked.
+        # numpy starts threads at import, and a process with threads must not fork.
         command = [sys.executable, "-m", "tests.faults", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "OMP_NUM_THREADS": "1"})
     with tempfile.TemporaryDirectory(prefix="tupelo-faults-") as temporary:
@@ -76,7 +76,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def run_suite(arguments: argparse.Namespace, material: Material) -> int:
-    """Prepare, do all faults, report; return 0 if all were survived."""
+    """Prepare, run all cases, report; return 0 if all faults were survived."""
     make_ready_to_fork()
     start, outcomes = time.monotonic(), dict[int, Outcome]()
     cases = cases_of(arguments.only, count=arguments.count, short=arguments.short)
@@ -86,7 +86,7 @@ def run_suite(arguments: argparse.Namespace, material: Material) -> int:
         prepare(cases, material, arguments)
         in_parallel(cases, material, material.folder / "cases", arguments, outcomes, "faults")
     except KeyboardInterrupt:
-        print("\nstopped; what follows is not all", file=sys.stderr)
+        print("\nstopped; the results are incomplete", file=sys.stderr)
     finally:
         kill_descendants()
     seconds, known = time.monotonic() - start, [outcomes[index] for index in sorted(outcomes)]
@@ -99,7 +99,7 @@ def run_suite(arguments: argparse.Namespace, material: Material) -> int:
 
 
 def make_ready_to_fork() -> None:
-    """Make sure that a forked trainer finds everything imported, and no thread of ours."""
+    """Import everything that a forked trainer needs, without starting a thread."""
     adopt_orphans()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -1,4 +1,4 @@
-"""What a kind of fault consists of: cases, each a process of its own that judges its runs."""
+"""A case: a few faults of one kind, in a process of its own that judges its runs."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from .run import Run
 
 @dataclass(frozen=True)
 class Case:
-    """A few faults that belong together; `act` does them."""
+    """A few faults that belong together; `act` causes them."""
 
     kind: str
     name: str
@@ -31,7 +31,7 @@ class Case:
 
 
 class Bench:
-    """Where one case works, and where it notes what came of it."""
+    """The folder of a case, and its outcome."""
 
     def __init__(self, material: Material, case: Case, place: Path, seed: int) -> None:
         self.material, self.place = material, place
@@ -63,7 +63,7 @@ class Bench:
             self.outcome.tried += tried[0]
 
     def judge(self, run: Run) -> None:
-        """Hold a finished run against the undisturbed one.
+        """Compare a finished run with the undisturbed one.
 
         Raises:
             NotSurvivedError: it is not the same.
@@ -86,7 +86,7 @@ def run_case(case: Case, material: Material, place: Path, seed: int) -> Any:
 
 
 def outcome_of(case: Case, place: Path) -> Outcome:
-    """Read what a case that has ended has written."""
+    """Read the outcome of a case that has ended."""
     file = place / "outcome.json"
     if file.exists():
         return Outcome(**json.loads(file.read_text()))

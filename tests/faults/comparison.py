@@ -1,4 +1,4 @@
-"""Whether two runs are the same, but for the clock."""
+"""Compares two runs bit for bit, except for what comes from a clock."""
 
 import json
 from pathlib import Path
@@ -20,14 +20,14 @@ CLOCK = frozenset(
         "peak_memory_bytes",
     )
 )
-# ZeRO-3 fetches weights ahead by what it saw in earlier steps of the same process, and fetches some
-# in vain where layer drop skips a block: what it exchanges depends on when the process began.
+# ZeRO-3 prefetches weights by the order of earlier steps of the same process, some in vain where
+# layer drop skips a block: its communication depends on when the process started.
 FETCHED_AHEAD = frozenset(("payload_bytes_per_step",))
 LINES = ("metrics.jsonl", "evals.jsonl")
 
 
 def differences(folder: Path, reference: Path, ignored: frozenset[str] = CLOCK) -> list[str]:
-    """Say where two finished runs differ: lines of metrics, result, final weights."""
+    """Return where two finished runs differ: lines of metrics, result, final weights."""
     if not (folder / "result.json").is_file():
         return ["there is no result.json"]
     found = [text for name in LINES for text in _line_differences(folder, reference, name, ignored)]
@@ -39,7 +39,7 @@ def differences(folder: Path, reference: Path, ignored: frozenset[str] = CLOCK) 
 
 
 def weight_differences(folder: Path, reference: Path) -> list[str]:
-    """Name the final weights that are not equal bit for bit, and files with other moments."""
+    """Return the final weights that are not equal bit for bit, and files with other moments."""
     newest = [newest_checkpoint(run) for run in (folder, reference)]
     ours, theirs = map(load_weights, newest)
     if ours.keys() != theirs.keys():

@@ -1,4 +1,4 @@
-"""What all faults share: tiny shards, the runs that nobody disturbs, and the samples they read."""
+"""Shared by all cases: tiny shards, the undisturbed runs, and the samples they consume."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What became of the faults, and the table that says so."""
+"""The outcomes of the faults, and their table."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from tabulate import tabulate
 
 
 class NotSurvivedError(Exception):
-    """A run did not get over what was done to it."""
+    """A run did not survive a fault."""
 
 
 class SkippedError(Exception):
-    """This machine cannot do this to a run."""
+    """This machine does not allow the fault."""
 
 
 @dataclass
 class Outcome:
-    """Some faults of one kind, done to one run or to one after the other."""
+    """The outcome of some faults of one kind."""
 
     kind: str
     name: str

@@ -13,7 +13,7 @@ from .material import Material, Variant
 from .outcome import NotSurvivedError
 from .sample_log import Count, behind_the_weights, count_samples, log_samples, read_launch
 
-# Nobody needs so many launches without a fault: the run does not get on.
+# More launches without a fault mean that the run makes no progress.
 LAUNCHES_WITHOUT_FAULT = 3
 
 BeforeStep = Callable[[int], None]
@@ -41,7 +41,7 @@ class Run:
         self.folder = folder or place / "run"
         self.shards = shards
         self.words = [*material.words(variant, shards=shards), *words]
-        self.resume_words: list[str] = []  # what a resume needs besides --resume
+        self.resume_words: list[str] = []  # options of a resume besides --resume
         self.num_launches = 0
 
     def start(
@@ -83,7 +83,7 @@ class Run:
         """Resume until the run is finished.
 
         Raises:
-            NotSurvivedError: a launch that nobody disturbed failed, or the run gets nowhere.
+            NotSurvivedError: an undisturbed launch failed, or the run makes no progress.
         """
         for _ in range(LAUNCHES_WITHOUT_FAULT):
             if self.is_finished:
@@ -126,7 +126,7 @@ class Run:
         return count_samples(self.material.expected_samples(), behind_the_weights(launches))
 
     def problems(self) -> list[str]:
-        """Say in what the finished run is not the undisturbed one."""
+        """Return the differences between the finished run and the undisturbed one."""
         count, found = self.count(), []
         if not count.is_exact:
             found.append(
@@ -138,7 +138,7 @@ class Run:
         return found + differences(self.folder, reference, ignored)
 
     def _command(self) -> list[str]:
-        # A launch that died before there was a run has to be made again.
+        # A launch that died before the run folder was written has to be repeated.
         exists = (self.folder / "run.json").exists()
         resumes = ["--resume", *self.resume_words] if exists else []
         return [*self.words, "--run-folder", str(self.folder), *resumes]
@@ -155,7 +155,7 @@ class Run:
 
 
 def train_reference(material: Material, variant: Variant) -> None:
-    """Train the run that nobody disturbs, by the command line that a user types.
+    """Train the undisturbed run, by the command line of a user.
 
     That of several ranks takes half a minute to start on a small machine: torchrun starts one of
     them, and the others are forked.

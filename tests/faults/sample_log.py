@@ -1,8 +1,8 @@
-"""Which samples a run has consumed: a log that the trainer cannot help writing, and its sums.
+"""The samples that a run has consumed: a log that a wrapped trainer writes, and its counts.
 
 A line is written when an optimizer step has been taken, with a digest of each row as the model
-got it (ids after masking, places and labels of the predictions). A row that is masked anew in
-another epoch is another sample. The log is only ever appended to, by one file for each launch and
+gets it (ids after masking, places and labels of the predictions). A row with the masks of another
+epoch is another sample. The log is only ever appended to, by one file for each launch and
 rank; what of it counts is decided afterwards: a launch counts up to the step at which the next
 launch resumed.
 """

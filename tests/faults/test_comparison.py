@@ -1,4 +1,4 @@
-"""A run that is not the undisturbed one is told from it, wherever they differ."""
+"""The comparison finds a difference anywhere in a run."""
 
 import json
 import shutil

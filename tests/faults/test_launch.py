@@ -1,4 +1,4 @@
-"""A killed trainer leaves nothing behind that stops the suite itself."""
+"""A killed trainer leaves nothing behind that blocks the suite."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The count of samples finds what is wrong: planted defects are seen."""
+"""The count of samples finds planted defects."""
 
 import json
 
@@ -26,7 +26,7 @@ def test_launches_that_begin_where_a_checkpoint_was_lose_and_repeat_nothing():
     assert count(launch(0, 5), launch(2, 4), died_early, launch(2, 6)) == (0, 0, 0)
 
 
-def test_a_step_that_nobody_took_is_lost():
+def test_a_step_that_was_not_taken_is_lost():
     assert count(launch(0, 3), launch(4, 6)) == (4, 0, 1)
 
 

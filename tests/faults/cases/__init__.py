@@ -1,1 +1,1 @@
-"""One module for each kind of fault: what is done to a run, and what must be true after it."""
+"""One module per kind of fault: the fault, and what must hold after it."""

@@ -1,4 +1,4 @@
-"""Checkpoints that were damaged while nobody looked."""
+"""Checkpoints that were damaged between two launches."""
 
 import os
 import shutil

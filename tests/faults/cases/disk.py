@@ -1,7 +1,7 @@
-"""A disk that is full when a checkpoint is to be written, and has room again later.
+"""A disk that is full when a checkpoint is written, and has space again later.
 
-The run folder lies on a tmpfs of its own, in a mount namespace that only this case sees. Where
-that is not allowed, a limit on the size of a file does instead.
+The run folder is on a tmpfs in a mount namespace of this case. Where that is not allowed, a limit
+on the size of files replaces it.
 """
 
 import ctypes

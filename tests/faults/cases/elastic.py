@@ -1,4 +1,4 @@
-"""A run that is killed, and goes on with another number of ranks and another ZeRO stage."""
+"""A run that is killed, and resumed on another number of ranks at another ZeRO stage."""
 
 import time
 

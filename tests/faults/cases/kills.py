@@ -64,7 +64,7 @@ def _quiet_seconds(bench: Bench, variant: Variant, words: tuple[str, ...]) -> fl
         seconds = time.monotonic() - start
         bench.judge(run)
         return seconds
-    raise NotSurvivedError("a run that nobody disturbed is not its reference")
+    raise NotSurvivedError("an undisturbed run differs from its reference")
 
 
 def _where(run: Run) -> str:

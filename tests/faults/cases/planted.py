@@ -1,9 +1,9 @@
-"""A planted defect, judged by the suite as everything else is; for its own test.
+"""A planted defect, judged by the suite like any run; for the test of the suite.
 
     python -m tests.faults.cases.planted FOLDER
 
 After a kill the run goes on with the batches of one micro-batch before: half a step is read twice,
-and at the end half a step is missing. Prints what the suite says of it, as JSON.
+and at the end half a step is missing. Prints the verdict of the suite as JSON.
 """
 
 import json

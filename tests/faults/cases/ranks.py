@@ -1,4 +1,4 @@
-"""One rank of several that dies, or stands still for a while."""
+"""One rank of several that dies, or is stopped for a while."""
 
 import re
 import signal

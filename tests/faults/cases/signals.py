@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: it saves, says how to go on, and leaves with status 0."""
+"""Signals that ask a run to stop: it saves, prints how to resume, and exits with status 0."""
 
 import signal
 import time

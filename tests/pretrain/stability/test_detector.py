@@ -1,4 +1,4 @@
-"""What counts as trouble, and what is decided about it."""
+"""Which numbers are an anomaly, and what is decided about it."""
 
 import json
 import statistics
@@ -14,8 +14,8 @@ from pretrain.stability.detector import (
     Decision,
     StepNumbers,
     decide,
+    excluded_steps,
     pending_rewinds,
-    skipped_steps,
 )
 from pretrain.stability.journal import AnomalyLog
 
@@ -23,26 +23,28 @@ FINE = StepNumbers(1, 5.0, 0, False, False, 1.0)
 REWINDS = TroubleSettings(on_not_finite="rewind")
 
 
-def look_at(watch, losses, first=1):
-    return [watch.look(FINE._replace(step=first + i, loss=loss)) for i, loss in enumerate(losses)]
+def check_all(detector, losses, first=1):
+    return [
+        detector.check(FINE._replace(step=first + i, loss=loss)) for i, loss in enumerate(losses)
+    ]
 
 
-def test_a_loss_or_gradient_that_is_not_finite_is_trouble_at_once():
-    watch = AnomalyDetector(TroubleSettings())
-    assert watch.look(FINE) is None
-    found = watch.look(FINE._replace(step=2, not_finite_losses=3))
+def test_a_loss_or_gradient_that_is_not_finite_is_an_anomaly_at_once():
+    detector = AnomalyDetector(TroubleSettings())
+    assert detector.check(FINE) is None
+    found = detector.check(FINE._replace(step=2, not_finite_losses=3))
     assert (found.kind, found.step) == ("not finite", 2) and "3 micro-batches" in found.reason
-    found = watch.look(FINE._replace(step=3, not_finite_gradient=True))
+    found = detector.check(FINE._replace(step=3, not_finite_gradient=True))
     assert found.kind == "not finite" and "gradient" in found.reason
 
 
-def test_a_spike_is_told_once_and_against_the_median_of_the_last_hundred():
-    watch = AnomalyDetector(TroubleSettings(spike_factor=2.0))
+def test_a_spike_is_reported_once_and_against_the_median_of_the_last_hundred():
+    detector = AnomalyDetector(TroubleSettings(spike_factor=2.0))
     losses = [8 - 0.03 * step for step in range(150)]
-    assert look_at(watch, losses) == [None] * 150
+    assert check_all(detector, losses) == [None] * 150
     median = statistics.median(losses[-100:])
-    first, second, third, fourth, fifth = look_at(
-        watch, [2.01 * median, 2.5 * median, 4.0, 1.9 * median, 2.2 * median], first=151
+    first, second, third, fourth, fifth = check_all(
+        detector, [2.01 * median, 2.5 * median, 4.0, 1.9 * median, 2.2 * median], first=151
     )
     assert (first.kind, first.first_step, first.step) == ("spike", 150, 151)
     assert f"{median:.4f}" in first.reason
@@ -51,33 +53,33 @@ def test_a_spike_is_told_once_and_against_the_median_of_the_last_hundred():
 
 
 def test_a_short_history_knows_no_spikes():
-    assert look_at(AnomalyDetector(TroubleSettings()), [1.0] * 49 + [100.0]) == [None] * 50
-    assert look_at(AnomalyDetector(TroubleSettings()), [1.0] * 50 + [100.0])[-1].kind == "spike"
+    assert check_all(AnomalyDetector(TroubleSettings()), [1.0] * 49 + [100.0]) == [None] * 50
+    assert check_all(AnomalyDetector(TroubleSettings()), [1.0] * 50 + [100.0])[-1].kind == "spike"
 
 
-def test_the_search_for_a_loss_scale_is_no_trouble_but_a_streak_is():
-    watch = AnomalyDetector(TroubleSettings(overflow_streak=20), scale_floor=1.0)
+def test_the_search_for_a_loss_scale_is_no_anomaly_but_a_streak_is():
+    detector = AnomalyDetector(TroubleSettings(overflow_streak=20), smallest_scale=1.0)
     scale = 2.0**24
     for step in range(1, 10):  # 2^24 down to 2^15
         scale /= 2
-        assert watch.look(FINE._replace(step=step, overflowed=True, loss_scale=scale)) is None
-    assert watch.look(FINE._replace(step=10, loss_scale=scale)) is None
+        assert detector.check(FINE._replace(step=step, overflowed=True, loss_scale=scale)) is None
+    assert detector.check(FINE._replace(step=10, loss_scale=scale)) is None
     found = [
-        watch.look(FINE._replace(step=step, overflowed=True, loss_scale=scale))
+        detector.check(FINE._replace(step=step, overflowed=True, loss_scale=scale))
         for step in range(11, 31)
     ]
     assert found[:-1] == [None] * 19
     assert (found[-1].kind, found[-1].first_step, found[-1].step) == ("overflow streak", 11, 30)
 
 
-def test_a_loss_scale_near_its_floor_is_trouble_before_deepspeed_gives_up():
-    watch = AnomalyDetector(TroubleSettings(), scale_floor=1.0)
+def test_a_loss_scale_near_its_floor_is_an_anomaly_before_deepspeed_gives_up():
+    detector = AnomalyDetector(TroubleSettings(), smallest_scale=1.0)
     found = {
-        scale: watch.look(FINE._replace(overflowed=True, loss_scale=scale))
+        scale: detector.check(FINE._replace(overflowed=True, loss_scale=scale))
         for scale in (32.0, 16.0)
     }
     assert found[32.0] is None and found[16.0].kind == "overflow streak"
-    assert AnomalyDetector(TroubleSettings()).look(FINE._replace(overflowed=True)) is None
+    assert AnomalyDetector(TroubleSettings()).check(FINE._replace(overflowed=True)) is None
 
 
 def test_the_policy_decides_which_rows_are_left_out():
@@ -107,7 +109,7 @@ def test_a_stop_becomes_a_rewind_when_the_run_is_resumed_with_that_policy():
     (owed,) = pending_rewinds([stop], REWINDS, 30)
     assert owed == Decision("rewind", "not finite", 42, 42, 30)
     assert pending_rewinds([stop, owed], REWINDS, 30) == []
-    assert skipped_steps([stop, owed]) == {42}
+    assert excluded_steps([stop, owed]) == {42}
 
 
 def test_decisions_survive_a_line_that_a_kill_cut_short(tmp_path):
@@ -122,7 +124,7 @@ def test_decisions_survive_a_line_that_a_kill_cut_short(tmp_path):
     folder.add_decision(second, "again")
     assert folder.decisions() == [first, second]
     file.write_text('{"action": "rewind"}\n')
-    with pytest.raises(ConfigError, match="line 1, is no decision.*fix the line"):
+    with pytest.raises(ConfigError, match="line 1, is not a decision.*fix the line"):
         folder.decisions()
 
 

@@ -24,37 +24,37 @@ def plan(step):
     return StepPlan(step, 0.0, learning_rate=0.1, theta=0.5, branch_scales=scales, seed=0)
 
 
-def add(recorder, step, found):
-    recorder.add(plan(step), found)
+def add(history, step, found):
+    history.add(plan(step), found)
 
 
 def test_numbers_are_read_once_and_in_order():
-    recorder = StepHistory("cpu")
-    assert recorder.next_read() is None
-    add(recorder, 1, result([5.0, 4.0], torch.tensor(2.0, dtype=torch.float64)))
-    add(recorder, 2, result([3.0, math.inf], None))
-    one, two = recorder.next_read(), recorder.next_read()
+    history = StepHistory("cpu")
+    assert history.next_read() is None
+    add(history, 1, result([5.0, 4.0], torch.tensor(2.0, dtype=torch.float64)))
+    add(history, 2, result([3.0, math.inf], None))
+    one, two = history.next_read(), history.next_read()
     assert (one.step, one.losses, one.gradient_norm) == (1, [5.0, 4.0], 2.0)
     assert one.kept_blocks == [[1], [0, 1]] and one.loss_scale == 8.0
     assert (two.step, two.losses, two.gradient_norm) == (2, [3.0, math.inf], None)
-    assert recorder.next_read() is None and recorder.steps() == [one, two]
+    assert history.next_read() is None and history.steps() == [one, two]
 
 
 def test_the_norm_of_a_step_without_update_is_not_that_of_an_earlier_one():
-    recorder = StepHistory("cpu")
-    add(recorder, 1, result([5.0], 1.25, skipped=True))
-    assert recorder.next_read().gradient_norm == math.inf
+    history = StepHistory("cpu")
+    add(history, 1, result([5.0], 1.25, skipped=True))
+    assert history.next_read().gradient_norm == math.inf
 
 
 def test_only_the_last_steps_are_kept():
-    recorder = StepHistory("cpu")
+    history = StepHistory("cpu")
     for step in range(1, 101):
-        add(recorder, step, result([1.0], 1.0))
-        recorder.next_read()
-    assert [flown.step for flown in recorder.steps()] == list(range(101 - KEPT_STEPS, 101))
-    assert recorder.plan(101 - KEPT_STEPS) == plan(101 - KEPT_STEPS)
-    recorder.forget()
-    assert recorder.steps() == [] and not recorder.has_unread
+        add(history, step, result([1.0], 1.0))
+        history.next_read()
+    assert [stats.step for stats in history.steps()] == list(range(101 - KEPT_STEPS, 101))
+    assert history.plan(101 - KEPT_STEPS) == plan(101 - KEPT_STEPS)
+    history.forget()
+    assert history.steps() == [] and not history.has_unread
 
 
 @pytest.mark.parametrize("step", [1, 30, 80])

@@ -200,7 +200,7 @@ def test_two_ranks_go_back_together(shards, tmp_path, name):
     errors = run_scenarios(shards, tmp_path, [name], "torchrun")
     (run,) = found(tmp_path, name)
     assert run["ended"] == "finished" and decisions(tmp_path, name) == [("rewind", 13, 13, 10)]
-    assert errors.count("going back to the checkpoint of step 10") == 1
+    assert errors.count("rewinding to the checkpoint of step 10") == 1
     written = recording(tmp_path, name, "step_00000013.json")
     assert written["inspection"]["first_not_finite"] == f"weight {WEIGHT}"
     assert len(written["inspection"]["ranks"]) == len(written["steps"]) == 2

@@ -1,4 +1,4 @@
-"""What is stuck, and who is told about it."""
+"""Stuck steps, and how they are reported."""
 
 import dataclasses
 import signal
@@ -82,7 +82,7 @@ class Watching:
     """A watchdog that looks often, and what it says."""
 
     def __init__(self, folder, monkeypatch, peers, **settings):
-        monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
         monkeypatch.setattr(module, "SUMMARY_SECONDS", 0.1)
         monkeypatch.setattr(module, "GONE_SECONDS", 0.1)
         self.said, self.ended = [], []
