@@ -28,7 +28,7 @@ from finetune.training.model import TaskModel
 from finetune.training.targets import is_constant
 from pretrain.config.ds_config import computes_in_bf16
 from pretrain.convert.pretrained import Pretrained
-from pretrain.engine.optimizer import build_optimizer
+from pretrain.engine.optimizers import build_optimizer
 from pretrain.schedules.learning_rate import learning_rate_at
 
 # Steps after which the losses are fetched: to look at each one would make a GPU wait.

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pretrain.checkpoint.folders import kept
+from pretrain.checkpoint.format import FP32_BYTES
 from pretrain.compare.tables import amount
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import shards_folder
 from pretrain.doctor.finding import CheckResult, StatVfs, Surroundings, nearest_folder, size
+from pretrain.engine.optimizers import state_numbers
 from pretrain.model.cost import parameters_by_group
 
-BYTES_PER_PARAMETER = 12  # of a checkpoint: the weight and Adam's two moments, fp32
 PROBE_BYTES = 64 * 2**20
 LITTLE_ROOM = 2**30
 SLOW_BYTES_PER_SECOND = 20e6
@@ -123,7 +124,8 @@ def clocks_agree(
 
 def checkpoint_bytes(settings: RunSettings) -> int:
     """Return about how much a checkpoint takes, of all ranks together."""
-    return BYTES_PER_PARAMETER * parameters_by_group(settings.model)["total"]
+    numbers = parameters_by_group(settings.model)["total"] + state_numbers(settings)
+    return FP32_BYTES * numbers
 
 
 def _kept_checkpoints(settings: RunSettings) -> int:

@@ -15,6 +15,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.execution import plan_execution, this_machine
+from pretrain.engine.optimizers import checked_optimizer
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
@@ -44,6 +45,7 @@ def checked_settings(
     settings = settings.model_copy(update={"layer_drop": layer_drop})
     check_layer_drop(settings.layer_drop)
     check_learning_rate(settings.learning_rate)
+    checked_optimizer(settings.optimizer, device, ds_config)
     parameters_by_group(settings.model)  # builds the model without memory: refuses unknown parts
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=device)
     check_ds_config(filled)
