@@ -93,7 +93,7 @@ def measure_rank(arguments: argparse.Namespace) -> None:
             "peak_memory_bytes": peak_memory_bytes(ranks.device),
             "optimizer_bytes": optimizer_bytes(step.engine, arguments.stage),
             "predicted_optimizer_bytes": optimizer_state_bytes(
-                parameters, config, ranks.world_size
+                step.progress.settings, config, ranks.world_size
             ),
             "parameters": parameters,
         }

@@ -24,7 +24,7 @@ from finetune.training.model import TaskModel
 from finetune.training.targets import is_constant
 from pretrain.config.ds_config import computes_in_bf16
 from pretrain.convert.pretrained import Pretrained
-from pretrain.engine.optimizer import build_optimizer
+from pretrain.engine.optimizers import build_optimizer
 from pretrain.schedules.learning_rate import learning_rate_at
 
 # Losses are copied from the device every so many steps: each copy makes a GPU wait.

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which there are, which of them is good, which stay."""
+"""The checkpoints of a run: list them, find the newest sound one, choose which are kept."""
 
 import shutil
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ PARTIAL, DAMAGED = ".partial", ".damaged"
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """Return the complete checkpoints of a run folder, oldest first; they can still be damaged."""
+    """Return the complete checkpoints of a run folder, oldest first; their files are not read."""
     return sorted((run / CHECKPOINTS).glob(f"step_{8 * '[0-9]'}"))
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:
-    """Return where the checkpoint after `step` optimizer steps will be."""
+    """Return the folder of the checkpoint after `step` optimizer steps."""
     return run / CHECKPOINTS / f"step_{step:08d}"
 
 
@@ -41,10 +41,9 @@ def newest_checkpoint(run: Path) -> Path:
 
 
 def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointError]]:
-    """Return the newest checkpoint whose files are what was written, None if there is none at all.
+    """Return the newest undamaged checkpoint (None: there is none), and the errors of newer ones.
 
-    Newer ones that are damaged are renamed, so that nobody takes them for good again; the errors
-    tell which.
+    Newer ones that are damaged are renamed, so that they are not read again.
 
     Raises:
         CheckpointError: there are checkpoints, and all of them are damaged.
@@ -65,7 +64,7 @@ def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointErro
     if complaints:
         raise CheckpointError(
             f"{run} has no sound checkpoint: {'; '.join(map(str, complaints))}; "
-            "bring back one of them, or start a new run"
+            "restore one of them from a copy, or start a new run"
         )
     return None, []
 
@@ -73,7 +72,7 @@ def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointErro
 def kept(
     steps: Iterable[int], *, keep_last: int | None, keep_every: int | None, pinned: Iterable[int]
 ) -> set[int]:
-    """Return which checkpoints stay: the last ones, every n-th, and those that are pinned."""
+    """Return which checkpoints are kept: the last ones, every n-th, and the pinned ones."""
     ordered = sorted(steps)
     if keep_last is None:
         return set(ordered)
@@ -84,7 +83,7 @@ def kept(
 
 
 def remove_remains(run: Path) -> None:
-    """Remove what a launch that was killed left half written or half removed."""
+    """Remove what a killed launch left partly written or partly removed."""
     for suffix in (PARTIAL, REMOVED):
         for folder in (run / CHECKPOINTS).glob(f"step_????????{suffix}"):
             shutil.rmtree(folder, ignore_errors=True)

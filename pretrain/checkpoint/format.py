@@ -1,12 +1,12 @@
-"""What a checkpoint is on the disk: weights and moments in pieces, independent of ranks and ZeRO.
+"""The format of a checkpoint: weights and optimizer state in pieces, for any ranks and ZeRO stage.
 
     checkpoints/step_00010000/
         checkpoint.json            what the parts hold, their sha256, counters; its own sha256
-        part_00000.safetensors     fp32 weights and Adam's two moments of what rank 0 updates
+        part_00000.safetensors     fp32 weights and optimizer state that rank 0 updates
 
-A piece is a run of elements of one flattened parameter. Whoever loads asks for the elements that
-it needs, so any number of ranks reads, at any ZeRO stage, what any other has written. Nothing here
-is pickled: a checkpoint of a stranger cannot run code.
+A piece is a range of elements of one flattened parameter. A reader asks for the elements that it
+needs, so a checkpoint can be read on any number of ranks, at any ZeRO stage. Nothing is pickled: a
+checkpoint of unknown origin cannot run code.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,11 +35,12 @@ from pretrain.config.settings import explain
 
 CONTENT = "checkpoint.json"
 REMOVED = ".removed"
-FORMAT = 1
+FORMAT = 2
 FP32_BYTES = 4
+WEIGHT = "weight"
 
-# What is kept of each element; AdamW's names, as torch, apex and DeepSpeed spell them.
-KINDS = ("weight", "exp_avg", "exp_avg_sq")
+# Format 1 did not record the optimizer's state: it was always AdamW's, of every parameter.
+STATE_OF_FORMAT_1 = ("exp_avg", "exp_avg_sq")
 
 
 class CheckpointError(ConfigError):
@@ -54,7 +55,7 @@ class Piece(NamedTuple):
 
 
 class Part(BaseModel):
-    """What checkpoint.json says of one file."""
+    """The description of one file in checkpoint.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,31 +65,32 @@ class Part(BaseModel):
 
 
 class EngineCounters(BaseModel):
-    """What the optimizer and the loss scaler count."""
+    """Counters of the optimizer and of the loss scaler."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    adam_steps: int = Field(0, ge=0)  # without those that an fp16 overflow skipped
+    adam_steps: int = Field(0, ge=0)  # updates, without those that an fp16 overflow skipped
     loss_scaler: dict[str, float] = {}  # empty without one
 
 
 class Content(BaseModel):
-    """What checkpoint.json holds."""
+    """The content of checkpoint.json."""
 
-    # NaN stays what it is: the held-out loss of an evaluation may be.
+    # The held-out loss of an evaluation may be NaN.
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
     format: int = FORMAT
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
     shapes: dict[str, list[NonNegativeInt]]  # of the parameters
+    optimizer_state: dict[str, list[str]]  # names of the state tensors of each parameter
     parts: dict[str, Part]  # by the name of the file
     engine: EngineCounters
     progress: dict[str, Any]  # counters of the run
 
 
 class Checkpoint:
-    """A complete checkpoint; nothing but checkpoint.json is read before it is asked for."""
+    """A complete checkpoint; at first only checkpoint.json is read."""
 
     def __init__(self, folder: Path) -> None:
         """Read checkpoint.json.
@@ -105,7 +107,7 @@ class Checkpoint:
         """Read all files and compare them with their sha256.
 
         Raises:
-            CheckpointError: one is missing or differs; names it.
+            CheckpointError: one is missing or differs; it is named.
         """
         for name, part in self.content.parts.items():
             file = self.folder / name
@@ -134,10 +136,15 @@ class Checkpoint:
     def whole(self, name: str) -> Tensor:
         """Return the weights of one parameter in their shape."""
         shape = self.content.shapes[name]
-        return self.read("weight", name, Piece(0, math.prod(shape))).view(shape)
+        return self.read(WEIGHT, name, Piece(0, math.prod(shape))).view(shape)
 
     def read(self, kind: str, name: str, wanted: Piece) -> Tensor:
-        """Return some elements of a parameter, or of one of its moments: fp32 [wanted.size].
+        """Return elements of a weight or of a state tensor of it, fp32 [wanted.size].
+
+        Args:
+            kind: WEIGHT, or the name of a state tensor.
+            name: of the parameter.
+            wanted: which elements.
 
         Raises:
             CheckpointError: a file is damaged.
@@ -165,11 +172,11 @@ class Checkpoint:
 def write_part(
     folder: Path, rank: int, tensors: Mapping[str, Tensor], pieces: Mapping[str, Piece]
 ) -> dict[str, Part]:
-    """Write what one rank holds and wait until it is on the disk.
+    """Write the file of one rank and wait until it is on the disk.
 
     Args:
         folder: of the checkpoint that is being written.
-        rank: names the file.
+        rank: part of the file's name.
         tensors: "KIND/NAME" -> fp32 [size], on the CPU.
         pieces: which elements these are, by parameter.
 
@@ -187,24 +194,24 @@ def write_part(
 
 
 def complete(partial: Path, content: Content) -> Path:
-    """Write checkpoint.json and give the folder its name: from here on the checkpoint exists.
+    """Write checkpoint.json and rename the folder: from here on the checkpoint exists.
 
     Raises:
-        OSError: it cannot be written, or the parts of other ranks are not here.
+        OSError: it cannot be written, or parts of other ranks are missing.
     """
     for name, part in content.parts.items():
         file = partial / name
         if not file.is_file() or file.stat().st_size != part.size_bytes:
             raise OSError(
-                f"{file}, which another rank wrote, is not to be seen on this machine; the run "
-                "folder must be on a disk that all machines share"
+                f"{file}, written by another rank, is missing on this machine; the run folder "
+                "must be on a disk that all machines share"
             )
     described = content.model_dump(mode="json")
     text = json.dumps({"sha256": _digest(described), "content": described}, indent=1)
     (partial / CONTENT).write_text(text + "\n", encoding="utf-8")
     write_through(partial / CONTENT)
     final = partial.with_suffix("")
-    if final.exists():  # a run that went back has come here again
+    if final.exists():  # a rewound run saves this step again
         remove(final)
     os.replace(partial, final)
     return final
@@ -222,15 +229,15 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint, so that a half removed one is never taken for one."""
+    """Remove a checkpoint; it is renamed first, so that a partly removed one is never read."""
     removed = folder.with_suffix(REMOVED)
-    shutil.rmtree(removed, ignore_errors=True)  # what an attempt before this one has left
+    shutil.rmtree(removed, ignore_errors=True)  # left by an interrupted removal
     folder.rename(removed)
     shutil.rmtree(removed)
 
 
 def _os_error(error: SafetensorError) -> OSError:
-    """Return the error of the operating system of which safetensors only gives the words."""
+    """Return the operating system's error, of which safetensors gives the text only."""
     found = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 
@@ -249,33 +256,46 @@ def _read_content(folder: Path) -> Content:
         raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
     _check_format(folder, stored["content"])
     try:
-        return Content.model_validate(stored["content"])
+        return Content.model_validate(_with_state_names(stored["content"]))
     except ValidationError as error:
         raise _damaged(folder, f"{CONTENT}: {explain(error, Content)}") from None
 
 
 def _check_format(folder: Path, content: Any) -> None:
-    """Refuse what another version has written; it is not damaged, and none of it is renamed."""
+    """Refuse a format of another version; the checkpoint is not damaged and is not renamed."""
     found = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
-    if found != FORMAT:
+    if found not in (1, FORMAT):
         raise ConfigError(
-            f"{folder} has format {quoted(found)}, this version of the code reads {FORMAT}; "
+            f"{folder} has format {quoted(found)}, this version of the code reads 1 and {FORMAT}; "
             "use the version that wrote it"
         )
 
 
+def _with_state_names(content: Any) -> Any:
+    """Add to a description of format 1 what it did not record."""
+    if not isinstance(content, dict) or content.get("format") != 1:
+        return content
+    shapes = content.get("shapes")
+    names = shapes if isinstance(shapes, dict) else {}
+    return {"optimizer_state": {name: list(STATE_OF_FORMAT_1) for name in names}, **content}
+
+
 def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]]:
-    """Return in which files the elements of each parameter are, once and without a gap."""
+    """Return which files hold which elements of each parameter; check that none is missing."""
+    if content.optimizer_state.keys() != content.shapes.keys():
+        raise _damaged(folder, f"{CONTENT} does not name the optimizer state of every parameter")
     places: dict[str, list[tuple[str, Piece]]] = {name: [] for name in content.shapes}
     for file, part in content.parts.items():
         if not re.fullmatch(r"part_\d{5}\.safetensors", file):
             raise _damaged(folder, f"{CONTENT} names the file {file!r}")
-        if part.size_bytes < FP32_BYTES * len(KINDS) * sum(p.size for p in part.pieces.values()):
-            raise _damaged(folder, f"{file} is too small for what {CONTENT} says of it")
+        numbers = 0
         for name, piece in part.pieces.items():
             if name not in places or min(piece) < 0:
                 raise _damaged(folder, f"{CONTENT} puts {name} {tuple(piece)} into {file}")
             places[name].append((file, piece))
+            numbers += piece.size * (1 + len(content.optimizer_state[name]))
+        if part.size_bytes < FP32_BYTES * numbers:
+            raise _damaged(folder, f"{file} is too small for its description in {CONTENT}")
     for name, found in places.items():
         found.sort(key=lambda place: place[1].start)
         covered = 0
@@ -298,9 +318,10 @@ def _damaged(folder: Path, reason: str) -> CheckpointError:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one rank has to save, on the host."""
+    """The training state that one rank saves, on the host."""
 
     tensors: dict[str, Tensor]  # "KIND/NAME" -> fp32 [size]
     pieces: dict[str, Piece]  # which elements of a parameter these are
     shapes: dict[str, list[int]]  # of all parameters
+    state_names: Mapping[str, Sequence[str]]  # of the optimizer's state of each of them
     counters: EngineCounters

@@ -1,9 +1,9 @@
-"""What must be the same when a run goes on, and what may be different.
+"""Which settings must be equal when a run is resumed, and which may differ.
 
-A run goes on bit for bit on as many ranks with the same settings. With --elastic it goes on on
-another number of ranks, at another ZeRO stage or in another way of execution: the same samples in
-the same order, learning rate and schedules as before, and losses that are equal within rounding
-(dropout and, unless layer_drop.draw_per=step, layer drop draw other numbers).
+On as many ranks with the same settings a resumed run equals the uninterrupted one bit for bit. With
+--elastic the number of ranks, the ZeRO stage and the execution may change: samples, their order,
+learning rate and schedules stay the same, and losses are equal within rounding (dropout and, unless
+layer_drop.draw_per=step, layer drop draw other numbers).
 """
 
 import json
@@ -17,31 +17,31 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, as_json, flat
 
-# What changes no number of the run. Whether shards are those of the start is told by their content.
+# Settings that change no number of the run. Shards are compared by their content.
 FREE = ("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards")
-# How a run is executed; any difference in the DeepSpeed JSON and in the number of ranks too.
+# How a run is executed, with the DeepSpeed JSON and the number of ranks.
 ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
 
-FIX = "bring it back from a copy"
+FIX = "restore it from a copy"
 
-Changes = dict[str, tuple[Any, Any]]  # by setting: what it was, and what it is
+Changes = dict[str, tuple[Any, Any]]  # by setting: value before, value now
 
 
 class Resumption(NamedTuple):
-    """From where a run goes on, and what is different from its last launch."""
+    """The checkpoint from which a run resumes, and the settings changed since its last launch."""
 
     checkpoint: Path | None  # None: from the beginning
     changes: Changes
 
     def describe(self) -> str:
-        """Return from where the run goes on, and what has changed, in a line."""
+        """Return where the run resumes, and what has changed, in one line."""
         origin = "the beginning: it has no checkpoint yet"
         if self.checkpoint is not None:
             origin = f"step {step_of(self.checkpoint):,}"
         changed = ", ".join(
             f"{name} ({before} to {now})" for name, (before, now) in sorted(self.changes.items())
         )
-        return f"going on from {origin}" + (f"; changed: {changed}" if changed else "")
+        return f"resuming from {origin}" + (f"; changed: {changed}" if changed else "")
 
 
 def refuse_to_start(folder: Path) -> None:
@@ -58,7 +58,7 @@ def refuse_to_start(folder: Path) -> None:
 
 
 def refuse_to_resume_nothing(folder: Path) -> None:
-    """Refuse to go on where there is no run.
+    """Refuse to resume where there is no run.
 
     Raises:
         ConfigError: the folder holds none.
@@ -75,20 +75,20 @@ def plan_resumption(
     *,
     elastic: bool,
 ) -> Resumption:
-    """Check that the run may go on here, and find its newest sound checkpoint.
+    """Check that the run may be resumed here, and find its newest sound checkpoint.
 
-    Damaged checkpoints are named on stderr and renamed.
+    Damaged checkpoints are reported on stderr and renamed.
 
     Args:
         folder: of the run.
         settings: of the run.
-        ds_config: as DeepSpeed gets it.
+        ds_config: filled by `fill_ds_config`.
         launch: number of ranks and identity of the data, as in launches.jsonl.
-        elastic: whether it may be executed in another way than before.
+        elastic: whether the execution may differ from before.
 
     Raises:
-        ConfigError: it is a run with other data or settings (they are named), a file of it is
-            damaged, or all its checkpoints are.
+        ConfigError: data or settings differ (they are named), a file of the run is damaged, or all
+            its checkpoints are.
     """
     before = _last_launch(folder)
     if any(
@@ -96,9 +96,9 @@ def plan_resumption(
     ):
         raise ConfigError(
             f"cannot resume {folder}: the shards are not those that it was started on; "
-            "bring them back, or start a new run"
+            "restore them, or start a new run"
         )
-    # A run that is older than a setting was started with what is its default today.
+    # A run older than a setting was started with the behaviour that is its default today.
     defaults, now = (flat(json.loads(as_json(each))) for each in (RunSettings(), settings))
     stored = flat(read_json_object(folder / "run.json", fix=FIX))
     changes = _changes(defaults | stored, now)
@@ -114,7 +114,7 @@ def plan_resumption(
 
 
 def find_checkpoint(run: Path) -> Path | None:
-    """Return the newest sound checkpoint of a run; newer ones are named on stderr and renamed.
+    """Return the newest sound checkpoint of a run; report and rename newer, damaged ones.
 
     Raises:
         CheckpointError: there are checkpoints, and all of them are damaged.
@@ -122,7 +122,7 @@ def find_checkpoint(run: Path) -> Path | None:
     checkpoint, complaints = newest_sound_checkpoint(run)
     for complaint in complaints:
         print(
-            f"warning: {complaint}; it was renamed to *.damaged, and the run goes on from "
+            f"warning: {complaint}; it was renamed to *.damaged, and the run resumes from "
             f"{checkpoint}",
             file=sys.stderr,
         )
@@ -138,7 +138,7 @@ def _refuse(folder: Path, changes: Changes, *, elastic: bool) -> None:
     described = ", ".join(f"{n} (was {bound[n][0]}, is {bound[n][1]})" for n in sorted(refused))
     hint = "; a resume is the same run: leave these out, or start a new one"
     if refused == needs_elastic:
-        hint = "; with --elastic it goes on all the same, equal within rounding"
+        hint = "; with --elastic it is resumed, equal within rounding"
     raise ConfigError(f"cannot resume {folder} with other settings: {described}{hint}")
 
 
@@ -148,9 +148,9 @@ def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: in
         return
     count = micro_batches_per_step(settings, ranks)
     print(
-        f"note: layer drop tosses its coins for each of the {count} micro-batches of a step, whose "
-        "number depends on that of the ranks: from here on other blocks may be skipped than on as "
-        "many ranks as before; with layer_drop.draw_per=step it would not depend on it",
+        f"note: layer drop draws for each of the {count} micro-batches of a step, and their number "
+        "depends on the number of ranks: from here on other blocks may be skipped than on as many "
+        "ranks as before; layer_drop.draw_per=step does not depend on it",
         file=sys.stderr,
     )
 

@@ -30,35 +30,35 @@ Result = TypeVar("Result")
 class Saver:
     """Saves the checkpoints of a run, one after the other.
 
-    Training stands still only while the state is copied to the host, and for a save that is not
-    through when the next one is due. The ranks write side by side; a checkpoint exists when all of
-    them have. One that cannot be written leaves the run alive and the older ones as they are.
+    Training waits only while the state is copied to the host, and for a save that is unfinished
+    when the next one is due. The ranks write in parallel; a checkpoint exists when all of them have
+    written. If one cannot be written, the run continues and the older ones stay.
     """
 
     def __init__(
         self, run: Path, settings: CheckpointSettings, ranks: Ranks, *, newest: int | None = None
     ) -> None:
-        """Remove what a launch that was killed left half written.
+        """Remove what a killed launch left unfinished.
 
         Args:
             run: folder of the run.
             settings: which checkpoints stay.
             ranks: all of them must build a saver.
-            newest: step of the checkpoint from which this launch goes on.
+            newest: step of the checkpoint from which this launch resumes.
         """
         self._run, self._settings, self._ranks = run, settings, ranks
-        # Its own group: the collectives of training go on meanwhile.
+        # A group of its own: collectives of training run at the same time.
         self._group = distributed.new_group(backend="gloo") if ranks.world_size > 1 else None
         self._thread: Thread | None = None
         self._failure: BaseException | None = None
-        self.newest = newest  # step of the newest checkpoint that this launch knows to be good
-        self.attempted = newest  # step of the last save, whether it came to a good end or not
+        self.newest = newest  # step of the newest checkpoint that this launch read or completed
+        self.attempted = newest  # step of the last save, completed or failed
         if ranks.is_first:
             remove_remains(run)
-            self._remove_old()  # on a disk that is full, a smaller keep_last makes room
+            self._remove_old()  # on a full disk, a smaller keep_last makes room
 
     def save(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
-        """Begin to write a checkpoint; the one before is complete, or failed, when this returns.
+        """Begin to write a checkpoint, after the one before has completed or failed.
 
         Args:
             step: number of finished optimizer steps.
@@ -75,7 +75,7 @@ class Saver:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until nothing is being written any more."""
+        """Wait until the save in progress has ended; raise its error, if it was a defect."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -85,11 +85,11 @@ class Saver:
 
     def _attempt(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
         if self._settings.background:
-            # Where training computes on the cores that write, it goes first.
+            # On a CPU, training has priority over writing.
             os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
         try:
             self._write(step, snapshot, progress)
-        except BaseException as failure:  # a thread has nobody to raise it to: `wait` does
+        except BaseException as failure:  # `wait` raises it in the thread of the caller
             self._failure = failure
 
     def _write(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
@@ -104,6 +104,7 @@ class Saver:
                 step=step,
                 world_size=self._ranks.world_size,
                 shapes=snapshot.shapes,
+                optimizer_state={n: list(names) for n, names in snapshot.state_names.items()},
                 parts={name: part for found in parts for name, part in found.items()},
                 engine=snapshot.counters,
                 progress=progress,
@@ -116,7 +117,7 @@ class Saver:
             return
         self.newest = step
         try:
-            # The others wait for it: a rank that ends while the first still removes is missed.
+            # All ranks wait: the watchdog would report one that ends while the first removes.
             self._together(lambda: self._remove_old() if is_first else None)
         except NotWritten as failure:
             if is_first:
@@ -125,10 +126,10 @@ class Saver:
                 )
 
     def _together(self, action: Callable[[], Result]) -> list[Result]:
-        """Let every rank act and return all results; if one fails, all of them know it.
+        """Let every rank act and return all results; a failure is raised on all ranks.
 
         Raises:
-            NotWritten: the operating system refused what a rank wanted.
+            NotWritten: the operating system refused it on some rank.
         """
         outcome: tuple[Any, str | None]
         try:

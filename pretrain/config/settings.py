@@ -169,13 +169,15 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerSettings(Section):
-    """Adam and what surrounds it."""
+    """The optimizer, weight decay and clipping."""
 
-    kind: Literal["auto", "torch", "deepspeed", "apex"] = Field(
-        "auto", description="AdamW: auto is DeepSpeed's FusedAdam on CUDA, torch's fused one on CPU"
+    kind: str = Field(
+        "auto",
+        description="AdamW of torch, deepspeed or apex, or muon, see engine/optimizers.py; auto: "
+        "deepspeed on CUDA, torch on a CPU",
     )
-    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of the two moments")
-    epsilon: float = Field(1e-6, gt=0, description="added to the denominator")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of AdamW's two moments")
+    epsilon: float = Field(1e-6, gt=0, description="added to AdamW's denominator")
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(
         False, description="decay biases and norms too, as the TUPE authors' code does"

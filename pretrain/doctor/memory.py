@@ -115,4 +115,4 @@ def _model_bytes(context: CheckContext) -> int:
     one = parameters * (2 if is_half else 4)
     # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.
     weights, gradients = (-(-one // (ranks if zero_stage(ds_config) >= n else 1)) for n in (3, 2))
-    return weights + gradients + optimizer_state_bytes(parameters, ds_config, ranks)
+    return weights + gradients + optimizer_state_bytes(settings, ds_config, ranks)

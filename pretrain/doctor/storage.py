@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pretrain.checkpoint.folders import kept
+from pretrain.checkpoint.format import FP32_BYTES
 from pretrain.compare.tables import amount
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
@@ -19,9 +20,9 @@ from pretrain.doctor.check import (
     nearest_folder,
     size,
 )
+from pretrain.engine.optimizers import state_numbers
 from pretrain.model.cost import parameters_by_group
 
-BYTES_PER_PARAMETER = 12  # of a checkpoint: the weight and Adam's two moments, fp32
 PROBE_BYTES = 64 * 2**20
 LITTLE_SPACE = 2**30
 SLOW_BYTES_PER_SECOND = 20e6
@@ -106,7 +107,8 @@ def write_speed(
 
 def checkpoint_bytes(settings: RunSettings) -> int:
     """Return the approximate size of a checkpoint, of all ranks together."""
-    return BYTES_PER_PARAMETER * parameters_by_group(settings.model, settings.objective)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    return FP32_BYTES * (parameters + state_numbers(settings))
 
 
 def _num_kept_checkpoints(settings: RunSettings) -> int:

@@ -21,18 +21,19 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.deepspeed_library import count_collectives, import_deepspeed
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.optimizer import build_optimizer
 from pretrain.engine.optimizer_state import (
-    adam_of,
-    adam_steps,
     check_shapes,
-    moments_of,
-    reset_moments,
+    check_state_names,
+    inner_optimizer,
+    num_updates,
+    reset_state,
     scaler_counters,
     set_scaler_counters,
     shape_of,
+    state_of,
     updated_pieces,
 )
+from pretrain.engine.optimizers import checked_optimizer
 from pretrain.model.objectives import Objective
 from pretrain.profiling.step_timer import Phases
 
@@ -75,15 +76,16 @@ class Engine:
             ranks: from `start_ranks`.
 
         Raises:
-            ConfigError: the optimizer is not to be had here, or ZeRO-3 with layer drop in a
+            ConfigError: the optimizer is not available here, or ZeRO-3 with layer drop in a
                 DeepSpeed whose gradient buffer cannot be cleared.
         """
         self.ranks, self.execution = ranks, model.execution
         self._phases = Phases(ranks.device)
         self._collectives = count_collectives(self._phases)
-        optimizer = build_optimizer(model, settings.optimizer, ranks.device)
+        self._kind = checked_optimizer(settings.optimizer, ranks.device, ds_config)
+        self._state_names = self._kind.state_names(model)
         self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
-            model=model, optimizer=optimizer, config=ds_config
+            model=model, optimizer=self._kind.build(model, settings.optimizer), config=ds_config
         )
         # At stage 0 DeepSpeed forgets the norm by which it clips.
         self._engine.clip_fp32_gradients = self._clip_and_keep_norm
@@ -93,9 +95,9 @@ class Engine:
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
         # of 12 layers on a CPU.
         self._is_alone = ranks.world_size == 1 and self._zero_stage == 0
-        # ZeRO itself leaves out an update whose gradient is not finite, torch's AdamW is told to.
-        # DeepSpeed's and NVIDIA's FusedAdam cannot be told without waiting for the device.
-        self._guards_update = self._zero_stage == 0 and isinstance(optimizer, torch.optim.AdamW)
+        # ZeRO itself leaves out an update whose gradient is not finite; at stage 0 the optimizer
+        # must. DeepSpeed's and NVIDIA's FusedAdam have no input for it.
+        self._guards_update = self._zero_stage == 0 and self._kind.takes_gradient_scale
         clips = settings.optimizer.max_gradient_norm is not None
         self.refuses_not_finite_updates = self._zero_stage > 0 or (self._guards_update and clips)
         self._engine.enable_backward_allreduce = not self._is_alone
@@ -229,21 +231,23 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Copy to the host what this rank has to save; training can go on when this returns."""
-        adam, world_size = adam_of(self._optimizer), self.ranks.world_size
+        inner, world_size = inner_optimizer(self._optimizer), self.ranks.world_size
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
         if self._zero_stage == 0:  # every rank has everything, and saves its share
             updated = updated[self.ranks.rank :: world_size]
         tensors = {}
         for part in updated:
-            sources = {"weight": part.of(part.holder), **moments_of(adam, part)}
+            state = state_of(inner, part, self._state_names[part.name])
+            sources = {"weight": part.of(part.holder), **state}
             for kind, source in sources.items():
                 tensors[f"{kind}/{part.name}"] = source.float().to("cpu", copy=True)
         return Snapshot(
             tensors,
             {part.name: part.piece for part in updated},
             {name: list(shape_of(p)) for name, p in self._module.named_parameters()},
+            self._state_names,
             EngineCounters(
-                adam_steps=adam_steps(adam), loss_scaler=scaler_counters(self._optimizer)
+                adam_steps=num_updates(inner), loss_scaler=scaler_counters(self._optimizer)
             ),
         )
 
@@ -254,16 +258,19 @@ class Engine:
         Learning rate, betas and weight decay are not read from it: they are the recipe's.
 
         Raises:
-            CheckpointError: it is damaged, or of another model.
+            CheckpointError: it is damaged, or of another model or optimizer.
         """
         check_shapes(checkpoint, self._module)
+        check_state_names(checkpoint, self._state_names)
         self._restore_computing_weights(checkpoint)
-        adam, counters = adam_of(self._optimizer), checkpoint.content.engine
+        inner, counters = inner_optimizer(self._optimizer), checkpoint.content.engine
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
-        for holder in {id(part.holder): part.holder for part in updated}.values():
-            reset_moments(adam, holder, counters.adam_steps)
+        for part in {id(part.holder): part for part in updated}.values():
+            reset_state(inner, part.holder, self._state_names[part.name])
+            self._kind.set_updates(inner, part.holder, counters.adam_steps)
         for part in updated:
-            targets = {"weight": part.of(part.holder), **moments_of(adam, part)}
+            state = state_of(inner, part, self._state_names[part.name])
+            targets = {"weight": part.of(part.holder), **state}
             for kind, target in targets.items():
                 target.copy_(checkpoint.read(kind, part.name, part.piece))
         set_scaler_counters(self._optimizer, counters.loss_scaler)

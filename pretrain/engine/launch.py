@@ -18,6 +18,7 @@ from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
+from pretrain.engine.optimizers import checked_optimizer
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -48,6 +49,7 @@ def checked_settings(
     settings = settings.model_copy(update={"layer_drop": layer_drop})
     check_layer_drop(settings.layer_drop)
     check_learning_rate(settings.learning_rate)
+    checked_optimizer(settings.optimizer, device, ds_config)
     # Builds the model without memory: refuses unknown parts.
     parameters_by_group(settings.model, settings.objective)
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=device)

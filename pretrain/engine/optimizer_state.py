@@ -1,19 +1,18 @@
-"""Where DeepSpeed keeps fp32 weights and Adam's moments, at every ZeRO stage.
+"""Where DeepSpeed keeps fp32 weights and the optimizer's state, at every ZeRO stage.
 
 Stage 0 updates the parameters themselves. Stages 1 and 2 update one flat tensor per parameter
 group, of which each rank has a range, so that a parameter may lie on several ranks or on one.
-Stage 3 gives every rank an equal range of every parameter. Here all of it is a list of pieces.
+Stage 3 gives every rank an equal range of every parameter. Here all of these are lists of pieces.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pretrain.checkpoint.format import KINDS, Checkpoint, CheckpointError, Piece
+from pretrain.checkpoint.format import Checkpoint, CheckpointError, Piece
 
-MOMENTS = KINDS[1:]
 SCALER_COUNTERS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 
 
@@ -26,7 +25,7 @@ class Updated(NamedTuple):
     offset: int  # of the piece in the flattened holder
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return the view of the piece in the holder, or in a moment of its shape."""
+        """Return the view of the piece in the holder, or in a state tensor of its shape."""
         return tensor.detach().view(-1)[self.offset : self.offset + self.piece.size]
 
 
@@ -78,51 +77,67 @@ def check_shapes(checkpoint: Checkpoint, module: nn.Module) -> None:
         )
 
 
-def adam_of(optimizer: Any) -> torch.optim.Optimizer:
+def check_state_names(checkpoint: Checkpoint, names: Mapping[str, Sequence[str]]) -> None:
+    """Check that a checkpoint holds the state that the optimizer of this run keeps.
+
+    Args:
+        checkpoint: of the same model.
+        names: of the state tensors, by parameter.
+
+    Raises:
+        CheckpointError: it holds that of another optimizer; names both.
+    """
+    stored = checkpoint.content.optimizer_state
+    for name, expected in names.items():
+        if set(stored[name]) != set(expected):
+            raise CheckpointError(
+                f"{checkpoint.folder} is of another optimizer: of {name} it holds "
+                f"{' and '.join(stored[name])}, and this run's optimizer keeps "
+                f"{' and '.join(expected)}; resume with the optimizer.kind that wrote it"
+            )
+
+
+def inner_optimizer(optimizer: Any) -> torch.optim.Optimizer:
     """Return the optimizer inside of ZeRO's, or at stage 0 the optimizer itself."""
     return getattr(optimizer, "optimizer", optimizer)  # type: ignore[no-any-return]
 
 
-def adam_steps(adam: torch.optim.Optimizer) -> int:
-    """Return how many updates Adam has made: its bias correction depends on it."""
-    counts = [state["step"] for state in adam.state.values() if "step" in state]
-    counts += [group["step"] for group in adam.param_groups if "step" in group]
+def num_updates(optimizer: torch.optim.Optimizer) -> int:
+    """Return how many updates the optimizer has made; 0 if it does not count them."""
+    counts = [state["step"] for state in optimizer.state.values() if "step" in state]
+    counts += [group["step"] for group in optimizer.param_groups if "step" in group]
     return int(max(map(float, counts), default=0))
 
 
-def moments_of(adam: torch.optim.Optimizer, part: Updated) -> dict[str, Tensor]:
-    """Return both moments of a piece: views of the optimizer's, zeros before its first step."""
-    state = adam.state.get(part.holder, {})
+def state_of(
+    optimizer: torch.optim.Optimizer, part: Updated, names: Sequence[str]
+) -> dict[str, Tensor]:
+    """Return the state of a piece: views of the optimizer's, zeros before its first step."""
+    state = optimizer.state.get(part.holder, {})
     return {
-        kind: part.of(state[kind]) if kind in state else torch.zeros(part.piece.size)
-        for kind in MOMENTS
+        name: part.of(state[name]) if name in state else torch.zeros(part.piece.size)
+        for name in names
     }
 
 
-def reset_moments(adam: torch.optim.Optimizer, holder: Tensor, steps: int) -> None:
-    """Give an optimizer's parameter moments of zero, where they are, and the number of updates."""
-    state = adam.state[holder]
-    for kind in MOMENTS:
-        if kind in state:
-            state[kind].zero_()
+def reset_state(optimizer: torch.optim.Optimizer, holder: Tensor, names: Sequence[str]) -> None:
+    """Set the state tensors of an optimizer's parameter to zero, in place where they exist."""
+    state = optimizer.state[holder]
+    for name in names:
+        if name in state:
+            state[name].zero_()
         else:
-            state[kind] = torch.zeros_like(holder)
-    if isinstance(adam, torch.optim.AdamW):
-        state["step"] = torch.tensor(float(steps), device=holder.device)
-        return
-    state["step"] = steps  # DeepSpeed's FusedAdam counts here
-    for group in adam.param_groups:
-        group["step"] = steps  # and apex's here
+            state[name] = torch.zeros_like(holder)
 
 
 def scaler_counters(optimizer: Any) -> dict[str, float]:
-    """Return what a dynamic loss scaler counts; empty without one."""
+    """Return the counters of a dynamic loss scaler; empty without one."""
     scaler = getattr(optimizer, "loss_scaler", None)
     return {} if scaler is None else {n: v for n, v in vars(scaler).items() if n in SCALER_COUNTERS}
 
 
 def set_scaler_counters(optimizer: Any, counters: dict[str, float]) -> None:
-    """Let the loss scaler, if there is one that counts, go on where another stopped."""
+    """Set the counters of the loss scaler, if it is dynamic and they are of one that was."""
     known = scaler_counters(optimizer)
     if len(known) == len(SCALER_COUNTERS) == len(counters):
         vars(optimizer.loss_scaler).update(counters)

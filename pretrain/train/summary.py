@@ -6,13 +6,13 @@ from tabulate import tabulate
 
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.settings import RunSettings, as_json
+from pretrain.engine.optimizers import state_numbers
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before
 from pretrain.train.progress import Progress
 
-# AdamW keeps two fp32 moments per parameter; ZeRO steps on an fp32 copy of it.
-MOMENT_BYTES, MASTER_BYTES = 8, 4
+FP32_BYTES = 4
 
 
 def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> str:
@@ -24,20 +24,22 @@ def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: i
         colalign=("left", "right", "right"),
         disable_numparse=True,
     )
-    rows = _cost_rows(settings, ds_config, world_size, parameters["total"])
+    rows = _cost_rows(settings, ds_config, world_size)
     cost = tabulate(rows, tablefmt="plain", disable_numparse=True)
     return f"{as_json(settings)}\n{table}\n\n{cost}"
 
 
-def optimizer_state_bytes(parameters: int, ds_config: dict[str, Any], world_size: int) -> int:
+def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
     """Return the bytes of optimizer state per rank: ZeRO 1 to 3 divide it among the ranks."""
     # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
-    total: int = parameters * (MOMENT_BYTES + MASTER_BYTES * (zero_stage(ds_config) > 0))
-    return total if zero_stage(ds_config) == 0 else -(-total // world_size)
+    if zero_stage(ds_config) == 0:
+        return FP32_BYTES * state_numbers(settings)
+    parameters = parameters_by_group(settings.model)["total"]
+    return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
 
 
 def _cost_rows(
-    settings: RunSettings, ds_config: dict[str, Any], world_size: int, parameters: int
+    settings: RunSettings, ds_config: dict[str, Any], world_size: int
 ) -> list[tuple[str, str]]:
     progress = Progress(settings, world_size)
     accumulation = progress.micro_batches_per_step
@@ -45,7 +47,7 @@ def _cost_rows(
     theta = theta_at(finished_before(settings.steps), settings.layer_drop, settings.steps)
     kept = keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
     last = progress.pass_flops(kept) * accumulation
-    state = optimizer_state_bytes(parameters, ds_config, world_size)
+    state = optimizer_state_bytes(settings, ds_config, world_size)
     micro = ds_config["train_micro_batch_size_per_gpu"]
     return [
         ("ranks x micro-batches x sequences", f"{world_size} x {accumulation} x {micro}"),

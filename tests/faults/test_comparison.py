@@ -26,8 +26,16 @@ def write_run(folder, weights=(1.0, 2.0), moments=(0.1, 0.2)):
         "exp_avg_sq/w": torch.tensor(moments),
     }
     parts = write_part(partial, 0, tensors, {"w": Piece(0, 2)})
-    content = {"step": 4, "world_size": 1, "shapes": {"w": [2]}, "parts": parts, "progress": {}}
-    complete(partial, Content(**content, engine=EngineCounters()))
+    content = Content(
+        step=4,
+        world_size=1,
+        shapes={"w": [2]},
+        optimizer_state={"w": ["exp_avg", "exp_avg_sq"]},
+        parts=parts,
+        engine=EngineCounters(),
+        progress={},
+    )
+    complete(partial, content)
     (folder / "run.json").write_text("{}")
     metrics = [{"step": step, "loss": 1 / step, "training_seconds": step} for step in (1, 2, 3, 4)]
     write_lines(folder / "metrics.jsonl", metrics)

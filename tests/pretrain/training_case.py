@@ -21,7 +21,7 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.engine import launch
-from pretrain.engine.optimizer import parameter_groups
+from pretrain.engine.optimizers import parameter_groups
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import branch_scales, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at

@@ -15,7 +15,7 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.engine import launch
-from pretrain.engine.optimizer import parameter_groups
+from pretrain.engine.optimizers import parameter_groups
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.schedules.learning_rate import learning_rate_at

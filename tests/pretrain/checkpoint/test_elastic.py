@@ -1,4 +1,4 @@
-"""A run goes on on any number of ranks, at any ZeRO stage."""
+"""A run can be resumed on any number of ranks, at any ZeRO stage."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pretrain.checkpoint.folders import checkpoint_folder
-from pretrain.checkpoint.format import KINDS, Checkpoint, Piece
+from pretrain.checkpoint.format import Checkpoint, Piece
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
@@ -30,12 +30,12 @@ def torchrun(ranks):
 
 
 def everything(checkpoint):
-    """Return weights and moments whole, by kind and parameter."""
+    """Return weights and optimizer state whole, by kind and parameter."""
     sizes = {name: torch.Size(shape).numel() for name, shape in checkpoint.content.shapes.items()}
     return {
         (kind, name): checkpoint.read(kind, name, Piece(0, size))
         for name, size in sizes.items()
-        for kind in KINDS
+        for kind in ("weight", *checkpoint.content.optimizer_state[name])
     }
 
 

@@ -32,10 +32,11 @@ from pretrain.checkpoint.format import (
 from pretrain.config.errors import ConfigError
 
 SHAPES = {"table": [5, 4], "bias": [3]}
+STATE = {"table": ["momentum_buffer"], "bias": ["exp_avg", "exp_avg_sq"]}
 WHOLE = {
     f"{kind}/{name}": torch.arange(20.0)[: 20 if name == "table" else 3] + 100 * number
-    for number, kind in enumerate(("weight", "exp_avg", "exp_avg_sq"))
     for name in SHAPES
+    for number, kind in enumerate(("weight", *STATE[name]))
 }
 # Three ranks, of which one has nothing of the bias and none has a whole table.
 RANKS = [
@@ -52,14 +53,15 @@ def write(run, step=5, progress=None):
     for rank, pieces in enumerate(RANKS):
         tensors = {
             f"{kind}/{name}": WHOLE[f"{kind}/{name}"][piece.start : piece.start + piece.size]
-            for kind in ("weight", "exp_avg", "exp_avg_sq")
             for name, piece in pieces.items()
+            for kind in ("weight", *STATE[name])
         }
         parts |= write_part(partial, rank, tensors, pieces)
     content = Content(
         step=step,
         world_size=3,
         shapes=SHAPES,
+        optimizer_state=STATE,
         parts=parts,
         engine=EngineCounters(adam_steps=4),
         progress=progress or {},
@@ -79,6 +81,19 @@ def test_any_range_of_any_kind_is_read_across_the_files(tmp_path):
     weights = load_weights(checkpoint.folder)
     assert weights.keys() == SHAPES.keys()
     assert torch.equal(weights["table"], WHOLE["weight/table"].view(5, 4))
+
+
+def test_a_checkpoint_of_format_1_holds_the_moments_of_adamw(tmp_path):
+    """It does not say so; all that were written before the names were recorded do."""
+    folder = write(tmp_path)
+
+    def as_format_1(content):
+        content["format"] = 1
+        del content["optimizer_state"]
+
+    reseal(folder, as_format_1)
+    content = Checkpoint(folder).content
+    assert content.optimizer_state == dict.fromkeys(SHAPES, ["exp_avg", "exp_avg_sq"])
 
 
 def test_a_folder_counts_only_when_it_is_complete(tmp_path):
@@ -101,7 +116,13 @@ def test_a_part_that_another_machine_wrote_elsewhere_is_missed(tmp_path):
     parts = write_part(partial, 1, {"weight/bias": torch.ones(3)}, {"bias": Piece(0, 3)})
     (partial / "part_00001.safetensors").unlink()
     content = Content(
-        step=5, world_size=2, shapes={}, parts=parts, engine=EngineCounters(), progress={}
+        step=5,
+        world_size=2,
+        shapes={},
+        optimizer_state={},
+        parts=parts,
+        engine=EngineCounters(),
+        progress={},
     )
     with pytest.raises(OSError, match="must be on a disk that all machines share"):
         complete(partial, content)
@@ -178,9 +199,20 @@ DAMAGES = {
         ),
         "puts table",
     ),
+    "a parameter whose state is not named": (
+        lambda folder: reseal(folder, lambda content: content["optimizer_state"].pop("table")),
+        "does not name the optimizer state of every parameter",
+    ),
+    "more state than the files hold": (
+        lambda folder: reseal(
+            folder,
+            lambda content: content["optimizer_state"].update(table=[f"m{n}" for n in range(99)]),
+        ),
+        "is too small for its description",
+    ),
     "a size that no memory holds": (
         lambda folder: reseal(folder, inflate),
-        "is too small for what",
+        "is too small for its description",
     ),
     "a negative shape": (
         lambda folder: reseal(folder, lambda content: content["shapes"].update(table=[-5, -4])),
@@ -225,8 +257,8 @@ def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatc
 
 def test_what_another_version_wrote_is_refused_and_not_taken_for_damaged(tmp_path):
     folders = [write(tmp_path, step) for step in (5, 10)]
-    reseal(folders[1], lambda content: content.update(format=2, more=1))
-    with pytest.raises(ConfigError, match="has format 2, this version of the code reads 1"):
+    reseal(folders[1], lambda content: content.update(format=3, more=1))
+    with pytest.raises(ConfigError, match="has format 3, this version of the code reads 1 and 2"):
         newest_sound_checkpoint(tmp_path)
     assert checkpoints_of(tmp_path) == folders
 

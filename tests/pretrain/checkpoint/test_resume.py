@@ -1,4 +1,4 @@
-"""What may be different when a run goes on, and what may not."""
+"""Which settings may differ when a run is resumed, and which may not."""
 
 import json
 
@@ -35,14 +35,14 @@ def resume(run, *words, ds_config=None, elastic=False, **launch):
     )
 
 
-def test_as_before_it_goes_on_and_nothing_has_changed(run):
+def test_with_equal_settings_it_resumes_and_nothing_has_changed(run):
     assert resume(run) == (None, {})
-    assert resume(run).describe() == "going on from the beginning: it has no checkpoint yet"
+    assert resume(run).describe() == "resuming from the beginning: it has no checkpoint yet"
 
 
-def test_a_line_says_from_where_a_run_goes_on_and_what_has_changed(tmp_path):
+def test_a_line_says_where_a_run_resumes_and_what_has_changed(tmp_path):
     resumption = Resumption(tmp_path / "step_00012000", {"world_size": (1, 3), "a.b": (None, 2)})
-    expected = "going on from step 12,000; changed: a.b (None to 2), world_size (1 to 3)"
+    expected = "resuming from step 12,000; changed: a.b (None to 2), world_size (1 to 3)"
     assert resumption.describe() == expected
 
 
@@ -86,7 +86,7 @@ def test_other_settings_are_named(run):
     ],
 )
 def test_another_way_of_execution_needs_elastic(run, words, changed, named):
-    with pytest.raises(ConfigError, match=f"{named}; with --elastic it goes on all the same"):
+    with pytest.raises(ConfigError, match=f"{named}; with --elastic it is resumed"):
         resume(run, *words, **changed)
     assert resume(run, *words, elastic=True, **changed).changes
 
@@ -110,7 +110,7 @@ def test_other_shards_are_refused(run, elastic):
 @pytest.mark.parametrize("text", ["[]\n", '{"a\n', "\n", '{"a": 1, "a": 2}\n'])
 def test_a_damaged_run_folder_is_named(run, name, text):
     (run / name).write_text(text)
-    with pytest.raises(ConfigError, match=f"{name} is damaged: .*; bring it back from a copy"):
+    with pytest.raises(ConfigError, match=f"{name} is damaged: .*; restore it from a copy"):
         resume(run)
 
 

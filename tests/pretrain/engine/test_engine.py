@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
-from pretrain.engine.optimizer import build_optimizer, parameter_groups
+from pretrain.engine.optimizers import build_optimizer, parameter_groups
 from tests.pretrain import training_case as case
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,252 @@
+"""The optimizers: how each is built, which state it keeps, where it works.
+
+Adding one is a class and a line of OPTIMIZERS. Its state tensors have the shape of the parameter,
+are fp32, and lie in `optimizer.state[parameter]` by name; checkpoints store them by these names.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from pretrain.config.ds_config import zero_stage
+from pretrain.config.errors import ConfigError, lookup
+from pretrain.config.settings import OptimizerSettings, RunSettings
+from pretrain.distributed.deepspeed_library import fused_adam
+from pretrain.engine.muon import MuonWithAdamW
+from pretrain.model.objectives import objective_named
+
+Device = Literal["cpu", "cuda"]
+MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch, apex and DeepSpeed name them
+
+
+class OptimizerKind(ABC):
+    """One implementation of an optimizer; by default it keeps AdamW's two moments."""
+
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    zero_obstacle = ""  # why it does not work at the other stages
+    deepspeed_types: tuple[str, ...] = ("Adam", "AdamW")  # what a DeepSpeed JSON may call it
+    # Whether `step` honours `grad_scale` and `found_inf`, as torch's GradScaler sets them.
+    takes_gradient_scale = False
+
+    def obstacle(self, device: Device) -> str | None:
+        """Return why it does not work on this machine, or None."""
+        del device
+        return None
+
+    def state_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
+        """Return the names of the state tensors that it keeps of each parameter."""
+        return {name: MOMENTS for name, _ in model.named_parameters()}
+
+    @abstractmethod
+    def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+        """Build it; the learning rate of all groups is set before each step."""
+
+    def set_updates(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, updates: int
+    ) -> None:
+        """Set the number of updates made so far, on which Adam's bias correction depends."""
+        optimizer.state[parameter]["step"] = torch.tensor(float(updates), device=parameter.device)
+
+
+class TorchAdamW(OptimizerKind):
+    """torch's fused AdamW; runs on every device."""
+
+    takes_gradient_scale = True
+
+    def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+        """Build it."""
+        groups = parameter_groups(model, settings)
+        return torch.optim.AdamW(groups, fused=True, **_adam_values(settings))
+
+
+class DeepSpeedAdamW(OptimizerKind):
+    """DeepSpeed's FusedAdam for CUDA, which it compiles at its first use."""
+
+    def obstacle(self, device: Device) -> str | None:
+        """Refuse a CPU."""
+        return "needs a CUDA device; on a CPU use torch" if device == "cpu" else None
+
+    def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+        """Build it."""
+        optimizer: torch.optim.Optimizer = self.fused_class()(
+            parameter_groups(model, settings), adam_w_mode=True, **_adam_values(settings)
+        )
+        return optimizer
+
+    def fused_class(self) -> Any:
+        """Return the class of the optimizer.
+
+        Raises:
+            ConfigError: the library that has it is not installed.
+        """
+        return fused_adam()
+
+    def set_updates(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, updates: int
+    ) -> None:
+        """Set the number of updates where DeepSpeed counts them, and where apex does."""
+        optimizer.state[parameter]["step"] = updates
+        for group in optimizer.param_groups:
+            group["step"] = updates
+
+
+class ApexAdamW(DeepSpeedAdamW):
+    """NVIDIA apex' FusedAdam."""
+
+    def fused_class(self) -> Any:
+        """Return the class of the optimizer."""
+        try:
+            from apex.optimizers import FusedAdam
+        except ImportError:
+            raise ConfigError(
+                "optimizer.kind='apex', but NVIDIA apex is not installed (the package named apex "
+                "on the package index is another one); build it, or use optimizer.kind=deepspeed"
+            ) from None
+        return FusedAdam
+
+
+class Muon(OptimizerKind):
+    """Muon for the weights of the linear layers of the blocks, torch's AdamW for all others.
+
+    Embeddings, tables and projections of positions, norms, biases and the head are AdamW's: Muon is
+    made for the hidden matrices of a network (Jordan 2024). The projections of the positions lie
+    outside of the blocks and are used once for all of them.
+    """
+
+    zero_stages = (0,)
+    zero_obstacle = (
+        "stages 1 to 3 update a flat part of the weights on each rank, and Muon needs whole "
+        "matrices; use stage 0, as --engine.ds_config zero0_bf16_autocast does"
+    )
+    deepspeed_types = ()
+    takes_gradient_scale = True
+
+    def obstacle(self, device: Device) -> str | None:
+        """Refuse a torch without Muon."""
+        if hasattr(torch.optim, "Muon"):
+            return None
+        return f"needs torch 2.9 or newer, this is {torch.__version__}; upgrade it, or use torch"
+
+    def state_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
+        """Return one momentum of the matrices of the blocks, two moments of the others."""
+        matrices = _block_matrices(model)
+        return {
+            name: ("momentum_buffer",) if name in matrices else MOMENTS
+            for name, _ in model.named_parameters()
+        }
+
+    def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+        """Build both as one optimizer."""
+        matrices = _block_matrices(model)
+        of_muon = {id(weight) for weight, _ in matrices.values()}
+        groups = parameter_groups(model, settings)
+        for group in groups:
+            group["params"] = [each for each in group["params"] if id(each) not in of_muon]
+        adamw = torch.optim.AdamW(groups, fused=True, **_adam_values(settings))
+        return MuonWithAdamW(list(matrices.values()), adamw, weight_decay=settings.weight_decay)
+
+    def set_updates(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, updates: int
+    ) -> None:
+        """Set the number of updates of AdamW's parameters; Muon does not count."""
+        if "momentum_buffer" not in optimizer.state[parameter]:
+            super().set_updates(optimizer, parameter, updates)
+
+
+OPTIMIZERS: dict[str, OptimizerKind] = {
+    "torch": TorchAdamW(),
+    "deepspeed": DeepSpeedAdamW(),
+    "apex": ApexAdamW(),
+    "muon": Muon(),
+}
+
+
+def checked_optimizer(
+    settings: OptimizerSettings, device: Device, ds_config: dict[str, Any]
+) -> OptimizerKind:
+    """Return the optimizer that `optimizer.kind` names.
+
+    Args:
+        settings: which one.
+        device: on which it will run.
+        ds_config: the DeepSpeed JSON; its ZeRO stage and `optimizer` block are read.
+
+    Raises:
+        ConfigError: there is none of that name, or it does not work on this device, in this
+            version of torch or at this ZeRO stage.
+    """
+    kind = _kind_named(settings.kind, device)
+    if obstacle := kind.obstacle(device):
+        raise ConfigError(f"optimizer.kind={settings.kind!r} {obstacle}")
+    if zero_stage(ds_config) not in kind.zero_stages:
+        raise ConfigError(
+            f"optimizer.kind={settings.kind!r} does not work at ZeRO stage "
+            f"{zero_stage(ds_config)}: {kind.zero_obstacle}"
+        )
+    if "optimizer" in ds_config and not kind.deepspeed_types:
+        raise ConfigError(
+            "the DeepSpeed JSON has a block optimizer, the recipe "
+            f"optimizer.kind={settings.kind!r}; remove the block"
+        )
+    return kind
+
+
+def build_optimizer(
+    model: nn.Module, settings: OptimizerSettings, device: Device
+) -> torch.optim.Optimizer:
+    """Build the optimizer of a model outside of ZeRO.
+
+    Raises:
+        ConfigError: the chosen implementation is not available on this machine.
+    """
+    return checked_optimizer(settings, device, {}).build(model, settings)
+
+
+def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
+    """Split the parameters by weight decay.
+
+    Vectors (biases, norms, the output bias) do not decay, matrices and tables do, as in BERT;
+    `decay_everything` decays all, as the TUPE authors' trainer does.
+    """
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        decays = settings.decay_everything or parameter.ndim > 1
+        (decayed if decays else undecayed).append(parameter)
+    groups = [
+        {"params": decayed, "weight_decay": settings.weight_decay},
+        {"params": undecayed, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def state_numbers(settings: RunSettings) -> int:
+    """Return how many fp32 numbers of state the optimizer keeps, of all parameters together."""
+    kind = _kind_named(settings.optimizer.kind, "cpu")
+    with torch.device("meta"):
+        model = objective_named(settings.objective)(settings.model)
+    names = kind.state_names(model)
+    return sum(len(names[name]) * weight.numel() for name, weight in model.named_parameters())
+
+
+def _kind_named(name: str, device: Device) -> OptimizerKind:
+    auto = OPTIMIZERS["deepspeed" if device == "cuda" else "torch"]
+    return lookup({"auto": auto, **OPTIMIZERS}, name, setting="optimizer.kind")
+
+
+def _adam_values(settings: OptimizerSettings) -> dict[str, Any]:
+    return {"lr": 0.0, "betas": settings.betas, "eps": settings.epsilon}
+
+
+def _block_matrices(model: nn.Module) -> dict[str, tuple[nn.Parameter, int]]:
+    """Return the weights of the blocks' linear layers, and how many projections each stacks."""
+    return {
+        f"{name}.weight": (
+            model.get_parameter(f"{name}.weight"),
+            3 if name.endswith("query_key_value") else 1,
+        )
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and "blocks" in name.split(".")
+    }
