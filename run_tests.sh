@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Set up the environment if needed, then check and test everything; stops at the first failure.
+# Set up the environment if needed, then run lint, types and tests; stops at the first failure.
 #
-#   ./run_tests.sh                 the whole suite, in two processes
+#   ./run_tests.sh                 every promise once, minutes: tests marked slow are left out
+#   ./run_tests.sh --all           the slow tests too
 #   ./run_tests.sh ARGUMENT ...    the arguments go to pytest: -k shards, tests/pretrain, -m gpu
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -12,10 +13,15 @@ run() {
   "$@"
 }
 
+selection=()
+if [[ ${1:-} == --all ]]; then
+  selection=(-m 'not gpu')
+  shift
+fi
 prepare_environment test
 export OMP_NUM_THREADS=1 # tiny tensors: more threads only fight each other
-(($#)) || set -- -n 2 --dist worksteal
+(($#)) || set -- -n 2 --dist worksteal --durations 10
 run ruff check .
 run ruff format --check .
 run mypy
-run pytest "$@"
+run pytest "${selection[@]}" "$@"

@@ -28,6 +28,7 @@ def test_the_document_says_what_the_code_refuses():
     assert block("refusals", DOCUMENT.read_text()) == support_table()
 
 
+@pytest.mark.slow("minutes: every two values of two settings, on one and two ranks")
 @pytest.mark.ranks
 def test_every_two_values_of_two_settings_work_together():
     finished = subprocess.run(

@@ -69,12 +69,14 @@ def test_a_step_is_timed_against_hugging_face_in_the_precision_of_a_run(
     assert f"x HF {precision}" in finished.stdout and f"of the {precision} rate" in finished.stdout
 
 
+@pytest.mark.slow("a benchmark from start to end")
 def test_positions_are_timed_against_bert_a(tmp_path):
     _, [found] = run(tmp_path, "position_cost", "--shapes", SMALL, "--steps", "1")
     assert found["positions"]["bert-a"]["cost"] == 0
     assert set(found["positions"]) == {"bert-a", "tupe-a", "tupe-r"}
 
 
+@pytest.mark.slow("a benchmark from start to end")
 def test_layer_drop_is_compared_with_its_promise(tmp_path):
     words = ("--shapes", "4,64,32,2", "--stages", "0", "1", "--accumulation", "2")
     _, found = run(tmp_path, "layer_drop", *words, "--steps", "6")
@@ -100,6 +102,7 @@ def test_attention_lists_what_works_here_and_why_the_rest_does_not(tmp_path):
     assert "no product of factors" in found["obstacles"]["folded, tupe-r"]
 
 
+@pytest.mark.slow("starts every ZeRO stage on one and two ranks")
 @pytest.mark.ranks
 def test_scaling_compares_bytes_and_memory_with_what_zero_promises(tmp_path):
     words = ("--shape", SMALL, "--stages", "0", "1", "--rounds", "1")

@@ -35,6 +35,7 @@ def run(*words):
     )
 
 
+@pytest.mark.slow("compiles every kernel for two GPUs")
 @pytest.mark.parametrize("head_width", [64, 128])
 def test_no_kernel_spills_on_a100_or_h100(tmp_path, head_width):
     choice = ("--dtypes", "bf16", "--head-widths", head_width, "--cases", "whole", "padded")
@@ -50,6 +51,7 @@ def test_no_kernel_spills_on_a100_or_h100(tmp_path, head_width):
             assert row["shared_memory_bytes"] <= 99 * 1024
 
 
+@pytest.mark.slow("compiles for a GPU")
 def test_a_kernel_that_spills_is_a_failure(tmp_path):
     choice = ("--architectures", 80, "--dtypes", "bf16", "--head-widths", 64, "--cases", "whole")
     finished = run("-c", WITH_HUGE_TILES, "--json", tmp_path / "rows.json", *choice)

@@ -34,6 +34,7 @@ def test_a_few_faults_of_each_kind_are_survived_without_losing_or_repeating_a_sa
         assert outcome["lost"] == outcome["repeated"] == 0, outcome
 
 
+@pytest.mark.slow("a check of the fault suite itself")
 def test_a_run_that_reads_samples_again_is_not_survived(tmp_path):
     found = run_module("tests.faults.cases.planted", tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr[-3000:]

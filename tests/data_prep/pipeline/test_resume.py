@@ -180,6 +180,7 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(settings, corpus, tmp
     assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
+@pytest.mark.slow("kills at random; a build stopped at each of its steps is tested above")
 @pytest.mark.ranks
 def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_path):
     """SIGKILL to the main process at random moments, two workers, small segments."""

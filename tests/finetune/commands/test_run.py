@@ -174,6 +174,7 @@ def test_a_worker_that_dies_fails_its_run_and_no_other(disturbed):
     assert status == ["finished", "finished", "failed"]
 
 
+@pytest.mark.slow("three sweeps in a row")
 def test_failed_runs_are_run_again_on_demand_and_end_as_if_nothing_had_happened(
     disturbed, undisturbed
 ):
@@ -184,6 +185,7 @@ def test_failed_runs_are_run_again_on_demand_and_end_as_if_nothing_had_happened(
     assert disturbed.scores() == {name: expected[name] for name in disturbed.scores()}
 
 
+@pytest.mark.slow("a sweep that is interrupted and finished; a killed one is tested above")
 def test_an_interrupt_stops_the_workers_and_says_how_to_continue(run, files, tmp_path):
     started = Command(run, files, tmp_path)
     process = started.start("--workers", "1")

@@ -122,6 +122,7 @@ def test_what_was_asked_for_is_read_back_and_damage_is_named(tmp_path):
         save_sweep_record(tmp_path, record(), {"tiny": data()})
 
 
+@pytest.mark.slow("starts processes that import torch")
 def test_one_process_at_a_time_fills_a_folder(tmp_path):
     program = (
         "import sys; from pathlib import Path; from finetune.sweep.folder import locked\n"

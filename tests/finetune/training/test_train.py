@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from finetune.training.batches import training_batches
 from finetune.training.train import Diverged, FineTuning, build_task_model
 from tests.finetune.fine_tuning_case import Notes, numbers, protocol, tiny_pretrained, tiny_task
+from tests.selection import mostly_slow
 
 CPU = torch.device("cpu")
 
@@ -101,7 +102,7 @@ def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_st
     assert found == losses.all_losses
 
 
-@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("regression", mostly_slow([False, True], "the same for regression"))
 def test_an_easy_task_is_learned_and_scored_after_each_epoch(regression):
     rules = protocol(epochs=15, dropout=0.0, attention_dropout=0.0)
     data, notes = tiny_task(regression=regression, num_train=200), Notes()

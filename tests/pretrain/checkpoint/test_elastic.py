@@ -17,6 +17,7 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
 from tests.pretrain import training_case as case
 from tests.pretrain.conftest import lines
+from tests.selection import mostly_slow
 
 from . import elastic_case
 
@@ -55,7 +56,9 @@ def straight(tmp_path_factory):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(
+    "ranks", mostly_slow([1, 2, 3], "each number of ranks tries every ZeRO stage")
+)
 def test_a_checkpoint_goes_through_any_ranks_and_stage_bit_for_bit(ranks, straight, tmp_path):
     """Restored and saved again, weights and both moments are what they were; so is what follows.
 
@@ -100,6 +103,9 @@ def cut(run, step):
             shutil.rmtree(folder)
 
 
+@pytest.mark.slow(
+    "five launches of one to three ranks; a checkpoint read by other ranks is tested above"
+)
 @pytest.mark.ranks
 def test_a_run_that_moves_between_machines_has_the_losses_of_the_straight_one(command, tmp_path):
     """From 1 rank to 3 to 2 to 1, with layer drop and accumulation, at another stage each time."""

@@ -402,6 +402,7 @@ def test_an_export_replaces_an_export_and_nothing_else(trained, run, tmp_path):
     assert (target / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow("compares the logits of hundreds of rows; test_every_variant compares a few")
 def test_the_command_exports_a_checkpoint_and_says_how_equal_it_is(command, run):
     status, output, errors = command.run(["export", str(run), "--checkpoint", "10"])
     assert status == 0, errors

@@ -138,6 +138,7 @@ def test_a_plan_prints_numbers_that_follow_from_each_other(command, shards):
     assert status == 0, errors[-3000:]
 
 
+@pytest.mark.slow("two ranks measure like one")
 @pytest.mark.ranks
 def test_two_ranks_plan_together_without_shards(command, tmp_path):
     words = ["plan", "tiny_cpu", "--corpus", str(tmp_path), "--engine.ds_config", "zero1_fp32",

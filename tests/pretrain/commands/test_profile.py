@@ -97,6 +97,7 @@ def test_a_run_of_hours_is_profiled_at_its_end_too(command, tmp_path):
     assert metrics["expected_flops"] == pytest.approx(expected)
 
 
+@pytest.mark.slow("two ranks are profiled like one")
 @pytest.mark.ranks
 def test_of_two_ranks_the_first_prints_once_what_is_exchanged(command, tmp_path):
     words = ("--steps", 2, "--batch.micro_sequences", 4)

@@ -23,6 +23,7 @@ from pretrain.profiling.step_timer import SHARES
 from pretrain.schedules.layer_drop import branch_scales
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
+from tests.selection import mostly_slow
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 ROOT = Path(__file__).parents[3]
@@ -68,7 +69,9 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("launcher", ["deepspeed", "torchrun"])
+@pytest.mark.parametrize(
+    "launcher", mostly_slow(["deepspeed", "torchrun"], "the same with torchrun")
+)
 def test_two_ranks_train_like_one(command, tmp_path, launcher):
     words = ("--batch.micro_sequences", 4, "--layer_drop.draw_per", "step", *DROPS)
     one = command.train(tmp_path / "one", *words)
@@ -195,6 +198,7 @@ def test_resuming_nothing_is_refused(command, tmp_path):
     assert status == 1 and "holds no run to resume; start it without --resume" in errors
 
 
+@pytest.mark.slow("two ranks refuse like one")
 @pytest.mark.ranks
 def test_another_number_of_ranks_is_refused_in_one_line(command, whole, tmp_path):
     copy = shutil.copytree(whole, tmp_path / "copy")
@@ -260,6 +264,7 @@ def test_a_run_that_cannot_be_is_refused_in_one_line(command, tmp_path, words, m
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow("two ranks refuse like one")
 @pytest.mark.ranks
 def test_two_ranks_report_missing_shards_once(command, tmp_path):
     words = command.words("--run-folder", tmp_path / "run", "--data.shards", "nowhere")

@@ -29,6 +29,7 @@ def source(command, tmp_path_factory):
     return command.train(tmp_path_factory.mktemp("runs") / "source")
 
 
+@pytest.mark.slow("two ranks start like one")
 @pytest.mark.ranks
 def test_a_run_on_two_ranks_starts_from_the_weights_that_are_named(command, source, tmp_path):
     """That the first rank's weights become those of all at every stage: test_engine.py."""
@@ -57,6 +58,7 @@ def test_the_first_held_out_loss_is_the_last_one_of_the_source(command, source, 
     }
 
 
+@pytest.mark.slow("three runs in a row")
 def test_schedules_begin_anew_and_a_resumed_run_needs_the_source_no_more(command, source, tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(source, copied)

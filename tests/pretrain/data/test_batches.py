@@ -21,6 +21,7 @@ from pretrain.data.batches import (
     predictions_per_batch,
 )
 from pretrain.data.shards import HELD_OUT_SEED, held_out_fingerprint, masking_of, shards_folder
+from tests.selection import mostly_slow
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,9 @@ def test_batches_without_an_end_are_those_of_any_end(opened, shards, workers):
         assert all(torch.equal(a, b) for a, b in zip(next(endless), expected, strict=True))
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    "start_method", mostly_slow(["fork", "spawn"], "the same for spawned workers")
+)
 @pytest.mark.parametrize("masking", ["tokens", "spans"])
 def test_workers_may_be_started_in_any_way(opened, shards, start_method, masking):
     chosen = settings(shards, "--data.masking", masking)

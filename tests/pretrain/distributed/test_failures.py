@@ -66,6 +66,7 @@ def test_a_rank_that_raises_ends_three_ranks_with_its_traceback_alone(command, t
     assert errors.count("in failures_end_the_job") == 1  # the others print no traceback
 
 
+@pytest.mark.slow("starts the deepspeed launcher; three ranks of torchrun are tested below")
 @pytest.mark.ranks
 def test_a_rank_that_is_killed_ends_the_deepspeed_job_in_seconds(command, tmp_path):
     folder = tmp_path / "run"

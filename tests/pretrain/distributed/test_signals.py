@@ -203,6 +203,7 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_goes_on_like_one_never_s
         assert lines(folder, name) == lines(whole, name)
 
 
+@pytest.mark.slow("two ranks, stopped and resumed; a signalled group is tested below")
 @pytest.mark.ranks
 def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(command, tmp_path):
     two = ("--batch.micro_sequences", 4, "--steps", STEPS, *WORDS)
@@ -221,6 +222,7 @@ def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(co
     assert lines(folder, "metrics.jsonl") == lines(never_stopped, "metrics.jsonl")
 
 
+@pytest.mark.slow("starts the deepspeed launcher; a signalled group is tested above")
 @pytest.mark.ranks
 def test_ranks_save_when_the_deepspeed_launcher_above_them_is_terminated(command, tmp_path):
     folder = tmp_path / "run"
@@ -238,6 +240,7 @@ def test_ranks_save_when_the_deepspeed_launcher_above_them_is_terminated(command
     assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
 
 
+@pytest.mark.slow("a run with worker processes")
 def test_a_process_that_prepares_batches_and_is_killed_ends_the_run_with_one_line(
     command, tmp_path
 ):

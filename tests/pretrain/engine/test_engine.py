@@ -80,6 +80,7 @@ def test_a_resumed_engine_is_the_uninterrupted_one(engines):
         assert found["resumed"] == found["losses"][3:], name
 
 
+@pytest.mark.slow("every ZeRO stage once more, recomputed")
 @pytest.mark.parametrize("launcher", list(LAUNCHERS))
 @pytest.mark.ranks
 def test_blocks_can_be_recomputed_at_every_zero_stage(launcher, plain, tmp_path):

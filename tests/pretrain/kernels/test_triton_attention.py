@@ -19,8 +19,12 @@ from tests.pretrain.model.attention_reference import (
     needs_triton,
     with_gradients,
 )
+from tests.selection import mostly_slow
 
 pytestmark = needs_triton
+
+
+INTERPRETED = "the interpreter computes a tile in seconds"
 
 
 @pytest.fixture(params=[80, 90])
@@ -55,26 +59,36 @@ def check(q, k, v, bias, lengths, d_o, bound):
     assert_close(with_gradients(triton_attention, *arguments), exact(*arguments), bound)
 
 
-@pytest.mark.parametrize("length", [1, 17, 63, 64, 65, 96, 192])
+@pytest.mark.parametrize(
+    "length",
+    mostly_slow([64, 1, 17, 63, 65, 96, 192], INTERPRETED),
+)
 def test_values_and_gradients_are_those_of_the_formula(length):
     q, k, v, bias, d_o = example(length)
     check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("length", [17, 64, 192])
+@pytest.mark.parametrize("length", mostly_slow([17, 64, 192], INTERPRETED))
 @pytest.mark.usefixtures("architecture")
 def test_half_precision_costs_no_more_than_its_rounding(length, dtype):
     q, k, v, bias, d_o = example(length, batch=1, head_width=64, dtype=dtype)
     check(q, k, v, bias, None, d_o, BOUNDS[dtype])
 
 
-@pytest.mark.parametrize(("length", "lengths"), [(33, (33, 1)), (64, (40, 64)), (100, (31, 97))])
+@pytest.mark.parametrize(
+    ("length", "lengths"),
+    mostly_slow(
+        [(33, (33, 1)), (64, (40, 64)), (100, (31, 97))],
+        INTERPRETED,
+    ),
+)
 def test_keys_beyond_the_length_of_a_sequence_are_not_seen(length, lengths):
     q, k, v, bias, d_o = example(length)
     check(q, k, v, bias, counts(*lengths), d_o, BOUNDS[torch.float32])
 
 
+@pytest.mark.slow(INTERPRETED)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.usefixtures("architecture")
 def test_half_precision_sees_no_keys_beyond_the_length_either(dtype):
@@ -82,6 +96,7 @@ def test_half_precision_sees_no_keys_beyond_the_length_either(dtype):
     check(q, k, v, bias, counts(31, 97), d_o, BOUNDS[dtype])
 
 
+@pytest.mark.slow(INTERPRETED)
 def test_hidden_keys_change_no_bit_and_get_no_gradient():
     q, k, v, bias, d_o = example(70)
     lengths = counts(20, 50)
@@ -96,7 +111,7 @@ def test_hidden_keys_change_no_bit_and_get_no_gradient():
         assert not gradient.transpose(1, 2)[hidden].any()
 
 
-@pytest.mark.parametrize("head_width", [16, 32, 64, 128])
+@pytest.mark.parametrize("head_width", mostly_slow([16, 32, 64, 128], INTERPRETED))
 def test_every_head_width_is_exact(head_width):
     q, k, v, bias, d_o = example(40, batch=1, head_width=head_width)
     check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
@@ -108,6 +123,7 @@ def test_without_a_bias_it_is_plain_attention(lengths):
     check(q, k, v, None, lengths and counts(*lengths), d_o, BOUNDS[torch.float32])
 
 
+@pytest.mark.slow(INTERPRETED)
 @pytest.mark.parametrize("bias_dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_a_bias_of_another_dtype_gets_its_gradient_in_that_dtype(bias_dtype):
     q, k, v, bias, d_o = example(33, bias_dtype=bias_dtype)
@@ -146,6 +162,7 @@ def test_the_batch_may_be_split_in_any_way_for_the_bias_gradient(programs, monke
     check(q, k, v, bias, counts(16, 3, 16, 10, 1), d_o, BOUNDS[torch.float32])
 
 
+@pytest.mark.slow(INTERPRETED)
 def test_two_runs_give_the_same_bits():
     q, k, v, bias, d_o = example(96, batch=3, dtype=torch.float16)
     arguments = (q, k, v, bias, counts(96, 50, 70), 0.2, d_o)
@@ -153,6 +170,7 @@ def test_two_runs_give_the_same_bits():
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
+@pytest.mark.slow(INTERPRETED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.usefixtures("architecture")
 def test_rows_of_scores_near_minus_100_stay_exact(dtype):
@@ -162,6 +180,7 @@ def test_rows_of_scores_near_minus_100_stay_exact(dtype):
     check(q, k, v, bias, None, d_o, BOUNDS[dtype] + 1e-5)  # fp32 numbers near 100 are 8e-6 apart
 
 
+@pytest.mark.slow(INTERPRETED)
 def test_a_bias_may_forbid_keys_with_minus_infinity():
     q, k, v, bias, d_o = example(70)
     bias[0, :, :65] = float("-inf")  # whole tiles
@@ -169,7 +188,7 @@ def test_a_bias_may_forbid_keys_with_minus_infinity():
     check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
 
 
-@pytest.mark.parametrize("cls_reset", ["paper", "reference"])
+@pytest.mark.parametrize("cls_reset", mostly_slow(["paper", "reference"], INTERPRETED))
 def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_reset):
     length = 40
     words = ["--model.positions", "tupe-r", "--model.cls_reset", cls_reset]
@@ -206,6 +225,7 @@ def test_a_bias_that_needs_no_gradient_costs_none(monkeypatch):
     torch.testing.assert_close(q.grad.double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow("runs every kernel in several modes of torch.library.opcheck")
 @pytest.mark.parametrize("with_bias_and_lengths", [True, False])
 def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
     q, k, v, bias, d_o = example(20, bias_dtype=torch.bfloat16)

@@ -11,6 +11,7 @@ from pretrain.profiling import step_timer as phases_module
 from pretrain.profiling.communication import CountedCollectives
 from pretrain.profiling.step_timer import Phases
 from tests.pretrain.conftest import lines, two_ranks
+from tests.selection import mostly_slow
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_of_two_engines_the_newest_one_counts(clock):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("stage", mostly_slow([1, 2], "another ZeRO stage"))
 def test_zero_reduces_the_gradients_once_and_gathers_the_weights_once(command, tmp_path, stage):
     """Rajbhandari et al., ZeRO (SC 2020), Sec. 7: as much as plain data parallelism."""
     words = ("--engine.ds_config", f"zero{stage}_fp32", "--batch.micro_sequences", 4)

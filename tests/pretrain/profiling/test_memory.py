@@ -22,6 +22,7 @@ def parameters_and_memory(*words):
     return map(int, finished.stdout.split())
 
 
+@pytest.mark.slow("trains models that are large enough to measure")
 def test_the_high_water_mark_grows_with_the_model_by_its_weights():
     few, little = parameters_and_memory()
     many, much = parameters_and_memory("--model.vocabulary_size", "2000000")

@@ -172,6 +172,7 @@ print(json.dumps([seconds, waited, engine.pop_costs().seconds]))
 """
 
 
+@pytest.mark.slow("a loader that is slow on purpose")
 def test_in_the_engine_data_takes_as_long_as_a_slow_loader():
     finished = subprocess.run(
         [sys.executable, "-c", ENGINE_PROGRAM], cwd=ROOT, capture_output=True, text=True

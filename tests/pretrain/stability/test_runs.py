@@ -15,6 +15,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine.test_engine import LAUNCHERS
+from tests.selection import mostly_slow
 
 from .trouble_case import SCENARIOS, WEIGHT, words
 
@@ -62,7 +63,7 @@ def rows_of(shards, step):
     return [batches[index].ids_BS.tolist() for index in range(4 * (step - 1), 4 * step)]
 
 
-@pytest.mark.parametrize("name", REWOUND)
+@pytest.mark.parametrize("name", mostly_slow(REWOUND, "each kind of anomaly is a run of its own"))
 def test_a_run_that_goes_back_finishes_without_the_rows_of_the_step(runs, shards, name):
     (run,) = found(runs, name)
     assert run["ended"] == "finished"
@@ -195,7 +196,7 @@ def test_a_run_can_go_back_before_a_spike(runs):
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", REWOUND[1:])
+@pytest.mark.parametrize("name", mostly_slow(REWOUND[1:], "rewinds of each kind, on two ranks"))
 def test_two_ranks_go_back_together(shards, tmp_path, name):
     errors = run_scenarios(shards, tmp_path, [name], "torchrun")
     (run,) = found(tmp_path, name)

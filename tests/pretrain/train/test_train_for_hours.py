@@ -45,6 +45,7 @@ def test_a_run_of_given_hours_ends_on_time_with_its_rate_annealed(command, tmp_p
     assert [row["theta"] for row in metrics][-1] == pytest.approx(0.5, abs=1e-3)
 
 
+@pytest.mark.slow("waits for hours that are seconds, twice")
 def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     folder = tmp_path / "run"
     process = command.start(command.words("--run-folder", folder, "--hours", HOURS, *OFTEN))
@@ -79,6 +80,7 @@ def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     assert status == 1 and "with other settings: hours (was 0.002, is 1.0)" in errors
 
 
+@pytest.mark.slow("two ranks end like one")
 @pytest.mark.ranks
 def test_two_ranks_agree_on_the_end(command, tmp_path):
     """They would wait for each other for ever if one of them took another step."""
