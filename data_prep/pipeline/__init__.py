@@ -1,1 +1,1 @@
-"""From sources to a shard folder: segments, reading, selection, encoding, resume."""
+"""From sources to a shard folder: segments, reading, selection, encoding, rows, resume."""

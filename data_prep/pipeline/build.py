@@ -12,41 +12,39 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tokenizers import Tokenizer
 
 from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers, cpu_count
-from data_prep.pipeline.reading import TooLittleText, in_brackets, read_segments, read_sources
+from data_prep.pipeline.reading import TooLittleText, read_segments, read_sources
 from data_prep.pipeline.resume import check_identity
+from data_prep.pipeline.rows import WRITTEN, cleaning_of, write_shards
 from data_prep.pipeline.segments import (
     PLACES_PER_REASON,
     SEGMENT_BYTES,
     TOKENIZER_RECORD,
     EncodedSegment,
     EncodeTask,
-    ReadSegment,
     SampleTask,
+    Segment,
     SegmentFiles,
-    TextCounts,
-    token_files,
 )
-from data_prep.pipeline.selection import KeptSegment, select_paragraphs
+from data_prep.pipeline.selection import select_paragraphs
 from data_prep.settings import BuildSettings
 from data_prep.shards.folders import CONTENT, finish, workplace_of
 from data_prep.shards.manifest import (
     TOKENIZER_FILE,
     Manifest,
-    ShardRecord,
     SplitName,
     SplitRecord,
     TokenizerRecord,
     summary,
     write_manifest,
 )
-from data_prep.shards.packing import RowFormat, ShardTask, TokenStream, rows_dropped, shard_tasks
+from data_prep.shards.packing import RowFormat
 from data_prep.sources.source import Source
 from data_prep.sources.spec import open_source
 from data_prep.text.encode import DocumentEncoder
@@ -58,15 +56,6 @@ if TYPE_CHECKING:
     from data_prep.files.progress_bar import Bar
 
 SKIPPED_FILE = "skipped.jsonl"
-
-
-class Segment(NamedTuple):
-    """A segment whose text was read and whose repetitions were found."""
-
-    files: SegmentFiles
-    read: ReadSegment
-    kept: KeptSegment
-    weight: float
 
 
 def build(
@@ -109,7 +98,9 @@ def build(
             segments = work.read(segment_bytes)
             tokenizer = loaded or work.train_tokenizer(segments)
             encoded = work.encode(segments, tokenizer)
-            splits = work.write_shards(segments, encoded, tokenizer)
+            splits = write_shards(
+                segments, encoded, tokenizer, settings, workplace, pool, progress=progress
+            )
         except TooLittleText:
             shutil.rmtree(workplace)  # the same text cannot succeed later
             raise
@@ -136,7 +127,7 @@ class _Build:
         self.settings, self.sources, self.pool = settings, sources, pool
         self.workplace, self.progress = workplace, progress
         self.content = workplace / CONTENT
-        for name in ("segments", "written", CONTENT):
+        for name in ("segments", WRITTEN, CONTENT):
             (workplace / name).mkdir(exist_ok=True)
         for stray in workplace.rglob("*.partial*"):
             stray.unlink()
@@ -147,7 +138,7 @@ class _Build:
         found = {
             "parts of the text read": len(read_segments(self.workplace)),
             "parts encoded": len(list((self.workplace / "segments").glob("*.encoded.json"))),
-            "files of rows": len(list((self.workplace / "written").iterdir())),
+            "files of rows": len(list((self.workplace / WRITTEN).iterdir())),
         }
         reused = [f"{number} {what}" for what, number in found.items() if number]
         if num_discarded:
@@ -215,40 +206,6 @@ class _Build:
                 bar.update(segment.read.characters)
         return encoded
 
-    def write_shards(
-        self,
-        segments: list[Segment],
-        encoded: list[EncodedSegment],
-        tokenizer: TokenizerRecord,
-    ) -> dict[SplitName, SplitRecord]:
-        """Cut the tokens into rows and write the files of both splits."""
-        row_format = RowFormat.of(tokenizer, self.settings.sequence_length)
-        files = [segment.files for segment in segments]
-        weights = [segment.weight for segment in segments]
-        splits: dict[SplitName, SplitRecord] = {}
-        for name in get_args(SplitName):
-            stream = TokenStream(token_files(files, encoded, weights, name), row_format.dtype)
-            counts = _total(encoded, weights, name)
-            tasks = shard_tasks(
-                name, stream, row_format, max_rows_per_shard=self.settings.rows_per_shard
-            )
-            if not tasks:
-                raise TooLittleText(
-                    f"{', '.join(self.settings.corpus)}: the {name} split has {counts.tokens} "
-                    f"tokens, too few for one row of {self.settings.sequence_length}"
-                    f"{in_brackets(_cleaning_of(segments))}; use a larger corpus, shorter rows or "
-                    "another valid fraction"
-                )
-            records = self._write_files(name, tasks)
-            splits[name] = SplitRecord(
-                **counts.model_dump(),
-                rows=sum(record.rows for record in records),
-                rows_per_shard=records[0].rows,
-                rows_dropped=rows_dropped(tasks),
-                shards=tuple(records),
-            )
-        return splits
-
     def manifest(
         self,
         segments: list[Segment],
@@ -264,7 +221,7 @@ class _Build:
             settings=self.settings.model_dump(mode="json"),
             source="; ".join(source.description for source in self.sources),
             licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
-            cleaning=_cleaning_of(segments),
+            cleaning=cleaning_of(segments),
         )
         self._write_skipped(segments)
         write_manifest(self.content, manifest)
@@ -305,17 +262,6 @@ class _Build:
                 moses=settings.moses,
             )
 
-    def _write_files(self, name: SplitName, tasks: list[ShardTask]) -> list[ShardRecord]:
-        jobs = (_ShardJob(task, self.workplace, self.content) for task in tasks)
-        records = []
-        with progress_bar(
-            f"{name} rows", sum(task.num_rows for task in tasks), "row", shown=self.progress
-        ) as bar:
-            for record in self.pool.map(_ShardJob.run, jobs):
-                records.append(record)
-                bar.update(record.rows)
-        return records
-
     def _write_skipped(self, segments: list[Segment]) -> None:
         """List the first skipped places of each reason."""
         seen: Counter[str] = Counter()
@@ -328,45 +274,9 @@ class _Build:
             save_text(self.content / SKIPPED_FILE, "".join(lines))
 
 
-class _ShardJob(NamedTuple):
-    """A file of rows to write, unless an earlier call has written it."""
-
-    task: ShardTask
-    workplace: Path
-    content: Path
-
-    def run(self) -> ShardRecord:
-        record_file = self.workplace / "written" / f"{self.task.file}.json"
-        if record_file.exists():
-            return ShardRecord.model_validate_json(record_file.read_bytes())
-        record = self.task.write(self.content)
-        save_text(record_file, record.model_dump_json())
-        return record
-
-
-def _cleaning_of(segments: list[Segment]) -> dict[str, int]:
-    """Return the counts of what reading and cleaning changed and left out."""
-    counts: Counter[str] = Counter()
-    for segment in segments:
-        counts.update(segment.read.cleaning)
-        counts.update(segment.kept.cleaning)
-    return dict(sorted(counts.items()))
-
-
 def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:
     """Return the kind of tokenizer to train, None if one is loaded."""
     return next((kind for kind in get_args(TokenizerKind) if kind == settings.tokenizer), None)
-
-
-def _total(encoded: list[EncodedSegment], weights: list[float], name: SplitName) -> TextCounts:
-    """Return the counts of a split, repetitions included."""
-    total = TextCounts()
-    for record, weight in zip(encoded, weights, strict=True):
-        if name == "valid":
-            total = total.plus(record.valid)
-        else:
-            total = total.plus(record.train, times=max(1, int(weight))).plus(record.repeated)
-    return total
 
 
 def _pieces(files: Iterable[Path], bar: "Bar") -> Iterator[str]:

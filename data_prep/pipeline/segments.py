@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict
 
 from data_prep.files.atomic import save_text
 from data_prep.settings import BuildSettings
-from data_prep.shards.manifest import SplitName, TokenizerRecord
-from data_prep.shards.packing import TokenFile, id_type, write_documents
+from data_prep.shards.manifest import TokenizerRecord
+from data_prep.shards.packing import id_type, write_documents
 from data_prep.sources.source import Parsed, Position, RawDocument, Skipped, Source
 from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import Hashes, hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
-from data_prep.text.sampling import EvenSample, passes
+from data_prep.text.sampling import EvenSample
 from data_prep.tokenizer.train import character_counts
 
 SEGMENT_BYTES = 8 << 20  # of the undecoded source: bounds the memory of a worker
@@ -78,6 +78,14 @@ class ReadSegment(StepResult):
     characters: int
     cleaning: dict[str, int]
     skipped: tuple[Skipped, ...]
+
+
+class KeptSegment(StepResult):
+    """What is kept of a segment."""
+
+    first_document: int  # its number among all kept documents
+    documents: int
+    cleaning: dict[str, int]
 
 
 class EncodedSegment(StepResult):
@@ -135,6 +143,15 @@ class SegmentFiles(NamedTuple):
             document_hashes=hashes_of(map("\n".join, documents)) if hashed else none,
         )
         return words
+
+
+class Segment(NamedTuple):
+    """A segment whose text was read and whose repetitions were found."""
+
+    files: SegmentFiles
+    read: ReadSegment
+    kept: KeptSegment
+    weight: float
 
 
 class ReadTask(NamedTuple):
@@ -265,30 +282,6 @@ def pieces_of(document: list[str], settings: BuildSettings) -> list[str]:
         language=settings.language,
         moses=settings.language if settings.moses else None,
     )
-
-
-def token_files(
-    files: list[SegmentFiles],
-    records: list[EncodedSegment],
-    weights: list[float],
-    name: SplitName,
-) -> tuple[TokenFile, ...]:
-    """Return the token files of a split in order; training text pass by pass."""
-    segments = list(zip(files, records, strict=True))
-    if name == "valid":
-        return tuple(_token_file(place, "valid", record.valid) for place, record in segments)
-    found = []
-    for number, is_whole in passes(weights):
-        place, record = segments[number]
-        if is_whole or weights[number] < 1:  # a weight below 1 was applied when the text was read
-            found.append(_token_file(place, "train", record.train))
-        else:
-            found.append(_token_file(place, "repeated", record.repeated))
-    return tuple(found)
-
-
-def _token_file(files: SegmentFiles, name: str, counts: TextCounts) -> TokenFile:
-    return TokenFile(files.path(f"{name}.ids"), counts.tokens + counts.documents)
 
 
 def _flat(documents: list[list[str]]) -> Iterator[str]:

@@ -13,19 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.pipeline.segments import ReadSegment, SegmentFiles, StepResult
+from data_prep.pipeline.segments import KeptSegment, ReadSegment, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import Hashes, repetitions
 
 Flags = NDArray[np.bool_]
-
-
-class KeptSegment(StepResult):
-    """What is kept of a segment."""
-
-    first_document: int  # its number among all kept documents
-    documents: int
-    cleaning: dict[str, int]
 
 
 class _Repeated(NamedTuple):
