@@ -1,0 +1,20 @@
+"""Runs a command of pretrain or finetune after an addition that CONTRIBUTING.md describes.
+
+    python -m tests.contributed FILE PACKAGE WORDS...
+
+FILE names the block of code: the module that it is added to.
+"""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+BLOCK = re.compile(r"```python\n# (\S+)\.py\n(.*?)```", re.DOTALL)
+BLOCKS = dict(BLOCK.findall((Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()))
+
+if __name__ == "__main__":
+    file, package, *words = sys.argv[1:]
+    module = importlib.import_module(file.replace("/", "."))
+    exec(BLOCKS[file], vars(module))
+    importlib.import_module(f"{package}.__main__").main(words)
