@@ -25,7 +25,7 @@ from pretrain.compare.run_files import (
     read_checked_lines,
 )
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import flat
+from pretrain.config.settings import DEFAULT_OBJECTIVE, flat
 
 # Key in evals.jsonl -> what it is called.
 AXES = {
@@ -43,6 +43,9 @@ UNSTEADY = 0.1
 
 # Runs that differ in these only are the same thing, done again.
 NOT_COMPARED = ("name", "seed")
+
+# Settings that older runs lack, with the value that they had.
+ADDED_SETTINGS = {"objective": DEFAULT_OBJECTIVE}
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def read_run(folder: Path) -> Run:
     result = folder / "result.json"
     run = Run(
         folder=folder,
-        settings=flat(read_checked(folder / "run.json", Settings)),
+        settings=ADDED_SETTINGS | flat(read_checked(folder / "run.json", Settings)),
         launches=read_checked_lines(folder / "launches.jsonl", Launch),
         metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
         evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),
@@ -215,7 +218,7 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
         if any(launch["held_out"] != runs[0].launches[0]["held_out"] for launch in run.launches):
             raise ConfigError(
                 f"{run.folder} and {runs[0].folder} were not evaluated on the same held-out rows, "
-                "tokenizer and masks: their losses cannot be compared"
+                "tokenizer, masks and loss: they cannot be compared"
             )
 
 

@@ -28,6 +28,7 @@ from data_prep.settings import TextSettings
 from pretrain.config.errors import nearest
 
 LONGEST_NAME = 200  # of a run: it becomes the name of a folder
+DEFAULT_OBJECTIVE = "masked_language_model"  # that of runs that name none, too
 
 
 def _is_section(kind: Any) -> TypeGuard[type[BaseModel]]:
@@ -368,6 +369,7 @@ class RunSettings(BaseSettings):
         description="start from these weights instead of random ones: a run, a checkpoint, an "
         "export, a Hugging Face BERT (folder or name), or a checkpoint of the TUPE authors' code",
     )
+    objective: str = Field(DEFAULT_OBJECTIVE, description="the loss, see model/objectives.py")
     steps: int = Field(1_000_000, ge=1, description="optimizer steps")
     hours: float | None = Field(
         None,

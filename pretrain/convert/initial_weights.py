@@ -18,7 +18,7 @@ from pretrain.config.settings import ModelSettings, RunSettings
 from pretrain.convert.external import words_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import TELLING_WORDS, TextEncoder
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import Objective
 
 # Settings that change neither what a weight means nor how many there are.
 FREE = {"preset", "dropout", "attention_dropout", "initializer_range"}
@@ -27,7 +27,7 @@ ENTRIES_TRIED = 1000  # with a capital letter, in whatever script they are
 
 
 def load_initial_weights(
-    model: MaskedLanguageModel, settings: RunSettings, shards: ShardSet
+    model: Objective, settings: RunSettings, shards: ShardSet
 ) -> dict[str, Any] | None:
     """Give a new model the weights that the settings name.
 
@@ -47,6 +47,11 @@ def load_initial_weights(
     if settings.initial_weights is None:
         return None
     pretrained = load_pretrained(settings.initial_weights)
+    if pretrained.objective != settings.objective:
+        raise ConfigError(
+            f"initial_weights={pretrained.place} were trained with objective="
+            f"{pretrained.objective}, and this run has objective={settings.objective}"
+        )
     check_model(pretrained, settings.model)
     check_words(pretrained, settings, shards)
     model.load_state_dict(pretrained.weights)

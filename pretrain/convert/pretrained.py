@@ -13,7 +13,7 @@ from pretrain.checkpoint.folders import checkpoints_of as checkpoints_of
 from pretrain.checkpoint.format import CheckpointError, load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings import ModelSettings
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.external import ExternalModel
 from pretrain.convert.hf_format import is_export, read_export
 from pretrain.convert.loader import read_foreign
@@ -26,12 +26,13 @@ class Pretrained(NamedTuple):
     """A pre-trained model, wherever it comes from."""
 
     model: ModelSettings
-    weights: dict[str, Tensor]  # state dict of MaskedLanguageModel, fp32, on the CPU
+    weights: dict[str, Tensor]  # state dict of its Objective, fp32, on the CPU
     words: TextEncoder
     name: str  # what tables call it
     place: str  # where it comes from, an absolute path
     step: int | None  # of pre-training; None: not known
     sequence_length: int  # of the longest row that it was trained on
+    objective: str = DEFAULT_OBJECTIVE
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
@@ -91,7 +92,16 @@ def from_foreign(foreign: ExternalModel, place: str) -> Pretrained:
 
 
 def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
-    """Return the model with its weights, in evaluation mode."""
+    """Return the masked language model with its weights, in evaluation mode.
+
+    Raises:
+        ConfigError: it was trained for another objective.
+    """
+    if pretrained.objective != DEFAULT_OBJECTIVE:
+        raise ConfigError(
+            f"{pretrained.place} was trained with objective={pretrained.objective}; this needs a "
+            f"model of objective={DEFAULT_OBJECTIVE}"
+        )
     model = MaskedLanguageModel(pretrained.model)
     model.load_state_dict(pretrained.weights)
     return model.eval()
@@ -132,7 +142,7 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         weights = load_weights(checkpoint)
     except CheckpointError as error:
         raise ConfigError(f"{error}; name another checkpoint of the run") from None
-    check_weights(weights, settings.model, place=str(checkpoint))
+    check_weights(weights, settings.model, place=str(checkpoint), objective=settings.objective)
     tokenizer = described_tokenizer(run / TOKENIZER_FILE, manifest.tokenizer)
     words = TextEncoder(tokenizer, manifest.tokenizer)
     check_words(words, settings.model, place=str(run))
@@ -144,6 +154,7 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         place=str(checkpoint),
         step=step_of(checkpoint),
         sequence_length=settings.data.sequence_length,
+        objective=settings.objective,
     )
 
 

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import ModelSettings
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.model.objectives import objective_named
 
 NAMES_SHOWN = 3
 
 
-def shapes_of(model: ModelSettings) -> dict[str, Tensor]:
-    """Return the state dict of a MaskedLanguageModel as tensors without memory."""
+def shapes_of(model: ModelSettings, objective: str = DEFAULT_OBJECTIVE) -> dict[str, Tensor]:
+    """Return the state dict of a model as tensors without memory."""
     with torch.device("meta"):
-        return MaskedLanguageModel(model).state_dict()
+        return objective_named(objective)(model).state_dict()
 
 
 def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
@@ -64,13 +64,19 @@ def check_shapes(
             )
 
 
-def check_weights(weights: Mapping[str, Tensor], model: ModelSettings, *, place: str) -> None:
-    """Check that these are the weights of a MaskedLanguageModel of this shape.
+def check_weights(
+    weights: Mapping[str, Tensor],
+    model: ModelSettings,
+    *,
+    place: str,
+    objective: str = DEFAULT_OBJECTIVE,
+) -> None:
+    """Check that these are the weights of a model of this shape and objective.
 
     Raises:
         ConfigError: one is missing, unknown, of another shape or not finite; names it.
     """
-    expected = shapes_of(model)
+    expected = shapes_of(model, objective)
     complaints = []
     for title, names in (
         ("lacks", sorted(expected.keys() - weights.keys())),

@@ -11,7 +11,8 @@ from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.tokenizer.describe import TokenizerError, described_tokenizer, word_starts
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import RunSettings, explain
+from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings, explain
+from pretrain.model.objectives import objective_named
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
@@ -42,7 +43,7 @@ def shards_folder(settings: RunSettings) -> Path:
     if settings.data.shards is not None:
         return settings.data.shards
     build = build_settings(settings)
-    # Whether a damaged file stops the build has no place in the name: a build goes on either way.
+    # Whether a damaged file stops the build does not change the shards.
     content = build.model_dump_json(exclude={"damaged_files"})
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     corpus = re.sub(r"[^\w-]+", "-", Path(build.corpus[0]).name.partition(".")[0])
@@ -83,7 +84,7 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
     """Return what is hidden in the rows of these shards.
 
     Raises:
-        ConfigError: their tokens do not tell where a word starts.
+        ConfigError: their tokens do not show where a word starts.
     """
     data, starts = settings.data, None
     if data.masking != "tokens":
@@ -97,6 +98,7 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
 
 def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
     """Return a hash of everything that a held-out loss depends on besides the model."""
+    held_out_loss = objective_named(settings.objective).held_out_loss
     parts = (
         shards.split("valid").fingerprint(),
         num_held_out_rows(shards, settings),
@@ -104,6 +106,8 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
         settings.data.masking,
         settings.data.mean_span_words,
         HELD_OUT_SEED,
+        # Runs older than the setting have no name in their fingerprint.
+        *([] if held_out_loss == DEFAULT_OBJECTIVE else [held_out_loss]),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -180,7 +180,9 @@ def _model_bytes(surroundings: Surroundings) -> int:
     """Return what a rank holds without activations: weights, gradients, optimizer state."""
     assert surroundings.settings is not None and surroundings.ds_config is not None
     ds_config, ranks = dict(surroundings.ds_config), surroundings.ranks
-    parameters = parameters_by_group(surroundings.settings.model)["total"]
+    parameters = parameters_by_group(surroundings.settings.model, surroundings.settings.objective)[
+        "total"
+    ]
     is_half = any(ds_config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
     one = parameters * (2 if is_half else 4)
     # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.

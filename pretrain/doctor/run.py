@@ -15,7 +15,7 @@ def settings_are_valid(surroundings: Surroundings) -> CheckResult:
     """Describe the run; settings that do not go together have been refused before."""
     settings = surroundings.settings
     assert settings is not None
-    parameters = parameters_by_group(settings.model)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
     accumulation = micro_batches_per_step(settings, surroundings.ranks)
     return CheckResult(
         "ok",

@@ -123,7 +123,7 @@ def clocks_agree(
 
 def checkpoint_bytes(settings: RunSettings) -> int:
     """Return about how much a checkpoint takes, of all ranks together."""
-    return BYTES_PER_PARAMETER * parameters_by_group(settings.model)["total"]
+    return BYTES_PER_PARAMETER * parameters_by_group(settings.model, settings.objective)["total"]
 
 
 def _kept_checkpoints(settings: RunSettings) -> int:

@@ -19,7 +19,7 @@ from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.model.cost import parameters_by_group
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
 
@@ -48,7 +48,8 @@ def checked_settings(
     settings = settings.model_copy(update={"layer_drop": layer_drop})
     check_layer_drop(settings.layer_drop)
     check_learning_rate(settings.learning_rate)
-    parameters_by_group(settings.model)  # builds the model without memory: refuses unknown parts
+    # Builds the model without memory: refuses unknown parts.
+    parameters_by_group(settings.model, settings.objective)
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=device)
     check_ds_config(filled)
     if device == ranks.device:
@@ -61,7 +62,7 @@ def build_engine(
     ds_config: dict[str, Any],
     ranks: Ranks,
     *,
-    load_weights: Callable[[MaskedLanguageModel], None] | None = None,
+    load_weights: Callable[[Objective], None] | None = None,
 ) -> Engine:
     """Build the model from the seed of the run, as it is executed on this machine, and its engine.
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from pretrain.config.settings import ModelSettings
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.model.objectives import Objective, objective_named
 from pretrain.model.positions import build_position_encoding
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.
@@ -19,14 +19,15 @@ class TrainingCost:
     """Matrix-multiplication FLOPs of forward and backward together (2 per multiply-add).
 
     Norms, activations, softmax and the optimizer are left out, as is usual. What is not computed is
-    not counted: head, and what follows the attention in the last block that runs, are computed at
-    the predicted positions only.
+    not counted: what follows the attention in the last block that runs is computed at the predicted
+    positions only.
     """
 
+    model: ModelSettings
+    objective: type[Objective]
     sequence_length: int
     attention_per_row: int  # of a block: queries, keys, values, scores and mixed values
     mapping_per_position: int  # of a block: all that follows its attention
-    head_per_prediction: int
     positions_per_pass: int
 
     def of_pass(
@@ -40,37 +41,46 @@ class TrainingCost:
             kept: the probability of each block to run; 0 or 1 when the coins have been tossed.
             ranks: each computes the terms of the positions.
         """
+        head = self.objective.head_multiply_adds(
+            self.model, rows=rows, length=self.sequence_length, predictions=predictions
+        )
         blocks, last = math.fsum(kept), 1 - math.prod(1 - probability for probability in kept)
         mapped = rows * self.sequence_length * (blocks - last) + predictions * last
         return (
             rows * blocks * self.attention_per_row
             + mapped * self.mapping_per_position
-            + predictions * self.head_per_prediction
+            + PASSES * 2 * head
             + ranks * self.positions_per_pass
         )
 
 
-def training_cost(model: ModelSettings, sequence_length: int) -> TrainingCost:
+def training_cost(
+    model: ModelSettings, sequence_length: int, objective: str = DEFAULT_OBJECTIVE
+) -> TrainingCost:
     """Return the cost of rows of `sequence_length` tokens."""
     width, length = model.width, sequence_length
     attention = 3 * width * width + 2 * length * width
     mapping = width * width + 2 * width * model.feedforward_width
-    head = width * width + width * model.vocabulary_size
     with torch.device("meta"):
         positions = build_position_encoding(model)
     return TrainingCost(
+        model=model,
+        objective=objective_named(objective),
         sequence_length=length,
         attention_per_row=PASSES * 2 * length * attention,
         mapping_per_position=PASSES * 2 * mapping,
-        head_per_prediction=PASSES * 2 * head,
         positions_per_pass=PASSES * 2 * positions.multiply_adds(length),
     )
 
 
-def parameters_by_group(model: ModelSettings) -> dict[str, int]:
-    """Return the number of parameters of each part; tied weights count once."""
+def parameters_by_group(model: ModelSettings, objective: str = DEFAULT_OBJECTIVE) -> dict[str, int]:
+    """Return the number of parameters of each part; tied weights count once.
+
+    Raises:
+        ConfigError: the model has a part that does not exist.
+    """
     with torch.device("meta"):
-        network = MaskedLanguageModel(model)
+        network = objective_named(objective)(model)
     encoder = network.encoder
     parts = {
         "token embeddings": encoder.token_embeddings,

@@ -1,19 +1,70 @@
-"""Pre-training objectives: the masked language model, its head and its loss.
+"""Pre-training objectives: what is computed of the hidden states, and its loss.
 
-The head computes the predicted positions only. Shapes as in positions.py; M = predicted positions.
+A new one is a subclass of `Objective` and a line in OBJECTIVES. Shapes as in positions.py; M =
+predicted positions.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data_prep.masking import IGNORED
-from pretrain.config.settings import ModelSettings
+from pretrain.config.errors import lookup
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.encoder import Encoder, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+
+
+class Objective(nn.Module, ABC):
+    """An encoder and the loss that it is trained on; calling it returns the loss, for DeepSpeed.
+
+    Losses are compared between runs only where `held_out_loss` is equal.
+    """
+
+    held_out_loss: ClassVar[str]  # name of the loss in evaluation
+    head: nn.Module
+
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
+        """Build the encoder; a subclass adds its head as `head`, and calls `initialise`."""
+        super().__init__()
+        self.execution = execution
+        self.encoder = Encoder(model, execution)
+
+    @abstractmethod
+    def forward(
+        self,
+        ids_BS: Tensor,
+        positions_M: Tensor,
+        labels_M: Tensor,
+        branch_scales: Sequence[float] | None = None,
+    ) -> Tensor:
+        """Return the mean loss of a micro-batch.
+
+        Args:
+            ids_BS: token ids, some of them masked.
+            positions_M: flat positions `row * S + column` of the hidden tokens.
+            labels_M: their true ids, or IGNORED.
+            branch_scales: see `Encoder.forward`.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def head_multiply_adds(
+        model: ModelSettings, *, rows: float, length: int, predictions: float
+    ) -> float:
+        """Return the multiply-adds of a forward pass besides those of the encoder.
+
+        Args:
+            model: shape.
+            rows: of the micro-batch.
+            length: tokens of a row.
+            predictions: predicted positions of all rows.
+        """
 
 
 class MaskedLanguageModelHead(nn.Module):
@@ -49,13 +100,14 @@ class MaskedLanguageModelHead(nn.Module):
         return summed / labels_M.ne(IGNORED).sum().clamp(min=1)
 
 
-class MaskedLanguageModel(nn.Module):
-    """Encoder and head; calling it returns the loss, as DeepSpeed's engine wants it."""
+class MaskedLanguageModel(Objective):
+    """Predict the hidden tokens (Devlin et al. 2018); computes the predicted positions only."""
+
+    held_out_loss = DEFAULT_OBJECTIVE
+    head: MaskedLanguageModelHead
 
     def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
-        super().__init__()
-        self.execution = execution
-        self.encoder = Encoder(model, execution)
+        super().__init__(model, execution)
         self.head = MaskedLanguageModelHead(model, execution)
         initialise(self, model.initializer_range)
 
@@ -66,7 +118,7 @@ class MaskedLanguageModel(nn.Module):
         labels_M: Tensor,
         branch_scales: Sequence[float] | None = None,
     ) -> Tensor:
-        """Return the mean loss over the predicted positions; arguments as in `logits`."""
+        """Return the mean cross-entropy in nats; arguments as in `Objective.forward`."""
         x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
         return self.head.loss(x_MD, self.encoder.token_embeddings.weight, labels_M)
 
@@ -77,3 +129,25 @@ class MaskedLanguageModel(nn.Module):
         x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
         logits_MV: Tensor = self.head(x_MD, self.encoder.token_embeddings.weight)
         return logits_MV
+
+    @staticmethod
+    def head_multiply_adds(
+        model: ModelSettings, *, rows: float, length: int, predictions: float
+    ) -> float:
+        """Count the dense layer and the product with all token embeddings, per prediction."""
+        del rows, length
+        return predictions * (model.width * model.width + model.width * model.vocabulary_size)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    DEFAULT_OBJECTIVE: MaskedLanguageModel,
+}
+
+
+def objective_named(name: str) -> type[Objective]:
+    """Return the class of an objective.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    return lookup(OBJECTIVES, name, setting="objective")

@@ -24,7 +24,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import TrainingBatches
 from pretrain.distributed.ranks import from_all_ranks, on_first_rank
 from pretrain.engine.engine import Engine
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import Objective, objective_named
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.detector import (
     Anomaly,
@@ -178,12 +178,12 @@ class StabilityMonitor:
             "ranks": [dataclasses.asdict(one) for one in by_rank],
         }
 
-    def _copy(self, weights: dict[str, torch.Tensor]) -> MaskedLanguageModel:
+    def _copy(self, weights: dict[str, torch.Tensor]) -> Objective:
         # Not compiled: hooks do not fire in compiled blocks. Its dropout then draws other masks.
         execution = dataclasses.replace(
             self.engine.execution, compiles_blocks=False, recomputes_blocks=False
         )
-        model = MaskedLanguageModel(self.settings.model, execution)
+        model = objective_named(self.settings.objective)(self.settings.model, execution)
         model.load_state_dict(weights, assign=True)
         return model.to(self.engine.device)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pretrain.data.batches import MaskedBatch
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import MaskedLanguageModel, Objective
 
 # Rows of logits that are computed at once.
 LOGIT_ROWS = 256
@@ -31,7 +31,7 @@ class Inspection:
     first_not_finite_forward: str | None = None  # in the order of execution
     first_not_finite_backward: str | None = None  # in the order of the backward pass
     not_finite_gradients: list[str] = field(default_factory=list)  # of parameters, the same order
-    largest_logit: float = 0.0  # over the vocabulary, absolute
+    largest_logit: float = 0.0  # over the vocabulary, absolute; of a masked language model
     largest_activations: dict[str, float] = field(default_factory=dict)  # per block, absolute
 
     def first_not_finite(self) -> str | None:
@@ -42,7 +42,7 @@ class Inspection:
 
 
 def replay_step(
-    model: MaskedLanguageModel,
+    model: Objective,
     micro_batches: Sequence[tuple[MaskedBatch, Sequence[float] | None]],
     *,
     loss_scale: float,
@@ -96,8 +96,8 @@ def layer_of(name: str) -> str:
 class _Probe:
     """Hooks on each module and parameter of a model, and what they have found."""
 
-    def __init__(self, model: MaskedLanguageModel) -> None:
-        self.found, self.model = Inspection(), model
+    def __init__(self, model: Objective) -> None:
+        self.found = Inspection()
         for name, parameter in model.named_parameters():
             if not _is_finite(parameter):
                 self.found.not_finite_weights.append(name)
@@ -108,7 +108,8 @@ class _Probe:
                 module.register_forward_hook(self._output_hook(name))
         for index, block in enumerate(model.encoder.blocks):
             block.register_forward_hook(self._size_hook(f"encoder.blocks.{index}"))
-        model.head.norm.register_forward_hook(self._logit_hook)
+        if isinstance(model, MaskedLanguageModel):
+            model.head.norm.register_forward_hook(self._logit_hook(model))
 
     def _input_hook(self, name: str) -> Callable[..., None]:
         """Notice what becomes infinite between two modules, such as the scores of attention."""
@@ -139,15 +140,19 @@ class _Probe:
 
         return look
 
-    def _logit_hook(self, module: nn.Module, inputs: Any, hidden_MD: Tensor) -> None:
+    def _logit_hook(self, model: MaskedLanguageModel) -> Callable[..., None]:
         """Compute the logits once more: the loss never holds them as a whole."""
-        del module, inputs
-        weight_VD, bias_V = self.model.encoder.token_embeddings.weight, self.model.head.output_bias
-        with torch.no_grad(), torch.autocast(hidden_MD.device.type, enabled=False):
-            for part_RD in torch.split(hidden_MD, LOGIT_ROWS):
-                logits_RV = (part_RD @ weight_VD.to(part_RD.dtype).t()).float() + bias_V.float()
-                self._look_forward("logits", logits_RV)
-                self.found.largest_logit = _larger(self.found.largest_logit, logits_RV)
+
+        def look(module: nn.Module, inputs: Any, hidden_MD: Tensor) -> None:
+            del module, inputs
+            weight_VD, bias_V = model.encoder.token_embeddings.weight, model.head.output_bias
+            with torch.no_grad(), torch.autocast(hidden_MD.device.type, enabled=False):
+                for part_RD in torch.split(hidden_MD, LOGIT_ROWS):
+                    logits_RV = (part_RD @ weight_VD.to(part_RD.dtype).t()).float() + bias_V.float()
+                    self._look_forward("logits", logits_RV)
+                    self.found.largest_logit = _larger(self.found.largest_logit, logits_RV)
+
+        return look
 
     def _look_forward(self, place: str, tensor: Tensor) -> None:
         if self.found.first_not_finite_forward is None and not _is_finite(tensor):

@@ -1,4 +1,4 @@
-"""What a run will be, before it starts: settings, size and cost (`--dry-run`)."""
+"""Describes a run before it starts: settings, size and cost (`--dry-run`)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ MOMENT_BYTES, MASTER_BYTES = 8, 4
 
 def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> str:
     """Return the resolved settings, parameters by group, and cost per step, as text."""
-    parameters = parameters_by_group(settings.model)
+    parameters = parameters_by_group(settings.model, settings.objective)
     table = tabulate(
         [(name, f"{count:,}", f"{count / 1e6:.2f} M") for name, count in parameters.items()],
         headers=("parameters", "", ""),

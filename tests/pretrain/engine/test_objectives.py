@@ -1,0 +1,122 @@
+"""Another objective: a class and a line of OBJECTIVES, trained by the command and compared."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from data_prep.shards.format import open_shards
+from pretrain.compare.convergence import compare, read_run
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.convert.pretrained import build_model, load_pretrained
+from pretrain.data.batches import Place, TrainingBatches
+from pretrain.model.encoder import initialise
+from pretrain.model.execution_plan import PLAIN
+from pretrain.model.objectives import OBJECTIVES, Objective
+from tests.pretrain.conftest import lines
+from tests.pretrain.train.test_progress import FULL_STEP, HEAD
+
+ROOT = Path(__file__).parents[3]
+SHORT = ("--steps", "3", "--log_every_steps", "1", "--evaluation.every_steps", "3")
+
+
+class HiddenTokenNumber(Objective):
+    """Predict the share of the vocabulary that lies below the hidden token."""
+
+    held_out_loss = "token number"
+
+    def __init__(self, model, execution=PLAIN):
+        super().__init__(model, execution)
+        self.vocabulary_size = model.vocabulary_size
+        self.head = nn.Linear(model.width, 1)
+        initialise(self, model.initializer_range)
+
+    def forward(self, ids_BS, positions_M, labels_M, branch_scales=None):
+        x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
+        found_M = self.head(x_MD).squeeze(1).float()
+        return (found_M - labels_M / self.vocabulary_size).square().mean()
+
+    @staticmethod
+    def head_multiply_adds(model, *, rows, length, predictions):
+        return predictions * model.width
+
+
+TOY = "hidden_token_number"
+
+
+def main(words):
+    """Run `python -m pretrain` with the objective."""
+    from pretrain.__main__ import main as pretrain
+
+    OBJECTIVES[TOY] = HiddenTokenNumber
+    pretrain(words)
+
+
+@pytest.fixture(scope="module")
+def toy(command, tmp_path_factory):
+    """A run of the objective: its folder, and what was printed."""
+    folder = tmp_path_factory.mktemp("runs") / "toy"
+    words = command.words("--run-folder", folder, "--objective", TOY, *SHORT)
+    program = "import sys; from tests.pretrain.engine import test_objectives as t; t.main("
+    finished = subprocess.run(
+        [sys.executable, "-c", program + "sys.argv[1:])", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return folder
+
+
+def test_it_is_trained_and_its_cost_and_size_are_counted(toy, shards, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, TOY, HiddenTokenNumber)
+    settings = load_settings(toy)
+    torch.manual_seed(settings.seed)
+    model = HiddenTokenNumber(settings.model)
+    batches = TrainingBatches(open_shards(shards), settings, Place(4, 0, 1))
+    first, *_, last = lines(toy, "metrics.jsonl")
+    expected = sum(model(*batches[number]).item() for number in range(2)) / 2
+    assert first["loss"] == pytest.approx(expected, rel=1e-5)  # kernels sum in another order
+    assert last["loss"] < first["loss"]
+    head = 6 * 8 * 5 * settings.model.width  # of 8 rows with 5 predictions each
+    assert first["full_depth_flops"] == pytest.approx(FULL_STEP - HEAD + head)
+    result = json.loads((toy / "result.json").read_text())
+    assert result["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_its_held_out_loss_is_not_compared_with_another(toy, command, tmp_path):
+    usual = command.train(tmp_path / "usual", *SHORT)
+    with pytest.raises(ConfigError, match="not evaluated on the same .* and loss"):
+        compare([read_run(usual), read_run(toy)])
+
+
+def test_its_encoder_can_be_loaded_and_its_words_cannot_be_predicted(toy, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, TOY, HiddenTokenNumber)
+    pretrained = load_pretrained(toy)
+    assert "encoder.token_embeddings.weight" in pretrained.weights
+    with pytest.raises(ConfigError, match=f"objective={TOY}; this needs a model of objective="):
+        build_model(pretrained)
+
+
+def test_a_run_without_the_setting_is_a_masked_language_model(command, tmp_path):
+    folder = command.train(tmp_path / "old", *SHORT)
+    new = read_run(folder)
+    settings = json.loads((folder / "run.json").read_text())
+    assert settings.pop("objective") == "masked_language_model"
+    (folder / "run.json").write_text(json.dumps(settings))
+    assert load_settings(folder).objective == "masked_language_model"
+    assert read_run(folder).settings == new.settings
+    status, output, errors = command.run(["train", str(folder), "--resume"])
+    assert status == 0 and "changed" not in output, errors
+
+
+def test_an_objective_that_does_not_exist_is_refused_in_one_line(command):
+    words = command.words("--objective", "masked_language_modl", "--dry-run")
+    status, _, errors = command.run(words)
+    assert status == 1 and len(errors.strip().splitlines()) == 1
+    assert "did you mean masked_language_model?" in errors
