@@ -1,4 +1,4 @@
-"""What the command lines of the packages share: `python -m PACKAGE COMMAND`."""
+"""The command line of the packages: `python -m PACKAGE COMMAND`, and errors in one line."""
 
 import importlib
 import os
@@ -15,7 +15,7 @@ def run_command(package: str, commands: Mapping[str, str], words: Sequence[str])
     Args:
         package: that the user has called.
         commands: name -> module with add_arguments(parser) and main(arguments); it is imported
-            only when its command is asked for.
+            only when its command is used.
         words: of the user.
 
     Raises:
@@ -43,7 +43,7 @@ def exit_with_one_line(
     """Run a program; an error that is the user's to fix ends it with one line.
 
     Raises:
-        SystemExit: it did not come to its end.
+        SystemExit: it failed.
     """
     try:
         main(sys.argv[1:])

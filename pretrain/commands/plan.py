@@ -1,10 +1,10 @@
-"""How long will a run take here, and what do so many hours buy?
+"""Estimate how long a run takes on this machine, or how many steps fit into given hours.
 
     python -m pretrain plan RECIPE --hours 24                what fits into 24 hours
     python -m pretrain plan RECIPE                           how long its own steps take
     torchrun --nproc-per-node 8 -m pretrain plan RECIPE ...  on so many ranks
 
-Takes optimizer steps for about a minute, and keeps nothing.
+Takes optimizer steps for about a minute, and writes nothing.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Measure, and print what follows from it and how to train it."""
+    """Measure the speed, and print the plan and the commands that train it."""
     if not 0 < arguments.seconds < math.inf:
         raise ConfigError(f"--seconds {arguments.seconds:g}: give a number above 0, such as 60")
     ranks = start_ranks()

@@ -1,4 +1,4 @@
-"""Show where the time of a training step goes: by phase, by operator, and as a picture of it.
+"""Show where the time of a training step goes: by phase, by operator, and as a trace.
 
     python -m pretrain profile RECIPE                       ten steps on this machine
     python -m pretrain profile RECIPE --steps 50 --full-depth

@@ -2,7 +2,7 @@
 
     python -m pretrain train RECIPE                          one process, on a GPU or a CPU
     deepspeed --module pretrain train RECIPE                 all GPUs of this machine
-    python -m pretrain train runs/NAME --resume              go on after the newest checkpoint
+    python -m pretrain train runs/NAME --resume              continue from the newest checkpoint
 
 Every setting of the recipe can be changed: --section.name value.
 """
@@ -51,7 +51,7 @@ Start = Literal["start", "resume", "elastic"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m pretrain train`."""
     parser.add_argument("--run-folder", type=Path, help="default: runs/NAME of the recipe")
-    parser.add_argument("--resume", action="store_true", help="go on after the newest checkpoint")
+    parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument(
         "--elastic",
         action="store_true",
@@ -76,7 +76,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _main(arguments: argparse.Namespace, ranks: Ranks, interruption: Interruption) -> None:
-    # A dry run may look at what this machine cannot execute.
+    # A dry run may describe a run that this machine cannot execute.
     device: Device = "cuda" if arguments.dry_run else ranks.device
     settings, ds_config = on_first_rank(ranks, lambda: checked_settings(arguments, ranks, device))
     if not arguments.dry_run:

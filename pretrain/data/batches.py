@@ -164,7 +164,7 @@ def batches_from(
         pin_memory=pin_memory,
         worker_init_fn=_begin_worker,
     )
-    with signals_held_back():  # until the workers have made themselves deaf to them
+    with signals_held_back():  # until the workers ignore them
         return iter(loader)
 
 

@@ -43,7 +43,7 @@ def shards_folder(settings: RunSettings) -> Path:
     if settings.data.shards is not None:
         return settings.data.shards
     build = build_settings(settings)
-    # Whether a damaged file stops the build has no place in the name: a build goes on either way.
+    # Whether a damaged file stops the build does not change the shards.
     content = build.model_dump_json(exclude={"damaged_files"})
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     corpus = re.sub(r"[^\w-]+", "-", Path(build.corpus[0]).name.partition(".")[0])
@@ -84,7 +84,7 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
     """Return what is hidden in the rows of these shards.
 
     Raises:
-        ConfigError: their tokens do not tell where a word starts.
+        ConfigError: their tokens do not show where a word starts.
     """
     data, starts = settings.data, None
     if data.masking != "tokens":

@@ -40,7 +40,7 @@ from pretrain.profiling.step_timer import Phases
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one optimizer step tells; reading the tensor waits for the device."""
+    """Result of one optimizer step; reading the tensor waits for the device."""
 
     losses: Tensor  # one per micro-batch of this rank
     gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
@@ -50,7 +50,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class StepCosts:
-    """What training steps took on this rank."""
+    """Time and communication of training steps on this rank."""
 
     seconds: dict[str, float]  # by phase
     payload_bytes: dict[str, int]  # by kind of collective
@@ -87,7 +87,7 @@ class Engine:
         self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
             model=model, optimizer=self._kind.build(model, settings.optimizer), config=ds_config
         )
-        # At stage 0 DeepSpeed forgets the norm by which it clips.
+        # At stage 0 DeepSpeed does not keep the norm by which it clips.
         self._engine.clip_fp32_gradients = self._clip_and_keep_norm
         self.device = torch.device(self._engine.device)
         self._module: nn.Module = self._engine.module
@@ -95,8 +95,8 @@ class Engine:
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
         # of 12 layers on a CPU.
         self._is_alone = ranks.world_size == 1 and self._zero_stage == 0
-        # ZeRO itself leaves out an update whose gradient is not finite; at stage 0 the optimizer
-        # must. DeepSpeed's and NVIDIA's FusedAdam have no input for it.
+        # ZeRO itself skips an update whose gradient is not finite; at stage 0 the optimizer must.
+        # DeepSpeed's and NVIDIA's FusedAdam have no input for it.
         self._guards_update = self._zero_stage == 0 and self._kind.takes_gradient_scale
         clips = settings.optimizer.max_gradient_norm is not None
         self.refuses_not_finite_updates = self._zero_stage > 0 or (self._guards_update and clips)
@@ -153,16 +153,16 @@ class Engine:
         )
 
     def branch_scales(self, scales: Sequence[float]) -> Sequence[float] | None:
-        """Return what the model is called with: without layer drop it need not scale anything."""
+        """Return the scales that the model takes: None without layer drop."""
         return scales if self._drops_layers else None
 
     def loss_scale(self) -> float:
-        """Return by how much losses are multiplied; 1 where gradients cannot underflow."""
+        """Return the factor of the losses; 1 where gradients cannot underflow."""
         # DeepSpeed's engine.loss_scale() is what its JSON says: 0 where the scale is dynamic.
         return float(self._optimizer.loss_scale) if self.scales_loss else 1.0
 
     def pop_costs(self) -> StepCosts:
-        """Return what the steps since the last call took; call it after `synchronize`."""
+        """Return the costs of the steps since the last call; call it after `synchronize`."""
         return StepCosts(self._phases.take_seconds(), self._collectives.take_payload_bytes())
 
     @torch.no_grad()
@@ -184,7 +184,7 @@ class Engine:
         return float(totals[0] / totals[1]), int(totals[1])
 
     def synchronize(self) -> None:
-        """Wait until the device has finished, so that a clock read after this is true."""
+        """Wait until the device has finished; only then is the clock meaningful."""
         if self.ranks.device == "cuda":
             torch.cuda.synchronize()
 
@@ -230,7 +230,7 @@ class Engine:
         return MaskedBatch(*(tensor.to(self.device, non_blocking=True) for tensor in batch))
 
     def snapshot(self) -> Snapshot:
-        """Copy to the host what this rank has to save; training can go on when this returns."""
+        """Copy to the host what this rank has to save; training can continue when this returns."""
         inner, world_size = inner_optimizer(self._optimizer), self.ranks.world_size
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
         if self._zero_stage == 0:  # every rank has everything, and saves its share
@@ -253,7 +253,7 @@ class Engine:
 
     @torch.no_grad()
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint, of whatever number of ranks and ZeRO stage.
+        """Continue from a checkpoint of any number of ranks and ZeRO stage.
 
         Learning rate, betas and weight decay are not read from it: they are the recipe's.
 
@@ -298,7 +298,7 @@ class Engine:
     def _gather_small_weights(self) -> None:
         """Bring back what ZeRO-3 keeps whole on each rank, as it does after an update.
 
-        DeepSpeed 0.19.8 forgets it after a step without one, and the next backward pass may then
+        DeepSpeed 0.19.8 omits it after a step without one, and the next backward pass may then
         end in a tracing error.
         """
         if self._optimizer.persistent_parameters:

@@ -1,8 +1,8 @@
-"""How the model is executed here: which attention, compiled or not, activations kept or not.
+"""Chooses how the model is executed: attention, kernels, compiled blocks, activation checkpointing.
 
-The results are the same within rounding whatever is chosen, the speed is not. What "auto" stands
-for is decided here, once, and written into launches.jsonl with its reason; what cannot work is
-refused before anything starts.
+The choice changes the speed, and the results only within rounding. The settings "auto" are resolved
+here, once per launch, and written to launches.jsonl with the reason. What cannot work is refused
+before anything starts.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ SHORT_ROWS = 128
 
 @dataclass(frozen=True)
 class Machine:
-    """What the choice depends on besides the settings."""
+    """The properties of a machine that the choice depends on."""
 
     device: Literal["cpu", "cuda"]
     dtype: torch.dtype  # of the matrix products
@@ -62,7 +62,7 @@ def build_model(
 
 
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
-    """Return what runs with this DeepSpeed configuration find here."""
+    """Return this machine, as runs with this DeepSpeed configuration use it."""
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
     return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability)
 
@@ -190,7 +190,7 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
 
 
 def _with_kernels(execution: ExecutionPlan, settings: RunSettings) -> ExecutionPlan:
-    """Load our kernels for CPUs; where "auto" chose them and they do not work, do without."""
+    """Load our kernels for CPUs; if "auto" chose them and they fail, plan without them."""
     try:
         load_cpu_kernels()
     except KernelError as error:
@@ -208,7 +208,7 @@ def _with_kernels(execution: ExecutionPlan, settings: RunSettings) -> ExecutionP
 
 
 def _checked(execution: ExecutionPlan, settings: RunSettings, machine: Machine) -> ExecutionPlan:
-    """Try the kernels out here; where "auto" chose ones that fail, take the next best."""
+    """Test the attention on this machine; if "auto" chose one that fails, take the next best."""
     engine = settings.engine
     insists = execution.attention == "fused" and engine.cpu_kernels == "on"
     is_free = engine.attention == "auto" and not insists

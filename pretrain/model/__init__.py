@@ -1,1 +1,1 @@
-"""The encoder: positions, attention, blocks, head. Knows nothing of devices, ranks or DeepSpeed."""
+"""The encoder and its objectives; knows nothing of devices, ranks or DeepSpeed."""

@@ -102,7 +102,7 @@ class MeasuredSteps:
         return on_first_rank(self.engine.ranks, lambda: seconds)
 
     def restart_counters(self) -> None:
-        """Count from here on; the coins go on."""
+        """Reset the counters; the numbers of the steps continue."""
         progress = Progress(self.settings, self.engine.ranks.world_size)
         progress.counters.step = self.progress.step
         self.progress = progress

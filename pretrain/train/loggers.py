@@ -1,6 +1,6 @@
-"""Metrics on their way to the disk: lines of JSON and TensorBoard, patient with a full disk.
+"""Writes metrics as lines of JSON and to TensorBoard; a full disk does not stop training.
 
-What cannot be written waits in memory and is written with what follows; training goes on.
+What cannot be written is kept in memory and written with the next line.
 """
 
 import json
@@ -31,7 +31,7 @@ class Lines:
                 _warn(self._file, error)
 
     def settle(self) -> None:
-        """Write the lines that wait.
+        """Write the lines that are kept in memory.
 
         Raises:
             OSError: they still cannot be written.
@@ -40,7 +40,7 @@ class Lines:
         self._waiting.clear()
 
     def forget(self) -> None:
-        """Throw away the lines that wait: the run goes back."""
+        """Discard the lines that are kept in memory: the run rewinds."""
         self._waiting.clear()
 
 
@@ -66,7 +66,7 @@ class Curves:
         except OSError as error:
             if self._writer is not None:
                 _warn(self._folder / "events.*", error)
-            self._writer = None  # it has lost what was on its way
+            self._writer = None  # what it had buffered is lost
             return
         self._waiting.clear()
         self._first_step = values["step"] + 1
@@ -98,7 +98,7 @@ def _warn(file: Path, error: OSError) -> None:
 
 
 def _silence_writers() -> None:
-    """Let a thread of TensorBoard die quietly: its error is raised again where it is used."""
+    """Do not print errors of TensorBoard's thread: they are raised again in ours."""
     report = threading.excepthook
 
     def quietly(details: "threading.ExceptHookArgs") -> None:

@@ -1,4 +1,4 @@
-"""How far a run has come: the counters that are logged, and saved with each checkpoint."""
+"""The counters of a run, which are logged and saved with each checkpoint."""
 
 import dataclasses
 import sys
@@ -26,9 +26,9 @@ from pretrain.stability.detector import WatchState
 
 @dataclass
 class Counters:
-    """Everything that a resumed run must know besides weights and optimizer state."""
+    """The state of a resumed run besides weights and optimizer; the fields of a checkpoint."""
 
-    step: int = 0
+    step: int = 0  # number of finished steps: the last one, counted from 1
     training_seconds: float = 0.0  # without evaluation and checkpoints
     flops: float = 0.0  # of the blocks that ran
     expected_flops: float = 0.0  # by the keep probabilities
@@ -52,10 +52,10 @@ class Counters:
 
 
 class Progress:
-    """Counts what a run does, and turns it into lines of metrics.
+    """Counts steps, time and FLOPs, and turns them into lines of metrics.
 
-    Losses and the norm of the gradient stay on the device until `fetch_losses`, so that a step
-    waits for nothing.
+    Losses and the norm of the gradient stay on the device until `fetch_losses`, so that no step
+    waits for it.
     """
 
     def __init__(self, settings: RunSettings, world_size: int) -> None:
@@ -77,7 +77,7 @@ class Progress:
         return self.counters.step
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on with the counters and the horizon that were saved with a checkpoint.
+        """Continue with the counters and the horizon of a checkpoint.
 
         Raises:
             ConfigError: they are not what `state` gives.
@@ -144,7 +144,7 @@ class Progress:
         return self.counters.steps_since_log > 0
 
     def add_seconds(self, seconds: float, spent: StepCosts) -> None:
-        """Count time spent in training steps, and what it was spent on."""
+        """Add time spent in training steps, and their costs."""
         counters = self.counters
         counters.training_seconds += seconds
         counters.seconds_since_log += seconds
@@ -234,7 +234,7 @@ class Progress:
         )
 
     def _speed(self, rate: PeakFlops) -> dict[str, Any]:
-        """Return how fast the steps since the last line were, and where their time went.
+        """Return speed, utilisation and shares of time of the steps since the last line.
 
         Shares and bytes are those of the first rank, whose communication contains waiting for
         the others.

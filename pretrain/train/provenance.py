@@ -1,7 +1,7 @@
-"""What besides its settings made a run: code, versions, machine, and the variables that tell on it.
+"""Records what besides its settings determines a run: code, versions, machine, environment.
 
 Nothing here names the machine or the user, and no secret is kept: variables come from a literal
-list, and what looks like a token or a password is blotted out of the command and of the diff.
+list, and what looks like a token or a password is removed from the command and from the diff.
 """
 
 import hashlib
@@ -18,17 +18,18 @@ from typing import Any
 import torch
 
 CHECKOUT = Path(__file__).parents[2]
+OWN_FILE = str(Path(__file__).relative_to(CHECKOUT))
 CODE_FOLDER = "code"  # in the run folder
 LARGEST_DIFF_BYTES = 1_000_000
 GIT_SECONDS = 30.0
 
 PACKAGES = ("torch", "deepspeed", "numpy", "tokenizers", "h5py", "safetensors", "triton")
 
-# New files of these kinds are code; texts and lists that lie around in a checkout are not.
+# New files of these kinds are code; other untracked files of a checkout are not.
 SOURCE_ENDINGS = (".py", ".sh", ".toml", ".j2", ".cpp", ".cu", ".h")
 
 # They change the numbers or the speed of a run, and hold no secret.
-TELLING_VARIABLES = (
+RECORDED_VARIABLES = (
     *("ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS"),
     *("CUDA_LAUNCH_BLOCKING", "DS_SKIP_CUDA_CHECK", "GLOO_SOCKET_IFNAME", "GOMP_CPU_AFFINITY"),
     *("KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF"),
@@ -48,16 +49,16 @@ SECRETS = (
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password@ in an address
     re.compile(r"(?i)(?:token|password|secret|api_?key)\s*=\s*([\"']).+?\1"),
 )
-# In a command, where nothing is quoted any more; in code this would be any argument `token=x`.
+# In a command, where quotes are gone; in code this would match any argument `token=x`.
 SECRETS_OF_COMMANDS = re.compile(r"(?i)((?:token|password|secret|api_?key)=)[^\s:&]+")
-BLOT = "[removed]"
+REMOVED = "[removed]"
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return what besides the settings can change a result or a timing."""
     return {
         "command": [
-            without_secrets(SECRETS_OF_COMMANDS.sub(rf"\1{BLOT}", word)) for word in sys.argv
+            without_secrets(SECRETS_OF_COMMANDS.sub(rf"\1{REMOVED}", word)) for word in sys.argv
         ],
         "commit": commit(),
         "versions": versions(),
@@ -67,7 +68,7 @@ def environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "variables": {
             name: without_secrets(variables[name])
-            for name in TELLING_VARIABLES
+            for name in RECORDED_VARIABLES
             if name in variables
         },
     }
@@ -96,8 +97,8 @@ def versions() -> dict[str, str]:
 def commit(checkout: Path = CHECKOUT) -> str:
     """Return the commit of the code, with "-dirty" where files that git tracks were changed."""
     try:
-        # An installed copy can lie in the checkout of something else, whose commit says nothing.
-        tracked = _git(checkout, "ls-files", "--error-unmatch", "pretrain/train/provenance.py")
+        # An installed copy can lie in the checkout of something else, whose commit is unrelated.
+        tracked = _git(checkout, "ls-files", "--error-unmatch", OWN_FILE)
         found = _git(checkout, "describe", "--always", "--dirty")
     except FileNotFoundError:
         return "unknown: git is not installed"
@@ -124,7 +125,7 @@ def keep_uncommitted_code(folder: Path, checkout: Path = CHECKOUT) -> dict[str, 
     try:
         text, left_out = uncommitted_code(checkout)
     except (FileNotFoundError, subprocess.TimeoutExpired):
-        return nothing  # a file went away meanwhile, or git does not come to an end
+        return nothing  # a file was removed meanwhile, or git does not end
     content = text.encode()
     if not content and not left_out:
         return nothing
@@ -154,7 +155,7 @@ def uncommitted_code(checkout: Path) -> tuple[str, list[str]]:
     left_out = []
     for name in sorted(name for name in names if name.endswith(SOURCE_ENDINGS)):
         room = LARGEST_DIFF_BYTES - len(text.encode())
-        # Its size first: what is far too large need not be read.
+        # The size is checked before the file is read.
         is_small = (checkout / name).stat().st_size <= room
         new = _diff(checkout, "--no-index", "--", "/dev/null", name) if is_small else ""
         if is_small and len(new.encode()) <= room:
@@ -165,15 +166,15 @@ def uncommitted_code(checkout: Path) -> tuple[str, list[str]]:
 
 
 def num_hosts(world_size: int, variables: Mapping[str, str] = os.environ) -> int:
-    """Return on how many machines the ranks are, as torchrun and deepspeed tell their children."""
+    """Return the number of machines, from the variables that torchrun and deepspeed set."""
     here = variables.get("LOCAL_WORLD_SIZE") or variables.get("LOCAL_SIZE") or str(world_size)
     return -(-world_size // max(1, int(here)))
 
 
 def without_secrets(text: str) -> str:
-    """Blot out what looks like a token or a password."""
+    """Remove what looks like a token or a password."""
     for secret in SECRETS:
-        text = secret.sub(BLOT, text)
+        text = secret.sub(REMOVED, text)
     return text
 
 

@@ -1,4 +1,4 @@
-"""The run folder: everything needed to know what a run was, to resume it, and to compare it.
+"""The run folder: everything needed to reproduce, resume and compare a run.
 
 run.json          the settings            ds_config.json   as DeepSpeed got it
 tokenizer.json    of the shards           manifest.json    of the shards
@@ -75,15 +75,15 @@ class RunRecord:
             ) from None
 
     def describe(self, settings: RunSettings, ds_config: dict[str, Any]) -> None:
-        """Write the settings, when the run starts or goes on with others."""
+        """Write the settings, when the run starts or resumes with others."""
         save_text(self.folder / "ds_config.json", json.dumps(ds_config, indent=1) + "\n")
         save_text(self.folder / "run.json", as_json(settings))
 
     def begin(self, step: int, launch: dict[str, Any]) -> None:
-        """Note a launch that starts at `step`; forget what an interrupted one wrote after it.
+        """Record a launch that starts after `step`; remove what an interrupted one wrote after it.
 
         Raises:
-            ConfigError: there is no room for the note.
+            ConfigError: there is no room for it.
         """
         launches = self.folder / "launches.jsonl"
         try:
@@ -96,7 +96,7 @@ class RunRecord:
             raise self._cannot_be_written(error) from None
 
     def go_back_to(self, step: int) -> None:
-        """Forget the lines that were written after `step`, and go on from there."""
+        """Remove the lines that were written after `step`."""
         self.close()
         for name in ("metrics.jsonl", "evals.jsonl"):
             _truncate_after(self.folder / name, step)
@@ -120,7 +120,7 @@ class RunRecord:
         """Write result.json: the run is complete.
 
         Raises:
-            ConfigError: there is no room for it, or for metrics that wait for some.
+            ConfigError: there is no room for it, or for metrics kept in memory.
         """
         try:
             self._metrics.settle()

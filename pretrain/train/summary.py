@@ -1,4 +1,4 @@
-"""What a run will be, before it starts: settings, size and cost (`--dry-run`)."""
+"""Describes a run before it starts: settings, size and cost (`--dry-run`)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The training loop: one launch of a run, and what happens at some of its steps."""
+"""The training loop of one launch: steps, evaluation, checkpoints, rewinds, end."""
 
 import time
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from pretrain.train.run_folder import RunRecord
 
 
 class Trainer:
-    """One launch of a run: the loop, and what happens at some of its steps."""
+    """Trains a run from its current step to its end, or until it is interrupted."""
 
     def __init__(
         self,
@@ -57,36 +57,35 @@ class Trainer:
         )
         self.training_batches = TrainingBatches(shards, settings, place)
         self.held_out_batches = HeldOutBatches(shards, settings, place)
-        self.agreement = DelayedAllReduce(self.ranks)
-        self._stops = False  # whether all ranks know that one of them was asked to stop
+        self.all_reduce = DelayedAllReduce(self.ranks)
+        self._stops = False  # whether all ranks know that one was interrupted
         self.monitor = StabilityMonitor(
             settings, engine, shards, self.training_batches, saver, record.folder
         )
 
     def train(self) -> None:
-        """Take the remaining optimizer steps, or those until somebody asks the run to stop.
+        """Take the remaining optimizer steps, or stop when a rank is interrupted.
 
-        After numerical trouble some of them are perhaps taken again.
+        After an anomaly the run may rewind and take some of them again.
 
         Raises:
             ConfigError: the last checkpoint of a finished run could not be written.
-            AnomalyError: the numbers of the run are beyond repair (SystemExit where it is not the
-                first rank).
+            AnomalyError: an anomaly ends the run (SystemExit on ranks other than the first).
         """
         self.interruption.begin_training()
         with self.watchdog:
             finished = self._train_to_the_end()
-            # Together: a watchdog would take a rank that leaves earlier for one that died.
+            # A barrier: the watchdog would report a rank that leaves earlier as dead.
             from_all_ranks(None, self.ranks)
         self.interruption.leave()
         silence_unread_output()
         if self.ranks.is_first and finished:
             self._finish()
         elif self.ranks.is_first:
-            self._say_how_to_resume()
+            self._print_how_to_resume()
 
     def _train_to_the_end(self) -> bool:
-        """Train and save; return whether the run has come to its end."""
+        """Train and save; return whether the run is finished."""
         self.monitor.begin(self.progress.step, self.progress.watch)
         if self.monitor.may_rewind and self.saver.newest is None:
             self._save()
@@ -103,10 +102,10 @@ class Trainer:
                     self._go_back()
 
     def _take_steps(self, bar: "tqdm[Any]") -> bool:
-        """Take optimizer steps; return whether the run has come to its end.
+        """Take optimizer steps; return whether the run is finished.
 
         The clock covers training only: it stops, after the device has finished, whenever
-        something is evaluated or written. With a budget of time, somebody looks at it then.
+        something is evaluated or written. With a time budget, the horizon is renewed then.
         """
         progress, horizon = self.progress, self.progress.schedule.horizon
         batches = self._batches()
@@ -119,7 +118,7 @@ class Trainer:
             else:
                 self._take_step(plan, batches)
             bar.update()
-            self._act_on(self.agreement.start(self._numbers()))
+            self._handle(self.all_reduce.start(self._numbers()))
             if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
                 self._read_the_clock(clock, bar)
                 self._do_what_is_due(plan, bar)
@@ -142,26 +141,26 @@ class Trainer:
         self.progress.leave_step_out(plan)
 
     def _numbers(self) -> dict[str, float]:
-        """Return what this rank tells the others after a step; on all ranks with equal names."""
+        """Return the numbers of this rank that are summed over the ranks after a step."""
         return {"stop": float(self.interruption.cause is not None), **self.monitor.numbers()}
 
-    def _act_on(self, sums: dict[str, float]) -> None:
-        """Act on what all ranks have told; empty when there was nothing yet."""
+    def _handle(self, sums: dict[str, float]) -> None:
+        """Handle the previous step's all-reduced numbers (empty at the first call)."""
         self._stops = self._stops or sums.get("stop", 0.0) > 0
         self.monitor.check_step(sums, self.progress.step)
 
     def _settle(self) -> None:
-        """Act on all that is known of the steps so far, before something is written for good."""
-        self._act_on(self.agreement.finish())
+        """Handle the numbers of all steps so far, before a checkpoint or result is written."""
+        self._handle(self.all_reduce.finish())
         while self.monitor.history.has_unread:
-            self.agreement.start(self.monitor.numbers(all_steps=True))
-            self._act_on(self.agreement.finish())
+            self.all_reduce.start(self.monitor.numbers(all_steps=True))
+            self._handle(self.all_reduce.finish())
 
     def _go_back(self) -> None:
-        """Take the state of the newest checkpoint, and forget what came after it."""
-        self.agreement.finish()
+        """Restore the newest checkpoint, and discard what came after it."""
+        self.all_reduce.finish()
         self.engine.synchronize()
-        self.engine.pop_costs()  # on steps that do not count any more
+        self.engine.pop_costs()  # of discarded steps
         checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_go_back_to))
         self.progress = Progress(self.settings, self.ranks.world_size)
         self.progress.load(checkpoint.content.progress)
@@ -181,7 +180,7 @@ class Trainer:
         return checkpoint
 
     def _save_the_end(self, *, finished: bool) -> None:
-        """Save if it was not done at this step, and wait until everything is on the disk.
+        """Save unless this step is saved already, and wait until everything is on the disk.
 
         Raises:
             ConfigError: the last checkpoint of a finished run could not be written.
@@ -199,7 +198,7 @@ class Trainer:
                 f"go on with: python -m pretrain train {self.record.folder} --resume"
             )
 
-    def _say_how_to_resume(self) -> None:
+    def _print_how_to_resume(self) -> None:
         cause = self.interruption.cause or "another rank was asked to"
         folder = self.record.folder
         ranks = self.ranks.world_size
@@ -219,7 +218,7 @@ class Trainer:
         seconds = time.perf_counter() - clock
         self.progress.add_seconds(seconds, self.engine.pop_costs())
         self.progress.fetch_losses(self.engine.mean_over_ranks)
-        self._look_at_the_clock(bar)
+        self._renew_horizon(bar)
 
     def _do_what_is_due(self, plan: StepPlan, bar: "tqdm[Any]") -> None:
         step = self.progress.step
@@ -243,8 +242,8 @@ class Trainer:
             pin_memory=self.ranks.device == "cuda",
         )
 
-    def _look_at_the_clock(self, bar: "tqdm[Any]") -> None:
-        """Let all ranks agree on how much time is spent, and on what is left of the schedule."""
+    def _renew_horizon(self, bar: "tqdm[Any]") -> None:
+        """Renew the horizon of a run with a time budget, with equal seconds on all ranks."""
         if self.settings.hours is not None:
             counters, horizon = self.progress.counters, self.progress.schedule.horizon
             seconds = on_first_rank(self.ranks, lambda: counters.training_seconds)

@@ -12,7 +12,7 @@ import pytest
 
 from pretrain.train.provenance import (
     LARGEST_DIFF_BYTES,
-    TELLING_VARIABLES,
+    RECORDED_VARIABLES,
     commit,
     environment,
     keep_uncommitted_code,
@@ -21,6 +21,7 @@ from pretrain.train.provenance import (
 )
 
 TOKEN = "hf_" + "a1B2" * 8
+FILE = "pretrain/train/provenance.py"  # by which a checkout of this code is known
 
 
 def git(folder, *words):
@@ -34,8 +35,8 @@ def git(folder, *words):
 @pytest.fixture
 def checkout(tmp_path):
     folder = tmp_path / "checkout"
-    (folder / "pretrain").mkdir(parents=True)
-    (folder / "pretrain" / "provenance.py").write_text("first = 1\n")
+    (folder / FILE).parent.mkdir(parents=True)
+    (folder / FILE).write_text("first = 1\n")
     (folder / ".gitignore").write_text("/runs/\n")
     git(folder, "init", "-q")
     git(folder, "add", ".")
@@ -64,7 +65,7 @@ def test_a_clean_checkout_has_its_commit_and_no_diff(checkout, run):
 
 
 def test_commit_and_kept_diff_give_back_the_very_code_that_ran(checkout, run, tmp_path):
-    (checkout / "pretrain" / "provenance.py").write_text("first = 2\n")
+    (checkout / FILE).write_text("first = 2\n")
     (checkout / "pretrain" / "new.py").write_text("second = 'zwölf'\n")
     (checkout / "pretrain" / "staged.py").write_text("third = 3\n")
     git(checkout, "add", "pretrain/staged.py")
@@ -75,13 +76,13 @@ def test_commit_and_kept_diff_give_back_the_very_code_that_ran(checkout, run, tm
 
     git(tmp_path, "clone", "-q", str(checkout), "again")
     git(tmp_path / "again", "apply", str(kept))
-    for name in ("provenance.py", "new.py", "staged.py"):
-        ran, again = (folder / "pretrain" / name for folder in (checkout, tmp_path / "again"))
+    for name in (FILE, "pretrain/new.py", "pretrain/staged.py"):
+        ran, again = (folder / name for folder in (checkout, tmp_path / "again"))
         assert ran.read_bytes() == again.read_bytes()
 
 
 def test_equal_changes_are_kept_once_and_other_changes_beside_them(checkout, run):
-    source = checkout / "pretrain" / "provenance.py"
+    source = checkout / FILE
     names = []
     for text in ("first = 2\n", "first = 2\n", "first = 3\n"):
         source.write_text(text)
@@ -103,7 +104,7 @@ def test_what_is_no_source_or_is_ignored_or_too_large_is_not_kept(checkout, run)
 
 
 def test_changes_beyond_the_limit_leave_their_hash_only(checkout, run):
-    (checkout / "pretrain" / "provenance.py").write_text("x = 1\n" * LARGEST_DIFF_BYTES)
+    (checkout / FILE).write_text("x = 1\n" * LARGEST_DIFF_BYTES)
     found = keep_uncommitted_code(run, checkout)
     assert found["diff"] is None and len(found["diff_sha256"]) == 64
     assert list(run.iterdir()) == []
@@ -113,7 +114,7 @@ def test_a_disk_that_refuses_the_diff_does_not_stop_the_run(checkout, run, monke
     def refuse(self, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    (checkout / "pretrain" / "provenance.py").write_text("first = 2\n")
+    (checkout / FILE).write_text("first = 2\n")
     kept = keep_uncommitted_code(run, checkout)
     monkeypatch.setattr(Path, "write_bytes", refuse)
     refused = keep_uncommitted_code(run, checkout)
@@ -149,9 +150,9 @@ def test_text_without_secrets_stays_as_it_is():
 
 
 def test_no_variable_that_is_recorded_can_hold_a_secret():
-    for name in TELLING_VARIABLES:
+    for name in RECORDED_VARIABLES:
         assert not {"TOKEN", "KEY", "SECRET", "PASSWORD"} & set(name.split("_")), name
-    assert len(set(TELLING_VARIABLES)) == len(TELLING_VARIABLES)
+    assert len(set(RECORDED_VARIABLES)) == len(RECORDED_VARIABLES)
 
 
 def test_the_versions_are_those_that_are_installed():
