@@ -19,7 +19,7 @@ NEWEST, ALL = "newest", "all"
 class Source:
     """A model to fine-tune; `load` reads its weights."""
 
-    place: str  # one checkpoint, export or foreign model: the newest of a run may soon be another
+    place: str  # one checkpoint, export or external model: the newest of a run may soon be another
     name: str
     step: int | None  # of pre-training
     pretrained: bool  # False: its weights are not used, only its shape and its words
@@ -125,7 +125,7 @@ def _digest(found: Pretrained, *, pretrained: bool) -> str:
     digest = hashlib.sha256()
     if not pretrained:
         digest.update(found.model.model_dump_json().encode())
-        digest.update(found.words.tokenizer.to_str().encode())
+        digest.update(found.text_encoder.tokenizer.to_str().encode())
         return digest.hexdigest()[:16]
     for name, weight in sorted(found.weights.items()):
         digest.update(name.encode())

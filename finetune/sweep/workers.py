@@ -188,11 +188,11 @@ class Cache:
         """
         if self._pretrained is None or self._source != cell.source:
             self._pretrained, self._source = cell.source.load(), cell.source
-        words = self._pretrained.words
+        text_encoder = self._pretrained.text_encoder
         length = min(self._sequence_length, self._pretrained.sequence_length)
-        wanted = (cell.task, words.tokenizer.to_str(), length)
+        wanted = (cell.task, text_encoder.tokenizer.to_str(), length)
         if self._rows is None or self._rows_of != wanted:
-            self._rows = encode_task(self._read(cell.task), words, sequence_length=length)
+            self._rows = encode_task(self._read(cell.task), text_encoder, sequence_length=length)
             self._rows_of = wanted
         return self._pretrained, self._rows
 

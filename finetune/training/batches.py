@@ -114,11 +114,11 @@ class EncodedTask:
     test: dict[str, Split]
 
 
-def encode_task(data: TaskData, words: TextEncoder, *, sequence_length: int) -> EncodedTask:
+def encode_task(data: TaskData, text_encoder: TextEncoder, *, sequence_length: int) -> EncodedTask:
     """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`."""
 
     def split(examples: Sequence[Example]) -> Split:
-        return _encode(examples, words, sequence_length)
+        return _encode(examples, text_encoder, sequence_length)
 
     train = split(data.train)
     return EncodedTask(
@@ -137,10 +137,12 @@ def target_of(task: Task, labels: Sequence[float]) -> Target:
     return scaled_values(task.name, labels)
 
 
-def _encode(examples: Sequence[Example], words: TextEncoder, sequence_length: int) -> Split:
-    ids = [words.pair_ids(*example.texts, max_length=sequence_length) for example in examples]
+def _encode(examples: Sequence[Example], text_encoder: TextEncoder, sequence_length: int) -> Split:
+    ids = [
+        text_encoder.pair_ids(*example.texts, max_length=sequence_length) for example in examples
+    ]
     return Split(
-        Rows(ids, pad=words.pad, longest=sequence_length),
+        Rows(ids, pad=text_encoder.pad, longest=sequence_length),
         [example.label for example in examples if example.label is not None],
         [example.identity for example in examples],
     )
