@@ -420,6 +420,24 @@ def test_the_command_exports_a_checkpoint_and_says_how_equal_it_is(command, run)
         assert status == 1 and message in errors and len(errors.strip().splitlines()) == 1
 
 
+def test_a_run_with_rotary_positions_is_trained_exported_and_started_from(command, tmp_path):
+    words = ("--model.positions", "rope", "--engine.recompute_blocks", "true")
+    run = command.train(tmp_path / "run", *words)
+    status, output, errors = command.run(["export", str(run), "--to", str(tmp_path / "exported")])
+    assert status == 0, errors
+    difference = re.search(r"largest difference to the trainer: (\S+) in", output)
+    assert float(difference[1]) < 1e-4
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert "with rotary positions (RoPE)" in card and "RoFormer" in card
+    source = ("--initial_weights", str(tmp_path / "exported"))
+    command.train(tmp_path / "more", *words, *source, "--learning_rate.peak", "1e-30")
+    last, again = (
+        json.loads((folder / "evals.jsonl").read_text().splitlines()[-1])["loss"]
+        for folder in (run, tmp_path / "more")
+    )
+    assert again == pytest.approx(last, rel=1e-5)
+
+
 def add_result(run, place, *, seed, score, step=20, **values):
     folder = run / "finetune" / "quick" / place / f"seed_{seed}"
     folder.mkdir(parents=True)
