@@ -136,7 +136,7 @@ def _digest(found: Pretrained, *, pretrained: bool) -> str:
     digest = hashlib.sha256()
     if not pretrained:
         digest.update(found.model.model_dump_json().encode())
-        digest.update(found.words.tokenizer.to_str().encode())
+        digest.update(found.text_encoder.tokenizer.to_str().encode())
         return digest.hexdigest()[:16]
     for name, weight in sorted(found.weights.items()):
         digest.update(name.encode())

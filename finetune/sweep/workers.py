@@ -188,11 +188,11 @@ class Cache:
         """
         if self._pretrained is None or self._ref != trial.model:
             self._pretrained, self._ref = trial.model.load(), trial.model
-        words = self._pretrained.words
+        text_encoder = self._pretrained.text_encoder
         length = min(self._sequence_length, self._pretrained.sequence_length)
-        wanted = (trial.task, words.tokenizer.to_str(), length)
+        wanted = (trial.task, text_encoder.tokenizer.to_str(), length)
         if self._rows is None or self._rows_of != wanted:
-            self._rows = encode_task(self._read(trial.task), words, sequence_length=length)
+            self._rows = encode_task(self._read(trial.task), text_encoder, sequence_length=length)
             self._rows_of = wanted
         return self._pretrained, self._rows
 

@@ -29,11 +29,11 @@ class EncodedTask:
     test: dict[str, EncodedSplit]
 
 
-def encode_task(data: TaskData, words: TextEncoder, *, sequence_length: int) -> EncodedTask:
+def encode_task(data: TaskData, text_encoder: TextEncoder, *, sequence_length: int) -> EncodedTask:
     """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`."""
 
     def split(examples: Sequence[Example]) -> EncodedSplit:
-        return _encode(examples, words, sequence_length)
+        return _encode(examples, text_encoder, sequence_length)
 
     train = split(data.train)
     return EncodedTask(
@@ -45,10 +45,14 @@ def encode_task(data: TaskData, words: TextEncoder, *, sequence_length: int) -> 
     )
 
 
-def _encode(examples: Sequence[Example], words: TextEncoder, sequence_length: int) -> EncodedSplit:
-    ids = [words.pair_ids(*example.texts, max_length=sequence_length) for example in examples]
+def _encode(
+    examples: Sequence[Example], text_encoder: TextEncoder, sequence_length: int
+) -> EncodedSplit:
+    ids = [
+        text_encoder.pair_ids(*example.texts, max_length=sequence_length) for example in examples
+    ]
     return EncodedSplit(
-        TokenRows(ids, pad=words.pad, longest=sequence_length),
+        TokenRows(ids, pad=text_encoder.pad, longest=sequence_length),
         [example.label for example in examples if example.label is not None],
         [example.identity for example in examples],
     )

@@ -1,9 +1,9 @@
-"""Write a trained encoder as a folder that Hugging Face's transformers loads, and prove it equal.
+"""Write a trained encoder as a folder that Hugging Face's transformers loads, and compare both.
 
     python -m pretrain export runs/NAME
     python -m pretrain export runs/NAME --checkpoint 10000 --to my_model
 
-Bert-a with norm=post becomes a `BertForMaskedLM`; the others bring a modelling file of their own.
+`bert-a` with norm=post becomes a `BertForMaskedLM`; other variants carry code of their own.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from pretrain.convert.hf_format import (
     is_stock_bert,
 )
 from pretrain.convert.hf_writer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE, write_pretrained
-from pretrain.convert.model_card import CARD_FILE, PICTURE_FILE, write_card
+from pretrain.convert.model_card import CARD_FILE, PLOT_FILE, write_card
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 
 FILES = {
     *(CONFIG_FILE, WEIGHTS_FILE, *CODE_FILES),
     *(TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_FILE),
-    *(CARD_FILE, PICTURE_FILE),
+    *(CARD_FILE, PLOT_FILE),
 }
 
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Export a run and print where it is and how equal it is."""
+    """Export a run; print the folder and the largest difference to the trainer."""
     run = _run_of(arguments.run)
     pretrained = load_pretrained(arguments.run, checkpoint=arguments.checkpoint)
     target = arguments.to or run / "export" / Path(pretrained.place).name
@@ -54,19 +54,19 @@ def main(arguments: argparse.Namespace) -> None:
         f"largest difference to the trainer: {check.largest_difference:.2g} in "
         f"{check.num_logits:,} logits of {check.source}"
     )
-    if pretrained.words.record.moses is not None:
+    if pretrained.text_encoder.record.moses is not None:
         print(f"note: the tokenizer expects text after Moses; see {target / CARD_FILE}")
 
 
 def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
-    """Write the folder, complete and compared with the trainer's model, or not at all.
+    """Write the folder whole and compared with the trainer's model, or not at all.
 
     Raises:
-        ConfigError: the target holds something else, cannot be written, or what was written does
-            not compute what the trainer computes.
+        ConfigError: the target holds something else or cannot be written, or the logits of the
+            export differ from the trainer's.
     """
-    _refuse_strangers(target)
-    # The folder has its final name already: transformers names the code that it loads after it.
+    _refuse_other_content(target)
+    # The folder has its final name: transformers names the module of the code after it.
     around = target.absolute().parent / f".{target.name}.partial"
     partial = around / target.name
     shutil.rmtree(around, ignore_errors=True)  # of an export that was killed
@@ -100,7 +100,7 @@ def _put_in_place(partial: Path, target: Path, *, before: Path) -> None:
 
 
 def _run_of(place: Path) -> Path:
-    """Return the run folder, of a checkpoint too; only a run can tell what a model card says."""
+    """Return the run folder, also of a checkpoint; the model card is made from its files."""
     run = place.parent.parent if place.parent.name == CHECKPOINTS else place
     if not (run / "run.json").is_file():
         raise ConfigError(
@@ -109,15 +109,15 @@ def _run_of(place: Path) -> Path:
     return run
 
 
-def _refuse_strangers(target: Path) -> None:
+def _refuse_other_content(target: Path) -> None:
     if not target.exists():
         return
     if not target.is_dir():
         raise ConfigError(f"{target} is a file; choose another --to")
     names = {entry.name for entry in target.iterdir()}
-    strangers = sorted(names - FILES)
-    if strangers or (names and not is_export(target)):
-        found = f"holds {strangers[0]}" if strangers else "is of another program"
+    unknown = sorted(names - FILES)
+    if unknown or (names and not is_export(target)):
+        found = f"holds {unknown[0]}" if unknown else "is no export"
         raise ConfigError(
             f"{target} {found}, and an export would replace the folder; choose another --to"
         )

@@ -1,4 +1,4 @@
-"""Print what a trained encoder puts in the place of [MASK].
+"""Print the most probable tokens of a trained encoder for each [MASK] of a text.
 
 python -m pretrain fill-mask runs/NAME "Paris is the [MASK] of France."
 """
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         help="run folder, of which the newest checkpoint is used, a checkpoint folder, an export, "
-        "or a model of others",
+        "or an external model",
     )
     parser.add_argument("text", help=f"one or more words replaced by {MASK}")
     parser.add_argument("--top", type=int, default=5, help="guesses per mask (default: 5)")
@@ -53,20 +53,22 @@ def fill_mask(pretrained: Pretrained, text: str, *, top: int) -> list[list[Guess
     Raises:
         ConfigError: there is no [MASK], or the text is longer than the rows that it was trained on.
     """
-    words = pretrained.words
-    ids = words.ids(text)
-    places = [place for place, token in enumerate(ids) if token == words.special["mask"]]
+    text_encoder = pretrained.text_encoder
+    ids = text_encoder.ids(text)
+    places = [place for place, token in enumerate(ids) if token == text_encoder.special["mask"]]
     if not places:
-        raise ConfigError(f"the text {text!r} has no {MASK}; put it in the place of a word")
+        raise ConfigError(f"the text {text!r} has no {MASK}; replace a word by it")
     if len(ids) > pretrained.sequence_length:
         raise ConfigError(
             f"the text has {len(ids)} tokens, the model was trained on "
             f"{pretrained.sequence_length}; shorten it"
         )
     logits_MV = build_model(pretrained).logits(torch.tensor([ids]), torch.tensor(places))
-    # The embedding can have more rows than the tokenizer has entries: those mean nothing.
-    probabilities_MV = logits_MV[:, : words.record.vocabulary_size].softmax(-1)
-    return [_best(words.tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV]
+    # Rows of the embedding beyond the entries of the tokenizer stand for no token.
+    probabilities_MV = logits_MV[:, : text_encoder.record.vocabulary_size].softmax(-1)
+    return [
+        _best(text_encoder.tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV
+    ]
 
 
 def _best(tokenizer: Tokenizer, probabilities_V: Tensor, top: int) -> list[Guess]:

@@ -1,4 +1,4 @@
-"""Bring a model that others have trained into the form in which ours are exported.
+"""Convert a model of another program into the form of our exports.
 
     python -m pretrain import bert-base-uncased --to models/bert
     python -m pretrain import tupe_r.pt --dictionary dict.txt --bpe-codes bpe-code --to models/tupe
@@ -25,9 +25,9 @@ from pretrain.convert.hf_bert import bert_folder
 from pretrain.convert.hf_check import quiet
 from pretrain.convert.hf_format import is_export, is_stock_bert
 from pretrain.convert.hf_writer import write_pretrained
-from pretrain.convert.loader import WordFiles, read_foreign
-from pretrain.convert.pretrained import Pretrained, build_model, from_foreign
-from pretrain.convert.text_encoder import TELLING_WORDS
+from pretrain.convert.loader import TokenizerFiles, read_external
+from pretrain.convert.pretrained import Pretrained, build_model, from_external
+from pretrain.convert.text_encoder import PROBE_TEXTS
 
 RECIPE_FILE = "recipe.toml"
 TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
@@ -42,48 +42,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of the TUPE authors' code",
     )
     parser.add_argument("--to", type=Path, required=True, help="the new folder")
-    words = parser.add_argument_group("words of a .pt file, if they are not beside it")
-    words.add_argument("--dictionary", type=Path, help="dict.txt of fairseq")
-    words.add_argument("--bpe-codes", type=Path, help="codes of fastBPE")
-    words.add_argument("--tokenizer", help="instead of both: a tokenizer.json with the same ids")
+    files = parser.add_argument_group("tokenizer of a .pt file, if it is not beside it")
+    files.add_argument("--dictionary", type=Path, help="dict.txt of fairseq")
+    files.add_argument("--bpe-codes", type=Path, help="codes of fastBPE")
+    files.add_argument("--tokenizer", help="instead of both: a tokenizer.json with the same ids")
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the model, check it, write it, and print what to do next."""
     place, target = str(arguments.place), Path(arguments.to)
-    files = WordFiles(arguments.dictionary, arguments.bpe_codes, arguments.tokenizer)
+    files = TokenizerFiles(arguments.dictionary, arguments.bpe_codes, arguments.tokenizer)
     if is_export(Path(place)) or (Path(place) / "run.json").is_file():
         raise ConfigError(
-            f"{place} is a model of this program already; start from it with --initial_weights "
+            f"{place} is already a model of this program; start from it with --initial_weights "
             f"{place}"
         )
     if any(files) and not place.endswith(".pt"):
         raise ConfigError(
-            f"--dictionary, --bpe-codes and --tokenizer are the words of a .pt file, and {place} "
-            "is none; remove them"
+            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is none; "
+            "remove them"
         )
     if files.tokenizer is not None and (files.dictionary or files.codes):
         raise ConfigError(
-            f"--tokenizer {files.tokenizer} takes the place of --dictionary and --bpe-codes; give "
-            "it alone, or those two"
+            f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
+            "or those two"
         )
     refuse_existing(target)  # here too: a download takes a while
-    foreign = read_foreign(place, files)
-    if foreign is None:
+    external = read_external(place, files)
+    if external is None:
         raise ConfigError(
             f"{place} is neither a folder with the config.json and the weights of a BERT, nor a "
             ".pt file of the TUPE authors' code"
         )
-    pretrained = from_foreign(foreign, place)
-    notes = list(foreign.notes)
+    pretrained = from_external(external, place)
+    notes = list(external.notes)
     if is_stock_bert(pretrained.model):
-        check_words_in_transformers(pretrained, place)
+        check_tokenizer_in_transformers(pretrained, place)
         difference = difference_to_transformers(pretrained, place)
         notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
-    if pretrained.words.record.moses is not None:
+    if pretrained.text_encoder.record.moses is not None:
         notes.append(
-            "text goes through Moses before its tokenizer: here by itself, in transformers you "
-            "must do it"
+            "Moses comes before its tokenizer: it is applied here, and in transformers you must "
+            "apply it"
         )
     write_import(pretrained, target)
     print(f"imported {pretrained.name} to {target}")
@@ -93,23 +93,23 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"Train it further:\n  ./run_pretrain.sh {recipe} --corpus YOUR_TEXT --steps 10000")
 
 
-def check_words_in_transformers(pretrained: Pretrained, place: str) -> None:
-    """Check that transformers cuts text into the same tokens.
+def check_tokenizer_in_transformers(pretrained: Pretrained, place: str) -> None:
+    """Check that transformers makes the same tokens of text.
 
     Raises:
-        ConfigError: it does not; names a word.
+        ConfigError: it does not; names a text.
     """
     folder = bert_folder(place)
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    for word in TELLING_WORDS:
-        ours = pretrained.words.pair_ids(word, max_length=pretrained.sequence_length)
+    for word in PROBE_TEXTS:
+        ours = pretrained.text_encoder.pair_ids(word, max_length=pretrained.sequence_length)
         theirs = tokenizer(word, truncation=True, max_length=pretrained.sequence_length)
         if theirs["input_ids"] != ours:
             raise ConfigError(
                 f"{place}: {word!r} becomes {ours} here and {theirs['input_ids']} in transformers; "
-                f"let AutoTokenizer.from_pretrained({str(folder)!r}) save itself there, or in a "
-                f"copy: its {TOKENIZER_FILE} means the same to both"
+                f"save AutoTokenizer.from_pretrained({str(folder)!r}) there, or in a copy: its "
+                f"{TOKENIZER_FILE} gives the same tokens to both"
             )
 
 
@@ -120,7 +120,7 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
         ConfigError: it is more than rounding.
     """
     with quiet():
-        # Its own config.json could ask for kernels of the Hub, which are code.
+        # Its config.json could name kernels of the Hub, which are code.
         theirs = BertForMaskedLM.from_pretrained(
             bert_folder(place), attn_implementation="eager", weights_only=True
         ).eval()
@@ -141,7 +141,7 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
 
 
 def write_import(pretrained: Pretrained, target: Path) -> None:
-    """Write the folder, complete or not at all.
+    """Write the folder whole or not at all.
 
     Raises:
         ShardError: it exists, or cannot be written.
@@ -158,8 +158,8 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
         "tokenizer": str(folder / TOKENIZER_FILE),
         "sequence_length": min(default, pretrained.sequence_length),
     }
-    if pretrained.words.record.moses is not None:
-        data |= {"moses": True, "language": pretrained.words.record.moses}
+    if pretrained.text_encoder.record.moses is not None:
+        data |= {"moses": True, "language": pretrained.text_encoder.record.moses}
     model = pretrained.model.model_dump(exclude={"preset"})
     sections = {"data": data, "model": model}
     lines = [
@@ -176,6 +176,7 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
 def _toml(value: Any) -> str:
     """Return a string, number or truth value as TOML writes it.
 
-    For these that is as JSON does, but for the two halves in which JSON escapes rare characters.
+    TOML writes these as JSON does, except for the surrogate pairs by which JSON escapes some
+    characters.
     """
     return json.dumps(value, ensure_ascii=False)

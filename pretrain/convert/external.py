@@ -1,4 +1,4 @@
-"""What is read of a model that others have trained, before anything is made of it here."""
+"""`ExternalModel`, the form in which models of other programs are read, and its parts."""
 
 import pickle
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from pretrain.config.settings import ModelSettings
 from pretrain.convert.text_encoder import TextEncoder
 
 NAMES_SHOWN = 4
-# What torch.load raises over a damaged file: its reader stumbles wherever the damage is.
+# Errors of torch.load for a damaged file; which one depends on where the damage is.
 UNREADABLE = (
     *(OSError, EOFError, RuntimeError, pickle.UnpicklingError),
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError),
@@ -24,23 +24,25 @@ UNREADABLE = (
 
 
 class ExternalModel(NamedTuple):
-    """A model that others have trained, in our terms."""
+    """A model of another program, with the names and settings of ours."""
 
     model: ModelSettings
     weights: dict[str, Tensor]  # state dict of MaskedLanguageModel, fp32, on the CPU
-    words: TextEncoder
+    text_encoder: TextEncoder
     name: str
-    sequence_length: int  # of the longest row that it was made for
-    notes: tuple[str, ...]  # what was changed or left out, for the user
+    sequence_length: int  # of the longest row that it takes
+    notes: tuple[str, ...]  # changes and omissions, for the user
 
 
-def words_of(tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = None) -> TextEncoder:
-    """Return a foreign tokenizer with what rows need to know of it.
+def text_encoder_of(
+    tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = None
+) -> TextEncoder:
+    """Return the text encoder of an external tokenizer.
 
     Args:
-        tokenizer: as it is used.
-        names: of special tokens that are called otherwise than usual.
-        moses: language of the Moses steps before it, if there are any.
+        tokenizer: in the state in which it is used.
+        names: of special tokens with unusual names.
+        moses: language of the Moses steps before it; None: no such steps.
 
     Raises:
         TokenizerError: a special token is missing, or sentences cannot be joined.
@@ -54,6 +56,6 @@ def words_of(tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = N
 
 
 def describe_names(names: Sequence[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few names and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(map(plain, names[:NAMES_SHOWN])) + more

@@ -1,8 +1,8 @@
 """Read a checkpoint of the TUPE authors' code (github.com/guolinke/TUPE, a fork of fairseq).
 
-It is `tupe-r`, or `tupe-a` where it was trained without --rel-pos, with three things that the paper
-does not have: each part of the positional term is reset by itself (`cls_reset = "reference"`), the
-projections of positions have a bias, and LayerNorm adds 1e-5. The logits are the same.
+It is `tupe-r`, or `tupe-a` if trained without --rel-pos, and differs from the paper in three ways:
+each part of the positional term is reset separately (`cls_reset = "reference"`), the projections
+of positions have a bias, and LayerNorm adds 1e-5. The logits are equal.
 """
 
 import argparse
@@ -52,15 +52,15 @@ LAYERS_OF_BLOCK = {
 }
 
 
-class _Forgotten:
-    """Stands for objects of fairseq that a checkpoint holds beside the weights."""
+class _Ignored:
+    """Replaces objects of fairseq that a checkpoint holds beside the weights."""
 
 
 def read_tupe(file: Path) -> tuple[ModelSettings, dict[str, Tensor]]:
-    """Read shape and weights; nothing in the file is executed.
+    """Read shape and weights without executing anything in the file.
 
     Raises:
-        ConfigError: it is no such checkpoint, or was trained in a way that is not known here.
+        ConfigError: it is no such checkpoint, or has a setting that is not supported.
     """
     arguments, stored = _content(file)
     model = _model_settings(arguments, stored, file)
@@ -68,17 +68,17 @@ def read_tupe(file: Path) -> tuple[ModelSettings, dict[str, Tensor]]:
     expected = names.keys() | {POSITIONS, TIED}
     if missing := sorted(expected - stored.keys()):
         raise ConfigError(
-            f"{file} lacks {describe_names(missing)}; it is no whole checkpoint of "
+            f"{file} lacks {describe_names(missing)}; it is no complete checkpoint of "
             f"{model.num_layers} layers"
         )
     unknown = [name for name in stored.keys() - expected if not name.startswith(UNUSED)]
     if unknown:
         raise ConfigError(
             f"{file} has weights that the TUPE authors' model of {model.num_layers} layers does "
-            f"not: {describe_names(sorted(unknown))}; what they do would be lost"
+            f"not have: {describe_names(sorted(unknown))}; the model here has no place for them"
         )
     if not torch.equal(stored[TIED], stored[TOKENS]):
-        raise ConfigError(f"{file}: {TIED} differs from {TOKENS}; here they are one matrix")
+        raise ConfigError(f"{file}: {TIED} differs from {TOKENS}; here they are tied")
     weights = {ours: stored[theirs].float() for theirs, ours in names.items()}
     weights[OUR_POSITIONS] = our_position_table(stored[POSITIONS].float())
     check_weights(weights, model, place=str(file))
@@ -86,7 +86,7 @@ def read_tupe(file: Path) -> tuple[ModelSettings, dict[str, Tensor]]:
 
 
 def tupe_names(model: ModelSettings) -> dict[str, str]:
-    """Return the names in the authors' code, each with ours, but for the position table."""
+    """Map the names of the authors' code to ours, without the position table."""
     layers = dict(LAYERS)
     if model.norm == "pre":
         layers |= LAST_NORM
@@ -99,7 +99,7 @@ def tupe_names(model: ModelSettings) -> dict[str, str]:
         for kind in ("weight", "bias")
     }
     for number in range(model.num_layers):
-        for kind in ("weight", "bias"):  # queries, keys and values one above the other, as ours
+        for kind in ("weight", "bias"):  # queries, keys and values concatenated, as ours
             theirs = f"{ENCODER}layers.{number}.self_attn.in_proj_{kind}"
             names[theirs] = f"encoder.blocks.{number}.attention.query_key_value.{kind}"
     names |= {TOKENS: "encoder.token_embeddings.weight", f"{HEAD}bias": "head.output_bias"}
@@ -120,9 +120,9 @@ def our_position_table(theirs_RD: Tensor) -> Tensor:
 def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the arguments of training and the weights."""
     harmless: list[Any] = [argparse.Namespace]
-    # Statistics of training that fairseq stores as objects: read as empty shells.
+    # Training statistics that fairseq stores as objects: read as empty objects.
     meters = ("AverageMeter", "TimeMeter", "StopwatchMeter")
-    harmless += [(_Forgotten, f"fairseq.meters.{meter}") for meter in meters]
+    harmless += [(_Ignored, f"fairseq.meters.{meter}") for meter in meters]
     try:
         with torch.serialization.safe_globals(harmless):
             state = torch.load(file, map_location="cpu", weights_only=True)
@@ -146,7 +146,7 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _model_settings(
     arguments: dict[str, Any], stored: dict[str, Tensor], file: Path
 ) -> ModelSettings:
-    """Return shape and variant; what the weights tell is taken from them."""
+    """Return shape and variant, from the weights where they determine them."""
     _refuse_other_models(arguments, stored, file)
     for name in (TOKENS, POSITIONS, RELATIVE):
         if name in stored and stored[name].ndim != 2:

@@ -1,8 +1,8 @@
-"""Read BERT as Hugging Face's transformers saves it: names, shapes and words become ours.
+"""Read BERT as Hugging Face's transformers saves it: weights, shape and tokenizer.
 
-It is `model.positions = "bert-a"` with `model.norm = "post"`, and the logits are the same. Rows
-here are one segment, for which BERT adds row 0 of its token types at every position: that row is
-added to the position table, which is exact. The second segment of a pair has no counterpart.
+It is `model.positions = "bert-a"` with `model.norm = "post"`, and the logits are equal. Rows of
+pre-training here have one segment, for which BERT adds row 0 of its token types at every position:
+that row is added to the position table, which is exact. The second segment is not supported.
 """
 
 import re
@@ -22,7 +22,7 @@ from data_prep.tokenizer.load import VOCABULARY_FILE, load_tokenizer, special_na
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import ModelSettings, explain
-from pretrain.convert.external import UNREADABLE, ExternalModel, describe_names, words_of
+from pretrain.convert.external import UNREADABLE, ExternalModel, describe_names, text_encoder_of
 from pretrain.convert.hf_format import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE, check_bert_shapes
 from pretrain.convert.hf_names import TOKEN_TYPES, bert_names, from_bert
 from pretrain.convert.weight_checks import named_tensors
@@ -30,7 +30,7 @@ from pretrain.convert.weight_checks import named_tensors
 STORED_WEIGHTS = (WEIGHTS_FILE, "pytorch_model.bin")  # in the order of preference
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
-# Of BertForPreTraining and of what was fine-tuned: no part of masked language modelling.
+# Of BertForPreTraining and of fine-tuned models: no part of masked language modelling.
 UNUSED = (
     "bert.pooler.",
     "bert.embeddings.position_ids",
@@ -39,14 +39,14 @@ UNUSED = (
     "qa_outputs.",
 )
 TIED = "cls.predictions.decoder.weight"
-# What transformers takes where the configuration is silent.
+# The defaults of transformers for entries that the configuration lacks.
 DEFAULTS = {
     "layer_norm_epsilon": 1e-12,
     "dropout": 0.1,
     "attention_dropout": 0.1,
     "initializer_range": 0.02,
 }
-# Config entry -> the values that mean what is computed here.
+# Entry of the configuration -> its supported values.
 UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
     "hidden_act": ("gelu", "gelu_python"),  # by the error function, both
@@ -57,12 +57,12 @@ UNDERSTOOD: dict[str, tuple[Any, ...]] = {
 
 
 def is_hugging_face_folder(folder: Path) -> bool:
-    """Say whether transformers has saved a model here."""
+    """Return whether transformers has saved a model here."""
     return (folder / CONFIG_FILE).is_file() and bool(_weight_files(folder))
 
 
 def is_hub_name(place: str) -> bool:
-    """Say whether this can be a name on the Hugging Face Hub."""
+    """Return whether this can be a name on the Hugging Face Hub."""
     return HUB_NAME.fullmatch(place) is not None and not Path(place).exists()
 
 
@@ -73,7 +73,7 @@ def read_bert(place: str) -> ExternalModel:
         place: a folder that `save_pretrained` wrote, or a name on the Hugging Face Hub.
 
     Raises:
-        ConfigError: there is none, it computes something else, or weights are missing or unknown.
+        ConfigError: there is none, a setting is not supported, or weights are missing or unknown.
         TokenizerError: its tokenizer is missing or cannot be used.
     """
     folder = bert_folder(place)
@@ -81,7 +81,7 @@ def read_bert(place: str) -> ExternalModel:
     stored = _with_modern_names(_stored_weights(folder), folder)
     weights = _our_weights(stored, model, folder)
     tokenizer = load_tokenizer(str(folder))
-    words = words_of(tokenizer, special_names_beside(str(folder)))
+    text_encoder = text_encoder_of(tokenizer, special_names_beside(str(folder)))
     unused = [name for name in stored if name.startswith(UNUSED)]
     notes = [
         "token types: row 0, which BERT adds at every position of one segment, is now in the "
@@ -90,11 +90,13 @@ def read_bert(place: str) -> ExternalModel:
     if unused:
         notes.append(f"left out, as no part of masked language modelling: {', '.join(unused)}")
     name = Path(place).resolve().name if Path(place).is_dir() else place.rpartition("/")[2]
-    return ExternalModel(model, weights, words, name, model.max_sequence_length, tuple(notes))
+    return ExternalModel(
+        model, weights, text_encoder, name, model.max_sequence_length, tuple(notes)
+    )
 
 
 def bert_folder(place: str) -> Path:
-    """Return the folder of a BERT; what the Hub has is downloaded, or was before.
+    """Return the folder of a BERT, downloaded from the Hub or found in its cache.
 
     Raises:
         ConfigError: the Hub has none of that name, or cannot be reached.
@@ -107,8 +109,8 @@ def _model_settings(folder: Path) -> ModelSettings:
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(
-                f"{folder / CONFIG_FILE} says {name}={quoted(config.get(name))}; what can be read "
-                f"is a BERT with {name}={values[0]!r}"
+                f"{folder / CONFIG_FILE} has {name}={quoted(config.get(name))}; supported is BERT "
+                f"with {name}={values[0]!r}"
             )
     given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
     try:
@@ -126,26 +128,24 @@ def _our_weights(
     if heads and heads == missing:
         raise ConfigError(
             f"{folder} has no masked-language-model head ({describe_names(heads)} missing), which "
-            "pre-training goes on with; take a checkpoint of BertForMaskedLM or BertForPreTraining"
+            "pre-training needs; give a checkpoint of BertForMaskedLM or BertForPreTraining"
         )
     if missing:
         raise ConfigError(
-            f"{folder} is no whole BERT of {model.num_layers} layers: it lacks "
+            f"{folder} is no complete BERT of {model.num_layers} layers: it lacks "
             f"{describe_names(missing)}"
         )
     known = expected | {TOKEN_TYPES, TIED}
     unknown = sorted(name for name in stored.keys() - known if not name.startswith(UNUSED))
     if unknown:
         raise ConfigError(
-            f"{folder} has weights that BERT with {model.num_layers} layers does not: "
-            f"{describe_names(unknown)}; what they do would be lost"
+            f"{folder} has weights that BERT with {model.num_layers} layers does not have: "
+            f"{describe_names(unknown)}; the model here has no place for them"
         )
     if TIED in stored and not torch.equal(
         stored[TIED], stored["bert.embeddings.word_embeddings.weight"]
     ):
-        raise ConfigError(
-            f"{folder}: {TIED} differs from the word embeddings; here they are one matrix"
-        )
+        raise ConfigError(f"{folder}: {TIED} differs from the word embeddings; here they are tied")
     check_bert_shapes(stored, model, place=str(folder))
     used = expected | {TOKEN_TYPES}
     return from_bert({name: stored[name].float() for name in used}, model.num_layers)
@@ -161,7 +161,7 @@ def _with_modern_names(stored: dict[str, Tensor], folder: Path) -> dict[str, Ten
 
 
 def _modern_name(name: str) -> str:
-    """Return a name as BertForMaskedLM has it today: checkpoints of 2018 say gamma and beta."""
+    """Return the name in today's BertForMaskedLM: checkpoints of 2018 have gamma and beta."""
     if name.endswith(".gamma"):
         name = name.removesuffix("gamma") + "weight"
     elif name.endswith(".beta"):
@@ -228,7 +228,7 @@ def _download(name: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"there is no folder {name}, and the Hugging Face Hub gives no BERT of that name "
+            f"there is no folder {name}, and the Hugging Face Hub has no BERT of that name "
             f"({reason}); check the name, or download its files and give their folder"
         ) from None
     except OSError as error:
@@ -244,7 +244,7 @@ def _snapshot_of_the_hub(name: str) -> Path:
     if folder is None:
         raise ConfigError(
             f"{name} on the Hugging Face Hub has no {CONFIG_FILE} with "
-            f"{' or '.join(STORED_WEIGHTS)}: nothing to read weights from"
+            f"{' or '.join(STORED_WEIGHTS)}"
         )
     return folder
 
@@ -270,6 +270,6 @@ def _snapshot(name: str, *, local: bool) -> Path | None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Say whether the words were downloaded too: transformers fetches them apart from the model."""
-    has_words = any((folder / name).is_file() for name in (TOKENIZER_FILE, VOCABULARY_FILE))
-    return has_words and all(file.is_file() for file in _weight_files(folder))
+    """Return whether the tokenizer is there too: transformers downloads it separately."""
+    has_tokenizer = any((folder / name).is_file() for name in (TOKENIZER_FILE, VOCABULARY_FILE))
+    return has_tokenizer and all(file.is_file() for file in _weight_files(folder))

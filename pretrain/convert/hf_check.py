@@ -1,4 +1,4 @@
-"""Load an export back as its users will, and compare it with the trainer's model on real text."""
+"""Load an export with transformers and compare it with the trainer's model on real text."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -32,14 +32,14 @@ Tokenize = Callable[..., Any]  # a tokenizer of transformers
 
 
 class ComparedRows(NamedTuple):
-    """Rows of token ids, of different lengths, and where they come from."""
+    """Rows of token ids, of different lengths, and their origin in words."""
 
     rows: list[list[int]]
     source: str
 
 
 class ExportCheck(NamedTuple):
-    """How equal an export is to the model that was trained."""
+    """The comparison of an export with the model that was trained."""
 
     largest_difference: float
     num_logits: int
@@ -47,31 +47,31 @@ class ExportCheck(NamedTuple):
 
 
 def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
-    """Return held-out rows of the run, if its shards are at hand, and sentences of this file.
+    """Return held-out rows of the run, if its shards are available, and sentences of this file.
 
     The rows are of different lengths, so that the batch is padded, and some tokens are masked.
     """
-    words, length = pretrained.words, pretrained.sequence_length
+    text_encoder, length = pretrained.text_encoder, pretrained.sequence_length
     sentences = [
-        words.ids(first)[:length]
+        text_encoder.ids(first)[:length]
         if second is None
-        else words.pair_ids(first, second, max_length=length)
+        else text_encoder.pair_ids(first, second, max_length=length)
         for first, second in TEXT
     ]
     folder = shards_folder(load_settings(run))
     if (folder / MANIFEST_FILE).is_file():
         manifest = read_manifest(folder)
-        fits = manifest.tokenizer.sha256 == words.record.sha256
+        fits = manifest.tokenizer.sha256 == text_encoder.record.sha256
         if fits and "valid" in manifest.splits:
             split = open_shards(folder).split("valid")
             stored = split.rows(np.arange(min(NUM_ROWS, split.num_rows))).tolist()
-            held_out = _cut_and_masked(stored, words.special["mask"])
+            held_out = _cut_and_masked(stored, text_encoder.special["mask"])
             return ComparedRows(held_out + sentences, "held-out rows and a few sentences")
-    return ComparedRows(sentences, "a few sentences, as the shards are not at hand")
+    return ComparedRows(sentences, "a few sentences, as the shards are not available")
 
 
 def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -> ExportCheck:
-    """Compare logits and token ids of the export with ours.
+    """Compare logits and token ids of the export with the trainer's.
 
     Raises:
         ConfigError: they differ.
@@ -79,9 +79,9 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
     with quiet():
         model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-        if pretrained.words.record.moses is None:
+        if pretrained.text_encoder.record.moses is None:
             _compare_tokenizers(pretrained, tokenizer)
-    ids_BS, lengths_B = _padded(compared.rows, pretrained.words.pad)
+    ids_BS, lengths_B = _padded(compared.rows, pretrained.text_encoder.pad)
     is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
     with torch.no_grad():
         theirs = model(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits[is_word_BS]
@@ -89,9 +89,9 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
     difference = (theirs - ours).abs().max().item()
     if not difference <= TOLERANCE:  # NaN too
         raise ConfigError(
-            f"the exported model computes other logits than the trainer: the largest difference is "
-            f"{difference:.2g}, more than {TOLERANCE:.0e}; nothing was written. Report this with "
-            f"the run.json of {pretrained.name}"
+            f"the logits of the exported model differ from the trainer's: the largest difference "
+            f"is {difference:.2g}, more than {TOLERANCE:.0e}; nothing was written. Report this "
+            f"with the run.json of {pretrained.name}"
         )
     return ExportCheck(difference, theirs.numel(), compared.source)
 
@@ -105,19 +105,19 @@ def trainer_logits(pretrained: Pretrained, ids_BS: Tensor, lengths_B: Tensor) ->
 
 
 def _compare_tokenizers(pretrained: Pretrained, tokenizer: Tokenize) -> None:
-    words, length = pretrained.words, pretrained.sequence_length
-    mask = str(words.tokenizer.id_to_token(words.special["mask"]))
+    text_encoder, length = pretrained.text_encoder, pretrained.sequence_length
+    mask = str(text_encoder.tokenizer.id_to_token(text_encoder.special["mask"]))
     for first, second in TEXT:
         if MASK in first:
-            ours = words.ids(first)
+            ours = text_encoder.ids(first)
             theirs = tokenizer(first.replace(MASK, mask))["input_ids"]
         else:
-            ours = words.pair_ids(first, second, max_length=length)
+            ours = text_encoder.pair_ids(first, second, max_length=length)
             theirs = tokenizer(first, second, truncation=True)["input_ids"]
         if theirs != ours:
             raise ConfigError(
-                f"the exported tokenizer makes {theirs} of {first!r}, {second!r}, ours makes "
-                f"{ours}; nothing was written. Report this with the {TOKENIZER_FILE} of "
+                f"the exported tokenizer encodes {first!r}, {second!r} as {theirs}, the trainer's "
+                f"as {ours}; nothing was written. Report this with the {TOKENIZER_FILE} of "
                 f"{pretrained.name}"
             )
 
@@ -139,7 +139,7 @@ def _padded(rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from printing a progress bar and what it thinks of the folder."""
+    """Keep transformers from printing progress bars and warnings."""
     verbosity, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

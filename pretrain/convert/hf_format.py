@@ -38,9 +38,9 @@ CODE_FILES = {  # in the export; modeling_tupelo.py imports the others from besi
     "positions.py": ROOT / "model" / "positions.py",
     "torch_attention.py": ROOT / "model" / "torch_attention.py",
 }
-RECORD = "tupelo"  # entry of config.json; transformers keeps what it does not know
+RECORD = "tupelo"  # entry of config.json; transformers keeps unknown entries
 
-# Field of ModelSettings -> name in config.json: BERT's names first, then those of TupeloConfig.
+# Field of ModelSettings -> name in config.json, for BERT and for TupeloConfig.
 BERT_FIELDS = {
     "num_layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -67,7 +67,7 @@ TUPELO_FIELDS = BERT_FIELDS | {
 
 
 class ExportRecord(BaseModel):
-    """What we want to know of an exported model and transformers does not."""
+    """Facts about an exported model that transformers has no entry for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -79,23 +79,23 @@ class ExportRecord(BaseModel):
 
 
 class Exported(NamedTuple):
-    """An exported model, as it was before."""
+    """An exported model that was read back."""
 
     model: ModelSettings
     weights: dict[str, Tensor]
-    words: TextEncoder
+    text_encoder: TextEncoder
     record: ExportRecord
 
 
 def is_stock_bert(model: ModelSettings) -> bool:
-    """Return whether Hugging Face's own BERT computes the same."""
+    """Return whether Hugging Face's own BERT is the same model."""
     return model.positions == "bert-a" and model.norm == "post"
 
 
 def write_model(
     folder: Path, model: ModelSettings, weights: dict[str, Tensor], record: ExportRecord
 ) -> None:
-    """Write the configuration, the weights, and the code that is needed."""
+    """Write the configuration, the weights, and code if transformers has none."""
     save_text(folder / CONFIG_FILE, json.dumps(configuration(model, record), indent=2) + "\n")
     if is_stock_bert(model):
         weights = to_bert(weights, model.num_layers)
@@ -105,7 +105,7 @@ def write_model(
             shutil.copyfile(file, folder / name)
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_file(whole, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    # safetensors lets nobody but the owner read its files
+    # safetensors makes its files readable by the owner only.
     (folder / WEIGHTS_FILE).chmod((folder / CONFIG_FILE).stat().st_mode)
 
 
@@ -146,7 +146,7 @@ def is_export(folder: Path) -> bool:
 
 
 def read_export(folder: Path) -> Exported:
-    """Read an exported model back, also after transformers has saved it again.
+    """Read an exported model, also one that transformers has saved again.
 
     Raises:
         ConfigError: the configuration or the weights are missing or damaged, or the tokenizer is
@@ -178,26 +178,26 @@ def read_export(folder: Path) -> Exported:
     except KeyError as error:
         raise ConfigError(f"{folder / WEIGHTS_FILE} lacks {error}: it has another head") from None
     tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE))
-    words = TextEncoder(tokenizer, record.tokenizer)
-    if words.fingerprint() != record.vocabulary:
+    text_encoder = TextEncoder(tokenizer, record.tokenizer)
+    if text_encoder.fingerprint() != record.vocabulary:
         raise ConfigError(
-            f"{folder / TOKENIZER_FILE} is not the tokenizer that this model was trained with: its "
-            "entries have other ids; export again"
+            f"{folder / TOKENIZER_FILE} is not the tokenizer that this model was trained with: the "
+            "ids of its entries differ; export again"
         )
     check_described(tokenizer, record.tokenizer, folder / TOKENIZER_FILE)
     return Exported(
         model=model,
         weights={name: tensor.float() for name, tensor in weights.items()},
-        words=words,
+        text_encoder=text_encoder,
         record=record,
     )
 
 
 def check_bert_shapes(stored: Mapping[str, Tensor], model: ModelSettings, *, place: str) -> None:
-    """Check the shape of BERT's weights under their own names, before they become ours.
+    """Check the shapes of BERT's weights under BERT's names.
 
     Raises:
-        ConfigError: one is another; names it.
+        ConfigError: a shape differs; names the weight.
         KeyError: one is missing.
     """
     missing = [

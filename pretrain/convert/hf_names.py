@@ -1,13 +1,13 @@
-"""What Hugging Face's `BertForMaskedLM` calls our weights; one table, which is read both ways.
+"""The names of our weights in Hugging Face's `BertForMaskedLM`, for both directions.
 
-Only `model.positions = "bert-a"` with `model.norm = "post"` is that model. Its token types have no
-counterpart here (rows of pre-training have no second segment), nor has its pooler.
+Only `model.positions = "bert-a"` with `model.norm = "post"` is that model. Its token types and its
+pooler have no counterpart here: rows of pre-training have no second segment.
 """
 
 import torch
 from torch import Tensor
 
-# Ours -> theirs. Several of theirs are one matrix here, one above the other.
+# Ours -> theirs. Where there are several, ours is the concatenation of their rows.
 _LAYERS_OF_MODEL = {
     "encoder.embedding_norm": ("bert.embeddings.LayerNorm",),
     "head.dense": ("cls.predictions.transform.dense",),
@@ -30,7 +30,7 @@ TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 
 
 def bert_names(num_layers: int) -> dict[str, tuple[str, ...]]:
-    """Return the names in BERT of every weight: one, or three that are stacked in ours."""
+    """Return BERT's names of every weight: one, or three that ours concatenates."""
     layers: dict[str, tuple[str, ...]] = dict(_LAYERS_OF_MODEL)
     for number in range(num_layers):
         for ours, theirs in _LAYERS_OF_BLOCK.items():
@@ -59,7 +59,7 @@ def to_bert(weights: dict[str, Tensor], num_layers: int) -> dict[str, Tensor]:
 def from_bert(weights: dict[str, Tensor], num_layers: int) -> dict[str, Tensor]:
     """Return BERT's weights under our names, row 0 of its token types in the position table.
 
-    Both are added to every word of a single segment.
+    BERT adds both to every word of a single segment.
 
     Raises:
         KeyError: one is missing.

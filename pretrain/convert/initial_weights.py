@@ -1,4 +1,4 @@
-"""Start a run from weights that exist (`initial_weights`), or refuse with what does not fit.
+"""Initialise a run from existing weights (`initial_weights`), or refuse those that do not fit.
 
 Only step 0 does: a resumed run has weights of its own. The optimizer and the schedules start anew.
 """
@@ -15,15 +15,15 @@ from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, RunSettings
-from pretrain.convert.external import words_of
+from pretrain.convert.external import text_encoder_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
-from pretrain.convert.text_encoder import TELLING_WORDS, TextEncoder
+from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
 from pretrain.model.objectives import Objective
 
-# Settings that change neither what a weight means nor how many there are.
+# Settings that change neither the meaning of a weight nor the shapes.
 FREE = {"preset", "dropout", "attention_dropout", "initializer_range"}
 RELATIVE = {"relative_buckets", "relative_max_distance"}
-ENTRIES_TRIED = 1000  # with a capital letter, in whatever script they are
+ENTRIES_TRIED = 1000  # capitalised, in any script
 
 
 def load_initial_weights(
@@ -40,9 +40,9 @@ def load_initial_weights(
         Where they come from, for launches.jsonl; None where the settings name none.
 
     Raises:
-        ConfigError: there are none, or they are those of another model or of other words.
+        ConfigError: there are none, or they are those of another model or another tokenizer.
         ShardError: the manifest or the tokenizer of the run that is named is damaged.
-        TokenizerError: the tokenizer of the model of others that is named cannot be used.
+        TokenizerError: the tokenizer of an external model cannot be used.
     """
     if settings.initial_weights is None:
         return None
@@ -53,7 +53,7 @@ def load_initial_weights(
             f"{pretrained.objective}, and this run has objective={settings.objective}"
         )
     check_model(pretrained, settings.model)
-    check_words(pretrained, settings, shards)
+    check_tokenizer(pretrained, settings, shards)
     model.load_state_dict(pretrained.weights)
     return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}
 
@@ -62,7 +62,7 @@ def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
     """Check that the weights are those of a model of these settings.
 
     Raises:
-        ConfigError: they are not; names every setting that differs, and the options to give.
+        ConfigError: they are not; names every setting that differs and the options to give.
     """
     theirs, ours = pretrained.model.model_dump(), model.model_dump()
     free = set(FREE)
@@ -80,7 +80,7 @@ def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
 
 
 def check_before_build(settings: RunSettings) -> None:
-    """Check, before rows are built for hours, that they will fit the weights to start from.
+    """Check, before the long build of rows, that they will fit the weights to start from.
 
     Raises:
         ConfigError: they will not.
@@ -96,80 +96,86 @@ def check_before_build(settings: RunSettings) -> None:
             f"{pretrained.place} have one already; give {_fix(pretrained, settings)}"
         )
     moses = settings.data.language if settings.data.moses else None
-    words = words_of(load_tokenizer(place), special_names_beside(place), moses=moses)
-    problem = _other_words(pretrained.words, words)
+    text_encoder = text_encoder_of(load_tokenizer(place), special_names_beside(place), moses=moses)
+    problem = _tokenizer_difference(pretrained.text_encoder, text_encoder)
     if problem is not None:
         raise ConfigError(
-            f"data.tokenizer={place} has other words than initial_weights={pretrained.place}: "
+            f"data.tokenizer={place} differs from that of initial_weights={pretrained.place}: "
             f"{problem}; give {_fix(pretrained, settings)}"
         )
 
 
-def check_words(pretrained: Pretrained, settings: RunSettings, shards: ShardSet) -> None:
-    """Check that an id means the same word in the rows of this run as to the weights.
+def check_tokenizer(pretrained: Pretrained, settings: RunSettings, shards: ShardSet) -> None:
+    """Check that the rows of this run have the tokenizer of the weights.
 
     Raises:
-        ConfigError: it does not; says how to build rows for which it does.
+        ConfigError: they have another; names the options that build rows that fit.
     """
     tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
-    problem = _other_words(pretrained.words, TextEncoder(tokenizer, shards.manifest.tokenizer))
+    problem = _tokenizer_difference(
+        pretrained.text_encoder, TextEncoder(tokenizer, shards.manifest.tokenizer)
+    )
     if problem is not None:
         raise ConfigError(
-            f"the rows in {shards.folder} have other words than initial_weights="
-            f"{pretrained.place}: {problem}; make rows that fit with {_fix(pretrained, settings)}"
+            f"the rows in {shards.folder} have another tokenizer than initial_weights="
+            f"{pretrained.place}: {problem}; build rows that fit with {_fix(pretrained, settings)}"
         )
 
 
 def _fix(pretrained: Pretrained, settings: RunSettings) -> str:
-    """Return the options that give rows of the words of the weights."""
+    """Return the options that build rows with the tokenizer of the weights."""
     tokenizer = _tokenizer_place(Path(pretrained.place))
     if tokenizer is None:
         place = shlex.quote(pretrained.place)
         return f"the recipe that python -m pretrain import {place} --to FOLDER writes"
     options = ["--data.tokenizer", tokenizer]
-    if (pretrained.words.record.moses is not None) != settings.data.moses:
-        options += ["--data.moses", str(pretrained.words.record.moses is not None).lower()]
-    if pretrained.words.record.moses not in (None, settings.data.language):
-        options += ["--data.language", str(pretrained.words.record.moses)]
+    if (pretrained.text_encoder.record.moses is not None) != settings.data.moses:
+        options += ["--data.moses", str(pretrained.text_encoder.record.moses is not None).lower()]
+    if pretrained.text_encoder.record.moses not in (None, settings.data.language):
+        options += ["--data.language", str(pretrained.text_encoder.record.moses)]
     if settings.data.shards is not None:
         options += ["--data.shards", "none"]
     return " ".join(options)
 
 
-def _other_words(theirs: TextEncoder, ours: TextEncoder) -> str | None:
-    """Return how the words of the rows (ours) differ from those of the weights, or None."""
-    before, now = (words.tokenizer.get_vocab(with_added_tokens=True) for words in (theirs, ours))
+def _tokenizer_difference(theirs: TextEncoder, ours: TextEncoder) -> str | None:
+    """Return how the tokenizer of the rows (ours) differs from that of the weights, or None."""
+    before, now = (
+        text_encoder.tokenizer.get_vocab(with_added_tokens=True) for text_encoder in (theirs, ours)
+    )
     if before != now:
         token = min(token for token in before | now if before.get(token) != now.get(token))
         return (
             f"{sum(before.get(token) == number for token, number in now.items()):,} of "
             f"{len(now):,} entries have the same id; {token!r} is {now.get(token)} in the rows and "
-            f"{before.get(token)} to the weights"
+            f"{before.get(token)} in the weights"
         )
     for role in NEEDED_TOKENS:
         if theirs.special[role] != ours.special[role]:
             return f"the {role} token is {ours.special[role]}, not {theirs.special[role]}"
     if theirs.record.moses != ours.record.moses:
         described = [
-            f"by Moses (language {words.record.moses})" if words.record.moses else "without Moses"
-            for words in (ours, theirs)
+            f"by Moses (language {text_encoder.record.moses})"
+            if text_encoder.record.moses
+            else "without Moses"
+            for text_encoder in (ours, theirs)
         ]
-        return f"they were cut {described[0]}, the weights know words cut {described[1]}"
+        return f"the rows are tokenized {described[0]}, the text of the weights {described[1]}"
     entries = sorted(filter(str.isalpha, now), key=now.__getitem__)[:ENTRIES_TRIED]
-    for word in (*TELLING_WORDS, *map(str.capitalize, entries)):
+    for word in (*PROBE_TEXTS, *map(str.capitalize, entries)):
         rows, weights = (
-            words.tokenizer.encode(word, add_special_tokens=False).tokens
-            for words in (ours, theirs)
+            text_encoder.tokenizer.encode(word, add_special_tokens=False).tokens
+            for text_encoder in (ours, theirs)
         )
         if rows != weights:
             return (
-                f"{word!r} is {' '.join(rows)} in the rows and {' '.join(weights)} to the weights"
+                f"{word!r} is {' '.join(rows)} in the rows and {' '.join(weights)} in the weights"
             )
     return None
 
 
 def _tokenizer_place(place: Path) -> str | None:
-    """Return what `data.tokenizer` can load; None beside a .pt file that has a dictionary only."""
+    """Return a place for `data.tokenizer`; None for a .pt file that has a dictionary only."""
     is_file = place.suffix == ".pt"
     folder = place.parent if is_file else place
     if place.parent.name == CHECKPOINTS:

@@ -1,7 +1,7 @@
-"""Models that others have trained: which kind is this, and what is it in our terms.
+"""Read an external model of any supported kind, found by the place that the user gives.
 
-hugging_face_bert.py    BERT, as Hugging Face's transformers saves it
-tupe_checkpoint.py      TUPE, as its authors' fork of fairseq saves it
+hf_bert.py         BERT, as Hugging Face's transformers saves it
+fairseq_tupe.py    TUPE, as its authors' fork of fairseq saves it
 """
 
 import math
@@ -15,7 +15,7 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.fairseq import UNK, fairseq_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
-from pretrain.convert.external import ExternalModel, words_of
+from pretrain.convert.external import ExternalModel, text_encoder_of
 from pretrain.convert.fairseq_tupe import read_tupe
 from pretrain.convert.hf_bert import is_hub_name, is_hugging_face_folder, read_bert
 
@@ -27,62 +27,66 @@ TOKENS, OUTPUT_BIAS = "encoder.token_embeddings.weight", "head.output_bias"
 OPTIMIZER_NOTE = "left out: the optimizer's state; the learning-rate schedule starts anew"
 
 
-class WordFiles(NamedTuple):
-    """Where the words of a TUPE checkpoint are written down, if not beside it."""
+class TokenizerFiles(NamedTuple):
+    """The tokenizer files of a TUPE checkpoint, where they are not beside it."""
 
     dictionary: Path | None = None
     codes: Path | None = None
-    tokenizer: str | None = None  # instead of both: one whose ids agree
+    tokenizer: str | None = None  # instead of both, with the same ids
 
 
-def read_foreign(place: str, files: WordFiles | None = None) -> ExternalModel | None:
-    """Read a model of others; None where there is none.
+def read_external(place: str, files: TokenizerFiles | None = None) -> ExternalModel | None:
+    """Read an external model; None where there is none.
 
     Args:
         place: a folder, a file, or a name on the Hugging Face Hub.
-        files: of the words of a TUPE checkpoint.
+        files: of the tokenizer of a TUPE checkpoint.
 
     Raises:
-        ConfigError: it cannot be expressed here, or is damaged.
-        TokenizerError: its words are missing, or belong to something else.
+        ConfigError: it has a feature that is not supported here, or is damaged.
+        TokenizerError: its tokenizer is missing, or is that of another model.
     """
     path = Path(place)
     if path.suffix == ".pt" and not path.is_dir():
-        return _with_words(path, files or WordFiles()) if path.is_file() else None
+        return _with_tokenizer(path, files or TokenizerFiles()) if path.is_file() else None
     if is_hugging_face_folder(path) or is_hub_name(place):
         return read_bert(place)
     return None
 
 
-def _with_words(file: Path, files: WordFiles) -> ExternalModel:
-    """Read a checkpoint of the TUPE authors' code with its words."""
+def _with_tokenizer(file: Path, files: TokenizerFiles) -> ExternalModel:
+    """Read a checkpoint of the TUPE authors' code with its tokenizer."""
     model, weights = read_tupe(file)
     place, notes = files.tokenizer, [OPTIMIZER_NOTE]
     if not any(files) and (file.parent / TOKENIZER_FILE).is_file():
         place = str(file.parent / TOKENIZER_FILE)
     if place is not None:
-        words = words_of(load_tokenizer(place), special_names_beside(place), moses=MOSES_LANGUAGE)
+        text_encoder = text_encoder_of(
+            load_tokenizer(place), special_names_beside(place), moses=MOSES_LANGUAGE
+        )
     else:
         dictionary, codes = _dictionary_and_codes(file, files)
         tokenizer, copies = fairseq_tokenizer(dictionary, codes, num_rows=model.vocabulary_size)
-        words = words_of(tokenizer, {}, moses=MOSES_LANGUAGE)
+        text_encoder = text_encoder_of(tokenizer, {}, moses=MOSES_LANGUAGE)
         if copies:
-            weights = with_copies(weights, words.special["unk"], copies)
+            weights = with_copies(weights, text_encoder.special["unk"], copies)
             size = model.vocabulary_size + copies
             model = model.model_copy(update={"vocabulary_size": size})
             notes.append(
                 f"{copies:,} pieces of {codes.name} are not in {dictionary.name}; each got a copy "
                 f"of the row of {UNK}, so that model.vocabulary_size is {size:,}"
             )
-    return ExternalModel(model, weights, words, file.stem, model.max_sequence_length, tuple(notes))
+    return ExternalModel(
+        model, weights, text_encoder, file.stem, model.max_sequence_length, tuple(notes)
+    )
 
 
 def with_copies(weights: dict[str, Tensor], row: int, copies: int) -> dict[str, Tensor]:
-    """Return weights with so many copies of a row of the vocabulary after the last one.
+    """Return weights with copies of one row of the vocabulary appended.
 
-    A piece that BPE makes and the dictionary lacks is <unk> to the model. As a copy of it, the
-    piece has the same vector, and all of them share its probability: every other token keeps its
-    own.
+    A piece that BPE makes and the dictionary lacks is <unk> to the model. Its copy has the same
+    vector; the bias is lowered by log(1 + copies), so that the copies share the probability of
+    <unk> and those of all other tokens are unchanged.
     """
     embeddings, bias = weights[TOKENS], weights[OUTPUT_BIAS].clone()
     bias[row] -= math.log(1 + copies)
@@ -92,7 +96,7 @@ def with_copies(weights: dict[str, Tensor], row: int, copies: int) -> dict[str, 
     }
 
 
-def _dictionary_and_codes(file: Path, files: WordFiles) -> tuple[Path, Path]:
+def _dictionary_and_codes(file: Path, files: TokenizerFiles) -> tuple[Path, Path]:
     dictionary = files.dictionary or file.parent / DICTIONARY_FILE
     codes = files.codes or file.parent / MERGES_FILE
     for wanted in (dictionary, codes):

@@ -1,4 +1,7 @@
-"""The model card of an export: what it is, how to use it, where it comes from, how good it is."""
+"""The model card of an export: README.md with use, data, settings, losses, fine-tuning scores.
+
+The scores are read from the results that fine-tuning has left in the run folder.
+"""
 
 import math
 import statistics
@@ -33,8 +36,10 @@ from pretrain.model.cost import parameters_by_group
 from pretrain.model.positions import POSITION_ENCODINGS
 
 CARD_FILE = "README.md"
-PICTURE_FILE = "loss.png"
-MOST_ROWS = 12  # of the table of losses; the picture has them all
+PLOT_FILE = "loss.png"
+FINETUNE_FOLDER = "finetune"  # in the run folder
+SCORE_HEADERS = ["protocol", "task", "split", "metric", "score", "seeds", "learning rate"]
+MOST_ROWS = 12  # of the table of losses; the plot shows all
 
 Rows = Sequence[Sequence[Any]]
 
@@ -42,20 +47,20 @@ Rows = Sequence[Sequence[Any]]
 def write_card(
     folder: Path, pretrained: Pretrained, run: Path, check: ExportCheck, *, place: str
 ) -> None:
-    """Write README.md and the picture of the held-out loss.
+    """Write README.md and the plot of the held-out loss.
 
     Args:
         folder: of the export.
         pretrained: what was exported.
         run: folder of the run that it comes from.
-        check: how equal both are.
-        place: how the examples name the folder.
+        check: comparison of the export with the trainer.
+        place: of the folder in the examples.
     """
     settings, manifest = load_settings(run), read_manifest(run)
     evaluations = _until(pretrained.step, read_checked_lines(run / "evals.jsonl", Evaluation))
     metrics = _until(pretrained.step, read_checked_lines(run / "metrics.jsonl", Metrics))
     if evaluations:
-        _draw(evaluations, metrics, settings.name, folder / PICTURE_FILE)
+        _draw(evaluations, metrics, settings.name, folder / PLOT_FILE)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
@@ -75,8 +80,8 @@ def write_card(
         data=_table(_data_rows(manifest), ["", ""]),
         training=_table(_training_rows(settings, pretrained, metrics), ["", ""]),
         losses=_table(*_loss_table(evaluations)) if evaluations else "",
-        picture=PICTURE_FILE,
-        scores=_table(scores, HEADERS) if scores else "",
+        plot=PLOT_FILE,
+        scores=_table(scores, SCORE_HEADERS) if scores else "",
         provenance=_table(_provenance_rows(run, check), ["", ""]),
         settings=as_json(settings).rstrip(),
     )
@@ -98,7 +103,7 @@ def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
 
 
 def _language(manifest: Manifest) -> str | None:
-    """Return the code of the language; anything else would be YAML of its own in the card."""
+    """Return the language code; other text could add entries to the YAML header of the card."""
     language = manifest.settings.get("language")
     return language if isinstance(language, str) and LANGUAGE.fullmatch(language) else None
 
@@ -195,10 +200,6 @@ def _table(rows: Rows, headers: Sequence[str]) -> str:
     return tabulate(safe, headers=headers, tablefmt="github", disable_numparse=True)
 
 
-FOLDER = "finetune"  # in the run folder
-HEADERS = ["protocol", "task", "split", "metric", "score", "seeds", "learning rate"]
-
-
 class _Result(BaseModel):
     """The part of a result.json of fine-tuning that a model card shows."""
 
@@ -235,7 +236,7 @@ def score_rows(run: Path, step: int | None) -> list[list[str]]:
         ConfigError: a result is damaged.
     """
     by_task: dict[tuple[str, str], dict[float, list[_Result]]] = defaultdict(dict)
-    for file in sorted((run / FOLDER).glob("*/**/lr_*/seed_*/result.json")):
+    for file in sorted((run / FINETUNE_FOLDER).glob("*/**/lr_*/seed_*/result.json")):
         result = _read(file)
         if (result.step, result.pretrained) == (step, True) and result.status != "failed":
             rates = by_task[result.protocol, result.task]

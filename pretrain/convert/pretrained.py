@@ -1,4 +1,4 @@
-"""Read back what pre-training has made: weights, their shape, and the words that they know."""
+"""Load a pre-trained model from any place: weights, settings and text encoder."""
 
 import re
 from pathlib import Path
@@ -16,38 +16,38 @@ from pretrain.config.recipe import load_settings
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.external import ExternalModel
 from pretrain.convert.hf_format import is_export, read_export
-from pretrain.convert.loader import read_foreign
+from pretrain.convert.loader import read_external
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
 from pretrain.model.objectives import MaskedLanguageModel
 
 
 class Pretrained(NamedTuple):
-    """A pre-trained model, wherever it comes from."""
+    """A pre-trained model of a run, an export or another program."""
 
     model: ModelSettings
     weights: dict[str, Tensor]  # state dict of its Objective, fp32, on the CPU
-    words: TextEncoder
-    name: str  # what tables call it
-    place: str  # where it comes from, an absolute path
-    step: int | None  # of pre-training; None: not known
+    text_encoder: TextEncoder
+    name: str  # in tables
+    place: str  # an absolute path, or a name on the Hub
+    step: int | None  # of pre-training; None: unknown
     sequence_length: int  # of the longest row that it was trained on
     objective: str = DEFAULT_OBJECTIVE
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
-    """Load a model that was pre-trained here, or by others.
+    """Load a model that was pre-trained here or by another program.
 
     Args:
-        place: a run folder; RUN/checkpoints/step_00010000; what `pretrain export` or `pretrain
-            import` wrote; a BERT that Hugging Face's transformers saved, or its name on the Hub; a
-            .pt file of the TUPE authors' code, see foreign.py.
+        place: a run folder; RUN/checkpoints/step_00010000; a folder of `pretrain export` or
+            `pretrain import`; a BERT that Hugging Face's transformers saved, or its name on the
+            Hub; a .pt file of the TUPE authors' code, see loader.py.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:
         ConfigError: there is no model here, or its parts do not belong together.
         ShardError: the manifest or the tokenizer of a run is missing or damaged.
-        TokenizerError: the tokenizer of others is missing or cannot be used.
+        TokenizerError: the tokenizer of an external model is missing or cannot be used.
     """
     folder = Path(place).absolute()
     if (folder / "run.json").is_file():
@@ -62,9 +62,9 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
         return _from_checkpoint(run, folder)
     if is_export(folder):
         return _from_export(folder)
-    foreign = read_foreign(str(place))
-    if foreign is not None:
-        return from_foreign(foreign, str(place))
+    external = read_external(str(place))
+    if external is not None:
+        return from_external(external, str(place))
     raise ConfigError(
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
         f"{CHECKPOINTS}/step_* folders, an export, a BERT saved by Hugging Face's transformers "
@@ -72,22 +72,22 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     )
 
 
-def from_foreign(foreign: ExternalModel, place: str) -> Pretrained:
-    """Return what was read from `place`, checked.
+def from_external(external: ExternalModel, place: str) -> Pretrained:
+    """Check an external model that was read from `place`.
 
     Raises:
         ConfigError: its parts do not belong together.
     """
-    check_weights(foreign.weights, foreign.model, place=place)
-    check_words(foreign.words, foreign.model, place=place)
+    check_weights(external.weights, external.model, place=place)
+    check_vocabulary_size(external.text_encoder, external.model, place=place)
     return Pretrained(
-        model=foreign.model,
-        weights=foreign.weights,
-        words=foreign.words,
-        name=foreign.name,
+        model=external.model,
+        weights=external.weights,
+        text_encoder=external.text_encoder,
+        name=external.name,
         place=str(Path(place).absolute()) if Path(place).exists() else place,
         step=None,
-        sequence_length=foreign.sequence_length,
+        sequence_length=external.sequence_length,
     )
 
 
@@ -107,17 +107,17 @@ def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
     return model.eval()
 
 
-def check_words(words: TextEncoder, model: ModelSettings, *, place: str) -> None:
-    """Check that the model has a row for every token of the words.
+def check_vocabulary_size(text_encoder: TextEncoder, model: ModelSettings, *, place: str) -> None:
+    """Check that the model has an embedding for every id of the tokenizer.
 
     Raises:
         ConfigError: it does not.
     """
-    last, size = words.record.vocabulary_size - 1, model.vocabulary_size
+    last, size = text_encoder.record.vocabulary_size - 1, model.vocabulary_size
     if last >= size:
         raise ConfigError(
-            f"the tokenizer of {place} has ids up to {last:,}, but the model has {size:,} words; "
-            "give the tokenizer that it was trained with"
+            f"the tokenizer of {place} has ids up to {last:,}, but the model has {size:,} "
+            "embeddings; give the tokenizer that it was trained with"
         )
 
 
@@ -131,8 +131,8 @@ def _chosen_checkpoint(run: Path, checkpoint: str | int | None) -> Path:
     for folder in found:
         if step_of(folder) == step:
             return folder
-    steps = ", ".join(str(step_of(folder)) for folder in found) or "none yet"
-    raise ConfigError(f"{run} has no checkpoint of step {step}; those at hand: {steps}")
+    steps = ", ".join(str(step_of(folder)) for folder in found) or "none"
+    raise ConfigError(f"{run} has no checkpoint of step {step}; it has: {steps}")
 
 
 def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
@@ -144,12 +144,12 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         raise ConfigError(f"{error}; name another checkpoint of the run") from None
     check_weights(weights, settings.model, place=str(checkpoint), objective=settings.objective)
     tokenizer = described_tokenizer(run / TOKENIZER_FILE, manifest.tokenizer)
-    words = TextEncoder(tokenizer, manifest.tokenizer)
-    check_words(words, settings.model, place=str(run))
+    text_encoder = TextEncoder(tokenizer, manifest.tokenizer)
+    check_vocabulary_size(text_encoder, settings.model, place=str(run))
     return Pretrained(
         model=settings.model,
         weights=weights,
-        words=words,
+        text_encoder=text_encoder,
         name=settings.name,
         place=str(checkpoint),
         step=step_of(checkpoint),
@@ -159,12 +159,12 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
 
 
 def _from_export(folder: Path) -> Pretrained:
-    model, weights, words, record = read_export(folder)
-    check_words(words, model, place=str(folder))
+    model, weights, text_encoder, record = read_export(folder)
+    check_vocabulary_size(text_encoder, model, place=str(folder))
     return Pretrained(
         model=model,
         weights=weights,
-        words=words,
+        text_encoder=text_encoder,
         name=record.name,
         place=str(folder),
         step=record.step,

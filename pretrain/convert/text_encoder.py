@@ -1,4 +1,4 @@
-"""Text to rows of token ids, in the way in which the training text became rows."""
+"""Encode text as rows of token ids, as the training text was encoded."""
 
 import hashlib
 import json
@@ -7,38 +7,39 @@ from tokenizers import Tokenizer
 
 from data_prep.shards.manifest import TokenizerRecord
 
-MASK = "[MASK]"  # in the user's text, whatever the tokenizer calls it
-# Tokenizers of the same entries may lowercase, strip accents or cut at punctuation, or not.
-TELLING_WORDS = ("The", "Zoë's", "naïve", "ÉTÉ", "co-op", "3.5%", "(1,200)", "東京")
+MASK = "[MASK]"  # in the user's text, whatever the name in the tokenizer
+# Texts that differ between tokenizers of one vocabulary that lowercase, strip accents or split
+# punctuation, and those that do not.
+PROBE_TEXTS = ("The", "Zoë's", "naïve", "ÉTÉ", "co-op", "3.5%", "(1,200)", "東京")
 
 
 class TextEncoder:
-    """A tokenizer with its special tokens, and what comes before it."""
+    """A tokenizer with its special tokens, after Moses where the training text had it."""
 
     def __init__(self, tokenizer: Tokenizer, record: TokenizerRecord) -> None:
         self.tokenizer, self.record = tokenizer, record
         self.special = record.special_tokens
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True  # as in the shards: text that says "[SEP]" is text
+        tokenizer.encode_special_tokens = True  # as in the shards: "[SEP]" in a text is text
 
     @property
     def pad(self) -> int:
-        """Return the id that fills up short rows: attention does not see it, so any will do."""
+        """Return the id of padding; attention ignores it, so 0 serves where there is none."""
         return self.special.get("pad", 0)
 
     def fingerprint(self) -> str:
-        """Return a hash of all entries with their ids: others would be other words."""
+        """Return a hash of all entries with their ids."""
         entries = self.tokenizer.get_vocab(with_added_tokens=True)
         return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
     def ids(self, text: str) -> list[int]:
-        """Return [CLS], the tokens of a text in which [MASK] stands for hidden words, [SEP]."""
+        """Return [CLS], the tokens of a text in which [MASK] replaces words, [SEP]."""
         ids = [self.special["cls"]]
         for number, part in enumerate(text.split(MASK)):
             if number:
                 ids.append(self.special["mask"])
-            # A comma right after the mask is the comma right after a word; Moses sets it apart.
+            # A comma right after the mask is tokenized as right after a word; Moses separates it.
             follows_space = number > 0 and (part[:1].isspace() or self.record.moses is not None)
             ids += self._tokens(part, joint=self.record.joint if follows_space else "")
         return [*ids, self.special["sep"]]
@@ -46,8 +47,8 @@ class TextEncoder:
     def pair_ids(self, first: str, second: str | None = None, *, max_length: int) -> list[int]:
         """Return [CLS] first [SEP], and second [SEP] where there is one.
 
-        What does not fit is cut off the end of the longer text, until both are equally long, as
-        `longest_first` of the tokenizers library does.
+        Rows that are too long lose tokens at the end of the longer text until both are equally
+        long, as with `longest_first` of the tokenizers library.
         """
         cls, sep = self.special["cls"], self.special["sep"]
         first_ids = self._tokens(first)
@@ -70,9 +71,9 @@ class TextEncoder:
 
 
 def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how much of two texts fits into `room` when always the longer one is shortened.
+    """Return the lengths of two texts cut to `room` tokens together, always from the longer one.
 
-    Of an odd room the text that was longer gets one more, the second if they were equal.
+    If both are cut and the room is odd, the longer text keeps one token more, at a tie the second.
     """
     if first + second <= room:
         return first, second

@@ -1,4 +1,4 @@
-"""The checks of weights that were read from a file: tensors, of this shape, of finite numbers."""
+"""Checks of weights read from a file: they are tensors, have these shapes, and are finite."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,16 +15,16 @@ NAMES_SHOWN = 3
 
 
 def shapes_of(model: ModelSettings, objective: str = DEFAULT_OBJECTIVE) -> dict[str, Tensor]:
-    """Return the state dict of a model as tensors without memory."""
+    """Return the state dict of a model as tensors on the meta device."""
     with torch.device("meta"):
         return objective_named(objective)(model).state_dict()
 
 
 def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
-    """Return what was read from a file of weights, which may hold anything.
+    """Return the content of a file of weights, which may hold anything, checked.
 
     Raises:
-        ConfigError: it is no dictionary of tensors, or one is larger than what is stored of it.
+        ConfigError: it is no dictionary of tensors, or a tensor is larger than its storage.
     """
     if not isinstance(stored, dict):
         raise ConfigError(f"{place} holds no weights but {quoted(type(stored).__name__)}")
@@ -34,7 +34,7 @@ def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
                 f"{place} holds {quoted(type(tensor).__name__)} as {quoted(name)}; weights are "
                 "tensors with names"
             )
-        # A view repeats its memory as often as it says: a small file would fill any memory.
+        # An expanded view of a small file could fill any memory once it is copied.
         is_plain = tensor.layout is torch.strided and not tensor.is_quantized
         if not is_plain or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
             raise ConfigError(f"{place}: {plain(name)} is not stored in full; save a plain copy")
@@ -48,7 +48,7 @@ def check_shapes(
     *,
     place: str,
 ) -> None:
-    """Check that these tensors have the shapes of others, and hold finite numbers.
+    """Check that these tensors have the shapes of others and hold finite numbers.
 
     Raises:
         ConfigError: one does not; names it.
@@ -59,8 +59,8 @@ def check_shapes(
             raise ConfigError(f"{place}: {plain(name)} is {quoted(found)} instead of {wanted}")
         if not stored[name].is_floating_point() or not stored[name].isfinite().all():
             raise ConfigError(
-                f"{place}: {plain(name)} holds what is no finite number: the file is damaged, or "
-                "its training diverged"
+                f"{place}: {plain(name)} holds values that are no finite numbers: the file is "
+                "damaged, or its training diverged"
             )
 
 
@@ -80,7 +80,7 @@ def check_weights(
     complaints = []
     for title, names in (
         ("lacks", sorted(expected.keys() - weights.keys())),
-        ("has no use for", sorted(weights.keys() - expected.keys())),
+        ("does not use", sorted(weights.keys() - expected.keys())),
     ):
         if names:
             more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""

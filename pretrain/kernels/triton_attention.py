@@ -2,21 +2,22 @@
 
 TUPE adds the same bias_NSS to the scores of every sequence and layer, and learns it. PyTorch's
 fused attention either refuses a mask that needs a gradient or writes that gradient once per
-sequence (BNSS) and sums it afterwards. Here nothing of the size BNSS is ever stored:
+sequence (BNSS) and sums it afterwards. Here no tensor of the size BNSS is stored:
 
 * forward: online softmax over tiles of keys; the output and the logsumexp of each row are saved
   (Dao et al. 2022, "FlashAttention", arXiv:2205.14135; Dao 2023, arXiv:2307.08691);
 * backward: with P the attention weights, D = rowsum(o * dO) and dS = P * (dO v^T - D), one kernel
   for dQ = scale dS k (and D), one for dK = scale dS^T q and dV = P^T dO, and one for
   dBias = the sum of dS over the batch. Each recomputes the tiles of P that it needs;
-* dBias: a program owns one tile of the bias of one head, walks over a fixed share of the batch and
-  keeps the sum in registers. That costs two more products than atomic additions would, and gives
-  the same bits in every run, as do the other kernels.
+* dBias: a program sums one tile of the bias of one head over a fixed share of the batch, in
+  registers. That costs two more products than atomic additions, and is deterministic, as are the
+  other kernels.
 
-The operators are registered with torch.library, so that torch.compile sees single nodes.
+The operators are registered with torch.library, so that torch.compile sees single nodes. At the end
+of the file is the allocation of outputs, as BSNH in memory.
 
-**State of proof**: values and gradients against fp64 in Triton's interpreter; registers and shared
-memory by the compiler for sm_80 and sm_90. The kernels have never run on a GPU.
+**Tested**: values and gradients against fp64 in Triton's interpreter; registers and shared memory
+by the compiler for sm_80 and sm_90. The kernels have not run on a GPU yet.
 
 Shape letters as in positions.py.
 """
@@ -33,7 +34,7 @@ from pretrain.kernels.triton_tilings import HEAD_WIDTHS, Tiling, Tilings, tiling
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 # Programs that the bias gradient is split into, if the batch allows: two for each of the 132
-# multiprocessors of an H100. Not asked of the device: the order of a sum must not depend on it.
+# multiprocessors of an H100. A constant: the order of a sum must not depend on the device.
 BIAS_GRADIENT_PROGRAMS = 264
 
 
@@ -50,11 +51,11 @@ def triton_attention(
     q, k and v may be any views whose last dimension is contiguous; the result is contiguous as
     BSNH. The bias may have any float dtype and is read as fp32; -inf is allowed if every query
     keeps a finite score. Its gradient is summed in fp32 and returned in its dtype. lengths_B
-    (int32, on the device, each at least 1: unchecked, it would stop the device) hides the keys
+    (int32, on the device, each at least 1, unchecked: reading it would synchronise) hides the keys
     from lengths_B[b] on; queries there are computed like any other. No dropout.
 
     Raises:
-        ValueError: a shape, dtype, head width or device that the kernels do not have.
+        ValueError: a shape, dtype, head width or device that the kernels do not support.
     """
     _check(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B)
     o_BNSH: Tensor = attention_forward(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale)[0]
@@ -76,7 +77,7 @@ def _check(
         )
     if head_width not in HEAD_WIDTHS:
         raise ValueError(
-            f"head width {head_width}: the Triton kernels have {HEAD_WIDTHS}; choose another "
+            f"head width {head_width}: the Triton kernels support {HEAD_WIDTHS}; choose another "
             "number of heads, or attention without Triton"
         )
     if not q_BNSH.dtype == k_BNSH.dtype == v_BNSH.dtype or q_BNSH.dtype not in DTYPES:
@@ -114,7 +115,7 @@ def attention_forward(
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
     bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
     o_BNSH, logsumexp_BNS = _forward_outputs(q_BNSH)
-    with device_of(q_BNSH):
+    with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).forward
         triton_kernels.forward_kernel[-(-length // tiling.queries), heads, batch](
             *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, logsumexp_BNS),
@@ -144,7 +145,7 @@ def attention_backward(
     bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
     turned_bias_NSS = None if bias_NSS is None else bias_NSS.transpose(1, 2).contiguous()
     d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = _backward_outputs(q_BNSH)
-    with device_of(q_BNSH):
+    with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).query_gradient
         triton_kernels.query_gradient_kernel[-(-length // tiling.queries), heads, batch](
             *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, d_o_BNSH),
@@ -180,7 +181,7 @@ def attention_bias_gradient(
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
     bias_NSS, d_o_BNSH = map(_with_unit_stride, (bias_NSS, d_o_BNSH))
-    with device_of(q_BNSH):
+    with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).bias_gradient
         num_tiles = -(-length // tiling.queries) * -(-length // tiling.keys)
         wanted_splits = -(-BIAS_GRADIENT_PROGRAMS // (num_tiles * heads))
@@ -203,14 +204,14 @@ def attention_bias_gradient(
 @attention_forward.register_fake
 def _forward_outputs(q_BNSH: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     del others
-    return like_BSNH(q_BNSH), q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
+    return _empty_BSNH(q_BNSH), q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
 
 
 @attention_backward.register_fake
 def _backward_outputs(q_BNSH: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     del others
     row_products_BNS = q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
-    return like_BSNH(q_BNSH), like_BSNH(q_BNSH), like_BSNH(q_BNSH), row_products_BNS
+    return _empty_BSNH(q_BNSH), _empty_BSNH(q_BNSH), _empty_BSNH(q_BNSH), row_products_BNS
 
 
 @attention_bias_gradient.register_fake
@@ -227,7 +228,7 @@ def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 
 
 def _differentiate(ctx: Any, d_o_BNSH: Tensor, d_logsumexp_BNS: Tensor) -> tuple[Any, ...]:
-    del d_logsumexp_BNS  # `triton_attention` keeps it to itself
+    del d_logsumexp_BNS  # `triton_attention` does not return it
     *inputs, o_BNSH, logsumexp_BNS = ctx.saved_tensors
     d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = attention_backward(
         *inputs, ctx.scale, o_BNSH, logsumexp_BNS, d_o_BNSH
@@ -244,15 +245,15 @@ attention_forward.register_autograd(_differentiate, setup_context=_save_for_back
 
 
 def _with_unit_stride(x: Tensor) -> Tensor:
-    """Return x itself where possible; the gradient of a sum, say, has stride 0 everywhere."""
+    """Return x, copied if needed: the gradient of a sum, for example, has stride 0."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _strides(*tensors: Tensor | None) -> list[int]:
-    """Return every stride but the last; zeros for a bias that is missing.
+    """Return every stride but the last; zeros for a missing bias.
 
     Raises:
-        ValueError: a row is farther from the first of its head than a kernel can count.
+        ValueError: an offset within a head exceeds 32 bits.
     """
     found: list[int] = []
     for tensor in tensors:
@@ -271,7 +272,7 @@ def _tilings_for(q_BNSH: Tensor) -> Tilings:
 
 
 def _constants(tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None) -> dict[str, int]:
-    """Return the constants that a kernel is compiled for."""
+    """Return the compile-time constants of a kernel."""
     whole = q_BNSH.shape[2] % max(tiling.queries, tiling.keys) == 0
     return {
         "HEAD_WIDTH": q_BNSH.shape[3],
@@ -284,12 +285,12 @@ def _constants(tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None) -> dict
     }
 
 
-def device_of(x: Tensor) -> AbstractContextManager[None]:
-    """Make the GPU of x the current one: kernels start there. Nothing for a tensor on a CPU."""
+def _device_of(x: Tensor) -> AbstractContextManager[None]:
+    """Make the GPU of x current, where kernels start; without effect for a tensor on a CPU."""
     return cast(AbstractContextManager[None], torch.cuda.device_of(x))  # type: ignore[no-untyped-call]
 
 
-def like_BSNH(x_BNSH: Tensor) -> Tensor:
-    """Return BNSH over memory in the order BSNH, so that joining the heads needs no copy."""
+def _empty_BSNH(x_BNSH: Tensor) -> Tensor:
+    """Allocate BNSH with the memory order BSNH, so that joining the heads needs no copy."""
     batch, heads, length, head_width = x_BNSH.shape
     return x_BNSH.new_empty((batch, length, heads, head_width)).transpose(1, 2)

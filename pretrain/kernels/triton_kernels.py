@@ -5,10 +5,10 @@ tiles that it needs from q and k, so that no matrix of the size of the scores is
 Accumulators, the bias and everything between two products are fp32; operands of a product have
 the dtype of q, k and v, and fp32 ones are multiplied in full fp32, never in TF32.
 
-Only what Triton 3.2 to 3.7 have in common is used (compiled with 3.2, 3.6 and 3.7): no tensor
+Only features common to Triton 3.2 to 3.7 are used (compiled with 3.2, 3.6 and 3.7): no tensor
 descriptors, no tuples of arguments.
-Names in capitals are constants of the compilation: WHOLE says that the sequence ends where a tile
-ends, HIDE that some keys of a tile may not be seen. Shape letters as in positions.py.
+Names in capitals are compile-time constants. WHOLE: the sequence ends where a tile ends. HIDE: some
+keys of a tile may be hidden. Shape letters as in positions.py.
 """
 
 import triton
@@ -29,7 +29,7 @@ def architecture() -> int:
     return int(triton.runtime.driver.active.get_current_target().arch)
 
 
-# Thirty arguments a kernel: one on each line would be two pages of nothing.
+# With thirty arguments, one per line would hide the kernels.
 # fmt: off
 @triton.jit
 def forward_kernel(
@@ -91,7 +91,7 @@ def query_gradient_kernel(
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     WHOLE: tl.constexpr, HIDE: tl.constexpr,
 ):
-    """Write dQ of NUM_QUERIES queries, and the products o . dO, which the other gradients read.
+    """Write dQ of NUM_QUERIES queries, and the products o . dO that the other gradients need.
 
     Grid: query tiles, heads, sequences.
     """
@@ -163,7 +163,7 @@ def key_value_gradient_kernel(
     v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
     d_k = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
     d_v = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
-    # No query sees keys that are all beyond the limit: their gradients are the zeros above.
+    # Keys that are all beyond the limit are hidden from every query: their gradients stay zero.
     end = tl.where(first_key < limit, length, 0)
     for first in range(0, end, NUM_QUERIES):
         queries = first + tl.arange(0, NUM_QUERIES)
@@ -240,7 +240,7 @@ def bias_gradient_kernel(
 
 @triton.jit
 def product(left, right):
-    """Multiply two tiles with an fp32 sum; fp32 operands are not shortened to TF32."""
+    """Multiply two tiles with an fp32 sum; fp32 operands are not rounded to TF32."""
     if INTERPRETED:
         # Triton's interpreter would multiply the bit patterns of bf16. The products of a tensor
         # core are exact in fp32, so this computes what the hardware does.
@@ -254,7 +254,7 @@ INTERPRETED = tl.constexpr(not isinstance(product, triton.JITFunction))
 
 @triton.jit
 def visible_keys(lengths_B, sequence, length):
-    """Return how many keys the queries of a sequence see."""
+    """Return the number of keys that are no padding."""
     limit = length
     if lengths_B is not None:
         limit = tl.load(lengths_B + sequence)

@@ -1,8 +1,8 @@
-"""How the attention kernels are tiled on which GPU: the one place to change after timing them.
+"""The tile sizes of the attention kernels by GPU.
 
-**Never timed**: the sizes come from the compiler. None spills registers or needs more shared
-memory than there is (`python benchmarks/compile_kernels.py` checks it), and where possible
-several programs fit on a multiprocessor, so that one computes exponentials while another loads.
+**Not timed yet**: the sizes come from the compiler. None spills registers or exceeds the shared
+memory (`python benchmarks/compile_kernels.py` checks it), and where possible several programs fit
+on a multiprocessor, so that one computes exponentials while another loads.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ HEAD_WIDTHS = (16, 32, 64, 128)
 
 
 class Tiling(NamedTuple):
-    """Size of a tile, and how it is computed: warps of 32 threads, stages of the pipeline."""
+    """The size of a tile, its warps of 32 threads and the stages of its pipeline."""
 
     queries: int
     keys: int
@@ -23,7 +23,7 @@ class Tiling(NamedTuple):
 
 
 class Tilings(NamedTuple):
-    """What each kernel uses."""
+    """The tiling of each kernel."""
 
     forward: Tiling
     query_gradient: Tiling
@@ -59,9 +59,9 @@ FP32_TILINGS = {
 
 
 def tilings(head_width: int, dtype: torch.dtype, architecture: int) -> Tilings:
-    """Return how the kernels are tiled: a table, because a search at start would cost minutes.
+    """Return the tiling of the kernels from a table: a search at start would take minutes.
 
-    A search would also choose differently from run to run, and with it the order of the sums.
+    A search could also choose differently from run to run, and change the order of the sums.
     `architecture` is ten times the compute capability. Data-centre GPUs from Hopper on (90 to
     103) have more shared memory than A100, the consumer ones (86, 89, 120) less.
     """

@@ -1,4 +1,4 @@
-"""What a model costs: parameters by group, and floating-point operations of a training step."""
+"""The cost of a model: parameters by group, and floating-point operations of a training step."""
 
 import math
 from collections.abc import Sequence
@@ -18,16 +18,15 @@ PASSES = 3
 class TrainingCost:
     """Matrix-multiplication FLOPs of forward and backward together (2 per multiply-add).
 
-    Norms, activations, softmax and the optimizer are left out, as is usual. What is not computed is
-    not counted: what follows the attention in the last block that runs is computed at the predicted
-    positions only.
+    Norms, activations, softmax and the optimizer are left out, as is usual. The head, and the last
+    block that runs after its attention, are computed and counted at the predicted positions only.
     """
 
     model: ModelSettings
     objective: type[Objective]
     sequence_length: int
     attention_per_row: int  # of a block: queries, keys, values, scores and mixed values
-    mapping_per_position: int  # of a block: all that follows its attention
+    mapping_per_position: int  # of a block: all products after its attention
     positions_per_pass: int
 
     def of_pass(
@@ -37,9 +36,9 @@ class TrainingCost:
 
         Args:
             rows: of all ranks.
-            predictions: positions to be predicted in them.
-            kept: the probability of each block to run; 0 or 1 when the coins have been tossed.
-            ranks: each computes the terms of the positions.
+            predictions: predicted positions in them.
+            kept: the probability of each block to run; 0 or 1 once the blocks are drawn.
+            ranks: each computes the position terms.
         """
         head = self.objective.head_multiply_adds(
             self.model, rows=rows, length=self.sequence_length, predictions=predictions

@@ -1,8 +1,8 @@
-"""Whether an attention backend computes on this device what the reference computes.
+"""Compare kernels with their reference on this device: attention backends, and fused blocks.
 
-Kernels depend on the GPU, its driver and the versions of several packages, and some of them have
-returned wrong numbers without an error (pytorch#191612, #196678). So each run tries the chosen one
-out once, at its own length and type, before it trusts it.
+Kernels depend on the GPU, its driver and the versions of several packages, and some have returned
+wrong numbers without an error (pytorch#191612, #196678). So each run checks those that it is about
+to use once, at its own length and type.
 """
 
 import torch
@@ -21,7 +21,7 @@ SEQUENCES = 2
 def disagreement_with_eager(
     backend: str, model: ModelSettings, *, length: int, device: str, dtype: torch.dtype
 ) -> str | None:
-    """Return what is wrong with a backend, or None: output and all gradients are the reference's.
+    """Return how output or gradients of a backend differ from the reference, or None.
 
     Arguments as in `errors_of`.
     """
@@ -37,7 +37,7 @@ def disagreement_with_eager(
 
 
 def relative_errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Return how far each tensor is from the expected one, relative to the latter's norm."""
+    """Return the distance of each tensor from the expected one, relative to the latter's norm."""
     return {
         name: float((found[name].to(tensor.dtype) - tensor).norm() / tensor.norm().clamp(min=1e-3))
         for name, tensor in expected.items()
@@ -53,15 +53,15 @@ def errors_of(
     dtype: torch.dtype,
     reference: torch.dtype = torch.float32,
 ) -> dict[str, float]:
-    """Return the relative errors of output and gradients against the written-out attention.
+    """Return the relative errors of output and gradients of a backend against "eager".
 
     Args:
         backend: its name.
-        model: gives heads and positions; without dropout.
+        model: gives heads and positions; dropout is ignored.
         length: of the rows.
-        device: where it is tried.
+        device: on which it runs.
         dtype: of queries, keys and values.
-        reference: of queries, keys and values of the written-out attention.
+        reference: the type of queries, keys and values of "eager".
     """
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]):  # the run's own weights come from this generator
@@ -95,7 +95,7 @@ def _results(
     gradients = torch.autograd.grad(
         (output_BNSH * upstream_BNSH).sum(),
         [leaf, *encoding.parameters()],
-        allow_unused=True,  # positions that are added to the words
+        allow_unused=True,  # encodings that are added to the embeddings
     )
     results = {"output": output_BNSH.detach()}
     for name, gradient in zip(["q, k and v", *names], gradients, strict=True):

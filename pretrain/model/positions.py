@@ -82,7 +82,7 @@ class PositionTerms(NamedTuple):
 class PositionEncoding(nn.Module):
     """The base of all encodings; used alone, it adds no word order."""
 
-    description: str  # in a few words, for model cards
+    description: str  # a phrase for model cards
     source: str  # the paper that describes it
 
     # A score is a sum of this many dot products of independent vectors of width H, so scaling by
@@ -119,7 +119,7 @@ class PositionEncoding(nn.Module):
         return None
 
     def query_key_terms(self, sequence_length: int) -> tuple[Tensor, Tensor] | None:
-        """Return what is added to queries and keys (q_NSH, k_NSH, fp32), or None."""
+        """Return the terms added to queries and keys (q_NSH, k_NSH, fp32), or None."""
         del sequence_length
         return None
 
@@ -146,7 +146,7 @@ class PositionEncoding(nn.Module):
         )
 
     def multiply_adds(self, sequence_length: int) -> int:
-        """Return how many multiplications the shared terms cost in a forward pass."""
+        """Return the multiply-adds of the shared terms in a forward pass."""
         del sequence_length
         return 0
 
@@ -234,7 +234,7 @@ class BertAbsoluteUntiedProjections(PositionEncoding):
         return query_NSH, key_NSH
 
     def multiply_adds(self, sequence_length: int) -> int:
-        """Return the cost of the two projections."""
+        """Return the multiply-adds of the two projections."""
         return self.projected.multiply_adds(sequence_length)
 
 
@@ -264,7 +264,7 @@ class TupeAbsoluteTiedCls(PositionEncoding):
         return FoldedBias(query_NSH, key_NSH, to_cls_N=None)
 
     def multiply_adds(self, sequence_length: int) -> int:
-        """Return the cost of the two projections and of their product."""
+        """Return the multiply-adds of the two projections and of their product."""
         product = sequence_length * sequence_length * self.num_heads * self.head_width
         return self.projected.multiply_adds(sequence_length) + product
 
@@ -388,8 +388,8 @@ class ProjectedPositions(nn.Module):
     def forward(self, sequence_length: int) -> tuple[Tensor, Tensor]:
         """Return q_NRH and k_NRH: the first `sequence_length` rows, then the extra ones.
 
-        They are projected in the type in which the words are, that of autocast or of the weights,
-        and handed on in fp32, in which the gradients of all layers are summed.
+        They are projected in the type of autocast or of the weights, as words are, and returned in
+        fp32, in which the gradients of all layers are summed.
         """
         table = self.position_embeddings.weight
         extra = table[len(table) - self.num_extra_rows :]
@@ -397,7 +397,7 @@ class ProjectedPositions(nn.Module):
         return self._heads(self.query(p_RD)), self._heads(self.key(p_RD))
 
     def multiply_adds(self, sequence_length: int) -> int:
-        """Return the cost of both projections."""
+        """Return the multiply-adds of both projections."""
         return 2 * (sequence_length + self.num_extra_rows) * self.query.weight.numel()
 
     def _heads(self, projected_RD: Tensor) -> Tensor:
@@ -424,8 +424,8 @@ class RelativeBias(nn.Module):
         distances_R = torch.arange(1 - sequence_length, sequence_length, device=table.device)
         buckets_R = relative_bucket(distances_R, self.num_buckets, self.max_distance)
         bias_NR = table.float()[buckets_R].t()
-        # Row i of the matrix is a window of the 2S - 1 distances. A strided view gathers them
-        # once instead of S x S times: 2.3 times faster forward and backward at S = 512.
+        # Row i of the matrix is a window of the 2S - 1 distances. With a strided view they are
+        # gathered once instead of S x S times: 2.3 times faster forward and backward at S = 512.
         return bias_NR.unfold(-1, sequence_length, 1).flip(1)
 
     def cls_scalars(self) -> tuple[Tensor, Tensor]:
@@ -437,9 +437,9 @@ class RelativeBias(nn.Module):
 def relative_bucket(distance: Tensor, num_buckets: int, max_distance: int) -> Tensor:
     """Return T5's bidirectional bucket of each distance j - i (Raffel et al. 2019, Sec. 2.1).
 
-    Half of the buckets are for keys behind the query (j > i). Within a half, the first half of
+    Half of the buckets are for keys after the query (j > i). Within a half, the first half of
     the buckets hold one distance each, the others grow logarithmically up to `max_distance`; the
-    last bucket takes everything farther.
+    last bucket holds all larger distances.
     """
     half = num_buckets // 2
     exact = half // 2
@@ -459,7 +459,7 @@ def reset_cls(bias_NSS: Tensor, from_cls_N: Tensor, to_cls_N: Tensor) -> Tensor:
 
 
 def _widened(x: Tensor) -> Tensor:
-    """Return it in fp32 at least."""
+    """Return x in fp32 at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -14,7 +14,7 @@ from data_prep.tokenizer.describe import TokenizerError, record_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert.hf_writer import write_pretrained
-from pretrain.convert.loader import read_foreign
+from pretrain.convert.loader import read_external
 from pretrain.convert.pretrained import Pretrained, build_model, load_pretrained
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.model.objectives import MaskedLanguageModel
@@ -44,7 +44,7 @@ def exported(folder, **variant):
 def use(place):
     """Load a model and compute with it, as every command that takes one does."""
     pretrained = load_pretrained(place)
-    ids = pretrained.words.ids("The parser [MASK] a file.")[: pretrained.sequence_length]
+    ids = pretrained.text_encoder.ids("The parser [MASK] a file.")[: pretrained.sequence_length]
     with torch.no_grad():
         logits = build_model(pretrained).logits(torch.tensor([ids]), torch.arange(len(ids)))
     # One flipped bit makes of a weight 1e38: a number, though no product with it is one.
@@ -206,7 +206,7 @@ def test_pickles_that_hold_no_plain_tensors_are_refused(tmp_path, bert, stored):
     torch.save({**state, "model": stored}, tmp_path / "tupe_r.pt")
     assert (
         result_or_clear_error(
-            lambda: read_foreign(str(tmp_path / "tupe_r.pt")), ERRORS, naming=[str(tmp_path)]
+            lambda: read_external(str(tmp_path / "tupe_r.pt")), ERRORS, naming=[str(tmp_path)]
         )
         is None
     )
@@ -255,4 +255,4 @@ def test_any_words_of_a_checkpoint_are_used_or_refused(tmp_path, name):
 
 
 def test_the_vocabulary_of_the_bert_is_read(bert):
-    assert use(bert).words.record.vocabulary_size == len(ENTRIES)
+    assert use(bert).text_encoder.record.vocabulary_size == len(ENTRIES)

@@ -270,7 +270,7 @@ def test_what_is_no_model_or_no_single_folder_is_refused(run, files, tmp_path):
         main(["run", str(run), str(run), *task])
     with pytest.raises(ConfigError, match="holds no pre-trained model"):
         main(["run", str(tmp_path), *task])
-    with pytest.raises(ConfigError, match="no checkpoint of step 15; those at hand: 10, 20"):
+    with pytest.raises(ConfigError, match="no checkpoint of step 15; it has: 10, 20"):
         main(["run", str(run), "--checkpoints", "15", *task])
 
 

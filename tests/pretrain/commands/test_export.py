@@ -56,7 +56,7 @@ def of_variant(trained, **values):
     """Return a model of another variant with weights twenty times as large as new ones."""
     # Not the defaults, where they have an effect.
     shape = {} if values == STOCK else {"relative_buckets": 8, "relative_max_distance": 20}
-    vocabulary = {"vocabulary_size": trained.words.record.vocabulary_size}
+    vocabulary = {"vocabulary_size": trained.text_encoder.record.vocabulary_size}
     model = ModelSettings(**trained.model.model_dump() | shape | vocabulary | values)
     torch.manual_seed(0)
     network = MaskedLanguageModel(model)
@@ -68,7 +68,7 @@ def of_variant(trained, **values):
 
 def padded_batch(pretrained):
     """Return ids, attention mask and lengths of three rows, one of them a pair."""
-    words, special = pretrained.words, pretrained.words.special
+    words, special = pretrained.text_encoder, pretrained.text_encoder.special
     rows = [
         words.pair_ids("abcd efgh", max_length=32),
         words.pair_ids("abcdefgh ijkl mnop", "abc def", max_length=32),
@@ -150,7 +150,7 @@ def exported_variant(trained, run, folder, values):
 
 def test_the_tokenizer_makes_our_rows(exported):
     pretrained, folder = exported
-    words = pretrained.words
+    words = pretrained.text_encoder
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     assert tokenizer.is_fast and tokenizer.model_max_length == 32
     for pair in (("abcd efgh.", None), ("abcd efgh ijkl " * 9, "mnop " * 30), ("", "abc")):
@@ -168,7 +168,7 @@ def test_the_fill_mask_pipeline_guesses_what_we_guess(exported):
     fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True, device="cpu")
     theirs = [(guess["token_str"], guess["score"]) for guess in fill(text, top_k=4)]
     (ours,) = fill_mask(pretrained, text, top=4)
-    decode = pretrained.words.tokenizer
+    decode = pretrained.text_encoder.tokenizer
     expected = [decode.decode([decode.token_to_id(token)]) for token, _ in ours]
     assert [token for token, _ in theirs] == expected
     assert [score for _, score in theirs] == pytest.approx([p for _, p in ours], rel=1e-3)
@@ -257,7 +257,9 @@ def test_what_transformers_saves_again_is_loaded_again(exported, tmp_path):
     back = load_pretrained(tmp_path / "again")
     assert all(torch.equal(back.weights[name], pretrained.weights[name]) for name in back.weights)
     assert back.model == pretrained.model and back.step == 20
-    assert back.words.ids("abcd [MASK] efgh") == pretrained.words.ids("abcd [MASK] efgh")
+    assert back.text_encoder.ids("abcd [MASK] efgh") == pretrained.text_encoder.ids(
+        "abcd [MASK] efgh"
+    )
 
 
 ELSEWHERE = """
@@ -349,7 +351,7 @@ def test_an_export_that_computes_something_else_is_not_written(
 def test_a_tokenizer_that_cuts_otherwise_is_not_written(trained, run, tmp_path, monkeypatch):
     texts = (("abcd [SEP] efgh", None),)  # text to us, a special token to transformers
     monkeypatch.setattr(export_check, "TEXT", texts)
-    with pytest.raises(ConfigError, match="the exported tokenizer makes .* nothing was written"):
+    with pytest.raises(ConfigError, match="the exported tokenizer encodes .* nothing was written"):
         export(trained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []
 
@@ -393,7 +395,7 @@ def test_an_export_replaces_an_export_and_nothing_else(trained, run, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / CONFIG_FILE).write_text("{}")
-    with pytest.raises(ConfigError, match="other is of another program"):
+    with pytest.raises(ConfigError, match="other is no export"):
         export(trained, run, other)
     with pytest.raises(ConfigError, match="notes.txt is a file; choose another --to"):
         export(trained, run, target / "notes.txt")
@@ -417,6 +419,24 @@ def test_the_command_exports_a_checkpoint_and_says_how_equal_it_is(command, run)
     ):
         status, _, errors = command.run(["export", *words])
         assert status == 1 and message in errors and len(errors.strip().splitlines()) == 1
+
+
+def test_a_run_with_rotary_positions_is_trained_exported_and_started_from(command, tmp_path):
+    words = ("--model.positions", "rope", "--engine.recompute_blocks", "true")
+    run = command.train(tmp_path / "run", *words)
+    status, output, errors = command.run(["export", str(run), "--to", str(tmp_path / "exported")])
+    assert status == 0, errors
+    difference = re.search(r"largest difference to the trainer: (\S+) in", output)
+    assert float(difference[1]) < 1e-4
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert "with rotary positions (RoPE)" in card and "RoFormer" in card
+    source = ("--initial_weights", str(tmp_path / "exported"))
+    command.train(tmp_path / "more", *words, *source, "--learning_rate.peak", "1e-30")
+    last, again = (
+        json.loads((folder / "evals.jsonl").read_text().splitlines()[-1])["loss"]
+        for folder in (run, tmp_path / "more")
+    )
+    assert again == pytest.approx(last, rel=1e-5)
 
 
 def add_result(run, place, *, seed, score, step=20, **values):
@@ -477,12 +497,12 @@ def test_a_card_says_that_moses_comes_before_the_tokenizer(trained, run, tmp_pat
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["tokenizer"]["moses"] = "en"
     (copy / "manifest.json").write_text(json.dumps(manifest))
-    record = trained.words.record.model_copy(update={"moses": "en"})
-    words = type(trained.words)(trained.words.tokenizer, record)
-    export(trained._replace(words=words), copy, tmp_path / "exported")
+    record = trained.text_encoder.record.model_copy(update={"moses": "en"})
+    words = type(trained.text_encoder)(trained.text_encoder.tokenizer, record)
+    export(trained._replace(text_encoder=words), copy, tmp_path / "exported")
     card = (tmp_path / "exported" / "README.md").read_text()
     example = re.findall(r"```python\n(.*?)```", card, re.S)[-1]
     values = {}
     exec(example, values)
     assert values["text"] == "Yes , it is ."
-    assert load_pretrained(tmp_path / "exported").words.record.moses == "en"
+    assert load_pretrained(tmp_path / "exported").text_encoder.record.moses == "en"

@@ -41,7 +41,7 @@ def like_roberta():
     return tokenizer
 
 
-def words_of(tokenizer, folder, **options):
+def text_encoder_of(tokenizer, folder, **options):
     tokenizer.save(str(folder / "tokenizer.json"))
     return TextEncoder(
         tokenizer, record_of(tokenizer, folder / "tokenizer.json", kind="wordpiece", **options)

@@ -5,7 +5,7 @@ import torch
 
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.loader import WordFiles, read_foreign
+from pretrain.convert.loader import TokenizerFiles, read_external
 from pretrain.convert.pretrained import build_model, load_pretrained
 from pretrain.model.objectives import MaskedLanguageModel
 from tests.pretrain.convert.authors_model import ENCODER, HEAD, POSITIONS, checkpoint, logits
@@ -77,10 +77,10 @@ def test_half_precision_becomes_single(tmp_path):
 
 
 def test_text_gets_the_ids_of_fastbpe_and_the_dictionary(tmp_path):
-    words = load_pretrained(write(tmp_path, checkpoint(ROWS))).words
+    text_encoder = load_pretrained(write(tmp_path, checkpoint(ROWS))).text_encoder
     ids = {entry: 7 + number for number, entry in enumerate(ENTRIES)}
     unknown, unknown_piece = 3, ROWS
-    assert words.special == {"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": ROWS - 1}
+    assert text_encoder.special == {"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": ROWS - 1}
     for text, expected in {
         "the": [ids["the"]],
         "The that": [ids["the"], ids["th@@"], ids["a@@"], ids["t"]],
@@ -88,31 +88,31 @@ def test_text_gets_the_ids_of_fastbpe_and_the_dictionary(tmp_path):
         "tx": [ids["t@@"], unknown],
         "ha": [unknown_piece],
     }.items():
-        assert words.ids(text) == [0, *expected, 2], text
+        assert text_encoder.ids(text) == [0, *expected, 2], text
 
 
 def test_the_four_special_tokens_of_plain_fairseq_are_recognised(tmp_path):
     entries = [*ENTRIES, "madeupword0001", "madeupword0002"]
     state = checkpoint(4 + len(entries) + 1)
-    words = load_pretrained(write(tmp_path, state, entries)).words
-    assert words.ids("the") == [0, 4, 2]
+    text_encoder = load_pretrained(write(tmp_path, state, entries)).text_encoder
+    assert text_encoder.ids("the") == [0, 4, 2]
 
 
 def test_a_tokenizer_json_beside_the_checkpoint_takes_the_place_of_both_files(tmp_path):
     file = write(tmp_path, checkpoint(ROWS), codes=CODES[:2])  # no unknown pieces
-    words = load_pretrained(file).words
-    words.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    text_encoder = load_pretrained(file).text_encoder
+    text_encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "dict.txt").unlink()
-    assert load_pretrained(file).words.ids("the that") == words.ids("the that")
+    assert load_pretrained(file).text_encoder.ids("the that") == text_encoder.ids("the that")
 
 
 def test_files_that_are_named_come_before_those_beside_the_checkpoint(tmp_path):
     file = write(tmp_path, checkpoint(ROWS), codes=CODES[:2])
-    load_pretrained(file).words.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    load_pretrained(file).text_encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
     codes = tmp_path / "other"
     codes.write_text("t h 9\n")
-    foreign = read_foreign(str(file), WordFiles(codes=codes))
-    assert len(foreign.words.ids("the")) == 4  # th@@ e, where tokenizer.json has the
+    external = read_external(str(file), TokenizerFiles(codes=codes))
+    assert len(external.text_encoder.ids("the")) == 4  # th@@ e, where tokenizer.json has the
 
 
 def test_a_checkpoint_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
@@ -140,7 +140,7 @@ def changed(change):
         (lambda s: s["model"].pop(f"{ENCODER}pos.weight"), "lacks .*pos.weight; it is no check"),
         (
             lambda s: s["model"].update({f"{ENCODER}layers.0.adapter.weight": torch.zeros(2)}),
-            "does not: decoder.sentence_encoder.layers.0.adapter.weight",
+            "does not have: decoder.sentence_encoder.layers.0.adapter.weight",
         ),
         (
             lambda s: s["model"].update({f"{HEAD}weight": torch.zeros(ROWS, 24)}),
@@ -234,4 +234,4 @@ def test_a_model_of_these_settings_is_built(tmp_path):
     pretrained = load_pretrained(write(tmp_path, checkpoint(ROWS)))
     assert MaskedLanguageModel(pretrained.model).encoder.positions.reset_separately
     assert pretrained.model.layer_norm_epsilon == 1e-5
-    assert pretrained.words.record.moses == "en"
+    assert pretrained.text_encoder.record.moses == "en"

@@ -80,7 +80,7 @@ def test_logits_are_those_of_transformers(tmp_path, kind):
 
 def test_words_are_cut_as_the_tokenizer_in_the_folder_cuts_them(tmp_path):
     save(tmp_path)
-    ids = load_pretrained(tmp_path).words.ids("The cat [MASK] on.")
+    ids = load_pretrained(tmp_path).text_encoder.ids("The cat [MASK] on.")
     assert [ENTRIES[number] for number in ids] == [
         *("[CLS]", "the", "cat", "[MASK]", "on", ".", "[SEP]")
     ]
@@ -152,14 +152,14 @@ def test_a_pickle_that_would_execute_code_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"hidden_act": "relu"}, "says hidden_act='relu'; .* hidden_act='gelu'"),
-        ({"hidden_act": "gelu_new"}, "says hidden_act='gelu_new'"),
-        ({"model_type": "roberta"}, "says model_type='roberta'"),
+        ({"hidden_act": "relu"}, "has hidden_act='relu'; .* hidden_act='gelu'"),
+        ({"hidden_act": "gelu_new"}, "has hidden_act='gelu_new'"),
+        ({"model_type": "roberta"}, "has model_type='roberta'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
-        ({"is_decoder": True}, "says is_decoder=True"),
+        ({"is_decoder": True}, "has is_decoder=True"),
         ({"num_attention_heads": 5}, "width=24 cannot be split over model.num_heads=5"),
-        ({"num_hidden_layers": 4}, "no whole BERT of 4 layers: it lacks bert.encoder.layer.3"),
-        ({"num_hidden_layers": 2}, "does not: bert.encoder.layer.2.*what they do would be lost"),
+        ({"num_hidden_layers": 4}, "no complete BERT of 4 layers: it lacks bert.encoder.layer.3"),
+        ({"num_hidden_layers": 2}, "does not have: bert.encoder.layer.2.*has no place for them"),
         ({"vocab_size": 41}, r"word_embeddings.weight is \(40, 24\) instead of \(41, 24\)"),
     ],
 )
@@ -208,16 +208,16 @@ def test_a_tokenizer_with_more_entries_than_the_model_is_refused(tmp_path):
     save(tmp_path)
     more = ENTRIES + [f"word{number}" for number in range(30)]
     (tmp_path / "vocab.txt").write_text("\n".join(more) + "\n")
-    with pytest.raises(ConfigError, match="has ids up to 57, but the model has 40 words"):
+    with pytest.raises(ConfigError, match="has ids up to 57, but the model has 40 embeddings"):
         load_pretrained(tmp_path)
 
 
 def test_a_tokenizer_json_is_preferred_to_a_vocabulary(tmp_path):
     save(tmp_path)
-    tokenizer = Tokenizer.from_str(load_pretrained(tmp_path).words.tokenizer.to_str())
+    tokenizer = Tokenizer.from_str(load_pretrained(tmp_path).text_encoder.tokenizer.to_str())
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "vocab.txt").write_text("nothing\n")
-    assert load_pretrained(tmp_path).words.ids("cat")[1] == ENTRIES.index("cat")
+    assert load_pretrained(tmp_path).text_encoder.ids("cat")[1] == ENTRIES.index("cat")
 
 
 def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def test_an_imported_bert_is_what_was_read_here_and_in_transformers(tmp_path, st
     assert f"./run_pretrain.sh {folder}/recipe.toml --corpus" in said
     read, written = load_pretrained(source), load_pretrained(folder)
     assert equal(written.weights, read.weights) and written.model == read.model
-    assert written.words.ids("The cat [MASK].") == read.words.ids("The cat [MASK].")
+    assert written.text_encoder.ids("The cat [MASK].") == read.text_encoder.ids("The cat [MASK].")
     assert written.name == "their_bert"
     again = AutoModelForMaskedLM.from_pretrained(folder).eval()
     torch.testing.assert_close(
@@ -62,7 +62,7 @@ def test_an_imported_bert_is_what_was_read_here_and_in_transformers(tmp_path, st
         rtol=1e-4,
         atol=1e-5,
     )
-    assert AutoTokenizer.from_pretrained(folder)("the cat")["input_ids"] == read.words.ids(
+    assert AutoTokenizer.from_pretrained(folder)("the cat")["input_ids"] == read.text_encoder.ids(
         "the cat"
     )
 
@@ -79,9 +79,9 @@ def test_an_imported_checkpoint_of_the_authors_is_what_was_read(tmp_path):
         (elsewhere / name).rename(tmp_path / name)
     read = load_pretrained(file)
     assert equal(written.weights, read.weights) and written.model == read.model
-    assert written.words.record.moses == "en"
+    assert written.text_encoder.record.moses == "en"
     for text in ("the that", "a [MASK] tx ha"):
-        assert written.words.ids(text) == read.words.ids(text)
+        assert written.text_encoder.ids(text) == read.text_encoder.ids(text)
 
 
 def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_mends_it(
@@ -91,12 +91,12 @@ def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_men
     entries = [*bert.ENTRIES[:-1], "é", "##t", "##é", "e"]
     (source / "vocab.txt").write_text("\n".join(entries) + "\n")
     (source / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
-    with pytest.raises(ConfigError, match="'ÉTÉ' becomes .* here and .* in transformers; let"):
+    with pytest.raises(ConfigError, match="'ÉTÉ' becomes .* here and .* in transformers; save"):
         imported(tmp_path, source)
     AutoTokenizer.from_pretrained(source).save_pretrained(source)
     folder = imported(tmp_path, source)
     ids = [entries.index(entry) for entry in ("[CLS]", "é", "##t", "##é", "[SEP]")]
-    assert load_pretrained(folder).words.ids("ÉTÉ") == ids
+    assert load_pretrained(folder).text_encoder.ids("ÉTÉ") == ids
 
 
 def test_the_recipe_is_that_of_the_model(tmp_path):
@@ -131,7 +131,7 @@ def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
 def test_a_tokenizer_of_the_same_ids_takes_the_place_of_dictionary_and_codes(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS), codes=tupe.CODES[:2])
     tokenizer = tmp_path / "words.json"
-    load_pretrained(file).words.tokenizer.save(str(tokenizer))
+    load_pretrained(file).text_encoder.tokenizer.save(str(tokenizer))
     (tmp_path / "dict.txt").unlink()
     folder = imported(tmp_path, file, "--tokenizer", tokenizer)
     assert load_pretrained(folder).model.vocabulary_size == tupe.ROWS
@@ -182,7 +182,7 @@ def test_training_goes_on_from_an_imported_bert(tmp_path, command, shards):
 
 def test_what_is_ours_already_is_refused(tmp_path, stored_bert):
     folder = imported(tmp_path, stored_bert[0])
-    with pytest.raises(ConfigError, match="already; start from it with --initial_weights"):
+    with pytest.raises(ConfigError, match="is already a model of this program; start"):
         imported(tmp_path, folder)
 
 
@@ -193,14 +193,14 @@ def test_a_folder_that_exists_is_not_overwritten_nor_anything_read_before(tmp_pa
 
 
 def test_words_without_effect_are_refused(tmp_path, stored_bert):
-    with pytest.raises(ConfigError, match="are the words of a .pt file"):
+    with pytest.raises(ConfigError, match="belong to a .pt file"):
         imported(tmp_path, stored_bert[0], "--dictionary", "dict.txt")
 
 
 def test_a_tokenizer_beside_dictionary_and_codes_is_refused(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
     options = ("--tokenizer", "words.json", "--dictionary", tmp_path / "dict.txt")
-    with pytest.raises(ConfigError, match="--tokenizer words.json takes the place of --dictionary"):
+    with pytest.raises(ConfigError, match="--tokenizer words.json replaces --dictionary"):
         imported(tmp_path, file, *options)
 
 

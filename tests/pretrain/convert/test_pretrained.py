@@ -33,7 +33,10 @@ def test_a_run_is_its_newest_checkpoint(run):
     assert equal(pretrained.weights, load_weights(newest))
     assert (pretrained.name, pretrained.step, pretrained.place) == ("small", 20, str(newest))
     assert pretrained.sequence_length == 32
-    assert pretrained.words.pair_ids("abcd", max_length=8)[0] == pretrained.words.special["cls"]
+    assert (
+        pretrained.text_encoder.pair_ids("abcd", max_length=8)[0]
+        == pretrained.text_encoder.special["cls"]
+    )
 
 
 @pytest.mark.parametrize("checkpoint", [10, "10", "step_00000010"])
@@ -56,13 +59,13 @@ def test_the_built_model_has_the_weights_and_fills_masks(run):
 def test_a_token_after_unused_numbers_can_be_guessed(run):
     pretrained = load_pretrained(run)
     last = pretrained.model.vocabulary_size - 1
-    content = json.loads(pretrained.words.tokenizer.to_str())
+    content = json.loads(pretrained.text_encoder.tokenizer.to_str())
     assert len(content["model"]["vocab"]) < last
     content["model"]["vocab"]["lastly"] = last
-    record = pretrained.words.record.model_copy(update={"vocabulary_size": last + 1})
+    record = pretrained.text_encoder.record.model_copy(update={"vocabulary_size": last + 1})
     words = TextEncoder(Tokenizer.from_str(json.dumps(content)), record)
     pretrained.weights["head.output_bias"][last] = 100
-    (guesses,) = fill_mask(pretrained._replace(words=words), "abcd [MASK]", top=1)
+    (guesses,) = fill_mask(pretrained._replace(text_encoder=words), "abcd [MASK]", top=1)
     assert guesses[0].token == "lastly"
 
 
@@ -70,7 +73,7 @@ def test_what_is_no_model_is_refused(run, tmp_path):
     for place in (tmp_path, tmp_path / "missing", run / "checkpoints"):
         with pytest.raises(ConfigError, match="holds no pre-trained model; give a run folder"):
             load_pretrained(place)
-    with pytest.raises(ConfigError, match="no checkpoint of step 15; those at hand: 10, 20"):
+    with pytest.raises(ConfigError, match="no checkpoint of step 15; it has: 10, 20"):
         load_pretrained(run, checkpoint=15)
     with pytest.raises(ConfigError, match="checkpoint='last' is not a step, such as 10000"):
         load_pretrained(run, checkpoint="last")
@@ -94,7 +97,7 @@ def test_weights_of_another_variant_are_refused_by_name(run):
     message = str(refusal.value)
     assert "the weights in here do not fit model.positions='bert-a'" in message
     assert "lacks encoder.positions.position_embeddings.weight" in message
-    assert "has no use for encoder.final_norm.bias, encoder.final_norm.weight" in message
+    assert "does not use encoder.final_norm.bias, encoder.final_norm.weight" in message
     wider = pretrained.model.model_copy(update={"vocabulary_size": 2048})
     with pytest.raises(ConfigError, match=r"head.output_bias is \(1024,\) instead of \(2048,\)"):
         check_weights(pretrained.weights, wider, place="here")

@@ -5,44 +5,52 @@ import itertools
 import pytest
 
 from pretrain.convert.text_encoder import TextEncoder, kept_lengths
-from tests.pretrain.convert.small_tokenizers import SENTENCES, like_roberta, trained, words_of
+from tests.pretrain.convert.small_tokenizers import (
+    SENTENCES,
+    like_roberta,
+    text_encoder_of,
+    trained,
+)
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "byte-bpe"])
-def words(request, tmp_path_factory):
-    return words_of(trained(request.param), tmp_path_factory.mktemp("words"))
+def text_encoder(request, tmp_path_factory):
+    return text_encoder_of(trained(request.param), tmp_path_factory.mktemp("words"))
 
 
-def test_a_text_and_a_pair_are_what_the_template_of_bert_makes_of_them(words):
+def test_a_text_and_a_pair_are_what_the_template_of_bert_makes_of_them(text_encoder):
     first, second = SENTENCES[:2]
-    assert words.pair_ids(first, max_length=99) == words.tokenizer.encode(first).ids
-    assert words.pair_ids(first, second, max_length=99) == words.tokenizer.encode(first, second).ids
+    assert text_encoder.pair_ids(first, max_length=99) == text_encoder.tokenizer.encode(first).ids
+    assert (
+        text_encoder.pair_ids(first, second, max_length=99)
+        == text_encoder.tokenizer.encode(first, second).ids
+    )
 
 
-def test_a_mask_stands_for_a_word_and_nothing_around_it_changes(words):
-    whole = words.ids("The parser reads names.")
-    masked = words.ids("The parser [MASK] names.")
-    place, hidden = masked.index(words.special["mask"]), len(whole) - len(masked) + 1
+def test_a_mask_stands_for_a_word_and_nothing_around_it_changes(text_encoder):
+    whole = text_encoder.ids("The parser reads names.")
+    masked = text_encoder.ids("The parser [MASK] names.")
+    place, hidden = masked.index(text_encoder.special["mask"]), len(whole) - len(masked) + 1
     assert hidden > 0
     assert masked[:place] + masked[place + 1 :] == whole[:place] + whole[place + hidden :]
 
 
-def test_text_that_names_special_tokens_is_text(words):
-    ids = words.pair_ids("a [SEP] [CLS] [MASK] b", max_length=99)
-    special = [number for number in ids if number in words.special.values()]
-    unknown = words.special["unk"]
+def test_text_that_names_special_tokens_is_text(text_encoder):
+    ids = text_encoder.pair_ids("a [SEP] [CLS] [MASK] b", max_length=99)
+    special = [number for number in ids if number in text_encoder.special.values()]
+    unknown = text_encoder.special["unk"]
     assert [number for number in special if number != unknown] == [ids[0], ids[-1]]
 
 
-def test_the_longer_text_is_cut_first_as_in_the_tokenizers_library(words):
+def test_the_longer_text_is_cut_first_as_in_the_tokenizers_library(text_encoder):
     text = SENTENCES[0] + SENTENCES[1]
     for shares in itertools.product((1, 2, 5, 9, 14), repeat=2):
         first, second = (" ".join(text.split()[:share]) for share in shares)
         for max_length in (8, 9, 12, 15, 64):
-            ours = words.pair_ids(first, second, max_length=max_length)
-            words.tokenizer.enable_truncation(max_length)
-            theirs = words.tokenizer.encode(first, second).ids
-            words.tokenizer.no_truncation()
+            ours = text_encoder.pair_ids(first, second, max_length=max_length)
+            text_encoder.tokenizer.enable_truncation(max_length)
+            theirs = text_encoder.tokenizer.encode(first, second).ids
+            text_encoder.tokenizer.no_truncation()
             assert ours == theirs, (shares, max_length)
 
 
@@ -57,22 +65,26 @@ def test_kept_lengths_take_tokens_from_the_longer_text_one_by_one():
 
 
 def test_moses_comes_before_the_tokenizer_where_it_did_in_the_shards(tmp_path):
-    words = words_of(trained("wordpiece", moses="en"), tmp_path, moses="en")
-    expected = words.tokenizer.encode("reads a file , names .", add_special_tokens=False).ids
-    assert words.pair_ids(" reads a file, names.", max_length=99)[1:-1] == expected
+    text_encoder = text_encoder_of(trained("wordpiece", moses="en"), tmp_path, moses="en")
+    expected = text_encoder.tokenizer.encode("reads a file , names .", add_special_tokens=False).ids
+    assert text_encoder.pair_ids(" reads a file, names.", max_length=99)[1:-1] == expected
 
 
 @pytest.mark.parametrize(("moses", "expected"), [(None, ",Ġnames"), ("en", "Ġ,Ġnames")])
 def test_a_comma_after_a_mask_is_the_one_after_a_word(tmp_path, moses, expected):
     """Of a tokenizer to which a space matters; Moses sets the comma apart."""
-    words = words_of(like_roberta(), tmp_path, moses=moses)
-    assert words.record.joint == " "
-    tokens = [words.tokenizer.id_to_token(number) for number in words.ids("a [MASK], names")]
+    text_encoder = text_encoder_of(like_roberta(), tmp_path, moses=moses)
+    assert text_encoder.record.joint == " "
+    tokens = [
+        text_encoder.tokenizer.id_to_token(number) for number in text_encoder.ids("a [MASK], names")
+    ]
     assert "".join(tokens) == f"<s>a<mask>{expected}</s>"
 
 
-def test_a_tokenizer_without_padding_fills_up_with_any_id(words):
-    assert words.pad == words.special["pad"]
-    special = {name: number for name, number in words.special.items() if name != "pad"}
-    bare = TextEncoder(words.tokenizer, words.record.model_copy(update={"special_tokens": special}))
+def test_a_tokenizer_without_padding_fills_up_with_any_id(text_encoder):
+    assert text_encoder.pad == text_encoder.special["pad"]
+    special = {name: number for name, number in text_encoder.special.items() if name != "pad"}
+    bare = TextEncoder(
+        text_encoder.tokenizer, text_encoder.record.model_copy(update={"special_tokens": special})
+    )
     assert bare.pad == 0
