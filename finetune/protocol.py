@@ -68,7 +68,7 @@ class Protocol(Section):
         return self.epochs_of.get(task, self.epochs)
 
     def optimizer(self) -> OptimizerSettings:
-        """Return the part that `pretrain.engine.engine.build_optimizer` reads."""
+        """Return the part that `pretrain.engine.optimizers.build_optimizer` reads."""
         return OptimizerSettings(
             kind="torch",  # nothing to compile; fused on GPUs too
             betas=self.betas,

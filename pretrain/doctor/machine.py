@@ -71,8 +71,8 @@ def gpu_memory(surroundings: Surroundings) -> CheckResult:
     if surroundings.ds_config is None:
         return CheckResult("ok", f"{size(free)} are free")
     needed = _model_bytes(surroundings)
-    described = f"{size(free)} are free; weights, gradients and Adam take {size(needed)}, and "
-    described += "activations come on top"
+    described = f"{size(free)} are free; weights, gradients and optimizer state take "
+    described += f"{size(needed)}, and activations come on top"
     fix = "take a smaller --batch.micro_sequences, --engine.recompute_blocks true, or ZeRO-3 "
     fix += "(--engine.ds_config zero3_bf16_autocast)"
     if needed > free:
