@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
@@ -73,6 +73,9 @@ class EngineCounters(BaseModel):
     loss_scaler: dict[str, float] = {}  # empty without one
 
 
+StateName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}$")]
+
+
 class Content(BaseModel):
     """The content of checkpoint.json."""
 
@@ -83,7 +86,7 @@ class Content(BaseModel):
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
     shapes: dict[str, list[NonNegativeInt]]  # of the parameters
-    optimizer_state: dict[str, list[str]]  # names of the state tensors of each parameter
+    optimizer_state: dict[str, list[StateName]]  # names of the state tensors of each parameter
     parts: dict[str, Part]  # by the name of the file
     engine: EngineCounters
     progress: dict[str, Any]  # counters of the run

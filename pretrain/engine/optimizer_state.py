@@ -56,7 +56,7 @@ def updated_pieces(module: nn.Module, optimizer: Any, *, rank: int) -> Iterator[
 
 
 def shape_of(parameter: nn.Parameter) -> torch.Size:
-    """Return the shape of a parameter, also while ZeRO-3 has taken its content away."""
+    """Return the shape of a parameter, also while ZeRO-3 has released its content."""
     return torch.Size(getattr(parameter, "ds_shape", parameter.shape))
 
 
@@ -90,10 +90,10 @@ def check_state_names(checkpoint: Checkpoint, names: Mapping[str, Sequence[str]]
     stored = checkpoint.content.optimizer_state
     for name, expected in names.items():
         if set(stored[name]) != set(expected):
+            before, now = (" and ".join(each) or "nothing" for each in (stored[name], expected))
             raise CheckpointError(
-                f"{checkpoint.folder} is of another optimizer: of {name} it holds "
-                f"{' and '.join(stored[name])}, and this run's optimizer keeps "
-                f"{' and '.join(expected)}; resume with the optimizer.kind that wrote it"
+                f"{checkpoint.folder} is of another optimizer: of {name} it holds {before}, and "
+                f"this run's optimizer keeps {now}; resume with the optimizer.kind that wrote it"
             )
 
 

@@ -26,7 +26,7 @@ class OptimizerKind(ABC):
 
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     zero_obstacle = ""  # why it does not work at the other stages
-    deepspeed_types: tuple[str, ...] = ("Adam", "AdamW")  # what a DeepSpeed JSON may call it
+    is_adamw = True  # the only one that a DeepSpeed JSON may describe
     # Whether `step` honours `grad_scale` and `found_inf`, as torch's GradScaler sets them.
     takes_gradient_scale = False
 
@@ -120,7 +120,7 @@ class Muon(OptimizerKind):
         "stages 1 to 3 update a flat part of the weights on each rank, and Muon needs whole "
         "matrices; use stage 0, as --engine.ds_config zero0_bf16_autocast does"
     )
-    deepspeed_types = ()
+    is_adamw = False
     takes_gradient_scale = True
 
     def obstacle(self, device: Device) -> str | None:
@@ -185,7 +185,7 @@ def checked_optimizer(
             f"optimizer.kind={settings.kind!r} does not work at ZeRO stage "
             f"{zero_stage(ds_config)}: {kind.zero_obstacle}"
         )
-    if "optimizer" in ds_config and not kind.deepspeed_types:
+    if "optimizer" in ds_config and not kind.is_adamw:
         raise ConfigError(
             "the DeepSpeed JSON has a block optimizer, the recipe "
             f"optimizer.kind={settings.kind!r}; remove the block"

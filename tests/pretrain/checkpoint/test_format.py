@@ -203,6 +203,12 @@ DAMAGES = {
         lambda folder: reseal(folder, lambda content: content["optimizer_state"].pop("table")),
         "does not name the optimizer state of every parameter",
     ),
+    "a name that is no name": (
+        lambda folder: reseal(
+            folder, lambda content: content["optimizer_state"].update(table=["a\nb"])
+        ),
+        "optimizer_state",
+    ),
     "more state than the files hold": (
         lambda folder: reseal(
             folder,
