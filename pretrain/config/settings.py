@@ -255,7 +255,7 @@ class CheckpointSettings(Section):
         "as 100000,300000",
     )
     background: bool = Field(
-        True, description="write while training goes on; takes 12 bytes of memory per parameter"
+        True, description="write while training continues; takes 12 bytes of memory per parameter"
     )
 
     @model_validator(mode="after")

@@ -88,7 +88,7 @@ class StepHistory:
         return list(self._stats)
 
     def forget(self) -> None:
-        """Begin anew: the run goes back."""
+        """Forget all steps, for a rewind."""
         self._stats.clear()
         self._plans.clear()
         self._unread.clear()

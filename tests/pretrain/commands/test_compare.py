@@ -259,9 +259,9 @@ def test_what_is_no_comparison_is_refused(baseline, tmp_path):
     with pytest.raises(ConfigError, match="has no evaluation yet"):
         read_run(empty)
     other = write_run(tmp_path / "other")
-    with pytest.raises(ConfigError, match="--target 'low' is neither a number nor auto"):
+    with pytest.raises(ConfigError, match="--target 'low' is neither a finite number nor auto"):
         compare(runs(baseline, other), "low")
-    with pytest.raises(ConfigError, match="--target 'nan' is neither a number nor auto"):
+    with pytest.raises(ConfigError, match="--target 'nan' is neither a finite number nor auto"):
         compare(runs(baseline, other), "nan")
 
 
