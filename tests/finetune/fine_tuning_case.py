@@ -68,7 +68,7 @@ def tiny_task(*, regression=False, num_train=43):
 
 
 class Notes:
-    """A `Watch` that keeps what it is told."""
+    """An `Observer` that keeps what it receives."""
 
     def __init__(self):
         self.rows, self.all_losses, self.rates, self.scores = 0, [], [], []
