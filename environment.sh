@@ -58,7 +58,7 @@ complete_environment() { # ENVIRONMENT EXTRA
   recent_enough "$version" ||
     fail "the active environment $environment has Python ${version:-none}, Tupelo needs 3.11 or newer: deactivate it, then .venv is made here"
   missing=$(missing_packages "$environment/bin/python" "$extra" "$pins") ||
-    fail "cannot tell what is missing in the active environment $environment: deactivate it, then .venv is made here"
+    fail "cannot find out what is missing in the active environment $environment: deactivate it, then .venv is made here"
   [[ -z $missing ]] && return
   printf 'Missing in the active environment: %s\n' "$missing" >&2
   install_packages "$environment" "$pins" "$extra"

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from pretrain.config.errors import ConfigError
-from pretrain.convert.pretrained import Pretrained, build_model, load_pretrained
+from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
 from pretrain.convert.text_encoder import MASK
 
 
@@ -63,7 +63,7 @@ def fill_mask(pretrained: Pretrained, text: str, *, top: int) -> list[list[Guess
             f"the text has {len(ids)} tokens, the model was trained on "
             f"{pretrained.sequence_length}; shorten it"
         )
-    logits_MV = build_model(pretrained).logits(torch.tensor([ids]), torch.tensor(places))
+    logits_MV = restored_model(pretrained).logits(torch.tensor([ids]), torch.tensor(places))
     # Rows of the embedding beyond the entries of the tokenizer stand for no token.
     probabilities_MV = logits_MV[:, : text_encoder.record.vocabulary_size].softmax(-1)
     return [

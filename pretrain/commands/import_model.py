@@ -26,7 +26,7 @@ from pretrain.convert.hf_check import quiet
 from pretrain.convert.hf_format import is_export, is_stock_bert
 from pretrain.convert.hf_writer import write_pretrained
 from pretrain.convert.loader import TokenizerFiles, read_external
-from pretrain.convert.pretrained import Pretrained, build_model, from_external
+from pretrain.convert.pretrained import Pretrained, from_external, restored_model
 from pretrain.convert.text_encoder import PROBE_TEXTS
 
 RECIPE_FILE = "recipe.toml"
@@ -124,7 +124,7 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
         theirs = BertForMaskedLM.from_pretrained(
             bert_folder(place), attn_implementation="eager", weights_only=True
         ).eval()
-    ours = build_model(pretrained)
+    ours = restored_model(pretrained)
     shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))
     generator = torch.Generator().manual_seed(0)
     ids_BS = torch.randint(pretrained.model.vocabulary_size, shape, generator=generator)

@@ -15,7 +15,7 @@ from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import MANIFEST_FILE, TOKENIZER_FILE, read_manifest
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.convert.pretrained import Pretrained, build_model
+from pretrain.convert.pretrained import Pretrained, restored_model
 from pretrain.convert.text_encoder import MASK
 from pretrain.data.shards import shards_folder
 
@@ -98,7 +98,7 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
 
 def trainer_logits(pretrained: Pretrained, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
     """Return the logits of the trainer's own model at every position, shape BSV."""
-    model = build_model(pretrained)
+    model = restored_model(pretrained)
     x_BSD = model.encoder(ids_BS, lengths_B=lengths_B)
     logits_BSV: Tensor = model.head(x_BSD, model.encoder.token_embeddings.weight)
     return logits_BSV

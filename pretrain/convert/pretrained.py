@@ -91,7 +91,7 @@ def from_external(external: ExternalModel, place: str) -> Pretrained:
     )
 
 
-def build_model(pretrained: Pretrained) -> MaskedLanguageModel:
+def restored_model(pretrained: Pretrained) -> MaskedLanguageModel:
     """Return the masked language model with its weights, in evaluation mode.
 
     Raises:

@@ -107,10 +107,10 @@ class RankProcess:
 def this_process(rank: int) -> RankProcess:
     """Return the process of this rank."""
     process = process_of(os.getpid())
-    return RankProcess(rank, this_machine(), os.getpid(), process.started if process else 0)
+    return RankProcess(rank, this_host(), os.getpid(), process.started if process else 0)
 
 
-def this_machine() -> str:
+def this_host() -> str:
     """Return an identifier of this machine and of the namespace of its process numbers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -27,7 +27,7 @@ from pretrain.config.settings import ModelSettings
 from pretrain.convert import hf_check as export_check
 from pretrain.convert.hf_check import rows_to_compare, trainer_logits
 from pretrain.convert.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
-from pretrain.convert.pretrained import build_model, load_pretrained
+from pretrain.convert.pretrained import load_pretrained, restored_model
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
 
@@ -114,7 +114,7 @@ def test_losses_and_gradients_are_the_trainers(trained, run, tmp_path, values):
     places = torch.tensor([3, 9, 20])
     labels = torch.full_like(ids, -100)
     labels[0, places] = ids[0, places]
-    ours = build_model(pretrained)
+    ours = restored_model(pretrained)
     loss = ours(ids, places, ids[0, places])
     their_loss = theirs.eval()(input_ids=ids, labels=labels).loss
     torch.testing.assert_close(their_loss, loss, rtol=1e-5, atol=1e-5)
@@ -196,7 +196,7 @@ def test_a_classifier_is_encoder_dropout_dense_tanh_dropout_linear(trained, run,
     pretrained = of_variant(trained, **TUPE)
     export(pretrained, run, tmp_path / "exported")
     ids, attention_mask, lengths = padded_batch(pretrained)
-    cls_BD = build_model(pretrained).encoder(ids, lengths_B=lengths)[:, 0]
+    cls_BD = restored_model(pretrained).encoder(ids, lengths_B=lengths)[:, 0]
     for options, labels, loss in (
         ({"num_labels": 1}, torch.tensor([1.5, 0.0, -2.0]), nn.functional.mse_loss),
         ({"num_labels": 4}, torch.tensor([3, 0, 1]), nn.functional.cross_entropy),
@@ -234,7 +234,7 @@ def test_the_base_model_gives_the_states_of_every_layer(exported):
     model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
     ids, attention_mask, lengths = padded_batch(pretrained)
     output = model(ids, attention_mask, output_hidden_states=True)
-    ours = build_model(pretrained).encoder(ids, lengths_B=lengths)
+    ours = restored_model(pretrained).encoder(ids, lengths_B=lengths)
     is_word = attention_mask.bool()
     torch.testing.assert_close(
         output.last_hidden_state[is_word], ours[is_word], rtol=1e-4, atol=1e-4

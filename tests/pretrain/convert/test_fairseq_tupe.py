@@ -6,7 +6,7 @@ import torch
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
 from pretrain.convert.loader import TokenizerFiles, read_external
-from pretrain.convert.pretrained import build_model, load_pretrained
+from pretrain.convert.pretrained import load_pretrained, restored_model
 from pretrain.model.objectives import MaskedLanguageModel
 from tests.pretrain.convert.authors_model import ENCODER, HEAD, POSITIONS, checkpoint, logits
 
@@ -26,7 +26,7 @@ def write(folder, state, entries=ENTRIES, codes=CODES):
 
 def our_logits(pretrained, row):
     with torch.no_grad():
-        return build_model(pretrained).logits(row[None], torch.arange(len(row)))
+        return restored_model(pretrained).logits(row[None], torch.arange(len(row)))
 
 
 def row_of_ids(length=POSITIONS):

@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertMo
 
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.pretrained import build_model, load_pretrained
+from pretrain.convert.pretrained import load_pretrained, restored_model
 
 WORDS = "the cat dog sat ran on mat a b c ##d ##e ##f paris is capital of france . , one two"
 ENTRIES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), '"']
@@ -58,7 +58,7 @@ def their_logits(model, ids):
 def our_logits(pretrained, ids):
     places = torch.arange(ids.numel())
     with torch.no_grad():
-        return build_model(pretrained).logits(ids, places).view(*ids.shape, -1)
+        return restored_model(pretrained).logits(ids, places).view(*ids.shape, -1)
 
 
 def rows():

@@ -1,4 +1,4 @@
-"""What a model card tells of fine-tuning is what the table of fine-tuning tells."""
+"""The scores of a model card are those of the table of fine-tuning."""
 
 import json
 

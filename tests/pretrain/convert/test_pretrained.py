@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from pretrain.checkpoint.format import load_weights
 from pretrain.commands.fill_mask import fill_mask
 from pretrain.config.errors import ConfigError
-from pretrain.convert.pretrained import build_model, checkpoints_of, load_pretrained
+from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_model
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
 
@@ -51,7 +51,7 @@ def test_an_older_checkpoint_is_had_by_its_step_or_its_folder(run, checkpoint):
 
 def test_the_built_model_has_the_weights_and_fills_masks(run):
     pretrained = load_pretrained(run)
-    assert equal(build_model(pretrained).state_dict(), pretrained.weights)
+    assert equal(restored_model(pretrained).state_dict(), pretrained.weights)
     (guesses,) = fill_mask(pretrained, "abcd [MASK] efgh", top=3)
     assert len(guesses) == 3 and guesses[0].probability >= guesses[-1].probability > 0
 

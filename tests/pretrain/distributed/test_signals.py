@@ -235,7 +235,7 @@ def test_ranks_save_when_the_deepspeed_launcher_above_them_is_terminated(command
     assert process.returncode == -signal.SIGTERM
     assert not psutil.wait_procs(ranks, timeout=60)[1]
     stopped_at = step_of(output, folder)
-    # Whichever rank notices first tells the other.
+    # Whichever rank notices first informs the other.
     assert re.search(r"\((its launcher is gone|another rank was asked to)\), saved", output)
     assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
 

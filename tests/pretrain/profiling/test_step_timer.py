@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time that `time.perf_counter` tells; tests move it by hand."""
+    """The time of `time.perf_counter`; tests move it by hand."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
     return clock

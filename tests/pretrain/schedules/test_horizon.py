@@ -107,7 +107,7 @@ def test_a_budget_of_a_step_or_two_is_kept_too(seconds):
 
 @pytest.mark.parametrize("stop", [1, 2, 100, 3000, 7199])
 def test_a_run_that_goes_on_from_its_state_ends_where_it_would_have(stop):
-    """The speed is constant here, so that the clock tells both the same."""
+    """The speed is constant here, so that both clocks agree."""
     whole = SimulatedRun(1, lambda step, now: 0.5).go_on()
     first = SimulatedRun(1, lambda step, now: 0.5).go_on(until=stop)
     first.horizon.renew(stop, first.seconds)  # as before a checkpoint

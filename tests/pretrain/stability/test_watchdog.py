@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from pretrain.config.settings import WatchdogSettings
-from pretrain.distributed.processes import RankProcess, process_of, this_machine, this_process
+from pretrain.distributed.processes import RankProcess, process_of, this_host, this_process
 from pretrain.distributed.ranks import Ranks
 from pretrain.stability import watchdog as module
 from pretrain.stability.watchdog import FIRST_STEPS, Limits, Watchdog, Watched
@@ -52,7 +52,7 @@ def neighbour():
 
 
 def peer_of(process, rank=1):
-    return RankProcess(rank, this_machine(), process.pid, process_of(process.pid).started)
+    return RankProcess(rank, this_host(), process.pid, process_of(process.pid).started)
 
 
 def test_the_state_of_a_process_is_that_of_psutil(neighbour):
