@@ -73,7 +73,7 @@ def test_a_stale_lock_and_an_impossible_recipe_end_it_with_status_1(tmp_path, mo
 
 
 def test_without_the_packages_it_says_which_are_missing_and_stops(command, tmp_path):
-    """A checkout whose pyproject.toml asks for what nobody has."""
+    """A checkout whose pyproject.toml asks for versions that do not exist."""
     for name in ("pretrain", "data_prep"):
         shutil.copytree(ROOT / name, tmp_path / name)
     text = (ROOT / "pyproject.toml").read_text()
