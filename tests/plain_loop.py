@@ -8,7 +8,7 @@ from pretrain.engine.optimizers import parameter_groups
 from pretrain.schedules.learning_rate import learning_rate_at
 
 
-class Trained(NamedTuple):
+class LoopResult(NamedTuple):
     """The result of a training run."""
 
     losses: list
@@ -42,7 +42,7 @@ def plain_loop(model, settings, micro_batches, *, places, update=None):
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), largest)))
         update(learning_rate_at(step, settings.learning_rate, settings.steps))
         losses.append(total / places)
-    return Trained(losses, norms, {n: p.detach().cpu() for n, p in model.named_parameters()})
+    return LoopResult(losses, norms, {n: p.detach().cpu() for n, p in model.named_parameters()})
 
 
 def adamw_update(model, settings):

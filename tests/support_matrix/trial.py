@@ -19,7 +19,7 @@ from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.schedules.learning_rate import learning_rate_at
 
-from ..plain_loop import Trained, plain_loop
+from ..plain_loop import LoopResult, plain_loop
 from .cells import LENGTH, ROWS, STEPS, VOCABULARY, ds_config_of, settings_of
 
 PREDICTIONS = 5
@@ -142,7 +142,7 @@ def try_cell(cell, ranks):
     resumes = again == late_losses and same(last, restored.snapshot())
     close(restored)
 
-    found = Trained([*losses, *late_losses], [*norms, *late_norms], last)
+    found = LoopResult([*losses, *late_losses], [*norms, *late_norms], last)
     return compare(found, cell, resumes, ranks.device)
 
 

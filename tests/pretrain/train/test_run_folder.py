@@ -31,7 +31,7 @@ def test_lines_after_the_step_and_a_cut_one_are_removed_without_any_room(tmp_pat
 @pytest.mark.parametrize("line", ["{", "[]", "{}", '{"step": "5"}', '{"step": true}'])
 def test_a_whole_line_that_is_damaged_is_named(line, tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 5}\n' + line + "\n")
-    with pytest.raises(ConfigError, match=r"line 2 of .*metrics.jsonl is damaged: .*; bring it"):
+    with pytest.raises(ConfigError, match=r"line 2 of .*metrics.jsonl is damaged: .*; restore it"):
         run_folder.RunRecord(tmp_path).discard_after(10)
 
 
@@ -40,7 +40,7 @@ def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monk
         raise FULL
 
     monkeypatch.setattr(run_folder, "append_whole", refuse)
-    with pytest.raises(ConfigError, match=r"cannot be written \(No space left on device\); make"):
+    with pytest.raises(ConfigError, match=r"cannot be written \(No space left on device\); free space"):
         run_folder.RunRecord(tmp_path).begin(0, {})
 
 
