@@ -46,7 +46,7 @@ make_environment() { # ENVIRONMENT
   fi
   recent_enough "$(python_version "$environment/bin/python")" ||
     fail "$environment is half-made or of another Python: remove it (rm -rf .venv) and start again"
-  # A step of its own, so that it is made up for after an interruption or `apt install`.
+  # A step of its own, so that it is repeated after an interruption or `apt install`.
   "$environment/bin/python" -m pip --version >/dev/null 2>&1 ||
     "$environment/bin/python" -m ensurepip --default-pip >"$log" 2>&1 ||
     fail_with_log "Python cannot put pip into .venv" "$log"

@@ -108,7 +108,7 @@ check_options() {
   [[ -z $resume || -n $name ]] || fail "--resume needs a RECIPE, or the --name of the comparison"
   [[ -z $resume || -d runs/$name ]] || fail "there is no comparison runs/$name to resume; see runs/"
   [[ -n $resume || -n $dry_run || -z $name ]] || ! has_begun ||
-    fail "runs/$name holds a comparison; go on with --resume --name $name, or choose another name"
+    fail "runs/$name holds a comparison; continue it with --resume --name $name, or choose another name"
 }
 
 run_recipe() {
@@ -134,7 +134,7 @@ run_comparison() {
   [[ -z $resume ]] || restore_settings
   prepare_data "${ARMS[0]}" "${settings[@]}"
   save_settings
-  trap 'echo "Stopped. Go on with: ./run_pretrain.sh --resume --name $name" >&2' EXIT
+  trap 'echo "Stopped. Continue with: ./run_pretrain.sh --resume --name $name" >&2' EXIT
   choose_launcher
   for arm in "${ARMS[@]}"; do
     number=$((number + 1))
@@ -189,7 +189,7 @@ prepare_data() { # ARGUMENT ...
   local status=0
   launcher=(python -m pretrain)
   run_launched prepare "$@" || status=$?
-  [[ -z $stopped ]] || echo "stopped; the same command goes on from here" >&2
+  [[ -z $stopped ]] || echo "stopped; the same command continues from here" >&2
   [[ -z $stopped && $status == 0 ]] || exit "$((status > 0 ? status : 1))"
 }
 

@@ -3,8 +3,8 @@
 #
 #   benchmarks/gpu_session.sh [FOLDER]     results as JSON and text (default: gpu_results)
 #
-# Uses the active environment, or python3. Each part has a limit of time and goes on without the
-# others; the last lines say which of them failed. Needs no data: random tokens, tests of its own.
+# Uses the active environment, or python3. Each part has a time limit and does not depend on the
+# others; the last lines list those that failed. Needs no data: tokens are random.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p "${1:-gpu_results}"

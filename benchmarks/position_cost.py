@@ -9,7 +9,6 @@ and what is printed besides the medians is the median of the ratios within a rou
 of the machine cannot touch.
 """
 
-import gc
 import statistics
 from typing import Any
 
@@ -20,9 +19,8 @@ from side_by_side import (
     parser,
     print_rows,
     restart_with,
-    shape,
     spread,
-    write_json,
+    time_shapes,
 )
 
 CPU_SHAPES = [(4, 512, 128, 32), (4, 512, 512, 8)]
@@ -33,17 +31,7 @@ BASELINE = "bert-a"
 def main() -> None:
     """Time all encodings at all shapes and print a table of each."""
     restart_with(ALLOCATOR)
-    options = parser(__doc__, steps=21)
-    options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
-    arguments = options.parse_args()
-    from pretrain.distributed.ranks import start_ranks
-
-    ranks = start_ranks()
-    results = []
-    for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
-        results.append(measure(chosen, ranks, arguments))
-        gc.collect()
-    write_json(arguments.json, results)
+    time_shapes(parser(__doc__, steps=21), measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
 
 
 def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ process really computed instead.
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -25,6 +26,7 @@ ALLOCATOR = {
 WARM_UP_ROUNDS = 3
 
 Step = Callable[[], object]
+Shape = tuple[int, int, int, int]  # layers, width, length, sequences
 CLOCKS: dict[str, Callable[[], float]] = {
     "wall": time.perf_counter,
     "processor": time.process_time,
@@ -48,10 +50,37 @@ def parser(description: str, *, steps: int) -> argparse.ArgumentParser:
     return made
 
 
-def shape(text: str) -> tuple[int, int, int, int]:
+def shape(text: str) -> Shape:
     """Read layers,width,length,sequences."""
     layers, width, length, sequences = (int(part) for part in text.split(","))
     return layers, width, length, sequences
+
+
+def time_shapes(
+    options: argparse.ArgumentParser,
+    measure: Callable[[Shape, Any, argparse.Namespace], dict[str, Any]],
+    *,
+    cpu: list[Shape],
+    gpu: list[Shape],
+) -> None:
+    """Read the options, and write what `measure` returns for each shape and the ranks.
+
+    Args:
+        options: to which --shapes is added.
+        measure: times one shape and prints its table.
+        cpu: the default shapes on a CPU.
+        gpu: the default shapes on a GPU.
+    """
+    options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
+    arguments = options.parse_args()
+    from pretrain.distributed.ranks import start_ranks
+
+    ranks = start_ranks()
+    results = []
+    for chosen in arguments.shapes or (cpu if ranks.device == "cpu" else gpu):
+        results.append(measure(chosen, ranks, arguments))
+        gc.collect()
+    write_json(arguments.json, results)
 
 
 def alternate(

@@ -11,7 +11,6 @@ predicted positions only). On a GPU the shapes are those of BERT-Base and fp16 w
 is a variant. Run it on a quiet machine.
 """
 
-import gc
 from typing import Any
 
 from side_by_side import (
@@ -21,9 +20,8 @@ from side_by_side import (
     parser,
     print_rows,
     restart_with,
-    shape,
     spread,
-    write_json,
+    time_shapes,
 )
 
 CPU_SHAPES = [(4, 256, 128, 32), (4, 512, 128, 32), (12, 512, 128, 16), (6, 512, 512, 8)]
@@ -36,19 +34,10 @@ def main() -> None:
     """Time all variants at all shapes and print a table of each."""
     restart_with(ALLOCATOR)
     options = parser(__doc__, steps=15)
-    options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     options.add_argument(
         "--one-precision", action="store_true", help="Hugging Face in our precision only"
     )
-    arguments = options.parse_args()
-    from pretrain.distributed.ranks import start_ranks
-
-    ranks = start_ranks()
-    results = []
-    for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
-        results.append(measure(chosen, ranks, arguments))
-        gc.collect()
-    write_json(arguments.json, results)
+    time_shapes(options, measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
 
 
 def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:

@@ -474,7 +474,7 @@ def test_a_signal_reaches_the_trainer_and_ends_the_comparison_and_not_only_the_a
 def test_a_signal_ends_the_preparation_of_data_too(checkout, arguments, number):
     waiting = Waiting(checkout, *arguments, waits="STUB_WAITS_IN_PREPARE")
     waiting.process.send_signal(number)
-    assert waiting.end() == (5, "stopped; the same command goes on from here")
+    assert waiting.end() == (5, "stopped; the same command continues from here")
     assert checkout.calls("heard") == [f"heard {number.name[3:]}"]
     assert not checkout.calls(TRAIN)
 

@@ -83,4 +83,4 @@ def test_the_trial_notices_a_checkpoint_that_forgets_a_moment(ranks, monkeypatch
     with_files = trial.with_files
     monkeypatch.setattr(trial, "with_files", forgetful)
     found = trial.try_cell(RESTING._replace(stage=1), ranks)
-    assert found.complaint("fp32") == "a restored engine goes on otherwise"
+    assert found.complaint("fp32") == "a resumed engine trains differently"

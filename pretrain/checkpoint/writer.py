@@ -1,4 +1,4 @@
-"""Writes checkpoints while training goes on."""
+"""Writes checkpoints while training continues."""
 
 import errno
 import os
@@ -147,7 +147,7 @@ class Saver:
         good = f"the newest good one is of step {step_of(found[-1])}" if found else "there is none"
         print(
             f"\nwarning: the checkpoint of step {step} could not be written to "
-            f"{self._run / CHECKPOINTS} ({reason}); {good}; make room for the next",
+            f"{self._run / CHECKPOINTS} ({reason}); {good}; free space for the next",
             file=sys.stderr,
         )
 

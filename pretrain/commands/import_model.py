@@ -59,8 +59,8 @@ def main(arguments: argparse.Namespace) -> None:
         )
     if any(files) and not place.endswith(".pt"):
         raise ConfigError(
-            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is none; "
-            "remove them"
+            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is "
+            "not one; remove them"
         )
     if files.tokenizer is not None and (files.dictionary or files.codes):
         raise ConfigError(

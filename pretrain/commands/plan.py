@@ -196,7 +196,7 @@ def _answer(settings: RunSettings, steps: int, tokens: int, seconds: float) -> t
     in_words = f"{amount(tokens, 'tokens')} tokens"
     if settings.hours is None:
         return f"{steps:,} steps take", f"{amount(seconds, 'training_seconds')}, for {in_words}"
-    return f"{settings.hours:g} h buy", f"{steps:,} steps, {in_words}"
+    return f"{settings.hours:g} h allow", f"{steps:,} steps, {in_words}"
 
 
 def _schedule_rows(settings: RunSettings, steps: int) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Build everything that the settings describe, and train."""
-    with Interruption(speaks=is_first_process()) as interruption:
+    with Interruption(prints=is_first_process()) as interruption:
         ranks = start_ranks()
         try:
             with failures_end_the_job(ranks, interruption):

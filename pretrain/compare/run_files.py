@@ -1,7 +1,7 @@
 """The fields of a run folder that a comparison reads, and the check of every line.
 
 Other fields are ignored: versions differ in what they write. A field that is read has the right
-type and range, or the file is refused by name: a run folder may come from somebody else.
+type and range, or the file is refused by name: a run folder may come from another machine.
 """
 
 from pathlib import Path

@@ -41,7 +41,7 @@ NOT_HERE = {
     "activation_checkpointing": "this model does not read it; set engine.recompute_blocks=true",
     "aio": "nothing is offloaded here",
     "checkpoint": "checkpoints are this trainer's own; see the settings under checkpoint",
-    "compile": "blocks are compiled one by one; see engine.compile_blocks",
+    "compile": "each block is compiled separately; see engine.compile_blocks",
     "data_efficiency": "it would choose other samples than the recipe",
     "data_types": "it changes where gradients and their sums are kept, which checkpoints rely on",
     "gradient_allreduce_op": "gradients are means over the ranks",

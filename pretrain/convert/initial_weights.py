@@ -1,6 +1,6 @@
 """Initialise a run from existing weights (`initial_weights`), or refuse those that do not fit.
 
-Only step 0 does: a resumed run has weights of its own. The optimizer and the schedules start anew.
+Only step 0 does: a resumed run has its checkpoint. The optimizer and the schedules start anew.
 """
 
 import shlex

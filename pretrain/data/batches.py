@@ -21,7 +21,7 @@ from data_prep.masking import IGNORED, mask_rows, predictions_per_row
 from data_prep.shards.format import ShardSet, SplitRows
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_rows
-from pretrain.distributed.signals import heed_only_the_parent, signals_held_back
+from pretrain.distributed.signals import end_only_with_parent, signals_blocked
 
 # Separates the order of the samples from every other use of the seed.
 ORDER_STREAM = 0x6F72646572
@@ -164,7 +164,7 @@ def batches_from(
         pin_memory=pin_memory,
         worker_init_fn=_begin_worker,
     )
-    with signals_held_back():  # until the workers ignore them
+    with signals_blocked():  # until the workers ignore them
         return iter(loader)
 
 
@@ -178,7 +178,7 @@ def _begin_worker(number: int) -> None:
     del number
     parent = multiprocessing.parent_process()
     assert parent is not None and parent.pid is not None
-    heed_only_the_parent(parent.pid)
+    end_only_with_parent(parent.pid)
 
 
 def _joined(batches: list[MaskedBatch]) -> MaskedBatch:

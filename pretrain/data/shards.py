@@ -26,7 +26,7 @@ def build_settings(settings: RunSettings) -> BuildSettings:
     """
     data = settings.data
     if not data.corpus:
-        raise ConfigError("this recipe brings no text; give yours with --corpus PATH...")
+        raise ConfigError("this recipe names no text; give yours with --corpus PATH...")
     text = data.model_dump(include=set(TextSettings.model_fields))
     try:
         return BuildSettings(**text, vocabulary_size=settings.model.vocabulary_size)

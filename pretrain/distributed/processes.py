@@ -17,7 +17,7 @@ LAUNCHERS_OF_LAUNCHERS = ("deepspeed", "deepspeed.launcher.runner")
 
 # State in /proc/PID/stat -> what a message says.
 CONDITIONS = {
-    "T": "is stopped (SIGSTOP or Ctrl-Z; go on with: kill -CONT {pid})",
+    "T": "is stopped (SIGSTOP or Ctrl-Z; continue it with: kill -CONT {pid})",
     "t": "is stopped by a debugger",
     "D": "waits for a disk or a file server",
     "R": "computes",

@@ -39,14 +39,14 @@ class Interruption:
     save. After `leave` a signal ends the process only if it is still there after `ECHO_SECONDS`.
     """
 
-    def __init__(self, *, speaks: bool) -> None:
+    def __init__(self, *, prints: bool) -> None:
         """Prepare; signals are received from the `with` statement on.
 
         Args:
-            speaks: whether this rank prints the messages.
+            prints: whether this rank prints the messages.
         """
         self.cause: str | None = None  # what asked it to stop, such as SIGTERM
-        self._speaks = speaks
+        self._prints = prints
         self._stage: Literal["set-up", "training", "leaving"] = "set-up"
         self._cause_at = 0.0
         self._launcher = Launcher()
@@ -120,7 +120,7 @@ class Interruption:
 
     def _say(self, line: str) -> None:
         silence_unread_output()
-        if self._speaks:
+        if self._prints:
             # One write: other ranks and a progress bar write to the same stream.
             sys.stderr.write(f"\n{line}\n")
             sys.stderr.flush()
@@ -141,8 +141,8 @@ def silence_unread_output() -> None:
 
 
 @contextlib.contextmanager
-def signals_held_back() -> Iterator[None]:
-    """Block the signals; processes that are forked meanwhile never receive them."""
+def signals_blocked() -> Iterator[None]:
+    """Block the signals; processes that are forked inside never receive them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -150,7 +150,7 @@ def signals_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def heed_only_the_parent(parent: int) -> None:
+def end_only_with_parent(parent: int) -> None:
     """Ignore the signals that reach the whole job, except SIGTERM from the parent.
 
     For loader workers: a terminal and Slurm signal them too, and the run needs their batches for

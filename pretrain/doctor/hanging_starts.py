@@ -70,5 +70,5 @@ def _holds(process: Path, lock: Path) -> bool:
         if (process / "cwd").readlink() == lock.parent:
             return True
         return any(handle.readlink() == lock for handle in (process / "fd").iterdir())
-    except OSError:  # it has ended meanwhile, or is another user's
+    except OSError:  # it has ended since, or is another user's
         return False

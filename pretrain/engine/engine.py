@@ -1,8 +1,8 @@
 """The training engine over DeepSpeed.
 
 It runs the same on one CPU process and on many GPUs, under plain `python`, `torchrun` and the
-`deepspeed` launcher. The training loop hands it the micro-batches of one optimizer step and a
-learning rate; accumulation, loss scaling, clipping, ZeRO and Adam happen in here.
+`deepspeed` launcher. The training loop passes the micro-batches of one optimizer step and a
+learning rate; accumulation, loss scaling, clipping, ZeRO and the optimizer are behind it.
 """
 
 import contextlib
@@ -169,7 +169,7 @@ class Engine:
     def evaluate(self, batches: Iterable[MaskedBatch]) -> tuple[float, int]:
         """Return the mean held-out loss in nats at full depth, and the number of predictions.
 
-        Every rank must bring the same number of batches; the mean is over all predictions of all
+        Every rank must pass the same number of batches; the mean is over all predictions of all
         ranks.
         """
         self._engine.eval()
@@ -277,7 +277,7 @@ class Engine:
         distributed.barrier()
 
     def _restore_computing_weights(self, checkpoint: Checkpoint) -> None:
-        """Set the weights with which the model computes, in whatever type."""
+        """Set the weights with which the model computes, in their type."""
         if not self._is_divided:
             for name, parameter in self._module.named_parameters():
                 parameter.copy_(checkpoint.whole(name))
@@ -296,7 +296,7 @@ class Engine:
         self._gather_small_weights()
 
     def _gather_small_weights(self) -> None:
-        """Bring back what ZeRO-3 keeps whole on each rank, as it does after an update.
+        """Gather what ZeRO-3 keeps whole on each rank, as it does after an update.
 
         DeepSpeed 0.19.8 omits it after a step without one, and the next backward pass may then
         end in a tracing error.

@@ -174,7 +174,7 @@ def checked_optimizer(
         ds_config: the DeepSpeed JSON; its ZeRO stage and `optimizer` block are read.
 
     Raises:
-        ConfigError: there is none of that name, or it does not work on this device, in this
+        ConfigError: there is no optimizer of that name, or it does not work on this device, in this
             version of torch or at this ZeRO stage.
     """
     kind = _kind_named(settings.kind, device)

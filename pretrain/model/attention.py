@@ -33,29 +33,18 @@ class Attention(nn.Module):
         lengths_B: Tensor | None = None,
         positions_M: Tensor | None = None,
     ) -> Tensor:
-        """Return the mixed values, shape BSD, or MD with `positions_M`.
+        """Return the projected output, shape BSD, or MD with `positions_M`.
 
         See `AttentionInputs` for lengths_B and `Block.forward` for positions_M.
         """
         batch, length, width = x_BSD.shape
         shape = (batch, length, 3, self.num_heads, width // self.num_heads)
         q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(shape).permute(2, 0, 3, 1, 4)
-        mixed_BSD = self.mix(q_BNSH, k_BNSH, v_BNSH, terms, lengths_B)
-        output: Tensor = self.output(at_positions(mixed_BSD, positions_M))
-        return output
-
-    def mix(
-        self,
-        q_BNSH: Tensor,
-        k_BNSH: Tensor,
-        v_BNSH: Tensor,
-        terms: PositionTerms,
-        lengths_B: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mixed values before the projection, shape BSD."""
         q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
         dropout = self.dropout_probability if self.training else 0.0
         mixed_BNSH = self.attend(
             AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, self.score_scale, dropout, lengths_B)
         )
-        return mixed_BNSH.transpose(1, 2).flatten(2)
+        mixed_BSD = mixed_BNSH.transpose(1, 2).flatten(2)
+        output: Tensor = self.output(at_positions(mixed_BSD, positions_M))
+        return output

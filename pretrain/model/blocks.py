@@ -62,8 +62,8 @@ class Block(nn.Module):
                 that is compiled, a tensor without dimensions: a number would be compiled into it,
                 anew for each value.
             lengths_B: see `AttentionInputs`.
-            positions_M: flat positions `row * S + column` to go on with after the attention, the
-                only step that reads other positions; None: all of them.
+            positions_M: flat positions `row * S + column` to compute after the attention, the only
+                step that reads other positions; None: all of them.
         """
         if self.norm_first:
             attended = self.attention(self.attention_norm(x_BSD), terms, lengths_B, positions_M)

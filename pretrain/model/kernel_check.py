@@ -1,4 +1,4 @@
-"""Compare kernels with their reference on this device: attention backends.
+"""Compare an attention backend with the reference on this device.
 
 Kernels depend on the GPU, its driver and the versions of several packages, and some have returned
 wrong numbers without an error (pytorch#191612, #196678). So each run checks those that it is about

@@ -148,6 +148,6 @@ def objective_named(name: str) -> type[Objective]:
     """Return the class of an objective.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: there is no objective of this name.
     """
     return lookup(OBJECTIVES, name, setting="objective")

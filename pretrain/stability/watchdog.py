@@ -158,7 +158,7 @@ class Watchdog:
             self._check_peers(now)
             if self._stuck is not None and watched is not self._stuck.watched:
                 seconds = now - self._stuck.watched.since
-                self._say(f"{self._stuck.watched} went on after {seconds:.0f} s")
+                self._say(f"{self._stuck.watched} continued after {seconds:.0f} s")
                 self._stuck = None
             if watched is not None:
                 self._check(watched, now)

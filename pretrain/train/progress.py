@@ -156,7 +156,7 @@ class Progress:
             counters.payload_bytes_since_log[kind] = total
 
     def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
-        """Bring the losses of the last steps to the host; every rank must call it."""
+        """Copy the losses of the last steps to the host; every rank must call it."""
         if not self._unfetched:
             return
         self.counters.losses += mean_over_ranks(torch.stack(self._unfetched))

@@ -125,7 +125,7 @@ def keep_uncommitted_code(folder: Path, checkout: Path = CHECKOUT) -> dict[str, 
     try:
         text, left_out = uncommitted_code(checkout)
     except (FileNotFoundError, subprocess.TimeoutExpired):
-        return nothing  # a file was removed meanwhile, or git does not end
+        return nothing  # a file was removed since, or git does not end
     content = text.encode()
     if not content and not left_out:
         return nothing

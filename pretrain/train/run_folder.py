@@ -91,11 +91,11 @@ class RunRecord:
             code = keep_uncommitted_code(self.folder)
             line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
             append_whole(launches, json.dumps(line) + "\n")
-            self.go_back_to(step)
+            self.discard_after(step)
         except OSError as error:
             raise self._cannot_be_written(error) from None
 
-    def go_back_to(self, step: int) -> None:
+    def discard_after(self, step: int) -> None:
         """Remove the lines that were written after `step`."""
         self.close()
         for name in ("metrics.jsonl", "evals.jsonl"):
@@ -137,7 +137,7 @@ class RunRecord:
 
     def _cannot_be_written(self, error: OSError) -> ConfigError:
         return ConfigError(
-            f"{self.folder} cannot be written ({error.strerror}); make room and go on with "
+            f"{self.folder} cannot be written ({error.strerror}); free space and resume with "
             f"python -m pretrain train {self.folder} --resume"
         )
 
@@ -161,5 +161,5 @@ def _step_of(line: bytes, place: str) -> int:
     except JsonError:
         found = None
     if not isinstance(found, dict) or type(found.get("step")) is not int:
-        raise ConfigError(f"{place} is damaged: not metrics of a step; bring it back from a copy")
+        raise ConfigError(f"{place} is damaged: not metrics of a step; restore it from a copy")
     return int(found["step"])

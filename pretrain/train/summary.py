@@ -34,7 +34,7 @@ def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], worl
     # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
     if zero_stage(ds_config) == 0:
         return FP32_BYTES * state_numbers(settings)
-    parameters = parameters_by_group(settings.model)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
     return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
 
 

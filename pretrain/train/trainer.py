@@ -98,8 +98,8 @@ class Trainer:
                 self._save_the_end(finished=finished)
                 return finished
             except Rewind:
-                with self.watchdog.phase("going back", self.progress.step):
-                    self._go_back()
+                with self.watchdog.phase("the rewind", self.progress.step):
+                    self._rewind()
 
     def _take_steps(self, bar: "tqdm[Any]") -> bool:
         """Take optimizer steps; return whether the run is finished.
@@ -156,25 +156,25 @@ class Trainer:
             self.all_reduce.start(self.monitor.numbers(all_steps=True))
             self._handle(self.all_reduce.finish())
 
-    def _go_back(self) -> None:
+    def _rewind(self) -> None:
         """Restore the newest checkpoint, and discard what came after it."""
         self.all_reduce.finish()
         self.engine.synchronize()
         self.engine.pop_costs()  # of discarded steps
-        checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_go_back_to))
+        checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_rewind_to))
         self.progress = Progress(self.settings, self.ranks.world_size)
         self.progress.load(checkpoint.content.progress)
         self.engine.restore(checkpoint)
         self.saver.newest = self.saver.attempted = self.progress.step
-        on_first_rank(self.ranks, lambda: self.record.go_back_to(self.progress.step))
+        on_first_rank(self.ranks, lambda: self.record.discard_after(self.progress.step))
         self.monitor.begin(self.progress.step, self.progress.watch)
 
-    def _checkpoint_to_go_back_to(self) -> Path:
+    def _checkpoint_to_rewind_to(self) -> Path:
         folder = self.record.folder
         checkpoint = find_checkpoint(folder)
         if checkpoint is None:  # the disk was full when the run began
             raise AnomalyError(
-                "there is no checkpoint to go back to; make room for one, and start again without "
+                "there is no checkpoint to rewind to; free space for one, and start again without "
                 f"these rows: python -m pretrain train {folder} --resume"
             )
         return checkpoint
@@ -194,8 +194,8 @@ class Trainer:
                 self.saver.wait()
         if finished and self.saver.newest != step:
             raise ConfigError(
-                f"the last checkpoint, of step {step}, could not be written; make room for it and "
-                f"go on with: python -m pretrain train {self.record.folder} --resume"
+                f"the last checkpoint, of step {step}, could not be written; free space for it and "
+                f"resume with: python -m pretrain train {self.record.folder} --resume"
             )
 
     def _print_how_to_resume(self) -> None:

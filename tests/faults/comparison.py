@@ -20,7 +20,7 @@ CLOCK = frozenset(
         "peak_memory_bytes",
     )
 )
-# ZeRO-3 prefetches weights by the order of earlier steps of the same process, some in vain where
+# ZeRO-3 prefetches weights by the order of earlier steps of the same process, unused where
 # layer drop skips a block: its communication depends on when the process started.
 FETCHED_AHEAD = frozenset(("payload_bytes_per_step",))
 LINES = ("metrics.jsonl", "evals.jsonl")

@@ -1,4 +1,4 @@
-"""A suite of two tasks: what somebody writes to add one."""
+"""A suite of two tasks: all that is written to add one."""
 
 from finetune.tasks.suite import AverageRule, SubmissionFormat, Suite, by_name
 from finetune.tasks.task import Task

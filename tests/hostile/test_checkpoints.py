@@ -51,7 +51,7 @@ def test_a_file_that_a_disk_changed_is_refused_or_makes_no_difference(checkpoint
     check()
 
 
-def test_a_description_that_somebody_forged_is_refused_or_read(checkpoint):
+def test_a_forged_description_is_refused_or_read(checkpoint):
     file = checkpoint / "checkpoint.json"
     text = file.read_text()
 
@@ -76,7 +76,7 @@ def test_a_description_that_somebody_forged_is_refused_or_read(checkpoint):
     check()
 
 
-def test_a_part_that_somebody_forged_is_refused_or_read(checkpoint):
+def test_a_forged_part_is_refused_or_read(checkpoint):
     part, file = checkpoint / PART, checkpoint / "checkpoint.json"
     content, text = part.read_bytes(), file.read_text()
 
@@ -104,7 +104,7 @@ def test_a_part_that_somebody_forged_is_refused_or_read(checkpoint):
     check()
 
 
-def test_counters_that_somebody_forged_are_refused_or_read():
+def test_forged_counters_are_refused_or_read():
     settings = load_settings("tiny_cpu", [])
     state = json.loads(json.dumps(Progress(settings, 1).state()))
 

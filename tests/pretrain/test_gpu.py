@@ -41,7 +41,7 @@ def train_on_gpu(folder, names, *words):
 
 @pytest.fixture(scope="module")
 def plain():
-    return case.plain_loop(case.case_settings())
+    return case.reference(case.case_settings())
 
 
 def test_every_precision_and_stage_follows_the_fp32_loop(tmp_path, plain):
@@ -49,7 +49,7 @@ def test_every_precision_and_stage_follows_the_fp32_loop(tmp_path, plain):
     found = train_on_gpu(tmp_path, names, "--optimizer.kind", "torch")
     for name in names:
         # fp16 and bf16: 1e-2; fp32 products may use TF32
-        assert found[name]["losses"] == pytest.approx(plain["losses"], rel=1e-2), name
+        assert found[name]["losses"] == pytest.approx(plain.losses, rel=1e-2), name
         assert found[name]["resumed"] == pytest.approx(found[name]["losses"][3:], rel=1e-3)
 
 
@@ -58,8 +58,8 @@ def test_a_fused_adam_is_torchs_adamw(tmp_path, plain, kind):
     if kind == "apex" and importlib.util.find_spec("apex") is None:
         pytest.skip("NVIDIA apex is not installed")
     found = train_on_gpu(tmp_path, ["zero1_fp32"], "--optimizer.kind", kind)["zero1_fp32"]
-    assert found["losses"] == pytest.approx(plain["losses"], rel=1e-3)
-    for key, expected in plain["weights"].items():
+    assert found["losses"] == pytest.approx(plain.losses, rel=1e-3)
+    for key, expected in plain.weights.items():
         weight = torch.tensor(found["weights"][key])
         torch.testing.assert_close(weight, expected.detach(), rtol=1e-2, atol=1e-3)
 

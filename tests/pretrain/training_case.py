@@ -21,12 +21,13 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.engine import launch
-from pretrain.engine.optimizers import parameter_groups
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import branch_scales, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at
+from tests.plain_loop import plain_loop
 
 STEPS, LENGTH, PREDICTIONS = 6, 16, 5
+PLACES = 4  # micro-batches of a step, of all ranks
 
 
 def case_settings(*words):
@@ -65,34 +66,17 @@ def scales_of(settings, step, micro):
     )
 
 
-def plain_loop(settings, steps=STEPS):
-    """Train with nothing but PyTorch: losses, gradient norms and final weights."""
-    model = build_model(settings)
-    optimizer = torch.optim.AdamW(
-        parameter_groups(model, settings.optimizer),
-        lr=1.0,
-        betas=settings.optimizer.betas,
-        eps=settings.optimizer.epsilon,
-    )
-    losses, norms = [], []
-    for step in range(steps):
-        # A skipped block has a zero gradient, not none: ZeRO lets momentum and decay act on it.
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        parts = []
-        for place in range(4):
-            loss = model(*micro_batch(step, place), scales_of(settings, step, 0))
-            (loss / 4).backward()
-            parts.append(loss.item())
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate_at(step, settings.learning_rate, STEPS)
-        optimizer.step()
-        losses.append(sum(parts) / 4)
-    return {"losses": losses, "norms": norms, "weights": dict(model.named_parameters())}
+def reference(settings, model=None, update=None):
+    """Train with nothing but PyTorch; arguments and result as of `plain_loop`."""
+
+    def micro_batches(step):
+        return [(micro_batch(step, place), scales_of(settings, step, 0)) for place in range(PLACES)]
+
+    model = build_model(settings) if model is None else model
+    return plain_loop(model, settings, micro_batches, places=PLACES, update=update)
 
 
-def train_steps(engine, settings, steps, places=4):
+def train_steps(engine, settings, steps, places=PLACES):
     """Let the engine take `steps` (a range) and return losses and gradient norms."""
     ranks, losses, norms = engine.ranks, [], []
     accumulation = places // ranks.world_size

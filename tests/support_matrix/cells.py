@@ -3,8 +3,6 @@
 import itertools
 from typing import NamedTuple
 
-import torch
-
 from pretrain.config.ds_config import compute_type, fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
@@ -110,11 +108,6 @@ def covering(cells):
         found.append(best)
         left -= _pairs(best)
     return found
-
-
-def is_device_fit_for(cell):
-    """Return whether this machine can execute the cell as it is: fp16 wants a GPU."""
-    return cell.precision != "fp16" or torch.cuda.is_available()
 
 
 def _pairs(cell):

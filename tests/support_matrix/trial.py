@@ -1,4 +1,4 @@
-"""One cell, tried out: against a plain PyTorch loop, and with a restored engine that goes on."""
+"""The trial of a cell: the engine against a plain PyTorch loop, and resumed."""
 
 import functools
 import sys
@@ -15,11 +15,11 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.engine import launch
-from pretrain.engine.optimizers import parameter_groups
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.schedules.learning_rate import learning_rate_at
 
+from ..plain_loop import LoopResult, plain_loop
 from .cells import LENGTH, ROWS, STEPS, VOCABULARY, ds_config_of, settings_of
 
 PREDICTIONS = 5
@@ -36,16 +36,8 @@ TOLERANCES = {
 }
 
 
-class Straight(NamedTuple):
-    """What a training run did."""
-
-    losses: list
-    norms: list
-    weights: dict  # name -> tensor
-
-
 class Found(NamedTuple):
-    """How far the engine is from the plain loop (relative), and whether it goes on exactly."""
+    """How far the engine is from the plain loop (relative), and whether it resumes exactly."""
 
     loss: float
     norm: float
@@ -60,7 +52,7 @@ class Found(NamedTuple):
             for name, value, limit in zip(names, self, TOLERANCES[precision], strict=False)
             if not value <= limit
         ]
-        return ", ".join(problems + ["a restored engine goes on otherwise"] * (not self.resumes))
+        return ", ".join(problems + ["a resumed engine trains differently"] * (not self.resumes))
 
 
 def micro_batch(place):
@@ -77,35 +69,19 @@ def build_model(settings, seed=0):
 
 
 @functools.cache
-def plain_loop(cell, device="cpu"):
+def reference(cell, device="cpu"):
     """Train with nothing but PyTorch, in fp32, whatever the precision of the cell."""
     settings = settings_of(cell)
-    model = build_model(settings).to(device)
-    optimizer = torch.optim.AdamW(
-        parameter_groups(model, settings.optimizer),
-        lr=1.0,
-        betas=settings.optimizer.betas,
-        eps=settings.optimizer.epsilon,
-    )
-    losses, norms = [], []
-    for step in range(STEPS):
-        # A skipped block has a zero gradient, not none: ZeRO lets momentum and decay act on it.
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
+
+    def micro_batches(step):
         scales = branch_scales(cell, settings, step)
-        total = 0.0
         for place in range(cell.places):
             torch.manual_seed(1000 * step + place)
-            batch = (tensor.to(device) for tensor in micro_batch(place))
-            loss = model(*batch, scales[place // cell.ranks])
-            (loss / cell.places).backward()
-            total += loss.item()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate_at(step, settings.learning_rate, STEPS)
-        optimizer.step()
-        losses.append(total / cell.places)
-    return Straight(losses, norms, {n: p.detach().cpu() for n, p in model.named_parameters()})
+            batch = [tensor.to(device) for tensor in micro_batch(place)]
+            yield batch, scales[place // cell.ranks]
+
+    model = build_model(settings).to(device)
+    return plain_loop(model, settings, micro_batches, places=cell.places)
 
 
 def branch_scales(cell, settings, step):
@@ -166,7 +142,7 @@ def try_cell(cell, ranks):
     resumes = again == late_losses and same(last, restored.snapshot())
     close(restored)
 
-    found = Straight([*losses, *late_losses], [*norms, *late_norms], last)
+    found = LoopResult([*losses, *late_losses], [*norms, *late_norms], last)
     return compare(found, cell, resumes, ranks.device)
 
 
@@ -196,7 +172,7 @@ def compare(found, cell, resumes, device="cpu"):
     """Return the greatest differences over the ranks; `found.weights` is a snapshot."""
     settings = settings_of(cell)
     # Of the cell only what changes the result counts, so that a loop serves many cells.
-    plain = plain_loop(cell._replace(stage=0, recomputes=False), device)
+    plain = reference(cell._replace(stage=0, recomputes=False), device)
     start = dict(build_model(settings).named_parameters())
     apart, way = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for name, (first, size) in found.weights.pieces.items():

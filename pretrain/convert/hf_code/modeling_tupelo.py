@@ -61,7 +61,7 @@ class Attention(nn.Module):
         self.dropout_probability = config.attention_probs_dropout_prob
 
     def forward(self, x_BSD: Tensor, mask_BNSS: Tensor | None, terms: PositionTerms) -> Tensor:
-        """Return the mixed values, shape BSD."""
+        """Return the projected output, shape BSD."""
         batch, length, width = x_BSD.shape
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(heads).permute(2, 0, 3, 1, 4)

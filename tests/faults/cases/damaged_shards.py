@@ -40,7 +40,7 @@ def _refuse_to_start(bench: Bench) -> None:
 
 
 def _refuse_to_resume(bench: Bench) -> None:
-    """Refuse while the shards are damaged, and go on when they are back."""
+    """Refuse while the shards are damaged, and continue when they are restored."""
     shards = bench.place / "shards"
     shutil.copytree(bench.material.shards, shards)
     stopped = stopped_run(bench, Variant(), shards=shards)

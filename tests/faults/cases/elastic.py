@@ -11,7 +11,7 @@ from tests.faults.run import Run
 # fp32, another order of summation, grown over the steps of a run.
 TOLERANCE = 1e-4
 
-# (ZeRO stage, ranks) of each launch; the last one comes to the end.
+# (ZeRO stage, ranks) of each launch; the last one ends the run.
 JOURNEYS = (
     ((1, 1), (1, 2)),
     ((1, 2), (1, 1)),

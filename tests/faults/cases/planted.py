@@ -2,8 +2,8 @@
 
     python -m tests.faults.cases.planted FOLDER
 
-After a kill the run goes on with the batches of one micro-batch before: half a step is read twice,
-and at the end half a step is missing. Prints the verdict of the suite as JSON.
+After a kill the run continues with the batches of one micro-batch before: half a step is read
+twice, and at the end half a step is missing. Prints the verdict of the suite as JSON.
 """
 
 import json

@@ -70,7 +70,7 @@ def _kill(bench: Bench, variant: Variant, launcher: str, rank: int) -> None:
 
 
 def _stop(bench: Bench, rank: int) -> None:
-    """Stop a rank for longer than the watchdog waits; it must be named, and the run go on."""
+    """Stop a rank for longer than the watchdog waits; it is named, and the run continues."""
     words = ("--watchdog.stuck_after_seconds", str(STUCK_AFTER_SECONDS))
     run = Run(bench.material, bench.place, Variant(1, 2), words=words)
     with bench.faults("a stopped rank"):

@@ -63,7 +63,7 @@ def _once(bench: Bench, variant: Variant, number: int, rank: int | None = None) 
 
 
 def _twice(bench: Bench, number: int) -> None:
-    """Send a second signal while the step takes too long for whoever waits."""
+    """Send a second signal while the step takes too long."""
     run = Run(bench.material, bench.place, Variant(1, 1))
     with bench.faults("two signals"):
         launch = run.start(before_step=lambda step: time.sleep(SLOW_SECONDS * (step == STEP)))
@@ -99,9 +99,9 @@ def _to_launcher(bench: Bench, variant: Variant) -> None:
 
 def _check_end(run: Run, launch: Launch) -> None:
     if run.is_finished:
-        raise NotSurvivedError("the run went on to its end")
+        raise NotSurvivedError("the run continued to its end")
     if "--resume" not in launch.output:
-        raise NotSurvivedError(f"it does not say how to go on: {launch.tail()}")
+        raise NotSurvivedError(f"it does not say how to resume: {launch.tail()}")
     newest = int(run.checkpoints()[-1].name[-8:])
     if newest <= SAVE_EVERY or run.is_saving():
         raise NotSurvivedError(f"the newest checkpoint is that of step {newest}: nothing was saved")

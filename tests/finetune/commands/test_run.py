@@ -42,7 +42,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A test run in the background ignores interrupts, and Python would go on with that.
+            # A test run in the background ignores interrupts, and Python would inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 

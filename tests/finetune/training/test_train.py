@@ -95,7 +95,7 @@ def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_st
     for epoch in range(2):
         order = training_batches(train.rows.lengths, 8, seed=0, epoch=epoch)
         for place, rows in enumerate(order):
-            torch.rand(3)  # somebody else draws
+            torch.rand(3)  # another part of the program draws
             labels = [train.labels[row] for row in rows]
             loss = again.train_step(train.rows.batch(rows), labels, epoch=epoch, place=place)
             found.append(float(loss))

@@ -42,7 +42,7 @@ def everything(checkpoint):
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """A run of one rank at stage 0 that nobody stopped, and its checkpoint after 3 steps."""
+    """A run of one rank at stage 0 that was not stopped, and its checkpoint after 3 steps."""
     folder = tmp_path_factory.mktemp("straight")
     ranks, settings = start_ranks(), case.case_settings(*elastic_case.SETTINGS)
     engine = case.build_engine(settings, ranks, "zero0_fp32")

@@ -1,4 +1,4 @@
-"""A checkpoint is read whole, whoever wrote it, or refused by name."""
+"""A checkpoint is read whole, or refused by name."""
 
 import errno
 import hashlib
@@ -136,7 +136,7 @@ def flip(file, place=-1):
 
 
 def reseal(folder, change):
-    """Change checkpoint.json as somebody would who knows how it is sealed."""
+    """Change checkpoint.json, and its checksum with it."""
     from pretrain.checkpoint.format import _digest
 
     stored = json.loads((folder / "checkpoint.json").read_text())

@@ -84,7 +84,7 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_one_line(place, tmp_path, m
     assert line == (
         "warning: the checkpoint of step 10 could not be written to "
         f"{tmp_path}/checkpoints (no space left on the disk); the newest good one is of step 5; "
-        "make room for the next"
+        "free space for the next"
     )
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"]
     assert saver.newest == 5

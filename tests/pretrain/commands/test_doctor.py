@@ -81,7 +81,7 @@ def test_settings_for_several_ranks_are_checked_by_one_process(tmp_path, capsys)
 
 
 def test_without_the_packages_it_says_which_are_missing_and_stops(command, tmp_path):
-    """A checkout whose pyproject.toml asks for what nobody has."""
+    """A checkout whose pyproject.toml asks for versions that do not exist."""
     for name in ("pretrain", "data_prep"):
         shutil.copytree(ROOT / name, tmp_path / name)
     text = (ROOT / "pyproject.toml").read_text()

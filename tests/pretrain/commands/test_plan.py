@@ -116,7 +116,7 @@ def number(output, pattern):
 
 def check_numbers(output, shards_rows):
     seconds = number(output, r"seconds per step +([\d.e-]+);")
-    steps = number(output, r"buy +([\d,]+) steps")
+    steps = number(output, r"allow +([\d,]+) steps")
     assert steps == pytest.approx(0.1 * 3600 / seconds, rel=1e-3)  # printed with four digits
     assert number(output, r"tokens/s +([\d,]+)") == pytest.approx(8 * 32 / seconds, rel=1e-3)
     passes = number(output, r"passes over the text +([\d.]+) ")

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def whole(command, tmp_path_factory):
-    """A run with layer drop, dropout and accumulation that nobody stopped."""
+    """A run with layer drop, dropout and accumulation that was not stopped."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return command.train(folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
 
@@ -63,7 +63,7 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
     ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, whole))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
-    assert seconds == sorted(seconds)  # the clock goes on where the checkpoint left it
+    assert seconds == sorted(seconds)  # the clock continues from the checkpoint
     launches = lines(folder, "launches.jsonl")
     assert launches[0]["resumed_from"] is None and launches[1]["resumed_from"] >= 20
 

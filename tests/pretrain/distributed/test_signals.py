@@ -22,7 +22,7 @@ WAITING = """
 import sys, time
 from pretrain.distributed.signals import Interruption
 
-with Interruption(speaks=True) as interruption:
+with Interruption(prints=True) as interruption:
     stage = sys.argv[1]
     if stage != "set-up":
         interruption.begin_training()
@@ -92,7 +92,7 @@ def test_a_second_signal_ends_a_process_whose_main_thread_hangs_and_an_echo_does
 
 def test_the_handlers_of_before_come_back():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with Interruption(speaks=True):
+    with Interruption(prints=True):
         assert signal.getsignal(signal.SIGINT) not in before
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
     assert signal.set_wakeup_fd(-1) == -1
@@ -130,7 +130,7 @@ def test_the_end_of_a_shell_above_a_process_is_none_of_its_business():
     waiting.end()
 
 
-def test_output_that_nobody_reads_is_sent_to_nowhere_and_other_output_is_kept():
+def test_output_without_a_reader_is_discarded_and_other_output_is_kept():
     reader, writer = os.pipe()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]
     try:

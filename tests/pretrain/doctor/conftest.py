@@ -1,4 +1,4 @@
-"""A machine that a test makes up: folders for /proc, /sys and /dev, an environment."""
+"""A simulated machine: folders for /proc, /sys and /dev, an environment."""
 
 import dataclasses
 from pathlib import Path

@@ -9,7 +9,7 @@ from tests.pretrain.doctor.conftest import GIB, H100, WITH_GPUS, disk
 FP32 = {"zero_optimization": {"stage": 0}}
 
 
-def test_dockers_default_of_shared_memory_is_a_problem_for_whoever_needs_more(machine):
+def test_dockers_default_of_shared_memory_is_a_problem_for_runs_that_need_more(machine):
     docker = disk(64 * 2**20)
     alone = shared_memory(machine.context(), statvfs=docker)
     assert alone.status == "warning" and "64.0 MiB free" in alone.message

@@ -30,7 +30,7 @@ LAUNCHERS = {
 
 @pytest.fixture(scope="module")
 def plain():
-    return case.plain_loop(case.case_settings())
+    return case.reference(case.case_settings())
 
 
 @pytest.fixture(scope="module", params=list(LAUNCHERS))
@@ -58,9 +58,9 @@ def test_every_zero_stage_is_the_plain_pytorch_loop(engines, plain):
     for name in FP32:
         found = engines[name]
         # engines: 1e-6 relative, the sums run in another order
-        assert found["losses"] == pytest.approx(plain["losses"], rel=2e-6), name
-        assert found["norms"] == pytest.approx(plain["norms"], rel=1e-5), name
-        for key, expected in plain["weights"].items():
+        assert found["losses"] == pytest.approx(plain.losses, rel=2e-6), name
+        assert found["norms"] == pytest.approx(plain.norms, rel=1e-5), name
+        for key, expected in plain.weights.items():
             weight = torch.tensor(found["weights"][key])
             # Adam moves the weights of the smallest gradients as far as the others, 0.01 here,
             # and the rounding of these gradients with them.
@@ -71,7 +71,7 @@ def test_every_zero_stage_is_the_plain_pytorch_loop(engines, plain):
 def test_bf16_follows_fp32_within_its_rounding(engines, plain):
     for name in BF16:
         # bf16 has 8 bits: 0.4 % a number, averaged over the loss
-        assert engines[name]["losses"] == pytest.approx(plain["losses"], rel=1e-2), name
+        assert engines[name]["losses"] == pytest.approx(plain.losses, rel=1e-2), name
 
 
 @pytest.mark.ranks
@@ -87,7 +87,7 @@ def test_blocks_can_be_recomputed_at_every_zero_stage(launcher, plain, tmp_path)
     """At stage 3 the weights of a block are gathered once more for it."""
     found = run_case(launcher, tmp_path, FP32, "--engine.recompute_blocks", "true")
     for name in FP32:
-        assert found[name]["losses"] == pytest.approx(plain["losses"], rel=2e-6), name
+        assert found[name]["losses"] == pytest.approx(plain.losses, rel=2e-6), name
 
 
 def test_without_layer_drop_in_the_case_something_would_be_missed():

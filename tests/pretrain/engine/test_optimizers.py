@@ -14,7 +14,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer, checked_optimizer, state_numbers
-from pretrain.schedules.learning_rate import learning_rate_at
 from tests.pretrain import training_case as case
 from tests.pretrain.engine.test_engine import LAUNCHERS, run_case
 
@@ -150,24 +149,18 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_all_else():
     assert [group["weight_decay"] for group in groups] == [0.1, 0.1, 0.0]
 
 
-def plain_loop(settings):
-    """Train as `training_case.plain_loop` does, by the formulas in fp64."""
+def reference(settings):
+    """Train as `training_case.reference` does, with Muon's formulas in fp64."""
     model = case.build_model(settings)
-    plain, losses, norms = PlainMuon(arrays(model), settings.optimizer), [], []
-    for step in range(case.STEPS):
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)  # of a skipped block too
-        parts = []
-        for place in range(4):
-            loss = model(*case.micro_batch(step, place), case.scales_of(settings, step, 0))
-            (loss / 4).backward()
-            parts.append(loss.item())
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
+    plain = PlainMuon(arrays(model), settings.optimizer)
+
+    def update(learning_rate):
         gradients = {name: p.grad.double().numpy() for name, p in model.named_parameters()}
-        plain.step(gradients, learning_rate_at(step, settings.learning_rate, case.STEPS))
+        plain.step(gradients, learning_rate)
         for name, parameter in model.named_parameters():
             parameter.data.copy_(torch.from_numpy(plain.weights[name]))
-        losses.append(sum(parts) / 4)
+
+    losses, norms, _ = case.reference(settings, model, update)
     return losses, norms, plain.weights
 
 
@@ -176,7 +169,7 @@ def plain_loop(settings):
 def test_the_engine_is_the_plain_loop_and_resumes_bit_for_bit(launcher, tmp_path):
     """On one rank and on two, with skipped blocks, accumulation, clipping and weight decay."""
     settings = case.case_settings(*MUON)
-    losses, norms, weights = plain_loop(settings)
+    losses, norms, weights = reference(settings)
     start = arrays(case.build_model(settings))
     found = run_case(launcher, tmp_path, ["zero0_fp32", "zero0_bf16_autocast"], *MUON)
     # sums in another order; bf16 has 8 bits, averaged over the loss

@@ -115,7 +115,7 @@ def one_step(phases):
 def test_on_cuda_events_tell_the_time_between_phases(device):
     phases = Phases("cuda")
     one_step(phases)
-    assert phases.take_seconds() == {}  # nothing has passed, and nobody waits
+    assert phases.take_seconds() == {}  # no time has passed, and nothing waits
     one_step(phases)
     device.pass_all()
     # A millisecond a phase; backward twice, before and after the collective.

@@ -84,7 +84,7 @@ def test_until_the_trouble_the_metrics_are_those_of_the_untroubled_run(runs):
     assert rewound[:12] == plain[:12]  # bit for bit, though 11 and 12 were taken twice
     assert [row["step"] for row in rewound] == [*range(1, 13), *range(14, 21)]
     rates = [{row["step"]: row["learning_rate"] for row in run} for run in (plain, rewound)]
-    assert all(rates[0][step] == rate for step, rate in rates[1].items())  # schedules go on
+    assert all(rates[0][step] == rate for step, rate in rates[1].items())  # schedules continue
     assert rewound[12]["loss"] != plain[13]["loss"]
 
 
@@ -186,7 +186,7 @@ def test_a_spike_is_recorded_and_the_run_goes_on(runs):
     assert written["inspection"]["weights"].startswith("those after step 62")
 
 
-def test_a_run_can_go_back_before_a_spike(runs):
+def test_a_run_rewinds_before_a_spike(runs):
     """The update of step 60 was the harm, and shows in the loss of step 61."""
     (run,) = found(runs, "spike_rewind")
     assert run["ended"] == "finished"
@@ -197,7 +197,7 @@ def test_a_run_can_go_back_before_a_spike(runs):
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", mostly_slow(REWOUND[1:], "rewinds of each kind, on two ranks"))
-def test_two_ranks_go_back_together(shards, tmp_path, name):
+def test_two_ranks_rewind_together(shards, tmp_path, name):
     errors = run_scenarios(shards, tmp_path, [name], "torchrun")
     (run,) = found(tmp_path, name)
     assert run["ended"] == "finished" and decisions(tmp_path, name) == [("rewind", 13, 13, 10)]

@@ -66,7 +66,7 @@ def test_the_state_of_a_process_is_that_of_psutil(neighbour):
     neighbour.send_signal(signal.SIGSTOP)
     while theirs.status() != psutil.STATUS_STOPPED:
         time.sleep(0.01)
-    assert f"is stopped (SIGSTOP or Ctrl-Z; go on with: kill -CONT {neighbour.pid})" in (
+    assert f"is stopped (SIGSTOP or Ctrl-Z; continue it with: kill -CONT {neighbour.pid})" in (
         peer.condition(peer.machine)
     )
     assert "is on another machine" in peer.condition("elsewhere")
@@ -112,7 +112,7 @@ def test_a_stuck_step_is_reported_once_with_its_stack_and_once_when_it_goes_on(
         watching.wait_for("step 9 has taken 0 s so far; stacks in ")
         time.sleep(0.5)
         watching.reach(1)
-        watching.wait_for("step 9 went on after ")
+        watching.wait_for("step 9 continued after ")
         with watching.watchdog.phase("the evaluation", 10):
             time.sleep(0.5)  # it may take ten times as long
     assert len(watching.said) == 2 and not watching.ended

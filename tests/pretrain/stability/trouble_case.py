@@ -106,7 +106,7 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
     ended = "finished"
     trainer.Trainer._take_step, Engine.train_step = harmed, noted
     try:
-        with Interruption(speaks=ranks.is_first) as interruption:
+        with Interruption(prints=ranks.is_first) as interruption:
             how = "resume" if resume else "start"
             train.run(settings, config, ranks, interruption, folder=folder, how=how)
     except (AnomalyError, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""The run folder takes up a run where it was left, and says so where it cannot."""
+"""The run folder continues a run where it stopped, and refuses where it cannot."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ def test_lines_after_the_step_and_a_cut_one_are_removed_without_any_room(tmp_pat
     text = "".join(json.dumps({"step": step}) + "\n" for step in (5, 10, 15))
     for name, content in (("metrics.jsonl", text), ("evals.jsonl", text[:-13] + '{"st')):
         (tmp_path / name).write_text(content)
-    run_folder.RunRecord(tmp_path).go_back_to(10)
+    run_folder.RunRecord(tmp_path).discard_after(10)
     for name in ("metrics.jsonl", "evals.jsonl"):
         assert [row["step"] for row in lines(tmp_path, name)] == [5, 10]
 
@@ -31,8 +31,8 @@ def test_lines_after_the_step_and_a_cut_one_are_removed_without_any_room(tmp_pat
 @pytest.mark.parametrize("line", ["{", "[]", "{}", '{"step": "5"}', '{"step": true}'])
 def test_a_whole_line_that_is_damaged_is_named(line, tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 5}\n' + line + "\n")
-    with pytest.raises(ConfigError, match=r"line 2 of .*metrics.jsonl is damaged: .*; bring it"):
-        run_folder.RunRecord(tmp_path).go_back_to(10)
+    with pytest.raises(ConfigError, match=r"line 2 of .*metrics.jsonl is damaged: .*; restore it"):
+        run_folder.RunRecord(tmp_path).discard_after(10)
 
 
 def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monkeypatch):
@@ -40,7 +40,8 @@ def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monk
         raise FULL
 
     monkeypatch.setattr(run_folder, "append_whole", refuse)
-    with pytest.raises(ConfigError, match=r"cannot be written \(No space left on device\); make"):
+    message = r"cannot be written \(No space left on device\); free space"
+    with pytest.raises(ConfigError, match=message):
         run_folder.RunRecord(tmp_path).begin(0, {})
 
 
