@@ -40,7 +40,9 @@ def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monk
         raise FULL
 
     monkeypatch.setattr(run_folder, "append_whole", refuse)
-    with pytest.raises(ConfigError, match=r"cannot be written \(No space left on device\); free space"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be written \(No space left on device\); free space"
+    ):
         run_folder.RunRecord(tmp_path).begin(0, {})
 
 
