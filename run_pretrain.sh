@@ -11,8 +11,8 @@
 #   --section.name VALUE    change a setting of the recipe; RECIPE --help lists all of them
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
 #   --run-folder FOLDER     where the run of a RECIPE goes (default: runs/NAME)
-#   --resume                continue the run, or the comparison of that --name
-#   --elastic               continue the run of a RECIPE folder on another number of GPUs, or with
+#   --resume                resume the run, or the comparison of that --name
+#   --elastic               resume the run of a RECIPE folder on another number of GPUs, or with
 #                           another --engine.ds_config: equal within rounding
 #   --dry-run               print settings, size and cost, and train nothing
 #   --gpus N                use N GPUs, of each host (default: all)

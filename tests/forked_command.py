@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMIT_SECONDS = 300
+LAUNCHER = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 IMPORTED = ["pretrain.commands.train", "finetune.commands.run", "torch._inductor.compile_fx"]
 
 
@@ -20,7 +21,9 @@ def run_module(module, words):
     """Return exit status, stdout and stderr."""
     context = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    # DeepSpeed leaves the variables of a launcher in a process that has used it.
+    environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER}
+    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
         arguments = (module, list(map(str, words)), output, errors, environment)

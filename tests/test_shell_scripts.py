@@ -587,8 +587,13 @@ def test_every_check_runs_in_order_and_pytest_last_in_two_processes(checkout):
         "ruff check .",
         "ruff format --check .",
         "mypy ",
-        "pytest -n 2 --dist worksteal",
+        "pytest -m not gpu -n 2 --dist worksteal --durations 10",
     ]
+
+
+def test_without_all_the_slow_tests_are_left_to_pytests_own_selection(checkout):
+    checkout.run("run_tests.sh")
+    assert checkout.calls("pytest") == ["pytest -n 2 --dist worksteal --durations 10"]
 
 
 def test_arguments_go_to_pytest(checkout):

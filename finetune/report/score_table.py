@@ -67,8 +67,8 @@ class ScoreTable:
         return [title for title, median in medians.items() if median in (None, DIVERGED)]
 
     def average(self, row: TableRow) -> float | None:
-        """Return the mean over the tasks, as a fraction of 1; None: the row lacks some."""
-        if self.lacking(row):
+        """Return the mean over the tasks, as a fraction of 1; None: the row lacks some, or all."""
+        if not self.averaged or self.lacking(row):
             return None
         groups: dict[str, list[float]] = {}
         for column in self.averaged:

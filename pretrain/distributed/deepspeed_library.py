@@ -40,8 +40,10 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
     import_deepspeed()
     from deepspeed.runtime.config import DeepSpeedConfig
 
+    # Left out: DeepSpeed divides it by the ranks that have started, not by those of the run.
+    checked = {key: value for key, value in ds_config.items() if key != "train_batch_size"}
     try:
-        DeepSpeedConfig(ds_config)
+        DeepSpeedConfig(checked)
     except ValidationError as error:
         raise ConfigError(f"the DeepSpeed JSON: {explain(error)}") from None
     # Raised by its own code at a value of an unexpected type.

@@ -1,6 +1,6 @@
 """Disturb training runs, resume them, and compare them with undisturbed runs.
 
-    python -m tests.faults                        everything; half an hour on two cores
+    python -m tests.faults                        everything; 12 minutes on two idle cores
     python -m tests.faults --only kills,disk      some kinds of fault
     python -m tests.faults --short                a few of each kind
 

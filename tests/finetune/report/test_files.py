@@ -174,3 +174,11 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="choose another --to"):
         print_table([tmp_path], to=tmp_path / "file")
+
+
+def test_results_of_a_task_outside_every_suite_are_written_without_an_average(tmp_path):
+    for step in (10, 20):
+        write_result(tmp_path, "mine", 0.5, step=step)
+    print_table([tmp_path], to=tmp_path / "out", step="all")
+    lines = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
+    assert [(line["column"], line["score"]) for line in lines] == [("mine", "50")] * 2

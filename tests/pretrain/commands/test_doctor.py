@@ -1,5 +1,6 @@
 """The command as users start it, and its behaviour when a check itself fails."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -70,6 +71,13 @@ def test_a_stale_lock_and_an_impossible_recipe_end_it_with_status_1(tmp_path, mo
     assert "-> take 6 or 9" in output
     assert f"-> rm {lock} " in output and "1 min" in output
     assert "2 problem(s)" in output
+
+
+def test_settings_for_several_ranks_are_checked_by_one_process(tmp_path, capsys):
+    with contextlib.suppress(SystemExit):  # the machine of the test may have problems
+        main(["doctor", "tiny_cpu", "--ranks", "2", "--run-folder", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert "8 rows a step in 1 micro-batch(es) on 2 rank(s)" in output
 
 
 def test_without_the_packages_it_says_which_are_missing_and_stops(command, tmp_path):
