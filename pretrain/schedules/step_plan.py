@@ -29,7 +29,6 @@ class StepPlan:
     """What an optimizer step depends on besides weights and rows; equal on all ranks."""
 
     step: int  # from 1
-    schedule_position: float  # where the step begins, from 0
     learning_rate: float
     theta: float  # keep ratio of the last block
     branch_scales: list[list[float]]  # of each micro-batch of a rank, one number per block
@@ -70,7 +69,6 @@ class Schedule:
         theta = theta_at(position, settings.layer_drop, settings.steps)
         return StepPlan(
             step=step,
-            schedule_position=position,
             learning_rate=learning_rate_at(
                 position, settings.learning_rate, settings.steps, stride=self.horizon.stride
             ),

@@ -136,7 +136,7 @@ class StabilityMonitor:
         reason = "weights were not finite after it, although loss and gradient seemed to be"
         self._respond(Anomaly("not finite", step, step, reason), done)
 
-    def replay(self, plan: StepPlan) -> None:
+    def replay_excluded(self, plan: StepPlan) -> None:
         """Replay the step of an anomaly when a rewound run reaches it, with the weights before it.
 
         Steps that are excluded because they surround an anomaly are not replayed.
@@ -144,10 +144,10 @@ class StabilityMonitor:
         decisions = on_first_rank(self.ranks, self.log.decisions)
         kinds = [one.kind for one in decisions if one.action == "rewind" and one.step == plan.step]
         if kinds:
-            inspection = self.inspect(plan, self.engine.loss_scale())
-            on_first_rank(self.ranks, lambda: self._write_replay(plan.step, kinds[-1], inspection))
+            replay = self._replay(plan, self.engine.loss_scale())
+            on_first_rank(self.ranks, lambda: self._write_replay(plan.step, kinds[-1], replay))
 
-    def inspect(self, plan: StepPlan, loss_scale: float) -> dict[str, Any]:
+    def _replay(self, plan: StepPlan, loss_scale: float) -> dict[str, Any]:
         """Run a step again on a copy of the weights; the run does not change."""
         weights = self.engine.whole_weights()
         found: Replay | None = None
@@ -165,8 +165,7 @@ class StabilityMonitor:
         if None in by_rank:
             return {
                 "first_not_finite": None,
-                "impossible": "a second copy of the model needs more "
-                "memory than the device has left",
+                "impossible": "the device has no memory left for a second copy of the model",
             }
         for gradient in gradients.values():
             self.engine.average_over_ranks(gradient)
@@ -207,7 +206,7 @@ class StabilityMonitor:
         at = stats[anomaly.step]
         # The recorded loss scale of a step is that after it.
         scale = stats.get(anomaly.step - 1, at).loss_scale
-        replay = self.inspect(self.history.plan(anomaly.step), scale)
+        replay = self._replay(self.history.plan(anomaly.step), scale)
         replay["weights"] = self._which_weights(anomaly, list(stats.values()), done)
         again = [one["losses"] for one in replay.get("ranks", [])]
         before = [step.losses for one in by_rank for step in one if step.step == anomaly.step]

@@ -135,7 +135,7 @@ class Trainer:
 
     def _leave_out(self, plan: StepPlan, batches: Iterator[MaskedBatch]) -> None:
         """Count a step without its rows, which caused an anomaly before."""
-        self.monitor.replay(plan)
+        self.monitor.replay_excluded(plan)
         for _ in plan.micro_batches(batches):
             pass
         self.progress.leave_step_out(plan)

@@ -20,7 +20,6 @@ def plan_of(step, *words):
 @pytest.mark.parametrize("step", [1, 2, 13, 20])
 def test_step_n_has_rate_theta_and_coins_of_n_minus_1_finished_steps(step):
     settings, plan = plan_of(step)
-    assert plan.schedule_position == step - 1
     assert plan.learning_rate == learning_rate_at(step - 1, settings.learning_rate, 20)
     assert plan.theta == theta_at(step - 1, settings.layer_drop, 20)
     assert plan.branch_scales == [

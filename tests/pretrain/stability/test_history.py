@@ -21,7 +21,7 @@ def result(losses, norm, *, skipped=False):
 
 def plan(step):
     scales = [[0.0, 2.0], [1.0, 1.0]]
-    return StepPlan(step, 0.0, learning_rate=0.1, theta=0.5, branch_scales=scales, seed=0)
+    return StepPlan(step, learning_rate=0.1, theta=0.5, branch_scales=scales, seed=0)
 
 
 def add(history, step, found):
