@@ -13,6 +13,7 @@ from pretrain.commands.doctor import describe, run_checks, summary
 from pretrain.config.errors import ConfigError
 from pretrain.doctor.check import Check, CheckResult, run_check
 from pretrain.doctor.checks import CHECKS, RUN_CHECKS
+from pretrain.doctor.hanging_starts import SET_BY_LAUNCHERS
 from pretrain.doctor.packages import PACKAGE_CHECKS
 from tests.pretrain.conftest import ROOT
 
@@ -63,6 +64,8 @@ def test_a_stale_lock_and_an_impossible_recipe_end_it_with_status_1(tmp_path, mo
     lock.touch()
     os.utime(lock, (time.time() - 90,) * 2)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    for name in SET_BY_LAUNCHERS:  # DeepSpeed leaves them in a process that has used it
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(SystemExit) as ended:
         main(["doctor", "tiny_cpu", "--ranks", "3", "--run-folder", str(tmp_path)])
     assert ended.value.code == 1
