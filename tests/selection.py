@@ -3,10 +3,8 @@
 import pytest
 
 
-def mostly_slow(values, reason, *, quick=1):
-    """Return the values as parameters, all but the first `quick` of them slow."""
+def mostly_slow(values, reason):
+    """Return the values as parameters, all but the first of them slow."""
+    first, *others = (value if isinstance(value, tuple) else (value,) for value in values)
     slow = pytest.mark.slow(reason)
-    return [
-        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=[slow] * is_slow)
-        for value, is_slow in ((value, number >= quick) for number, value in enumerate(values))
-    ]
+    return [pytest.param(*first), *(pytest.param(*other, marks=slow) for other in others)]
