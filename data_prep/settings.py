@@ -11,6 +11,9 @@ Deduplication = Literal["none", "documents", "paragraphs"]
 SentenceSplitter = Literal["sentencex", "spacy"]
 DamagedFiles = Literal["stop", "skip"]
 
+# They decide whether a build stops, not what it makes of the text.
+STOPPING_SETTINGS = ("damaged_files", "max_skipped")
+
 PRESETS: dict[str, dict[str, object]] = {
     # TUPE (ICLR 2021) section 4.1: sentences by spaCy; normalised, lower-cased and tokenised by
     # Moses; BPE. The paper says 32,678 entries. Its code learns 32,640 merges and pads the
@@ -41,6 +44,12 @@ class TextSettings(BaseModel):
     )
     damaged_files: DamagedFiles = Field(
         "stop", description="what happens at a file that cannot be read to its end"
+    )
+    max_skipped: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="stop where a larger share of the lines or documents of a source is skipped",
     )
     max_words: int | None = Field(
         None, ge=1, description="stop reading after this many words, repetitions included"

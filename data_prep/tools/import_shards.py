@@ -37,7 +37,7 @@ from data_prep.shards.repacking import (
 )
 from data_prep.text.deduplicate import Hashes, repetitions
 from data_prep.text.sampling import EvenSample
-from data_prep.tokenizer.describe import record_of
+from data_prep.tokenizer.describe import known_ids, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tools.external_shards import DamagedShard, Ids, Samples, external_files, read_samples
 
@@ -90,7 +90,7 @@ def import_shards(
             kind="loaded",
             names=special_names_beside(settings.tokenizer),
         )
-        reader = _Reader(record, settings.damaged_files, scratch)
+        reader = _Reader(record, known_ids(tokenizer), settings.damaged_files, scratch)
         texts = reader.read(files, progress=progress)
         row_format = RowFormat.of(record, settings.sequence_length or reader.sample_length)
         repeated = _repeated(texts, scratch, keep=settings.keep_duplicates)
@@ -121,10 +121,17 @@ def import_shards(
 class _Reader:
     """Reads external shards into one file of texts, with their hashes in a second file."""
 
-    def __init__(self, record: TokenizerRecord, damaged_files: DamagedFiles, scratch: Path) -> None:
+    def __init__(
+        self,
+        record: TokenizerRecord,
+        known: NDArray[np.bool_],
+        damaged_files: DamagedFiles,
+        scratch: Path,
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.sample_length = 0
-        self._record, self._damaged_files, self._scratch = record, damaged_files, scratch
+        self._record, self._known = record, known
+        self._damaged_files, self._scratch = damaged_files, scratch
         special = record.special_tokens
         self._sep_id, self._cls_id, self._mask_id = special["sep"], special["cls"], special["mask"]
         # An id with several roles counts as the separator or [UNK], which may occur in text.
@@ -191,6 +198,13 @@ class _Reader:
         if ids.size and not 0 <= ids.min() <= ids.max() < size:
             worst = ids.min() if ids.min() < 0 else ids.max()
             raise _other_tokenizer(file, f"id {worst} is not in its vocabulary of {size}")
+        used = ids[np.arange(ids.shape[1]) < lengths[:, None]]
+        if (absent := np.unique(used[~self._known[used]])).size:
+            raise _other_tokenizer(
+                file,
+                f"{absent.size:,} ids, such as {absent[0]}, are none of its "
+                f"{self._known.sum():,} entries",
+            )
         ends = ids[np.arange(len(ids)), lengths - 1]
         for name, found, expected in (
             ("begin", ids[:, 0], self._cls_id),
