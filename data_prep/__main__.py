@@ -24,7 +24,8 @@ BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 for problems found, 2 for user errors."""
-    options = vars(parser_of(_COMMANDS).parse_args(arguments))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = vars(parser_of(_COMMANDS).parse_args(arguments or ["--help"]))
     run: Callable[..., int] = options.pop("run")
     try:
         status = run(**options)

@@ -11,15 +11,19 @@ from pydantic.fields import FieldInfo
 
 from data_prep.masking import MaskingKind
 from data_prep.settings import PYTHON_DOCS, BuildSettings, DamagedFiles, TextSettings
+from data_prep.shards.manifest import SplitName
 
 Commands = dict[str, Callable[..., int]]
 
 PROGRAM = "python -m data_prep"
 
+# Everything that is printed as it is written here fits 80 columns.
 OVERVIEW = """\
-Build shards for pre-training from text, and work with finished ones.
+Tokenize a text corpus into shards for masked-language-model pre-training, and
+inspect, check and combine such shards.
 
-A shard folder holds HDF5 files of token rows, their tokenizer and a manifest."""
+A shard folder holds fixed-length rows of token ids (HDF5), split into training
+and validation documents, with the tokenizer and a manifest."""
 
 EXAMPLES = """\
 examples:
@@ -28,28 +32,38 @@ examples:
   python -m data_prep show data/mine --rows 2 | less
   python -m data_prep stats data/mine
   python -m data_prep mix data/mine data/wiki:weight=2.5 --to data/both
-  python -m data_prep import hdf5_lower_case/ --tokenizer bert-base-uncased --to data/theirs
+  python -m data_prep import theirs/ --tokenizer vocab.txt --to data/theirs
 
-`python -m data_prep COMMAND --help` lists the options of a command."""
+`python -m data_prep COMMAND --help` explains a command and lists its options."""
 
 BUILD_EXAMPLES = f"""\
 A source of --corpus is [KIND:]PLACE[:key=value]...
 
-  KIND   text, jsonl, parquet, wikipedia (a dump), wikiextractor (its output), hub (a data set of
-         the Hugging Face Hub) or {PYTHON_DOCS} (the installed Python documentation, no PLACE);
-         detected from the name of PLACE if left out
-  key    weight=2.5      number of uses of a training document in an epoch
+  KIND   text, jsonl, parquet, wikipedia (a dump), wikiextractor (its output),
+         hub (a data set of the Hugging Face Hub) or {PYTHON_DOCS} (the
+         installed Python documentation, no PLACE); detected from the name of
+         PLACE if left out
+  key    weight=2.5      uses of a training document in an epoch
          column=text     the column of the text, in jsonl, parquet and hub
-         documents=line  what ends a document, in text: blank_line, line or file
+         documents=line  what ends a document, in text: blank_line, line, file
          config=NAME, split=NAME, revision=NAME   of a data set on the hub
 
 examples:
   python -m data_prep build --to data/docs
-  python -m data_prep build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2 --cased
-  python -m data_prep build --to data/tupe --preset tupe --corpus enwiki-articles.xml.bz2
-  python -m data_prep build --to data/bert --corpus books/ --tokenizer bert-base-uncased
+  python -m data_prep build --to data/mine --corpus texts/ wiki.jsonl:weight=2
+  python -m data_prep build --to data/tupe --preset tupe --corpus enwiki.xml.bz2
+  python -m data_prep build --to data/bert --corpus books/ \\
+      --tokenizer bert-base-uncased
 
 A build that was stopped is resumed by the same command."""
+
+# The first setting of each group of options.
+BUILD_GROUPS = {
+    "preset": "text",
+    "unicode_form": "cleaning",
+    "sentences": "tokenizer",
+    "sequence_length": "rows and splits",
+}
 
 
 def parser_of(commands: Commands) -> argparse.ArgumentParser:
@@ -61,14 +75,15 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (text, add_options) in _COMMANDS.items():
+    for name, (text, description, add_options) in _COMMANDS.items():
         options: dict[str, Any] = {}
         if name == "build":
             options = {"epilog": BUILD_EXAMPLES, "argument_default": argparse.SUPPRESS}
+            options["usage"] = "%(prog)s --to FOLDER [--corpus SOURCE...] [options]"
         command = subparsers.add_parser(
             name,
             help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
+            description=f"{text[0].upper()}{text[1:]}.\n\n{description}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **options,
         )
@@ -79,12 +94,20 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
 
 def _add_build(parser: argparse.ArgumentParser) -> None:
     _add_to(parser)
-    for name, field in BuildSettings.model_fields.items():
-        parser.add_argument(_option(name), **_argument(field))
-    parser.add_argument(
-        "--cased", dest="lowercase", action="store_false", help="the same as --no-lowercase"
-    )
     _add_workers(parser)
+    fields = dict(BuildSettings.model_fields)
+    # With what it belongs to; the other settings are listed in the order of their groups.
+    names = list(fields)
+    names.insert(names.index("tokenizer") + 1, names.pop(names.index("vocabulary_size")))
+    group: argparse._ActionsContainer = parser
+    for name in names:
+        if name in BUILD_GROUPS:
+            group = parser.add_argument_group(BUILD_GROUPS[name])
+        group.add_argument(_option(name), **_argument(fields[name]))
+        if name == "lowercase":
+            group.add_argument(
+                "--cased", dest=name, action="store_false", help="the same as --no-lowercase"
+            )
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
@@ -98,16 +121,28 @@ def _add_repair(parser: argparse.ArgumentParser) -> None:
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument("--split", choices=("train", "valid"), default="valid")
+    parser.add_argument(
+        "--split",
+        choices=get_args(SplitName),
+        default="valid",
+        help="training or validation rows; default valid",
+    )
     parser.add_argument(
         "--rows",
         type=_at_least_1,
         default=3,
         metavar="N",
-        help="number of rows, spread over the split",
+        help="number of rows, spread over the split; default 3",
     )
-    parser.add_argument("--masking", choices=get_args(MaskingKind), default="tokens")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the masks")
+    parser.add_argument(
+        "--masking",
+        choices=get_args(MaskingKind),
+        default="tokens",
+        help="what is hidden: single tokens, whole words or spans of words; default tokens",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the masks; default 0"
+    )
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
@@ -171,15 +206,64 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     _add_rows_per_shard(parser)
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "build": ("build a shard folder from text", _add_build),
-    "verify": ("read every byte of a shard folder and report damage", _add_verify),
-    "repair": ("build a damaged shard folder again and restore its files", _add_repair),
-    "show": ("print examples before and after masking", _add_show),
-    "stats": ("count documents, tokens and words, and draw their distributions", _add_stats),
-    "split": ("hold out other documents of a shard folder, in a new folder", _add_split),
-    "mix": ("combine shard folders of one tokenizer, with weights", _add_mix),
-    "import": ("convert HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT", _add_import),
+_COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+    "build": (
+        "tokenize a text corpus into a new shard folder",
+        """\
+Reads the corpus, cleans and deduplicates it, holds out validation documents,
+trains a tokenizer (or loads one), and packs the token ids of the documents
+into rows of fixed length without padding. Masks are drawn during training.""",
+        _add_build,
+    ),
+    "verify": (
+        "check a shard folder: structure, counts, sha256",
+        """\
+Reads every byte and compares it with the manifest. Exit status 1 if anything
+is damaged, missing or contradictory.""",
+        _add_verify,
+    ),
+    "repair": (
+        "restore damaged files of a shard folder from its corpus",
+        """\
+Builds the folder again from the corpus that its manifest names, and replaces
+what is damaged or missing. Changes nothing if the text has changed since.""",
+        _add_repair,
+    ),
+    "show": (
+        "print rows as text, before and after masking",
+        """\
+Decodes some rows and prints them as they are stored and as the model sees
+them, with the tokens that it must predict.""",
+        _add_show,
+    ),
+    "stats": (
+        "lengths, vocabulary use and share of [UNK], with a picture",
+        """\
+Counts documents, words and tokens, tokens per word, unused entries of the
+vocabulary and unknown tokens, and draws the distributions.""",
+        _add_stats,
+    ),
+    "split": (
+        "choose another validation set, in a new shard folder",
+        """\
+Joins training and validation documents and holds out another share of them.
+Needs no text: the documents are taken from the rows.""",
+        _add_split,
+    ),
+    "mix": (
+        "combine shard folders of one tokenizer, with weights",
+        """\
+Writes the documents of several folders into a new one, each as often as its
+weight says. Needs no text. The tokenizers must give the same ids.""",
+        _add_mix,
+    ),
+    "import": (
+        "convert the HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT",
+        """\
+Restores the words that static masking hid, drops copies that differ in their
+masks only, and packs rows for dynamic masking.""",
+        _add_import,
+    ),
 }
 
 

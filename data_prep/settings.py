@@ -43,7 +43,7 @@ class TextSettings(BaseModel):
         description="sources [KIND:]PLACE[:key=value]..., read one after the other",
     )
     damaged_files: DamagedFiles = Field(
-        "stop", description="what happens at a file that cannot be read to its end"
+        "stop", description="what happens at a file that is cut short, damaged or no text"
     )
     max_skipped: float = Field(
         0.02,
@@ -80,13 +80,16 @@ class TextSettings(BaseModel):
         True, description="lowercase and strip accents, in a tokenizer that is trained"
     )
     tokenizer_sample_characters: int = Field(
-        100_000_000, ge=1, description="about how much text a tokenizer is trained on"
+        100_000_000, ge=1, description="about how many characters a tokenizer is trained on"
     )
     sequence_length: int = Field(
-        512, ge=8, le=65536, description="tokens in a row, [CLS] and [SEP] included"
+        512,
+        ge=8,
+        le=65536,
+        description="tokens in a row (sequence length), [CLS] and [SEP] included",
     )
     valid_fraction: float = Field(
-        0.02, gt=0, le=0.5, description="share of the documents that is held out"
+        0.02, gt=0, le=0.5, description="share of the documents that is held out for validation"
     )
 
     @model_validator(mode="before")
@@ -103,6 +106,6 @@ class BuildSettings(TextSettings):
     """The settings of `build`: text, vocabulary size and file size."""
 
     vocabulary_size: int = Field(
-        8192, ge=200, description="upper bound of the entries of a tokenizer that is trained"
+        8192, ge=200, description="vocabulary size of a tokenizer that is trained, at most"
     )
     rows_per_shard: int = Field(65536, ge=1, description="upper bound of the rows in one file")
