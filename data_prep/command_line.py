@@ -1,4 +1,4 @@
-"""Options of `python -m data_prep`; those of a build follow from `BuildSettings`."""
+"""Options of `tupelo data`; those of a build follow from `BuildSettings`."""
 
 import argparse
 import types
@@ -9,13 +9,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from data_prep.files.program import shell_command
 from data_prep.masking import MaskingKind
 from data_prep.settings import PYTHON_DOCS, BuildSettings, DamagedFiles, TextSettings
 from data_prep.shards.manifest import SplitName
 
 Commands = dict[str, Callable[..., int]]
 
-PROGRAM = "python -m data_prep"
+PROGRAM = shell_command("data")
 
 # Everything that is printed as it is written here fits 80 columns.
 OVERVIEW = """\
@@ -27,14 +28,14 @@ and validation documents, with the tokenizer and a manifest."""
 
 EXAMPLES = """\
 examples:
-  python -m data_prep build --to data/mine --corpus my_texts/
-  python -m data_prep verify data/mine
-  python -m data_prep show data/mine --rows 2 | less
-  python -m data_prep stats data/mine
-  python -m data_prep mix data/mine data/wiki:weight=2.5 --to data/both
-  python -m data_prep import theirs/ --tokenizer vocab.txt --to data/theirs
+  tupelo data build --to data/mine --corpus my_texts/
+  tupelo data verify data/mine
+  tupelo data show data/mine --rows 2 | less
+  tupelo data stats data/mine
+  tupelo data mix data/mine data/wiki:weight=2.5 --to data/both
+  tupelo data import theirs/ --tokenizer vocab.txt --to data/theirs
 
-`python -m data_prep COMMAND --help` explains a command and lists its options."""
+`tupelo data COMMAND --help` explains a command and lists its options."""
 
 BUILD_EXAMPLES = f"""\
 A source of --corpus is [KIND:]PLACE[:key=value]...
@@ -49,11 +50,10 @@ A source of --corpus is [KIND:]PLACE[:key=value]...
          config=NAME, split=NAME, revision=NAME   of a data set on the hub
 
 examples:
-  python -m data_prep build --to data/docs
-  python -m data_prep build --to data/mine --corpus texts/ wiki.jsonl:weight=2
-  python -m data_prep build --to data/tupe --preset tupe --corpus enwiki.xml.bz2
-  python -m data_prep build --to data/bert --corpus books/ \\
-      --tokenizer bert-base-uncased
+  tupelo data build --to data/docs
+  tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2
+  tupelo data build --to data/tupe --preset tupe --corpus enwiki.xml.bz2
+  tupelo data build --to data/bert --corpus books/ --tokenizer bert-base-uncased
 
 A build that was stopped is resumed by the same command."""
 

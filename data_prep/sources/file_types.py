@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from data_prep.files.program import shell_command
 from data_prep.sources.compression import COMPRESSIONS
 from data_prep.sources.encoding import FEWEST_ZEROS, conversion, encoding_of_mark, encoding_of_zeros
 from data_prep.sources.source import CorpusError, NotText
@@ -64,7 +65,7 @@ NUMPY = FileType("a NumPy file", "export its text as JSON Lines (.jsonl)")
 HDF5 = FileType(
     "an HDF5 file",
     "export its text as JSON Lines (.jsonl); pre-training shards of other programs are converted "
-    "by python -m data_prep import",
+    f"by {shell_command('data', 'import')}",
 )
 PARQUET = FileType("a Parquet file", "name its kind: parquet:{file}")
 ARROW = FileType("an Arrow file", "convert it to Parquet: pyarrow.parquet.write_table")
