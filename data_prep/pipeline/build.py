@@ -20,7 +20,7 @@ from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import TooLittleText, read_segments, read_sources
-from data_prep.pipeline.refusals import EARLY_SEGMENTS, UnknownShare
+from data_prep.pipeline.refusals import UnknownShare
 from data_prep.pipeline.resume import check_identity
 from data_prep.pipeline.rows import WRITTEN, cleaning_of, write_shards
 from data_prep.pipeline.segments import (
@@ -55,6 +55,10 @@ from data_prep.tokenizer.train import TokenizerKind, alphabet_of, train_tokenize
 
 if TYPE_CHECKING:
     from data_prep.files.progress_bar import Bar
+
+# Segments, half a gigabyte. Less is read again in a minute, and what corrects the error, such as a
+# converted file, is another build, which an unfinished one would block.
+WORTH_KEEPING = 64
 
 SKIPPED_FILE = "skipped.jsonl"
 
@@ -286,12 +290,12 @@ class _Build:
 def _with_parts(error: CorpusError, workplace: Path) -> CorpusError:
     """Return the error with what is kept; a working folder that holds little is removed."""
     num_read = len(read_segments(workplace))
-    if num_read < EARLY_SEGMENTS:
+    if num_read < WORTH_KEEPING:
         shutil.rmtree(workplace)
         return error
     return CorpusError(
-        f"{error}; {num_read} parts that were read are kept in {workplace}: the command that "
-        "builds without this error resumes there"
+        f"{error}; {num_read} parts that were read are kept in {workplace} and used when this "
+        "build is repeated; remove that folder to build something else"
     )
 
 

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from data_prep.pipeline.build import build
-from data_prep.pipeline.refusals import EARLY_SEGMENTS
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import read_manifest, write_manifest
 from data_prep.sources.source import CorpusError
@@ -113,7 +112,19 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path):
     allowed = settings.model_copy(update={"max_skipped": 1.0})
     build(allowed, tmp_path / "s", progress=False, workers=1, segment_bytes=2000)
     assert not kept.exists()
-    assert EARLY_SEGMENTS > 1
+
+
+def test_a_source_that_is_stopped_early_leaves_nothing_in_the_way_of_the_converted_one(tmp_path):
+    (tmp_path / "a.txt").write_bytes(lines_with(1000, 5000))
+    with pytest.raises(CorpusError, match="lines were skipped"):
+        build(
+            settings_for(tmp_path / "a.txt"),
+            tmp_path / "s",
+            progress=False,
+            workers=1,
+            segment_bytes=2000,
+        )
+    assert not (tmp_path / "s.building").exists()
 
 
 def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path):

@@ -170,8 +170,8 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(settings, corpus, tmp
     (folder / "b.txt.gz").write_bytes(whole[: len(whole) // 2])
     settings = settings.model_copy(update={"corpus": (str(folder),)})
     with pytest.raises(ValueError, match=r"b\.txt\.gz.*--damaged-files skip"):
-        build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=20_000)
-    assert (tmp_path / "shards.building/segments/000001.read.json").exists()
+        build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=500)
+    assert (tmp_path / "shards.building/segments/000063.read.json").exists()
     skipping = settings.model_copy(update={"damaged_files": "skip"})
     manifest = build(skipping, tmp_path / "shards", progress=False, workers=1)
     assert [what for what in manifest.cleaning if what.startswith("skipped: file")]
