@@ -10,6 +10,7 @@ from data_prep.pipeline.refusals import SkippedShare
 from data_prep.pipeline.segments import SKIPPED, ReadSegment, ReadTask, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.sources.source import CorpusError, RawDocument, Source
+from data_prep.sources.text import TextFiles
 from data_prep.text.sampling import EvenSample
 
 
@@ -135,9 +136,12 @@ def _refuse_too_little(
                 f"{name}: no text at all{in_brackets(reasons)}; {_remedy(sources[number], reasons)}"
             )
     if sum(segment.documents for segment in segments) == 1:
+        remedy = "give a corpus of several documents"
+        if any(isinstance(source, TextFiles) for source in sources):
+            remedy = "put an empty line between documents, or add :documents=line to the name"
         raise TooLittleText(
-            f"{', '.join(read)}: a single document, which cannot be split "
-            "into train and valid; put an empty line between documents"
+            f"{', '.join(read)}: a single document, which cannot be split into train and valid; "
+            f"{remedy}"
         )
 
 

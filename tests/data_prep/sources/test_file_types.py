@@ -109,6 +109,13 @@ def test_text_that_begins_like_a_mark_is_text(tmp_path):
         assert len(list(open_source(str(file)).raw_documents())) == 1
 
 
+def test_text_of_a_terminal_or_with_stray_control_characters_is_text(tmp_path):
+    overstruck = "".join(f"{letter}\b{letter}" for letter in "NAME")
+    for text in (overstruck, "\x1b[1mbold\x1b[0m", "a\x00b", "\f"):
+        (tmp_path / "a.txt").write_text(f"{text} words")
+        assert len(list(open_source(str(tmp_path / "a.txt")).raw_documents())) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
