@@ -10,52 +10,14 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from data_prep.files.program import shell_command
+from data_prep.help_text import BUILD_EXAMPLES, COMMAND_TEXTS, EXAMPLES, OVERVIEW
 from data_prep.masking import MaskingKind
-from data_prep.settings import PYTHON_DOCS, BuildSettings, DamagedFiles, TextSettings
+from data_prep.settings import BuildSettings, DamagedFiles, TextSettings
 from data_prep.shards.manifest import SplitName
 
 Commands = dict[str, Callable[..., int]]
 
 PROGRAM = shell_command("data")
-
-# Everything that is printed as it is written here fits 80 columns.
-OVERVIEW = """\
-Tokenize a text corpus into shards for masked-language-model pre-training, and
-inspect, check and combine such shards.
-
-A shard folder holds fixed-length rows of token ids (HDF5), split into training
-and validation documents, with the tokenizer and a manifest."""
-
-EXAMPLES = """\
-examples:
-  tupelo data build --to data/mine --corpus my_texts/
-  tupelo data verify data/mine
-  tupelo data show data/mine --rows 2 | less
-  tupelo data stats data/mine
-  tupelo data mix data/mine data/wiki:weight=2.5 --to data/both
-  tupelo data import theirs/ --tokenizer vocab.txt --to data/theirs
-
-`tupelo data COMMAND --help` explains a command and lists its options."""
-
-BUILD_EXAMPLES = f"""\
-A source of --corpus is [KIND:]PLACE[:key=value]...
-
-  KIND   text, jsonl, parquet, wikipedia (a dump), wikiextractor (its output),
-         hub (a data set of the Hugging Face Hub) or {PYTHON_DOCS} (the
-         installed Python documentation, no PLACE); detected from the name of
-         PLACE if left out
-  key    weight=2.5      uses of a training document in an epoch
-         column=text     the column of the text, in jsonl, parquet and hub
-         documents=line  what ends a document, in text: blank_line, line, file
-         config=NAME, split=NAME, revision=NAME   of a data set on the hub
-
-examples:
-  tupelo data build --to data/docs
-  tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2
-  tupelo data build --to data/tupe --preset tupe --corpus enwiki.xml.bz2
-  tupelo data build --to data/bert --corpus books/ --tokenizer bert-base-uncased
-
-A build that was stopped is resumed by the same command."""
 
 # The first setting of each group of options.
 BUILD_GROUPS = {
@@ -75,7 +37,7 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (text, description, add_options) in _COMMANDS.items():
+    for name, (text, description) in COMMAND_TEXTS.items():
         options: dict[str, Any] = {}
         if name == "build":
             options = {"epilog": BUILD_EXAMPLES, "argument_default": argparse.SUPPRESS}
@@ -88,7 +50,7 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
             **options,
         )
         command.set_defaults(run=commands[name])
-        add_options(command)
+        _ADD_OPTIONS[name](command)
     return parser
 
 
@@ -206,64 +168,15 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     _add_rows_per_shard(parser)
 
 
-_COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
-    "build": (
-        "tokenize a text corpus into a new shard folder",
-        """\
-Reads the corpus, cleans and deduplicates it, holds out validation documents,
-trains a tokenizer (or loads one), and packs the token ids of the documents
-into rows of fixed length without padding. Masks are drawn during training.""",
-        _add_build,
-    ),
-    "verify": (
-        "check a shard folder: structure, counts, sha256",
-        """\
-Reads every byte and compares it with the manifest. Exit status 1 if anything
-is damaged, missing or contradictory.""",
-        _add_verify,
-    ),
-    "repair": (
-        "restore damaged files of a shard folder from its corpus",
-        """\
-Builds the folder again from the corpus that its manifest names, and replaces
-what is damaged or missing. Changes nothing if the text has changed since.""",
-        _add_repair,
-    ),
-    "show": (
-        "print rows as text, before and after masking",
-        """\
-Decodes some rows and prints them as they are stored and as the model sees
-them, with the tokens that it must predict.""",
-        _add_show,
-    ),
-    "stats": (
-        "lengths, vocabulary use and share of [UNK], with a picture",
-        """\
-Counts documents, words and tokens, tokens per word, unused entries of the
-vocabulary and unknown tokens, and draws the distributions.""",
-        _add_stats,
-    ),
-    "split": (
-        "choose another validation set, in a new shard folder",
-        """\
-Joins training and validation documents and holds out another share of them.
-Needs no text: the documents are taken from the rows.""",
-        _add_split,
-    ),
-    "mix": (
-        "combine shard folders of one tokenizer, with weights",
-        """\
-Writes the documents of several folders into a new one, each as often as its
-weight says. Needs no text. The tokenizers must give the same ids.""",
-        _add_mix,
-    ),
-    "import": (
-        "convert the HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT",
-        """\
-Restores the words that static masking hid, drops copies that differ in their
-masks only, and packs rows for dynamic masking.""",
-        _add_import,
-    ),
+_ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "build": _add_build,
+    "verify": _add_verify,
+    "repair": _add_repair,
+    "show": _add_show,
+    "stats": _add_stats,
+    "split": _add_split,
+    "mix": _add_mix,
+    "import": _add_import,
 }
 
 
