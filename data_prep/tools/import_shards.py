@@ -37,7 +37,7 @@ from data_prep.shards.repacking import (
 )
 from data_prep.text.deduplicate import Hashes, repetitions
 from data_prep.text.sampling import EvenSample
-from data_prep.tokenizer.describe import known_ids, record_of
+from data_prep.tokenizer.describe import MOST_UNKNOWN, known_ids, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tools.external_shards import DamagedShard, Ids, Samples, external_files, read_samples
 
@@ -139,6 +139,7 @@ class _Reader:
         self._not_text[[special[name] for name in ("cls", "pad", "mask") if name in special]] = True
         self._not_text[[special[name] for name in ("sep", "unk") if name in special]] = False
         self._num_predicted = self._num_masked = 0
+        self._num_tokens = self._num_unknown = 0
 
     def read(self, files: list[Path], *, progress: bool) -> CountedStream:
         """Return all texts as a stream."""
@@ -158,6 +159,7 @@ class _Reader:
                         hashes.write(hashlib.blake2b(small.data, digest_size=HASH_BYTES).digest())
                     bar.update(size * samples.share)
                 self._refuse_other_mask(file)
+        self._refuse_unknown()
         self.counts["texts"] = texts.documents
         return texts.counted()
 
@@ -177,6 +179,7 @@ class _Reader:
         self._num_predicted += samples.shown.size
         self._num_masked += int((samples.shown == self._mask_id).sum())
         self._refuse_other_ids(samples, file)
+        unknown = self._record.special_tokens.get("unk", -1)
         for number, (row, length) in enumerate(zip(ids, lengths.tolist(), strict=True)):
             body = row[1 : length - 1]
             separators = np.flatnonzero(body == self._sep_id)
@@ -185,6 +188,8 @@ class _Reader:
                 # NVIDIA's tokenizer encodes "[MASK]" in a text as the special token.
                 self.counts["samples dropped: special tokens in their text"] += 1
                 continue
+            self._num_tokens += len(body)
+            self._num_unknown += int((body == unknown).sum())
             segments = np.split(body, separators)
             segments[1:] = [segment[1:] for segment in segments[1:]]
             if samples.is_random_next is not None and not samples.is_random_next[number]:
@@ -220,6 +225,15 @@ class _Reader:
         if self._num_masked < MASKED_SHARE * count - 6 * deviation:
             share = f"only {self._num_masked} of {count} predicted positions"
             raise _other_tokenizer(file, f"{share} hold [MASK], its id {self._mask_id}")
+
+    def _refuse_unknown(self) -> None:
+        """Refuse samples of which most is [UNK]: a model would learn to predict [UNK]."""
+        if self._num_unknown > MOST_UNKNOWN * self._num_tokens:
+            raise ShardError(
+                f"{self._num_unknown / self._num_tokens:.0%} of the tokens of these samples are "
+                f"[UNK], id {self._record.special_tokens['unk']}; give the tokenizer that made "
+                "them, or make them again with one that knows their text"
+            )
 
 
 def _other_tokenizer(file: Path, reason: str) -> ShardError:

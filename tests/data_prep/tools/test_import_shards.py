@@ -288,6 +288,14 @@ def test_ids_that_the_tokenizer_leaves_out_are_refused(tmp_path, tokenizer):
         imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
 
 
+def test_samples_that_are_unknown_words_are_refused(tmp_path, tokenizer):
+    unknown = [[SPECIAL["unk"]] * 6 + text[:4] for text in 4 * TEXTS]
+    write_flat(tmp_path / "theirs.hdf5", masked(unknown).arrays(WITHOUT_PAIRS))
+    with pytest.raises(ShardError, match=r"\d\d% of the tokens of these samples are \[UNK\], id 1"):
+        imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+    assert not (tmp_path / "new").exists()
+
+
 def cut_short(file):
     file.write_bytes(file.read_bytes()[:-200])
 
