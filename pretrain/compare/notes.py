@@ -1,120 +1,127 @@
-"""Differences between the launches of compared runs, besides their settings, as sentences.
+"""The caveats of a comparison, a sentence each, the most severe first."""
 
-Every launch counts: a resumed run can have changed its device. What an older launch did not record
-counts as equal.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-Launch = dict[str, Any]
-Value = Callable[[Launch], str | None]
+from pretrain.compare.launches import history_notes, launch_differences
+from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
+from pretrain.compare.words import listed
 
-SHORT_HASH = 12
-
-
-def launch_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
-    """Return a sentence for every property that is not equal in all launches.
-
-    Args:
-        launches: of all runs of each arm, by the name of the arm.
-    """
-    sentences = []
-    for what, value in _looked_at(launches):
-        by_arm = {arm: _each(map(value, found)) for arm, found in launches.items()}
-        if len({one for values in by_arm.values() for one in values}) > 1:
-            sentences.append(f"the runs have different {what}: {_in_words(by_arm)}")
-    return sentences
+# A learning rate below this share of its peak counts as annealed.
+ANNEALED = 0.05
 
 
-def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
-    """Return how a run was resumed, and what changed between its launches.
+def notes_on(
+    arms: Sequence[Arm], target: float, reasons_against_seconds: Sequence[str]
+) -> list[str]:
+    """Return the caveats of a comparison.
 
     Args:
-        run: its name in the sentences.
-        launches: of the run, in order.
+        arms: the compared arms.
+        target: held-out loss in nats.
+        reasons_against_seconds: why seconds cannot be compared.
     """
-    resumed = [launch for launch in launches if launch.get("resumed_from") is not None]
-    if not resumed:
+    runs = [run for arm in arms for run in arm.runs]
+    hours = any(run.settings.get("hours") is not None for run in runs)
+    return [
+        *(f"time is left out: {reason}" for reason in reasons_against_seconds),
+        *_hours_without_time(bool(reasons_against_seconds) and hours),
+        *_diverged(runs),
+        *_unfinished(runs),
+        *_different_training(runs),
+        *_not_annealed(runs),
+        *_missed(arms, target),
+        *_bounds(runs, target),
+        *_single_seeds(arms),
+        *launch_differences({arm.name: arm.launches for arm in arms}),
+        *(note for run in runs for note in history_notes(str(run.folder), run.launches)),
+    ]
+
+
+def _hours_without_time(applies: bool) -> list[str]:
+    if not applies:
         return []
-    steps = ", ".join(f"{launch['resumed_from']:,}" for launch in resumed)
-    notes = [f"{run} was resumed after step{'s' * (len(resumed) > 1)} {steps}"]
-    for before, after in zip(launches, launches[1:], strict=False):
-        changes = [
-            f"{what} ({before[name]} to {after[name]})"
-            for name, what in (
-                ("world_size", "its number of ranks"),
-                ("zero_stage", "its ZeRO stage"),
-                ("precision", "its precision"),
-            )
-            if name in before and name in after and before[name] != after[name]
-        ]
-        changes += [
-            f"{name} ({was} to {now})"
-            for name, (was, now) in after.get("changed_settings", {}).items()
-            # Reported above, or derived from a setting.
-            if name != "world_size" and not name.startswith("ds_config.")
-        ]
-        if changes:
-            step = after.get("resumed_from") or 0
-            notes.append(f"{run} changed {', '.join(changes)} after step {step:,}")
+    return [
+        "the budget is in hours, and seconds cannot be compared: neither can the losses at the end"
+    ]
+
+
+def _diverged(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.folder} diverged: a held-out loss is infinite or not a number"
+        for run in runs
+        if run.diverged
+    ]
+
+
+def _unfinished(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.folder} is not finished: its last evaluation, after step "
+        f"{run.evaluations[-1]['step']:,}, is taken as its end"
+        for run in runs
+        if run.result is None
+    ]
+
+
+def _different_training(runs: Sequence[Run]) -> list[str]:
+    """Return a note for budget, batch size and initial weights where they differ."""
+    looked_at: dict[str, list[Any]] = {
+        "training budgets": [_budget(run) for run in runs],
+        "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
+        "initial weights, whose training is not counted": [
+            run.settings.get("initial_weights") for run in runs
+        ],
+    }
+    return [
+        f"the runs have different {what}"
+        for what, values in looked_at.items()
+        if any(value != values[0] for value in values)
+    ]
+
+
+def _budget(run: Run) -> str:
+    """Return the hours of a run, whose tokens vary with the machine, or its tokens."""
+    hours = run.settings.get("hours")
+    return f"{run.evaluations[-1]['tokens']} tokens" if hours is None else f"{hours} hours"
+
+
+def _not_annealed(runs: Sequence[Run]) -> list[str]:
+    notes = []
+    for run in runs:
+        rates = run.result
+        if rates is None or rates["final_learning_rate"] <= ANNEALED * rates["peak_learning_rate"]:
+            continue
+        share = rates["final_learning_rate"] / rates["peak_learning_rate"]
+        notes.append(
+            f"the learning rate of {run.folder} was not annealed: it ended at {share:.0%} of its "
+            "peak, and annealing it would lower the loss"
+        )
     return notes
 
 
-def code_of(launch: Launch) -> str:
-    """Return the commit of a launch, and where its uncommitted changes are stored."""
-    commit = str(launch["commit"])
-    if launch.get("diff_sha256") is None:
-        return commit
-    kept = launch["diff"] or f"not kept, sha256 {launch['diff_sha256'][:SHORT_HASH]}"
-    return f"{commit.removesuffix('-dirty')} with uncommitted changes ({kept})"
+def _missed(arms: Sequence[Arm], target: float) -> list[str]:
+    notes = []
+    for arm in arms:
+        missed = sum(crossing(run, target, "step") is None for run in arm.runs)
+        if missed:
+            all_of_it = len(arm.runs) == 1
+            who = arm.name if all_of_it else f"{missed} of {len(arm.runs)} runs of {arm.name}"
+            notes.append(f"{who} never reached {target:.3f}")
+    return notes
 
 
-def _looked_at(launches: Mapping[str, Sequence[Launch]]) -> list[tuple[str, Value]]:
-    every = [launch for found in launches.values() for launch in found]
-    packages = dict.fromkeys(name for launch in every for name in launch["versions"])
-    variables = dict.fromkeys(name for launch in every for name in launch.get("variables", {}))
-    looked_at: list[tuple[str, Value]] = [
-        ("devices (seconds cannot be compared)", lambda launch: launch["device"]),
-        ("numbers of ranks (seconds cannot be compared)", _text_of("world_size")),
-        ("numbers of machines (seconds cannot be compared)", _text_of("hosts")),
-        ("numbers of threads (seconds cannot be compared)", _text_of("threads")),
-        ("precisions", _text_of("precision")),
-        ("commits of the code", code_of),
-        ("training data", _short_hash_of("training_data")),
+def _bounds(runs: Sequence[Run], target: float) -> list[str]:
+    return [
+        f"{run.folder} was below {target:.3f} at its first finite evaluation: what it needed is "
+        "at most what the table says"
+        for run in runs
+        if is_below_from_the_start(run, target)
     ]
-    if len({launch["training_data"] for launch in every}) == 1:
-        # Different rows are reported above.
-        looked_at.append(("manifests of equal rows", _short_hash_of("manifest")))
-    looked_at += [(f"versions of the packages, {name}", _version_of(name)) for name in packages]
-    looked_at += [(f"values of {name}", _variable_of(name)) for name in variables]
-    return looked_at
 
 
-def _text_of(name: str) -> Value:
-    return lambda launch: str(launch[name]) if name in launch else None
-
-
-def _short_hash_of(name: str) -> Value:
-    return lambda launch: launch[name][:SHORT_HASH] if name in launch else None
-
-
-def _version_of(package: str) -> Value:
-    return lambda launch: launch["versions"].get(package)
-
-
-def _variable_of(name: str) -> Value:
-    # A launch that records variables records those that were set.
-    return lambda launch: launch["variables"].get(name, "unset") if "variables" in launch else None
-
-
-def _each(values: Any) -> list[str]:
-    return list(dict.fromkeys(value for value in values if value is not None))
-
-
-def _in_words(by_arm: Mapping[str, list[str]]) -> str:
-    """Return "a and b: x; c: y, then z"."""
-    arms: dict[str, list[str]] = {}
-    for arm, values in by_arm.items():
-        arms.setdefault(", then ".join(values) or "not recorded", []).append(arm)
-    return "; ".join(f"{' and '.join(names)} {values}" for values, names in arms.items())
+def _single_seeds(arms: Sequence[Arm]) -> list[str]:
+    names = [arm.name for arm in arms if len(arm.runs) == 1]
+    if not names:
+        return []
+    have = "has" if len(names) == 1 else "have"
+    return [f"{listed(names)} {have} one seed only: the spread over seeds is unknown"]

@@ -267,4 +267,4 @@ def test_columns_stand_in_the_order_of_glue(tmp_path):
         write_result(tmp_path, task, 0.5)
     titles = [column.title for column in table_of(tmp_path).columns]
     assert " ".join(titles) == "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI"
-    assert as_text(table_of(tmp_path)).split()[:11] == ["model", *titles]
+    assert as_text(table_of(tmp_path), 120).split()[:11] == ["model", *titles]
