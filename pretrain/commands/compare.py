@@ -53,7 +53,7 @@ def in_text(comparison: Comparison, width: int) -> str:
     tables = [
         f"{table.title}\n\n"
         + fitting_table(table.headers, table.rows, width, text_columns=table.text_columns)
-        + (f"\n\n{table.remark}" if table.remark else "")
+        + (f"\n\n{paragraph(table.remark, width)}" if table.remark else "")
         for table in result_tables(comparison)
     ]
     words = [paragraph(sentence, width, rest="  ") for sentence in headline(comparison)]
