@@ -14,11 +14,13 @@ from pretrain.compare.html import (
     MARKERS,
     WIDTH,
     Picture,
-    as_written,
     empty_axes,
+    in_lines,
     line_style,
     set_title,
 )
+
+STRIP_LABEL = 20  # letters in a line
 
 
 class Point(NamedTuple):
@@ -30,11 +32,12 @@ class Point(NamedTuple):
 
 def strip_panel(title: str, xlabel: str, labels: Sequence[str]) -> tuple[Figure, Axes]:
     """Return empty axes with one row for each label."""
-    height = 0.9 + 0.36 * len(labels)
-    figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI, grid="x")
+    labels = [in_lines(label, STRIP_LABEL) for label in labels]
+    row = max(0.36, 0.17 * max(label.count("\n") + 1 for label in labels))
+    figure, axes = empty_axes(width=WIDTH, height=0.9 + row * len(labels), dpi=DPI, grid="x")
     set_title(axes, title)
     axes.set(xlabel=xlabel, ylim=(len(labels) - 0.5, -0.5))
-    axes.set_yticks(range(len(labels)), list(map(as_written, labels)), fontsize=9)
+    axes.set_yticks(range(len(labels)), labels, fontsize=9)
     return figure, axes
 
 

@@ -24,7 +24,8 @@ MARKERS = "os^DvPX*"
 WIDTH, HEIGHT, DPI = 3.6, 2.6, 200
 LEGEND_LINE = 0.19  # inches
 HALF_A_LINE = 16  # letters
-TITLE_LINE = 32  # letters
+TITLE_LINE = 32
+LABEL_LINE = 34
 
 
 class Picture(NamedTuple):
@@ -56,21 +57,23 @@ def line_style(number: int) -> dict[str, Any]:
 
 def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> tuple[Figure, Axes]:
     """Return empty axes, and below them a legend of the lines to come, in their order."""
+    labels = [in_lines(label, LABEL_LINE) for label in labels]
     columns = 2 if max(len(label) for label in labels) <= HALF_A_LINE else 1
-    height = HEIGHT + LEGEND_LINE * math.ceil(len(labels) / columns)
+    lines = sum(label.count("\n") + 1 for label in labels)
+    height = HEIGHT + LEGEND_LINE * math.ceil(lines / columns)
     figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI)
     set_title(axes, title)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     for number, label in enumerate(labels):
-        axes.plot([], [], label=as_written(label), **line_style(number))
+        axes.plot([], [], label=label, **line_style(number))
     legend_below(figure, columns)
     return figure, axes
 
 
 def set_title(axes: Axes, title: str) -> None:
     """Write a title over axes of the width of a panel, in lines that fit."""
-    lines = textwrap.wrap(title, TITLE_LINE)
-    axes.set_title(as_written("\n".join(lines)), loc="left", fontweight="bold", fontsize=11)
+    text = in_lines(title, TITLE_LINE)
+    axes.set_title(text, loc="left", fontweight="bold", fontsize=11)
 
 
 def legend_below(figure: Figure, columns: int) -> None:
@@ -83,6 +86,11 @@ def legend_below(figure: Figure, columns: int) -> None:
         labelspacing=0.25,
         handlelength=3,
     )
+
+
+def in_lines(text: str, letters: int) -> str:
+    """Return a name for Matplotlib in lines of at most so many letters."""
+    return as_written("\n".join(textwrap.wrap(text, letters)) or " ")
 
 
 def as_written(text: str) -> str:
