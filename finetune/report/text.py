@@ -172,7 +172,7 @@ def _entry(rate: RateScores | None, split: str, usual_seeds: int) -> Entry:
     remark = ""
     requested = rate.num_requested
     if rate.learning_rate is not None and len(scores) < requested:
-        remark = f"{len(scores)} of {requested} seeds"
+        remark = f"{len(scores)} of {counted(requested, 'seed')}"
     elif rate.learning_rate is not None and requested != usual_seeds:
         remark = counted(requested, "seed")
     if median is None:

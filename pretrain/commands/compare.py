@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pretrain.compare.convergence import Comparison, compare
 from pretrain.compare.headline import headline
-from pretrain.compare.report import report_folder, write_report
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
 from pretrain.compare.terminal import fitting_table, paragraph, terminal_width
@@ -41,6 +40,9 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.report is None:
         print(in_text(comparison, terminal_width()))
         return
+    # Matplotlib takes most of a second to import.
+    from pretrain.compare.report import report_folder, write_report
+
     folder = report_folder(comparison, arguments.report, replaces=arguments.replace)
     folder.refuse_if_taken()
     print(in_text(comparison, terminal_width()))

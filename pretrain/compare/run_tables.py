@@ -10,7 +10,7 @@ from pretrain.compare.runs import Arm, Run
 from pretrain.compare.tables import Table, amount
 from pretrain.compare.timing import weighted_by_seconds
 from pretrain.compare.words import counted
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 
 NOT_RECORDED = "-"  # a run does not record what was added in a later version
 

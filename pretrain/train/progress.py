@@ -17,7 +17,7 @@ from pretrain.data.batches import predictions_per_batch
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
 from pretrain.profiling.hardware import PeakFlops
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.step_plan import Schedule, StepPlan

@@ -6,7 +6,7 @@ import pytest
 
 from pretrain.compare.convergence import compare
 from pretrain.compare.run_tables import run_speed, share_table, speed_table
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 from tests.pretrain.commands.test_compare import runs, write, write_run
 
 RATE = {"flops_per_second": 2e12, "source": "of the tests"}
