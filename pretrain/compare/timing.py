@@ -3,6 +3,7 @@
 Steps, tokens and FLOPs do not depend on the machine; seconds and tokens/s do.
 """
 
+import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,11 +14,13 @@ from pretrain.compare.runs import Arm, Run
 # an idle one the share is below 0.01; beside one busy process per core it is about a half.
 LOADED = 0.05
 
-# Largest relative spread of the FLOP/s of a run between log lines (interquartile range over median)
-# and of the speeds of the runs of an arm (range over median): a quiet machine stays far below.
+# Largest relative spread of the FLOP/s of a run (interquartile range over median) and of the speeds
+# of the runs of an arm (range over median). Two virtual cores with little else to do have 0.06 to
+# 0.08; a run that shares them with a busy process now and then has 0.2 and more.
 UNSTEADY = 0.1
 
-FEWEST_LINES = 4  # for quartiles
+PIECES = 8  # of a run: the time of a few steps varies on any machine
+FEWEST_PIECES = 4  # for quartiles
 MOST_NAMES = 3
 
 
@@ -34,7 +37,7 @@ def reasons_against_seconds(arms: Sequence[Arm]) -> list[str]:
             LOADED,
             lambda n: (
                 f"{n} of {len(runs)} runs waited for processors during more than "
-                f"{LOADED:.0%} of their training, because other work had them all"
+                f"{LOADED:.0%} of their training, because other work had them"
             ),
         ),
         *_above(
@@ -60,26 +63,31 @@ def wait_share(run: Run) -> float | None:
 
 def weighted_by_seconds(run: Run, name: str) -> float | None:
     """Return the mean of a field of metrics, weighted by the training seconds of its lines."""
-    waited = seconds = before = 0.0
+    total = seconds = before = 0.0
     for row in run.metrics:
         if row.get(name) is not None:
-            waited += row[name] * (row["training_seconds"] - before)
+            total += row[name] * (row["training_seconds"] - before)
             seconds += row["training_seconds"] - before
         before = row["training_seconds"]
-    return waited / seconds if seconds > 0 else None
+    return total / seconds if seconds > 0 else None
 
 
 def speed_spread(run: Run) -> float:
-    """Return the interquartile range of the FLOP/s between log lines, over the median.
+    """Return the interquartile range of the FLOP/s in equal pieces of a run, over the median.
 
     FLOP/s, not tokens/s: with layer drop the cost of a token changes on purpose.
     """
-    rates, flops, seconds = [], 0.0, 0.0
-    for row in run.metrics:
-        if row["training_seconds"] > seconds:
-            rates.append((row["flops"] - flops) / (row["training_seconds"] - seconds))
-        flops, seconds = row["flops"], row["training_seconds"]
-    if len(rates) < FEWEST_LINES:
+    totals = [(0.0, 0.0), *((row["flops"], row["training_seconds"]) for row in run.metrics)]
+    pieces = min(PIECES, len(run.metrics))
+    if pieces < FEWEST_PIECES:
+        return 0.0
+    ends = [totals[number * len(run.metrics) // pieces] for number in range(pieces + 1)]
+    rates = [
+        (flops - flops_before) / (seconds - seconds_before)
+        for (flops_before, seconds_before), (flops, seconds) in itertools.pairwise(ends)
+        if seconds > seconds_before
+    ]
+    if len(rates) < FEWEST_PIECES:
         return 0.0
     low, median, high = statistics.quantiles(rates, n=4)
     return float((high - low) / median) if median > 0 else 0.0

@@ -113,3 +113,11 @@ def test_losses_after_equal_hours_are_not_compared_where_seconds_are_not(tmp_pat
     text = in_text(compare(runs(one, other)), 200)
     assert "at the end 3.000" not in text and "the ends are not compared" in text
     assert "the budget is in hours, and seconds cannot be compared" in text
+
+
+def test_jitter_of_short_lines_is_not_a_change_of_speed_and_a_loaded_half_is(tmp_path):
+    losses = [8.0 - number / 10 for number in range(64)]
+    jitter = write_run(tmp_path / "jitter", losses=losses, speeds=(80.0, 120.0))
+    assert speed_spread(read_run(jitter)) == pytest.approx(0)
+    half = write_run(tmp_path / "half", losses=losses, speeds=(100.0,) * 32 + (50.0,) * 32)
+    assert speed_spread(read_run(half)) == pytest.approx((100 - 50) / 75)
