@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import find_checkpoint
@@ -175,7 +176,7 @@ class Trainer:
         if checkpoint is None:  # the disk was full when the run began
             raise AnomalyError(
                 "there is no checkpoint to rewind to; free space for one, and start again without "
-                f"these rows: python -m pretrain train {folder} --resume"
+                f"these rows: {shell_command('train', folder, '--resume')}"
             )
         return checkpoint
 
@@ -195,22 +196,22 @@ class Trainer:
         if finished and self.saver.newest != step:
             raise ConfigError(
                 f"the last checkpoint, of step {step}, could not be written; free space for it and "
-                f"resume with: python -m pretrain train {self.record.folder} --resume"
+                f"resume with: {shell_command('train', self.record.folder, '--resume')}"
             )
 
     def _print_how_to_resume(self) -> None:
         cause = self.interruption.cause or "another rank was asked to"
         folder = self.record.folder
         ranks = self.ranks.world_size
-        own, others = "python -m pretrain", f"or ./run_pretrain.sh {folder} --resume"
+        resume = shell_command("train", folder, "--resume")
         if ranks > 1:  # under torchrun, deepspeed, or srun: it is not known which
-            own, others = "LAUNCHER -m pretrain", f"on {ranks} ranks; on others with --elastic"
+            resume = (
+                f"LAUNCHER -m pretrain train {folder} --resume (on {ranks} ranks; on others with "
+                "--elastic)"
+            )
         saved = "saved" if self.saver.newest == self.progress.step else "not saved"
         self.record.close()
-        print(
-            f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {own} train "
-            f"{folder} --resume ({others})"
-        )
+        print(f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {resume}")
 
     def _read_the_clock(self, clock: Stopwatch, bar: "tqdm[Any]") -> None:
         """Count the time since `clock` started, and fetch the losses of these steps."""
