@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pretrain.compare.notes import notes_on
+from pretrain.compare.caveats import notes_on
 from pretrain.compare.runs import (
     Arm,
     Run,
