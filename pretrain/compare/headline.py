@@ -11,7 +11,7 @@ WITHIN = "within the range of seeds: not a difference"
 REMARKS: dict[Verdict, str] = {
     "beyond": "",
     "within": f" ({WITHIN})",
-    "unknown": " (one seed each: whether this is a difference is unknown)",
+    "unknown": "",  # the sentence ends with it
 }
 
 
@@ -52,7 +52,11 @@ def _losses_in_words(arm: Arm) -> str:
 
 def _on_pair(comparison: Comparison, pair: Pair) -> str:
     parts = [_on_the_way(comparison, pair), _on_the_end(comparison, pair)]
-    return f"{pair.arm.name} against {pair.against.name}: {'; '.join(filter(None, parts))}."
+    is_single = len(pair.arm.runs) == len(pair.against.runs) == 1
+    has_numbers = comparison.shares(pair) or comparison.has_comparable_ends(pair)
+    unknown = " (one seed each: whether this is a difference is unknown)"
+    unknown = unknown if is_single and has_numbers else ""
+    return f"{pair.arm.name} against {pair.against.name}: {'; '.join(parts)}{unknown}."
 
 
 def _on_the_way(comparison: Comparison, pair: Pair) -> str:

@@ -91,15 +91,15 @@ class ReportFolder:
             return []
         record = read_record(self.folder)
         if record is None:
-            names = ", ".join(map(plain, found[:MOST_NAMES])) + ", ..." * (len(found) > MOST_NAMES)
             raise ConfigError(
-                f"{self.folder} holds other files ({names}), which {self.option} does not "
+                f"{self.folder} holds other files ({_some(found)}), which {self.option} does not "
                 f"overwrite; choose another {self.option}"
             )
         others = set(record.sources) - set(self._sources())
         if (record.kind != self.kind or others) and not self.replaces:
-            of_others = f" of other runs ({', '.join(map(plain, sorted(others)[:MOST_NAMES]))})"
-            what = plain(record.kind) + (of_others if record.kind == self.kind else "")
+            places = [os.path.relpath((self.folder / other).resolve()) for other in others]
+            unnamed = f" with runs that are not named here ({_some(sorted(places))})"
+            what = plain(record.kind) + (unnamed if record.kind == self.kind else "")
             raise ConfigError(
                 f"{self.folder} holds {what}; choose another {self.option}, or replace it with "
                 "--replace"
@@ -138,6 +138,10 @@ def read_record(folder: Path) -> Written | None:
     inside = folder.resolve()
     places = [(folder / name).resolve() for name in record.files]
     return record if all(inside in place.parents for place in places) else None
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*map(plain, names[:MOST_NAMES]), *["..."] * (len(names) > MOST_NAMES)])
 
 
 def _entries(folder: Path) -> list[str]:

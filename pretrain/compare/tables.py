@@ -9,6 +9,7 @@ from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
 from pretrain.compare.words import counted
 
 NONE = "-"
+WITHIN = "\nin range"
 IN_RANGE = '"in range": the difference is within the range of the seeds, and so none.'
 MOST_SETTINGS = 6  # in a cell; the page lists all
 
@@ -90,7 +91,8 @@ def pair_table(comparison: Comparison) -> Table:
             ]
         )
     headers = ["arm", *axes.values(), "loss at end", "what differs"]
-    return Table("Arm against arm", headers, rows, IN_RANGE, text_columns=(len(headers) - 1,))
+    remark = IN_RANGE if any(cell.endswith(WITHIN) for row in rows for cell in row) else ""
+    return Table("Arm against arm", headers, rows, remark, text_columns=(len(headers) - 1,))
 
 
 def run_table(comparison: Comparison) -> Table:
@@ -163,11 +165,11 @@ def _share(comparison: Comparison, pair: Pair, axis: str) -> str:
     if share is None or comparison.is_bound(pair.against):
         return NONE
     text = _bounded(f"{share:.0%}", is_bound=comparison.is_bound(pair.arm))
-    return text + "\nin range" * (comparison.verdict(pair, axis) == "within")
+    return text + WITHIN * (comparison.verdict(pair, axis) == "within")
 
 
 def _difference_at_end(comparison: Comparison, pair: Pair) -> str:
     ours, others = (arm.median(lambda run: run.final_loss) for arm in (pair.arm, pair.against))
     if ours is None or others is None or not comparison.has_comparable_ends(pair):
         return NONE
-    return f"{ours - others:+.3f}" + "\nin range" * (pair.verdict_at_end == "within")
+    return f"{ours - others:+.3f}" + WITHIN * (pair.verdict_at_end == "within")

@@ -53,7 +53,7 @@ def test_the_same_command_replaces_its_report_and_removes_what_is_no_longer_part
 def test_a_report_of_other_runs_is_replaced_on_request_only(runs, report):
     written(report, runs[:2], ["index.html", "more.png"])
     before = content(report)
-    with pytest.raises(ConfigError, match=r"a comparison of other runs \(.*runs/b\).*--replace"):
+    with pytest.raises(ConfigError, match=r"with runs that are not named here \(.*/b\).*--replace"):
         written(report, [runs[0], runs[2]])
     assert content(report) == before
     written(report, [runs[0], runs[2]], replaces=True)
