@@ -8,10 +8,11 @@ from pretrain.compare.runs import Arm, crossing
 from pretrain.compare.words import counted, listed
 
 WITHIN = "within the range of seeds: not a difference"
+ONE_SEED_EACH = " (one seed each: whether this is a difference is unknown)"
 REMARKS: dict[Verdict, str] = {
     "beyond": "",
     "within": f" ({WITHIN})",
-    "unknown": "",  # the sentence ends with it
+    "unknown": "",  # at the end of the sentence
 }
 
 
@@ -54,9 +55,8 @@ def _on_pair(comparison: Comparison, pair: Pair) -> str:
     parts = [_on_the_way(comparison, pair), _on_the_end(comparison, pair)]
     is_single = len(pair.arm.runs) == len(pair.against.runs) == 1
     has_numbers = comparison.shares(pair) or comparison.has_comparable_ends(pair)
-    unknown = " (one seed each: whether this is a difference is unknown)"
-    unknown = unknown if is_single and has_numbers else ""
-    return f"{pair.arm.name} against {pair.against.name}: {'; '.join(parts)}{unknown}."
+    remark = ONE_SEED_EACH if is_single and has_numbers else ""
+    return f"{pair.arm.name} against {pair.against.name}: {'; '.join(parts)}{remark}."
 
 
 def _on_the_way(comparison: Comparison, pair: Pair) -> str:
