@@ -17,7 +17,7 @@ from pretrain.data.batches import predictions_per_batch
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
 from pretrain.profiling.hardware import PeakFlops
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.step_plan import Schedule, StepPlan
@@ -43,6 +43,7 @@ class Counters:
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
     seconds_since_log: float = 0.0
+    waited_seconds_since_log: float | None = None  # of these, for a processor
     phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
     payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
     flops_since_log: float = 0.0
@@ -143,11 +144,19 @@ class Progress:
         """Return whether a step was taken since the last line of metrics."""
         return self.counters.steps_since_log > 0
 
-    def add_seconds(self, seconds: float, spent: StepCosts) -> None:
-        """Add time spent in training steps, and their costs."""
+    def add_seconds(self, seconds: float, spent: StepCosts, waited: float | None = None) -> None:
+        """Add time spent in training steps, and their costs.
+
+        Args:
+            seconds: of these steps.
+            spent: costs of these steps.
+            waited: seconds in which this process waited for a processor; None: not known.
+        """
         counters = self.counters
         counters.training_seconds += seconds
         counters.seconds_since_log += seconds
+        if waited is not None:
+            counters.waited_seconds_since_log = (counters.waited_seconds_since_log or 0.0) + waited
         for phase, part in spent.seconds.items():
             before = counters.phase_seconds_since_log.get(phase, 0.0)
             counters.phase_seconds_since_log[phase] = before + part
@@ -193,6 +202,7 @@ class Progress:
             "loss_scale": counters.loss_scale,
         }
         counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
+        counters.waited_seconds_since_log = None
         counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}
         counters.flops_since_log, counters.micro_batches_since_log = 0.0, 0
         counters.kept_since_log = [0] * len(counters.kept_since_log)
@@ -248,6 +258,9 @@ class Progress:
             "tokens_per_second": steps * self.tokens_per_step / seconds,
             "samples_per_second": steps * samples / seconds,
             "model_flops_utilisation": counters.flops_since_log / seconds / reachable,
+            "processor_wait_share": None
+            if counters.waited_seconds_since_log is None
+            else counters.waited_seconds_since_log / seconds,
             "time_shares": {name: shares.get(name, 0.0) for name in SHARES},
             "payload_bytes_per_step": {
                 kind: size / steps for kind, size in counters.payload_bytes_since_log.items()

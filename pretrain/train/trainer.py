@@ -1,6 +1,5 @@
 """The training loop of one launch: steps, evaluation, checkpoints, rewinds, end."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pretrain.distributed.signals import Interruption, silence_unread_output
 from pretrain.engine.engine import Engine
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
+from pretrain.profiling.stopwatch import Stopwatch
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.monitor import Rewind, StabilityMonitor
 from pretrain.stability.watchdog import Watchdog
@@ -110,7 +110,7 @@ class Trainer:
         """
         progress, horizon = self.progress, self.progress.schedule.horizon
         batches = self._batches()
-        clock = time.perf_counter()
+        clock = Stopwatch()
         while not horizon.is_end(progress.step):
             plan = progress.next_plan()
             self.watchdog.begin_step(plan.step)
@@ -123,7 +123,7 @@ class Trainer:
             if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
                 self._read_the_clock(clock, bar)
                 self._do_what_is_due(plan, bar)
-                clock = time.perf_counter()
+                clock = Stopwatch()
             if self._stops:
                 break
         return horizon.is_end(progress.step)
@@ -213,11 +213,11 @@ class Trainer:
         self.record.close()
         print(f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {resume}")
 
-    def _read_the_clock(self, clock: float, bar: "tqdm[Any]") -> None:
-        """Count the time since `clock`, and fetch the losses of these steps."""
+    def _read_the_clock(self, clock: Stopwatch, bar: "tqdm[Any]") -> None:
+        """Count the time since `clock` started, and fetch the losses of these steps."""
         self.engine.synchronize()
-        seconds = time.perf_counter() - clock
-        self.progress.add_seconds(seconds, self.engine.pop_costs())
+        seconds, waited = clock.seconds(), clock.waited()
+        self.progress.add_seconds(seconds, self.engine.pop_costs(), waited)
         self.progress.fetch_losses(self.engine.mean_over_ranks)
         self._renew_horizon(bar)
 

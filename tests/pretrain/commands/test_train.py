@@ -19,7 +19,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.shards import HELD_OUT_SEED
 from pretrain.model.objectives import MaskedLanguageModel
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import branch_scales
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
