@@ -44,9 +44,8 @@ def describe_rates(progress: Progress) -> str:
     plans = [progress.next_plan()]
     if schedule.horizon.segment.end_step is not None:
         plans.append(schedule.plan(schedule.horizon.segment.end_step))
-    return ", ".join(
-        f"learning rate {plan.learning_rate:.3g}{f', theta {plan.theta:.3g}' * drops} at step "
-        f"{plan.step:,}"
+    return "learning rate " + ", ".join(
+        f"{plan.learning_rate:.3g}{f' (theta {plan.theta:.3g})' * drops} at step {plan.step:,}"
         for plan in plans
     )
 
