@@ -3,6 +3,7 @@
 from data_prep.files.workers import WorkerDied
 from data_prep.shards.manifest import ShardError
 from data_prep.tokenizer.describe import TokenizerError
+from finetune.commands.habits import HABITS
 from finetune.tasks.task import TaskError
 from pretrain.commands.command_line import exit_with_one_line, run_command
 from pretrain.config.errors import ConfigError
@@ -17,7 +18,7 @@ COMMANDS = {
 
 def main(words: list[str]) -> None:
     """Run one command; see `run_command`."""
-    run_command("finetune", COMMANDS, words)
+    run_command("finetune", COMMANDS, words, habits=HABITS)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from data_prep.sources.source import CorpusError
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.commands.command_line import exit_with_one_line, run_command
 from pretrain.config.errors import AnomalyError, ConfigError
+from pretrain.config.habits import HABITS
 
 COMMANDS = {
     "doctor": "pretrain.commands.doctor",
@@ -24,7 +25,7 @@ LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher 
 def main(words: list[str]) -> None:
     """Run one command; see `run_command`."""
     words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
-    run_command("pretrain", COMMANDS, words)
+    run_command("pretrain", COMMANDS, words, habits=HABITS)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,13 @@ from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe import CommandParser
 
 
-def run_command(package: str, commands: Mapping[str, str], words: Sequence[str]) -> None:
+def run_command(
+    package: str,
+    commands: Mapping[str, str],
+    words: Sequence[str],
+    *,
+    habits: Mapping[str, str],
+) -> None:
     """Run one command.
 
     Args:
@@ -17,6 +23,7 @@ def run_command(package: str, commands: Mapping[str, str], words: Sequence[str])
         commands: name -> module with add_arguments(parser) and main(arguments); it is imported
             only when its command is used.
         words: of the user.
+        habits: what to use instead of options of other programs; see `CommandParser`.
 
     Raises:
         ConfigError: there is no such command, or what the command itself raises.
@@ -31,7 +38,10 @@ def run_command(package: str, commands: Mapping[str, str], words: Sequence[str])
         )
     module = importlib.import_module(commands[words[0]])
     parser = CommandParser(
-        prog=f"python -m {package} {words[0]}", description=module.__doc__, allow_abbrev=False
+        prog=f"python -m {package} {words[0]}",
+        description=module.__doc__,
+        allow_abbrev=False,
+        habits=habits,
     )
     module.add_arguments(parser)
     module.main(parser.parse_args(words[1:]))
