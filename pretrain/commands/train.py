@@ -48,7 +48,11 @@ Start = Literal["start", "resume", "elastic"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m pretrain train`."""
-    parser.add_argument("--run-folder", type=Path, help="default: runs/NAME of the recipe")
+    parser.add_argument(
+        "--run-folder",
+        type=Path,
+        help="new or empty, or of a run; default: runs/NAME of the recipe",
+    )
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument(
         "--elastic",
