@@ -8,16 +8,21 @@
 
 import argparse
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from data_prep.files.atomic import write_through
+from data_prep.files.quoting import quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
-from pretrain.checkpoint.folders import CHECKPOINTS
+from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
 from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
 from pretrain.convert.hf_check import ExportCheck, check_export, rows_to_compare
 from pretrain.convert.hf_format import (
     CODE_FILES,
     CONFIG_FILE,
+    RECORD,
     WEIGHTS_FILE,
     is_export,
     is_stock_bert,
@@ -25,6 +30,8 @@ from pretrain.convert.hf_format import (
 from pretrain.convert.hf_writer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE, write_pretrained
 from pretrain.convert.model_card import CARD_FILE, PLOT_FILE, write_card
 from pretrain.convert.pretrained import Pretrained, load_pretrained
+
+SAVED_AGAIN = "transformers_version"  # in config.json; only transformers writes it
 
 FILES = {
     *(CONFIG_FILE, WEIGHTS_FILE, *CODE_FILES),
@@ -47,9 +54,12 @@ def main(arguments: argparse.Namespace) -> None:
     run = _run_of(arguments.run)
     pretrained = load_pretrained(arguments.run, checkpoint=arguments.checkpoint)
     target = arguments.to or run / "export" / Path(pretrained.place).name
+    replaces = target.is_dir() and any(target.iterdir())
     check = export(pretrained, run, target)
     kind = "a stock BertForMaskedLM" if is_stock_bert(pretrained.model) else "with its own code"
     print(f"exported {pretrained.name}, step {pretrained.step:,}, to {target}: {kind}")
+    if replaces:
+        print("it replaces an earlier export of this run there")
     print(
         f"largest difference to the trainer: {check.largest_difference:.2g} in "
         f"{check.num_logits:,} logits of {check.source}"
@@ -62,17 +72,18 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     """Write the folder whole and compared with the trainer's model, or not at all.
 
     Raises:
-        ConfigError: the target holds something else or cannot be written, or the logits of the
-            export differ from the trainer's.
+        ConfigError: the target holds something else than an earlier export of this run or cannot
+            be written, or the logits of the export differ from the trainer's.
     """
-    _refuse_other_content(target)
+    identity = identity_of(run)
+    _refuse_other_content(target, pretrained.name, identity)
     # The folder has its final name: transformers names the module of the code after it.
     around = target.absolute().parent / f".{target.name}.partial"
     partial = around / target.name
     shutil.rmtree(around, ignore_errors=True)  # of an export that was killed
     try:
         partial.mkdir(parents=True)
-        write_pretrained(partial, pretrained)
+        write_pretrained(partial, pretrained, run=identity)
         check = check_export(pretrained, partial, rows_to_compare(pretrained, run))
         write_card(partial, pretrained, run, check, place=str(target))
         for file in partial.iterdir():
@@ -109,7 +120,7 @@ def _run_of(place: Path) -> Path:
     return run
 
 
-def _refuse_other_content(target: Path) -> None:
+def _refuse_other_content(target: Path, name: str, identity: str | None) -> None:
     if not target.exists():
         return
     if not target.is_dir():
@@ -121,3 +132,28 @@ def _refuse_other_content(target: Path) -> None:
         raise ConfigError(
             f"{target} {found}, and an export would replace the folder; choose another --to"
         )
+    if names:
+        _refuse_other_model(target, name, identity)
+
+
+def _refuse_other_model(target: Path, name: str, identity: str | None) -> None:
+    content = read_json_object(target / CONFIG_FILE)
+    if SAVED_AGAIN in content:
+        raise ConfigError(
+            f"{target} holds a model that transformers has saved there, perhaps trained further; "
+            "choose another --to"
+        )
+    record = content[RECORD] if isinstance(content[RECORD], dict) else {}
+    theirs, same = record.get("run"), record.get("name") == name
+    if theirs is not None and identity is not None:
+        same = theirs == identity
+    if not same:
+        raise ConfigError(
+            f"{target} holds an export of another run, {_described(record)}; choose another --to, "
+            "or remove that folder"
+        )
+
+
+def _described(record: Mapping[str, Any]) -> str:
+    step = record.get("step")
+    return quoted(record.get("name")) + (f" step {step:,}" if isinstance(step, int) else "")

@@ -384,6 +384,11 @@ class RunSettings(BaseSettings):
         description="train for this time instead, without evaluation and checkpoints; steps is "
         "then only the unit of learning_rate.decay_steps and layer_drop.gamma",
     )
+    restarts_after: tuple[PositiveInt, ...] = Field(
+        (),
+        description="steps after which learning rate and layer drop begin anew, each time over the "
+        "steps until the next; --lengthen restart adds one",
+    )
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -401,14 +406,10 @@ class RunSettings(BaseSettings):
     @classmethod
     def _read_none_as_a_word(cls, values: Any) -> Any:
         """Restore "none", which the command line reads as None, where it is a choice."""
-        sections = {
-            name: field.annotation
-            for name, field in cls.model_fields.items()
-            if _is_section(field.annotation)
-        }
+        known = sections()
         return {
-            name: _with_words(sections[name], value)
-            if name in sections and isinstance(value, dict)
+            name: _with_words(known[name], value)
+            if name in known and isinstance(value, dict)
             else value
             for name, value in values.items()
         }
@@ -426,6 +427,19 @@ class RunSettings(BaseSettings):
                 "does not lead to another folder"
             )
         return name
+
+    @model_validator(mode="after")
+    def _check_restarts(self) -> "RunSettings":
+        given = self.restarts_after
+        if list(given) != sorted(set(given)):
+            raise ValueError(f"restarts_after={quoted(given)}: give steps in ascending order")
+        # A run of given hours has as many steps as they allow.
+        if given and self.hours is None and given[-1] >= self.steps:
+            raise ValueError(
+                f"restarts_after={given[-1]} is not before the end of the run, steps={self.steps}; "
+                "raise steps"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_lengths(self) -> "RunSettings":
@@ -447,6 +461,12 @@ class RunSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read the recipe only; by default environment variables such as SEED are read too."""
         return (init_settings,)
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Return the groups of settings of a run by their names."""
+    kinds = {name: field.annotation for name, field in RunSettings.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if _is_section(kind)}
 
 
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
