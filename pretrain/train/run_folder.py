@@ -6,6 +6,7 @@ launches.jsonl    one line per start    code/            what was not committed 
 metrics.jsonl     training                evals.jsonl      held-out loss
 metrics.csv       the same as a table     evals.csv        the same as a table
 events.*          TensorBoard             checkpoints/     complete or absent
+trackers/         what W&B and MLflow have of the metrics
 result.json       written last: a folder without it holds an unfinished run
 """
 
@@ -26,6 +27,7 @@ from pretrain.train.metric_files import MetricFile
 from pretrain.train.provenance import environment, keep_uncommitted_code
 from pretrain.train.scalars import Scalars
 from pretrain.train.tensorboard import Curves
+from pretrain.train.tracker_process import TrackerProcesses
 
 
 class RunRecord:
@@ -37,6 +39,7 @@ class RunRecord:
         self._evaluations = MetricFile(folder, "evals")
         self._scalars: Scalars | None = None
         self._curves: Curves | None = None
+        self._trackers: TrackerProcesses | None = None
         self._lock: TextIO | None = None
 
     def hold(self) -> None:
@@ -99,6 +102,7 @@ class RunRecord:
             self.discard_after(step)
         except OSError as error:
             raise self._cannot_be_written(error) from None
+        self._trackers = TrackerProcesses(self.folder, settings)
 
     def discard_after(self, step: int) -> None:
         """Remove the lines that were written after `step`."""
@@ -136,9 +140,11 @@ class RunRecord:
         self.close()
 
     def close(self) -> None:
-        """Close TensorBoard's file."""
+        """Close TensorBoard's file, and let the trackers send the last lines."""
         if self._curves is not None:
             self._curves.close()
+        if self._trackers is not None:
+            self._trackers.close()
 
     def _cannot_be_written(self, error: OSError) -> ConfigError:
         return ConfigError(

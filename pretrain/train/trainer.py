@@ -205,11 +205,12 @@ class Trainer:
         if ranks > 1:  # under torchrun, deepspeed, or srun: it is not known which
             own, others = "LAUNCHER -m pretrain", f"on {ranks} ranks; on others with --elastic"
         saved = "saved" if self.saver.newest == self.progress.step else "not saved"
-        self.record.close()
         print(
             f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {own} train "
-            f"{folder} --resume ({others})"
+            f"{folder} --resume ({others})",
+            flush=True,  # a queue that has sent a signal soon kills: trackers may take longer
         )
+        self.record.close()
 
     def _read_the_clock(self, clock: float, display: StepDisplay) -> None:
         """Count the time since `clock`, and fetch the losses of these steps."""
