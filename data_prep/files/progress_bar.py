@@ -89,13 +89,16 @@ def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool) -> It
             yield bar
         return
 
+    def size(n: float) -> str:
+        return f"{tqdm.format_sizeof(n)}B" if unit == "B" else f"{n:,.0f}"
+
     def describe() -> str:
-        done = tqdm.format_sizeof(lines.n)
-        share = ""
-        if total:
-            done, share = f"{done}/{tqdm.format_sizeof(total)}", f"{lines.n / total:.0%}, "
-        rate = tqdm.format_sizeof(lines.rate)
-        return f"{stage}: {share}{done}{suffix}, {rate}{suffix}/s{lines.time_left(total)}"
+        done = (
+            f"{lines.n / total:.0%}, {size(lines.n)} of {size(total)}" if total else size(lines.n)
+        )
+        noun = "" if unit == "B" else suffix
+        rate = f"{tqdm.format_sizeof(lines.rate)}{suffix}/s"
+        return f"{stage}: {done}{noun}, {rate}{lines.time_left(total)}"
 
     lines = ProgressLines(describe)
     try:

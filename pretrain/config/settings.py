@@ -390,8 +390,8 @@ class RunSettings(BaseSettings):
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
     loggers: tuple[str, ...] = Field(
         ("tensorboard",),
-        description="besides metrics.jsonl and metrics.csv: tensorboard, wandb, mlflow; several "
-        "with commas",
+        description="besides metrics.jsonl and metrics.csv: tensorboard, wandb, mlflow, several "
+        "with commas; or none",
     )
     log_project: str | None = Field(
         None,
