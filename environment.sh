@@ -31,7 +31,19 @@ prepare_environment() { # [EXTRA]
     # An environment that cannot be written is checked at every start.
     printf '%s\n' "$digest " "$digest $extra" 2>/dev/null >>"$stamp" || true
   fi
+  name_command "$environment"
   export PATH=$environment/bin:$PATH
+}
+
+# Hints name a command that works in the shell of the caller: with its PATH, from its folder.
+name_command() { # ENVIRONMENT
+  local program=$1/bin/tupelo
+  if [[ -x $program ]]; then
+    TUPELO_COMMAND=tupelo
+    [[ $(command -v tupelo || true) == "$program" ]] || printf -v TUPELO_COMMAND %q "${program#"$PWD/"}"
+    [[ ${caller:-$PWD} == "$PWD" ]] || printf -v TUPELO_COMMAND 'cd %q && %s' "$PWD" "$TUPELO_COMMAND"
+    export TUPELO_COMMAND
+  fi
 }
 
 make_environment() { # ENVIRONMENT
@@ -172,12 +184,4 @@ count_gpus() {
     # Without a driver there is no nvidia-smi, and grep finds no line: neither is an error here.
     *) { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU ' || true ;;
   esac
-}
-
-# glibc gives large blocks back to the kernel after every operation, and asks for them again
-# in the next one; keeping them makes a training step on a CPU up to 1.9 times as fast.
-keep_freed_memory() {
-  export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_-8589934592}
-  export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_-17179869184}
-  export MALLOC_TOP_PAD_=${MALLOC_TOP_PAD_-268435456}
 }

@@ -42,7 +42,6 @@ main() {
   fi
   read_arguments "$@"
   prepare_environment
-  (($(count_gpus))) || keep_freed_memory
   exec python -m finetune run "${arguments[@]}"
 }
 

@@ -244,7 +244,6 @@ choose_launcher() {
       --module pretrain)
   else
     launcher=(python -m pretrain)
-    keep_freed_memory
   fi
 }
 

@@ -1,4 +1,4 @@
-"""Options of `python -m data_prep`; those of a build follow from `BuildSettings`."""
+"""Options of `tupelo data`; those of a build follow from `BuildSettings`."""
 
 import argparse
 import types
@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from data_prep.files.program import shell_command
 from data_prep.masking import MaskingKind
 from data_prep.settings import PYTHON_DOCS, BuildSettings, DamagedFiles, TextSettings
 
 Commands = dict[str, Callable[..., int]]
 
-PROGRAM = "python -m data_prep"
+PROGRAM = shell_command("data")
 
 OVERVIEW = """\
 Build shards for pre-training from text, and work with finished ones.
@@ -23,14 +24,14 @@ A shard folder holds HDF5 files of token rows, their tokenizer and a manifest.""
 
 EXAMPLES = """\
 examples:
-  python -m data_prep build --to data/mine --corpus my_texts/
-  python -m data_prep verify data/mine
-  python -m data_prep show data/mine --rows 2 | less
-  python -m data_prep stats data/mine
-  python -m data_prep mix data/mine data/wiki:weight=2.5 --to data/both
-  python -m data_prep import hdf5_lower_case/ --tokenizer bert-base-uncased --to data/theirs
+  tupelo data build --to data/mine --corpus my_texts/
+  tupelo data verify data/mine
+  tupelo data show data/mine --rows 2 | less
+  tupelo data stats data/mine
+  tupelo data mix data/mine data/wiki:weight=2.5 --to data/both
+  tupelo data import hdf5_lower_case/ --tokenizer bert-base-uncased --to data/theirs
 
-`python -m data_prep COMMAND --help` lists the options of a command."""
+`tupelo data COMMAND --help` lists the options of a command."""
 
 BUILD_EXAMPLES = f"""\
 A source of --corpus is [KIND:]PLACE[:key=value]...
@@ -44,10 +45,10 @@ A source of --corpus is [KIND:]PLACE[:key=value]...
          config=NAME, split=NAME, revision=NAME   of a data set on the hub
 
 examples:
-  python -m data_prep build --to data/docs
-  python -m data_prep build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2 --cased
-  python -m data_prep build --to data/tupe --preset tupe --corpus enwiki-articles.xml.bz2
-  python -m data_prep build --to data/bert --corpus books/ --tokenizer bert-base-uncased
+  tupelo data build --to data/docs
+  tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2 --cased
+  tupelo data build --to data/tupe --preset tupe --corpus enwiki-articles.xml.bz2
+  tupelo data build --to data/bert --corpus books/ --tokenizer bert-base-uncased
 
 A build that was stopped is resumed by the same command."""
 

@@ -1,24 +1,16 @@
 """The command line: `python -m finetune COMMAND`."""
 
-from data_prep.files.workers import WorkerDied
-from data_prep.shards.manifest import ShardError
-from data_prep.tokenizer.describe import TokenizerError
-from finetune.tasks.task import TaskError
-from pretrain.commands.command_line import exit_with_one_line, run_command
-from pretrain.config.errors import ConfigError
-
-COMMANDS = {
-    "run": "finetune.commands.run",
-    "tasks": "finetune.commands.tasks",
-    "table": "finetune.commands.table",
-    "submission": "finetune.commands.submission",
-}
+from data_prep.files.program import run_program
 
 
 def main(words: list[str]) -> None:
     """Run one command; see `run_command`."""
-    run_command("finetune", COMMANDS, words)
+    # Imported late: `run_program` reports a package that is not installed.
+    from finetune.commands.catalog import COMMANDS
+    from pretrain.commands.command_line import run_command
+
+    run_command(COMMANDS, words, group=["finetune"])
 
 
 if __name__ == "__main__":
-    exit_with_one_line(main, (ConfigError, ShardError, TaskError, TokenizerError, WorkerDied))
+    run_program(main)

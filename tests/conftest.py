@@ -2,6 +2,7 @@ import os
 
 import torch
 
+os.environ["TUPELO_COMMAND"] = "tupelo"  # what hints begin with, in every environment
 torch.set_num_threads(1)  # tiny tensors: more threads only fight each other
 
 # Triton reads this when it sees a kernel: without a GPU, kernels then run in Python.

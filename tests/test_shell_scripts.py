@@ -31,14 +31,12 @@ echo "$call" >>"$CALLS"
 case $call in
   *'-m venv'*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
   *'-m ensurepip'*) touch "$here/pip" ;;
-  *' finetune run '*) echo "malloc ${MALLOC_TOP_PAD_-unset}" >>"$CALLS.environment" ;;
   *' prepare '*)
     if [[ -n ${STUB_WAITS_IN_PREPARE:-} ]]; then
       for name in INT TERM USR1; do trap "echo heard $name >>$CALLS; exit 5" "$name"; done
       touch "$CALLS.waiting"; while :; do sleep 0.02; done
     fi ;;
   *' train '*--run-folder*)
-    echo "malloc ${MALLOC_TOP_PAD_-unset}" >>"$CALLS.environment"
     folder=${call#*--run-folder } folder=${folder%% *}
     mkdir -p "$folder"; touch "$folder/run.json"
     if [[ -n ${STUB_WAITS:-} ]]; then
@@ -156,6 +154,35 @@ def test_the_tests_add_their_packages_once_and_cover_the_trainer_too(checkout):
         assert checkout.run(script, "tiny_cpu").returncode == 0
     installed = [call.split()[-1] for call in checkout.calls(INSTALL)]
     assert installed == [".", ".[test]"]
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "active", "hint"),
+    [
+        (False, False, ".venv/bin/tupelo"),
+        (False, True, "tupelo"),
+        (True, False, "cd {root} && .venv/bin/tupelo"),
+        (True, True, "cd {root} && tupelo"),
+    ],
+)
+def test_hints_name_a_command_of_the_callers_shell(checkout, elsewhere, active, hint):
+    programs = checkout.root / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "tupelo").symlink_to("/bin/true")
+    search = f"{programs}:{checkout.bin}" if active else str(checkout.bin)
+    caller = "/" if elsewhere else checkout.root
+    words = (
+        f'caller={caller}; . ./environment.sh; name_command "$PWD/.venv"; echo "$TUPELO_COMMAND"'
+    )
+    run = subprocess.run(
+        ["/bin/bash", "-euc", words],
+        cwd=checkout.root,
+        env={"PATH": search},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert run.stdout == hint.format(root=checkout.root) + "\n"
 
 
 def test_changed_pins_are_installed_at_the_next_start(checkout):
@@ -395,7 +422,6 @@ def test_gpus_and_hosts_are_launched_by_deepspeed(checkout, gpus, arguments, lau
         "python -m pretrain prepare tiny_cpu",
         f"{launched} train tiny_cpu --run-folder f",
     ]
-    assert Path(f"{checkout.log}.environment").read_text() == "malloc unset\n"
 
 
 @pytest.mark.parametrize("listing", ["exit 9", "echo No devices were found; exit 6"])
@@ -409,13 +435,6 @@ def test_hidden_gpus_are_not_used(checkout):
     checkout.gpus(2)
     checkout.run("run_pretrain.sh", "tiny_cpu", CUDA_VISIBLE_DEVICES="")
     assert checkout.runs()[-1] == "python -m pretrain train tiny_cpu"
-
-
-def test_a_cpu_keeps_its_memory_unless_the_user_decided_otherwise(checkout):
-    checkout.run("run_pretrain.sh", "tiny_cpu", "--run-folder", "f")
-    checkout.run("run_pretrain.sh", "tiny_cpu", "--run-folder", "f", MALLOC_TOP_PAD_="5")
-    seen = Path(f"{checkout.log}.environment").read_text()
-    assert seen == "malloc 268435456\nmalloc 5\n"
 
 
 def test_paths_that_exist_in_the_callers_folder_are_taken_from_there(checkout, tmp_path):
@@ -562,14 +581,6 @@ def test_the_flags_of_fine_tuning_are_those_without_a_value(checkout):
     flags = {action.option_strings[0] for action in parser._actions if action.nargs == 0}
     listed = re.search("^FLAGS='(.*?)'", (ROOT / "run_finetune.sh").read_text(), re.MULTILINE)
     assert {f"--{name}" for name in listed[1].split("|")} == flags - {"-h"}
-
-
-@pytest.mark.parametrize(("gpus", "seen"), [(0, "malloc 268435456\n"), (1, "malloc unset\n")])
-def test_fine_tuning_keeps_memory_on_a_cpu_only(checkout, gpus, seen):
-    if gpus:
-        checkout.gpus(gpus)
-    checkout.run("run_finetune.sh", "runs/a", "--tasks", "rte")
-    assert Path(f"{checkout.log}.environment").read_text() == seen
 
 
 def test_the_exit_status_of_a_grid_with_failed_runs_is_passed_on(checkout):

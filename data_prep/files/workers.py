@@ -16,6 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Self, TypeVar
 
+from data_prep.files.errors import UserError
+
 Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -23,7 +25,7 @@ Result = TypeVar("Result")
 TOKENIZER_THREADS = "TOKENIZERS_PARALLELISM"  # read by the tokenizers library at every call
 
 
-class WorkerDied(RuntimeError):
+class WorkerDied(UserError):
     """A worker process was killed from outside, nearly always for lack of memory."""
 
 

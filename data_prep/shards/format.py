@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.files.atomic import partial_name, replace
+from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
 from data_prep.shards.manifest import (
     REPAIR,
@@ -133,7 +134,7 @@ class ShardSet:
         if name not in self.manifest.splits:
             raise ShardError(
                 f"{self.folder}: holds no {name} rows; "
-                "python -m data_prep split holds out some documents"
+                f"{shell_command('data', 'split')} holds out some documents"
             )
         return SplitRows(self.folder, name, self.manifest)
 

@@ -11,6 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from data_prep.files.atomic import save_text
+from data_prep.files.errors import UserError
+from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
 from data_prep.files.strict_json import JsonError, json_in
 
@@ -19,7 +21,7 @@ TOKENIZER_FILE = "tokenizer.json"
 FORMAT, VERSION = "tupelo-shards", 2
 
 REBUILD = "build the folder again"
-REPAIR = "python -m data_prep repair restores it from the text"
+REPAIR = f"{shell_command('data', 'repair')} restores it from the text"
 
 SplitName = Literal["train", "valid"]
 SpecialToken = Literal["pad", "unk", "cls", "sep", "mask"]
@@ -29,7 +31,7 @@ LONGEST_FILE_NAME = 255  # bytes, in all common file systems
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")  # libraries use the code in names of files
 
 
-class ShardError(ValueError):
+class ShardError(UserError):
     """A shard folder is damaged or unusable: one line that names the file and the remedy."""
 
 
@@ -139,7 +141,7 @@ def read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         raise ShardError(
             f"{file}: {(error.strerror or str(error)).lower()}; build the shards with "
-            "python -m data_prep build, or name a folder that holds them"
+            f"{shell_command('data', 'build')}, or name a folder that holds them"
         ) from error
     try:
         _check_version(file, json_in(content))

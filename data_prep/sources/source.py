@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data_prep.files.errors import UserError
 from data_prep.settings import DamagedFiles
 
 
-class CorpusError(ValueError):
+class CorpusError(UserError):
     """The text cannot be used: one line that names the place and the remedy."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from data_prep.files.errors import UserError
 from data_prep.files.quoting import plain
 from data_prep.shards.manifest import SpecialToken, TokenizerRecord, sha256_of
 
@@ -39,7 +40,7 @@ _PURPOSE: dict[SpecialToken, str] = {
 _PROBES = (("one", "two"), ("The end.", "Another one"), ("a b c", '"Quoted"'), ("1", "2"))
 
 
-class TokenizerError(ValueError):
+class TokenizerError(UserError):
     """A tokenizer cannot be loaded or used: one line with the reason and the remedy."""
 
 

@@ -1,6 +1,6 @@
 """Write the predictions of one model as a suite's server accepts them, and pack them.
 
-    python -m finetune submission runs/NAME/tupe_r --to submission
+    tupelo finetune submission runs/NAME/tupe_r --to submission
 
 For each task it takes the learning rate that is best on the development set and, of its seeds, the
 one with the median score. The trials must have been run with --predict-test.
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m finetune submission`."""
+    """Add the options of `tupelo finetune submission`."""
     submitted = [name for name, suite in SUITES.items() if suite.submission]
     parser.add_argument("folders", nargs="+", type=Path, help="runs or sweeps of one model")
     parser.add_argument("--to", type=Path, required=True, help="folder for the files and the zip")

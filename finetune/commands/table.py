@@ -1,6 +1,6 @@
 """Make a table of fine-tuning results: one row per model, one column per task.
 
-    python -m finetune table runs/NAME/bert_a runs/NAME/tupe_r --to runs/NAME/glue
+    tupelo finetune table runs/NAME/bert_a runs/NAME/tupe_r --to runs/NAME/glue
 
 Folders are pre-training runs that were fine-tuned, or folders of sweeps; several make one table.
 """
@@ -13,7 +13,7 @@ from finetune.report.score_table import average_rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m finetune table`."""
+    """Add the options of `tupelo finetune table`."""
     parser.add_argument("folders", nargs="+", type=Path, help="runs or sweeps")
     parser.add_argument("--to", type=Path, help="folder for the page, the pictures and the files")
     parser.add_argument(

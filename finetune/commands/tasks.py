@@ -1,6 +1,6 @@
 """List the tasks of all suites, or with --glue FOLDER those of GLUE and their examples.
 
-python -m finetune tasks --glue glue_data/
+tupelo finetune tasks --glue glue_data/
 """
 
 import argparse
@@ -14,7 +14,7 @@ from finetune.tasks.task import Task, TaskError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m finetune tasks`."""
+    """Add the options of `tupelo finetune tasks`."""
     for option, suite in SUITES.items():
         parser.add_argument(
             f"--{option}",

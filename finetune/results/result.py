@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from data_prep.files.atomic import save_text
+from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
 from pretrain.config.errors import ConfigError
@@ -110,6 +111,7 @@ def read_results(folder: Path) -> dict[Path, TrialResult]:
     results = {trial: result for trial, result in found.items() if result is not None}
     if not results:
         raise ConfigError(
-            f"{folder} holds no result of fine-tuning; run ./run_finetune.sh RUN first"
+            f"{folder} holds no result of fine-tuning; fine-tune first with: "
+            f"{shell_command('finetune', 'run', 'RUN')}"
         )
     return results

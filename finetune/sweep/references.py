@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from data_prep.files.program import shell_command
 from finetune.results.sweep_record import WITHOUT_PRETRAINING, model_folder
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
@@ -101,7 +102,7 @@ def read_model_refs(
                     raise ConfigError(
                         f"{other.place} and {model.place} have the same name {model.name!r}: "
                         "fine-tune them separately, each into its own folder, and give both "
-                        "folders to `python -m finetune table`"
+                        f"folders to {shell_command('finetune', 'table')}"
                     )
     return list(models.values())
 

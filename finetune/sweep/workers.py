@@ -27,6 +27,7 @@ from finetune.sweep.trial import Message, Trial, result_of, run_trial
 from finetune.tasks.task import TaskData, TaskError
 from finetune.training.encoding import EncodedTask, encode_task
 from pretrain.convert.pretrained import Pretrained
+from pretrain.distributed.freed_memory import keep_freed_memory
 
 # "spawn": a forked process cannot use CUDA, and may inherit a lock that is never released.
 SPAWN = multiprocessing.get_context("spawn")
@@ -151,6 +152,8 @@ def run_worker(connection: Connection, context: SweepContext, device: str) -> No
     place = torch.device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
+    else:
+        keep_freed_memory()
     cache = Cache(context.protocol.sequence_length, context.digests)
     while True:
         trial = connection.recv()

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from data_prep.files.errors import UserError
 
-class TaskError(ValueError):
+
+class TaskError(UserError):
     """A file of a task is missing, or its content cannot be learned from."""
 
 

@@ -1,57 +1,57 @@
-"""The command line of the packages: `python -m PACKAGE COMMAND`, and errors in one line."""
+"""The command line of the packages: a table of commands, each in a module of its own."""
 
+import argparse
 import importlib
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe import CommandParser
 
 
-def run_command(package: str, commands: Mapping[str, str], words: Sequence[str]) -> None:
-    """Run one command.
+class Command(NamedTuple):
+    """A command: where it is, and what it does."""
+
+    module: str  # with add_arguments(parser) and main(arguments); imported when it is used
+    summary: str  # what it does, in a line
+
+
+def run_command(
+    commands: Mapping[str, Command], words: Sequence[str], *, group: Sequence[str] = ()
+) -> None:
+    """Run one command, or list all of them if there are no words or --help.
 
     Args:
-        package: that the user has called.
-        commands: name -> module with add_arguments(parser) and main(arguments); it is imported
-            only when its command is used.
+        commands: by name.
         words: of the user.
+        group: the words of `tupelo` before the command, such as "finetune".
 
     Raises:
         ConfigError: there is no such command, or what the command itself raises.
     """
     if not words or words[0] in ("-h", "--help"):
-        print(f"usage: python -m {package} {{{','.join(commands)}}} ...   (each has --help)")
+        print(overview(commands, group=group))
         return
     if words[0] not in commands:
         known = list(commands)
         raise ConfigError(
             f"there is no command {words[0]!r}{nearest(words[0], known)}; one of {', '.join(known)}"
         )
-    module = importlib.import_module(commands[words[0]])
+    module = importlib.import_module(commands[words[0]].module)
     parser = CommandParser(
-        prog=f"python -m {package} {words[0]}", description=module.__doc__, allow_abbrev=False
+        prog=shell_command(*group, words[0]),
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     module.add_arguments(parser)
     module.main(parser.parse_args(words[1:]))
 
 
-def exit_with_one_line(
-    main: Callable[[list[str]], None], errors: tuple[type[Exception], ...]
-) -> None:
-    """Run a program; an error that is the user's to fix ends it with one line.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    try:
-        main(sys.argv[1:])
-    except errors as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader, such as head, is gone; Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+def overview(commands: Mapping[str, Command], *, group: Sequence[str] = ()) -> str:
+    """Return the usage and a line for every command."""
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {command.summary}" for name, command in commands.items()]
+    usage = f"usage: {shell_command(*group)} COMMAND ...   (COMMAND --help explains its options)"
+    return "\n".join((usage, "", *lines))

@@ -1,6 +1,6 @@
 """Compare runs: which reached a held-out loss sooner.
 
-    python -m pretrain compare runs/NAME/bert_a runs/NAME/tupe_r --report runs/NAME/report
+    tupelo compare runs/NAME/bert_a runs/NAME/tupe_r --report runs/NAME/report
 
 The first run is the baseline; runs that differ only in the seed form one arm.
 """
@@ -14,7 +14,7 @@ from pretrain.compare.tables import table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain compare`."""
+    """Add the options of `tupelo compare`."""
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, the baseline first")
     parser.add_argument(
         "--target",

@@ -1,8 +1,8 @@
 """Is this machine fit for a run, and is the run sound? Each failed check says what to do.
 
-    python -m pretrain doctor                        the machine
-    python -m pretrain doctor RECIPE --ranks 8       and whether this run fits it
-    python -m pretrain doctor runs/NAME              and the state of an existing run
+    tupelo doctor                        the machine
+    tupelo doctor RECIPE --ranks 8       and whether this run fits it
+    tupelo doctor runs/NAME              and the state of an existing run
 
 Exit status 1 means that a run would fail or be wrong. Nothing is changed; 64 MiB are written to the
 folder of the runs and removed again.
@@ -25,7 +25,7 @@ STATUS_WIDTH = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain doctor`."""
+    """Add the options of `tupelo doctor`."""
     parser.add_argument("--run-folder", type=Path, help="where the run goes; default: runs/")
     parser.add_argument(
         "--ranks", type=int, help="processes of the run on this machine; default: one per GPU, or 1"

@@ -1,7 +1,7 @@
 """Write a trained encoder as a folder that Hugging Face's transformers loads, and compare both.
 
-    python -m pretrain export runs/NAME
-    python -m pretrain export runs/NAME --checkpoint 10000 --to my_model
+    tupelo export runs/NAME
+    tupelo export runs/NAME --checkpoint 10000 --to my_model
 
 `bert-a` with norm=post becomes a `BertForMaskedLM`; other variants carry code of their own.
 """
@@ -34,7 +34,7 @@ FILES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain export`."""
+    """Add the options of `tupelo export`."""
     parser.add_argument("run", type=Path, help="run folder, or one of its checkpoint folders")
     parser.add_argument(
         "--to", type=Path, help="folder to write; default: RUN/export/step_00010000"

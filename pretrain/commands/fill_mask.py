@@ -1,6 +1,6 @@
 """Print the most probable tokens of a trained encoder for each [MASK] of a text.
 
-python -m pretrain fill-mask runs/NAME "Paris is the [MASK] of France."
+tupelo fill-mask runs/NAME "Paris is the [MASK] of France."
 """
 
 import argparse
@@ -23,7 +23,7 @@ class Guess(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain fill-mask`."""
+    """Add the options of `tupelo fill-mask`."""
     parser.add_argument(
         "run",
         help="run folder, of which the newest checkpoint is used, a checkpoint folder, an export, "

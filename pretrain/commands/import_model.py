@@ -1,7 +1,7 @@
 """Convert a model of another program into the form of our exports.
 
-    python -m pretrain import bert-base-uncased --to models/bert
-    python -m pretrain import tupe_r.pt --dictionary dict.txt --bpe-codes bpe-code --to models/tupe
+    tupelo import bert-base-uncased --to models/bert
+    tupelo import tupe_r.pt --dictionary dict.txt --bpe-codes bpe-code --to models/tupe
 
 The folder can be trained further, fine-tuned and loaded by transformers like an export, and holds
 a recipe that starts from it.
@@ -9,7 +9,6 @@ a recipe that starts from it.
 
 import argparse
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from data_prep.files.atomic import save_text
+from data_prep.files.program import shell_command
 from data_prep.shards.folders import complete_or_absent, refuse_existing
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.config.errors import ConfigError
@@ -35,7 +35,7 @@ ROWS_COMPARED, LONGEST_COMPARED = 4, 128
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain import`."""
+    """Add the options of `tupelo import`."""
     parser.add_argument(
         "place",
         help="a BERT that Hugging Face's transformers saved, or its name on the Hub; or a .pt file "
@@ -89,8 +89,9 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"imported {pretrained.name} to {target}")
     for note in notes:
         print(f"  {note}")
-    recipe = shlex.quote(str(target / RECIPE_FILE))
-    print(f"Train it further:\n  ./run_pretrain.sh {recipe} --corpus YOUR_TEXT --steps 10000")
+    recipe = target / RECIPE_FILE
+    again = shell_command("train", recipe, "--corpus", "YOUR_TEXT", "--steps", "10000")
+    print(f"Train it further:\n  {again}")
 
 
 def check_tokenizer_in_transformers(pretrained: Pretrained, place: str) -> None:

@@ -1,7 +1,7 @@
 """Estimate how long a run takes on this machine, or how many steps fit into given hours.
 
-    python -m pretrain plan RECIPE --hours 24                what fits into 24 hours
-    python -m pretrain plan RECIPE                           how long its own steps take
+    tupelo plan RECIPE --hours 24                what fits into 24 hours
+    tupelo plan RECIPE                           how long its own steps take
     torchrun --nproc-per-node 8 -m pretrain plan RECIPE ...  on so many ranks
 
 Takes optimizer steps for about a minute, and writes nothing.
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic_settings import CliSettingsSource
 from tabulate import tabulate
 
+from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.compare.tables import amount
 from pretrain.config.errors import ConfigError
@@ -40,7 +41,7 @@ from pretrain.train.provenance import environment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain plan`."""
+    """Add the options of `tupelo plan`."""
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="of training to measure (default: 60)"
     )
@@ -145,17 +146,17 @@ def commands(
         by_steps["hours"] = "none"  # against the recipe
     hours = settings.hours or steps * seconds_per_step / SECONDS_PER_HOUR
     by_hours = {**given, "hours": f"{hours:.4g}" if settings.hours is None else f"{hours:.10g}"}
-    launcher, note = ["python", "-m", "pretrain"], ""
+    launcher, note = shell_command(), ""
     if ranks.world_size > 1:
-        launcher = ["torchrun", "--nproc-per-node", str(ranks.world_size), "-m", "pretrain"]
+        launcher = f"torchrun --nproc-per-node {ranks.world_size} -m pretrain"
         note = " (or with the launcher that started this)"
-    start = [*launcher, "train", arguments.recipe]
+    start = ["train", arguments.recipe]
     if arguments.corpus:
         start += ["--corpus", *arguments.corpus]
     return (
-        f"Train it{note}:\n  {shlex.join([*start, *_options(by_steps)])}\n"
+        f"Train it{note}:\n  {launcher} {shlex.join([*start, *_options(by_steps)])}\n"
         "or until the time is up, whatever the speed does:\n"
-        f"  {shlex.join([*start, *_options(by_hours)])}"
+        f"  {launcher} {shlex.join([*start, *_options(by_hours)])}"
     )
 
 

@@ -15,7 +15,7 @@ from pretrain.data.shards import build_settings, open_data, shards_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain prepare`."""
+    """Add the options of `tupelo prepare`."""
     parser.set_defaults(source=add_settings(parser))
 
 

@@ -1,7 +1,7 @@
 """Show where the time of a training step goes: by phase, by operator, and as a trace.
 
-    python -m pretrain profile RECIPE                       ten steps on this machine
-    python -m pretrain profile RECIPE --steps 50 --full-depth
+    tupelo profile RECIPE                       ten steps on this machine
+    tupelo profile RECIPE --steps 50 --full-depth
 
 Every setting of the recipe can be changed; --steps is the number of timed steps here. Blocks are
 skipped as often as at the end of the run, where layer drop has reached its steady state. The rows
@@ -33,7 +33,7 @@ WARM_UP_STEPS, TIMED_STEPS, TRACED_STEPS = 3, 10, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain profile`."""
+    """Add the options of `tupelo profile`."""
     parser.add_argument("--to", type=Path, help="default: profiles/NAME of the recipe")
     parser.add_argument("--full-depth", action="store_true", help="run every block at every step")
     parser.set_defaults(source=add_settings(parser))

@@ -1,8 +1,8 @@
 """Pre-train an encoder.
 
-    python -m pretrain train RECIPE                          one process, on a GPU or a CPU
+    tupelo train RECIPE                          one process, on a GPU or a CPU
     deepspeed --module pretrain train RECIPE                 all GPUs of this machine
-    python -m pretrain train runs/NAME --resume              continue from the newest checkpoint
+    tupelo train runs/NAME --resume              continue from the newest checkpoint
 
 Every setting of the recipe can be changed: --section.name value.
 """
@@ -50,7 +50,7 @@ Start = Literal["start", "resume", "elastic"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m pretrain train`."""
+    """Add the options of `tupelo train`."""
     parser.add_argument("--run-folder", type=Path, help="default: runs/NAME of the recipe")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument(

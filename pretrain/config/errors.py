@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from data_prep.files.errors import UserError
 from data_prep.files.quoting import quoted
 
 Entry = TypeVar("Entry")
@@ -11,7 +12,7 @@ Entry = TypeVar("Entry")
 LONGEST_COMPARED = 200  # difflib would take minutes for a long text
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError):
     """The user's settings ask for something that does not exist or cannot be combined."""
 
 
@@ -35,5 +36,5 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-class AnomalyError(RuntimeError):
+class AnomalyError(UserError):
     """Training stopped at NaN, infinity, overflows or a loss spike."""

@@ -115,10 +115,16 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     named = RECIPES / f"{recipe}.toml"
     if os.path.isfile(named):
         return read_toml(named)
-    known = sorted(file.stem for file in RECIPES.glob("*.toml"))
+    known = list(recipe_summaries())
     raise ConfigError(
         f"there is no recipe {quoted(recipe)}{nearest(recipe, known)}; recipes: {', '.join(known)}"
     )
+
+
+def recipe_summaries() -> dict[str, str]:
+    """Return the names of the recipes in alphabetical order, each with its first line."""
+    files = sorted(RECIPES.glob("*.toml"))
+    return {file.stem: file.read_text().partition("\n")[0].removeprefix("# ") for file in files}
 
 
 def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:

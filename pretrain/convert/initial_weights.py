@@ -3,10 +3,10 @@
 Only step 0 does: a resumed run has its checkpoint. The optimizer and the schedules start anew.
 """
 
-import shlex
 from pathlib import Path
 from typing import Any, get_args
 
+from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import NEEDED_TOKENS, TOKENIZER_FILE
 from data_prep.tokenizer.describe import described_tokenizer
@@ -126,8 +126,8 @@ def _fix(pretrained: Pretrained, settings: RunSettings) -> str:
     """Return the options that build rows with the tokenizer of the weights."""
     tokenizer = _tokenizer_place(Path(pretrained.place))
     if tokenizer is None:
-        place = shlex.quote(pretrained.place)
-        return f"the recipe that python -m pretrain import {place} --to FOLDER writes"
+        command = shell_command("import", pretrained.place, "--to", "FOLDER")
+        return f"the recipe that {command} writes"
     options = ["--data.tokenizer", tokenizer]
     if (pretrained.text_encoder.record.moses is not None) != settings.data.moses:
         options += ["--data.moses", str(pretrained.text_encoder.record.moses is not None).lower()]

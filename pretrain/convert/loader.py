@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from data_prep.files.program import shell_command
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.fairseq import UNK, fairseq_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
@@ -104,6 +105,6 @@ def _dictionary_and_codes(file: Path, files: TokenizerFiles) -> tuple[Path, Path
             raise ConfigError(
                 f"there is no {wanted}, and without it the ids of {file} mean nothing; put "
                 f"{DICTIONARY_FILE} and {MERGES_FILE} beside it, or a {TOKENIZER_FILE} of the same "
-                "ids, or name them to python -m pretrain import"
+                f"ids, or name them to {shell_command('import')}"
             )
     return dictionary, codes

@@ -230,7 +230,7 @@ def score_rows(run: Path, step: int | None) -> list[list[str]]:
     """Return a row per protocol, task, split and metric, of the runs from this step.
 
     The median over the seeds at the learning rate whose median is best, as TUPE Sec. 4.1 and
-    `python -m finetune table --average tupe` have it; a diverged seed is worse than any score.
+    `tupelo finetune table --average tupe` have it; a diverged seed is worse than any score.
 
     Raises:
         ConfigError: a result is damaged.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from data_prep.files.program import shell_command
 from data_prep.masking import Masking
 from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
@@ -60,9 +61,9 @@ def open_data(settings: RunSettings) -> ShardSet:
     """
     folder = shards_folder(settings)
     if not folder.is_dir():
-        command = "python -m pretrain prepare RECIPE, with the same settings"
+        command = f"{shell_command('prepare', 'RECIPE')}, with the same settings"
         if settings.data.shards is not None:
-            command = f"python -m data_prep build --to {folder}, or leave data.shards out"
+            command = f"{shell_command('data', 'build', '--to', folder)}, or leave data.shards out"
         raise ConfigError(f"there are no shards in {folder}; build them with: {command}")
     shards = open_shards(folder)
     manifest = shards.manifest

@@ -10,6 +10,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from pretrain.distributed.deepspeed_library import import_deepspeed
+from pretrain.distributed.freed_memory import keep_freed_memory
 
 Result = TypeVar("Result")
 
@@ -37,7 +38,9 @@ def start_ranks() -> Ranks:
     """Join the process group of the launcher; without a launcher, be the only rank."""
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
     deepspeed = import_deepspeed()
-    if device == "cuda":
+    if device == "cpu":
+        keep_freed_memory()
+    else:
         # Before the first collective: otherwise every rank would use the first GPU.
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not distributed.is_initialized():

@@ -1,5 +1,6 @@
 """Checks of a recipe or a run folder: settings, rows, newest checkpoint, execution."""
 
+from data_prep.files.program import shell_command
 from data_prep.shards.manifest import ShardError
 from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import Checkpoint, CheckpointError
@@ -35,7 +36,7 @@ def rows_are_complete(context: CheckContext) -> CheckResult:
             return CheckResult(
                 "warning",
                 f"not built yet ({folder})",
-                f"python -m pretrain prepare {context.recipe}, with the same settings",
+                f"{shell_command('prepare', context.recipe or '')}, with the same settings",
             )
         shards = open_data(settings)
     except (ConfigError, ShardError) as error:
@@ -43,8 +44,8 @@ def rows_are_complete(context: CheckContext) -> CheckResult:
     rows = {name: f"{split.rows:,} {name}" for name, split in shards.manifest.splits.items()}
     return CheckResult(
         "ok",
-        f"{' and '.join(rows.values())} in {folder}, every file of the recorded size (python -m "
-        f"data_prep verify {folder} compares checksums)",
+        f"{' and '.join(rows.values())} in {folder}, every file of the recorded size "
+        f"({shell_command('data', 'verify', folder)} compares checksums)",
     )
 
 

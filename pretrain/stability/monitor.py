@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 from tqdm import tqdm
 
+from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.folders import checkpoints_of, step_of
 from pretrain.checkpoint.writer import Saver
@@ -268,10 +269,9 @@ class StabilityMonitor:
                 f"{last.checkpoint_step}); try a lower learning rate, or an older checkpoint"
             )
         else:
-            fix = (
-                f"continue without its rows: python -m pretrain train {self.run_folder} --resume "
-                f"--trouble.{policy_setting(anomaly.kind)} rewind"
-            )
+            option = f"--trouble.{policy_setting(anomaly.kind)}"
+            again = shell_command("train", self.run_folder, "--resume", option, "rewind")
+            fix = f"continue without its rows: {again}"
         raise AnomalyError(
             f"{anomaly.kind} at step {anomaly.step}: {anomaly.reason}{_first_not_finite(replay)}; "
             f"no checkpoint holds it; see {self.log.folder}; {fix}"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from data_prep.files.atomic import append_whole, remove_cut_line, save_text
+from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
 from pretrain.config.errors import ConfigError
@@ -149,5 +150,5 @@ class RunRecord:
     def _cannot_be_written(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"{self.folder} cannot be written ({error.strerror}); free space and resume with "
-            f"python -m pretrain train {self.folder} --resume"
+            f"{shell_command('train', self.folder, '--resume')}"
         )

@@ -4,6 +4,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from data_prep.files.program import shell_command
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.engine.optimizers import state_numbers
@@ -61,5 +62,5 @@ def _cost_rows(
 
 def _tokens(settings: RunSettings, tokens_per_step: int) -> str:
     if settings.hours is not None:
-        return f"as many as {settings.hours:g} h allow; python -m pretrain plan measures it"
+        return f"as many as {settings.hours:g} h allow; {shell_command('plan')} measures it"
     return f"{tokens_per_step * settings.steps:,}"

@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from pretrain.checkpoint.resume import FREE
 from pretrain.config.settings import RunSettings, flat
 from pretrain.train.metric_files import warn_of_waiting
 from pretrain.train.scalars import HELD_OUT_LOSS
@@ -91,7 +92,9 @@ def _hyperparameters(values: dict[str, Any]) -> tuple[Any, Any, Any]:
     defaults = flat(RunSettings().model_dump(mode="json"))
     typed: dict[str, float | str] = {}
     for name, value in values.items():
-        if not isinstance(defaults[name], int | float):
+        if name.startswith(FREE):  # changes no number of the run
+            continue
+        if type(defaults[name]) not in (int, float):
             typed[name] = _text(value)
         elif value is not None:
             typed[name] = value
@@ -100,8 +103,11 @@ def _hyperparameters(values: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _text(value: Any) -> str:
+    if value in (None, []):
+        return "none"
     words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return "none" if value in (None, []) else words.replace("|", "\\|").replace("\n", " ")
+    words = words.lower() if isinstance(value, bool) else words
+    return words.replace("|", "\\|").replace("\n", " ")
 
 
 def _add(writer: SummaryWriter, summary: Any) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import find_checkpoint
@@ -174,7 +175,7 @@ class Trainer:
         if checkpoint is None:  # the disk was full when the run began
             raise AnomalyError(
                 "there is no checkpoint to rewind to; free space for one, and start again without "
-                f"these rows: python -m pretrain train {folder} --resume"
+                f"these rows: {shell_command('train', folder, '--resume')}"
             )
         return checkpoint
 
@@ -194,20 +195,22 @@ class Trainer:
         if finished and self.saver.newest != step:
             raise ConfigError(
                 f"the last checkpoint, of step {step}, could not be written; free space for it and "
-                f"resume with: python -m pretrain train {self.record.folder} --resume"
+                f"resume with: {shell_command('train', self.record.folder, '--resume')}"
             )
 
     def _print_how_to_resume(self) -> None:
         cause = self.interruption.cause or "another rank was asked to"
         folder = self.record.folder
         ranks = self.ranks.world_size
-        own, others = "python -m pretrain", f"or ./run_pretrain.sh {folder} --resume"
+        resume = shell_command("train", folder, "--resume")
         if ranks > 1:  # under torchrun, deepspeed, or srun: it is not known which
-            own, others = "LAUNCHER -m pretrain", f"on {ranks} ranks; on others with --elastic"
+            resume = (
+                f"LAUNCHER -m pretrain train {folder} --resume (on {ranks} ranks; on others with "
+                "--elastic)"
+            )
         saved = "saved" if self.saver.newest == self.progress.step else "not saved"
         print(
-            f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {own} train "
-            f"{folder} --resume ({others})",
+            f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {resume}",
             flush=True,  # a queue that has sent a signal soon kills: trackers may take longer
         )
         self.record.close()

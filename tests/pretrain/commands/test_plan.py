@@ -56,7 +56,7 @@ def test_the_command_of_a_plan_trains_the_planned_steps_with_the_given_settings(
     _, settings, by_steps, by_hours = planned(
         "tiny_cpu", "--hours", "24", "--corpus", "a b", *words
     )
-    assert by_steps[:5] == ["python", "-m", "pretrain", "train", "tiny_cpu"]
+    assert by_steps[:3] == ["tupelo", "train", "tiny_cpu"]
     assert settings_of(by_steps) == settings.model_copy(update={"steps": 172_800, "hours": None})
     assert settings_of(by_hours) == settings
 
@@ -88,7 +88,7 @@ def test_hours_in_the_recipe_are_taken_back_where_steps_are_given(tmp_path):
 
 def test_without_hours_the_recipe_is_trained_as_it_is():
     _, settings, by_steps, by_hours = planned("tupe_base", seconds_per_step=0.36)
-    assert by_steps == ["python", "-m", "pretrain", "train", "tupe_base"]
+    assert by_steps == ["tupelo", "train", "tupe_base"]
     assert settings_of(by_hours).hours == pytest.approx(100)
 
 
@@ -133,7 +133,7 @@ def test_a_plan_prints_numbers_that_follow_from_each_other(command, shards):
     assert f"real ones, from the shards in {shards}" in output
     assert "1.26 expected: coins at theta 0.505, its mean over the run" in output
     # the printed command is one that the trainer takes
-    printed = re.search(r"python -m pretrain (train .*--steps .*)", output)[1]
+    printed = re.search(r"tupelo (train .*--steps .*)", output)[1]
     status, _, errors = command.run([*shlex.split(printed), "--dry-run"])
     assert status == 0, errors[-3000:]
 

@@ -35,6 +35,6 @@ def test_text_that_changed_since_its_shards_were_built_is_said(corpus, capsys):
 
 
 def test_shards_that_are_named_but_missing_are_not_built(corpus):
-    with pytest.raises(ConfigError, match="there are no shards in typo; .*data_prep build --to"):
+    with pytest.raises(ConfigError, match="there are no shards in typo; .*tupelo data build --to"):
         main(["prepare", "tiny_cpu", "--data.shards", "typo"])
     assert not (corpus.parent / "typo").exists()

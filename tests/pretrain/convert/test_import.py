@@ -50,7 +50,7 @@ def test_an_imported_bert_is_what_was_read_here_and_in_transformers(tmp_path, st
     said = capsys.readouterr().out
     assert float(re.search(r"difference to transformers: (\S+) of", said)[1]) < 1e-4
     assert "cls.seq_relationship.weight" in said and "row 0" in said
-    assert f"./run_pretrain.sh {folder}/recipe.toml --corpus" in said
+    assert f"tupelo train {folder}/recipe.toml --corpus" in said
     read, written = load_pretrained(source), load_pretrained(folder)
     assert equal(written.weights, read.weights) and written.model == read.model
     assert written.text_encoder.ids("The cat [MASK].") == read.text_encoder.ids("The cat [MASK].")
@@ -124,7 +124,7 @@ def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
     check_before_build(load_settings(recipe, words))
     with pytest.raises(ConfigError) as refusal:
         check_before_build(load_settings(recipe, [*words, "--data.tokenizer", "wordpiece"]))
-    advice = f"; give the recipe that python -m pretrain import {file} --to FOLDER writes"
+    advice = f"tupelo import {file} --to FOLDER writes"
     assert str(refusal.value).endswith(advice)
 
 

@@ -40,7 +40,7 @@ def test_rows_that_can_still_be_built_are_a_warning_with_the_command(machine, tm
     settings = load_settings("tiny_cpu", ("--corpus", str(tmp_path / "text.txt")))
     found = rows_are_complete(machine.context(recipe="tiny_cpu", settings=settings))
     assert found.status == "warning"
-    assert found.fix.startswith("python -m pretrain prepare tiny_cpu")
+    assert "tupelo prepare tiny_cpu, " in found.fix
 
 
 def test_a_shard_that_was_cut_short_is_a_problem(run, shards, tmp_path):
@@ -49,7 +49,7 @@ def test_a_shard_that_was_cut_short_is_a_problem(run, shards, tmp_path):
     file = next(damaged.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-10])
     found = rows_are_complete(run(folder=damaged))
-    assert found.status == "problem" and file.name in found.message and "data_prep" in found.fix
+    assert found.status == "problem" and file.name in found.message and "data repair" in found.fix
 
 
 def test_shards_that_do_not_fit_the_model_are_a_problem(run):

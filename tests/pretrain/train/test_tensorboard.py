@@ -69,11 +69,13 @@ def test_the_settings_are_a_table_and_hyperparameters_beside_the_held_out_loss(t
     (text,) = found.Tensors("settings/text_summary")
     table = text.tensor_proto.string_val[0].decode()
     assert "\n| model.num_layers | 2 |\n" in table and "\n| hours | none |\n" in table
+    assert "\n| layer_drop.rescale | true |\n" in table
     plugin = found.PluginTagToContent("hparams")
     start = start_in(plugin["_hparams_/session_start_info"]).hparams
     assert start["learning_rate.peak"].number_value == 1e-3
     assert start["model.positions"].string_value == "tupe-r"
     assert start["hours"].string_value == "none"  # in another run it is "24.0"
+    assert not any(name.startswith(("checkpoint.", "loggers")) for name in start)
     metrics = experiment_in(plugin["_hparams_/experiment"]).metric_infos
     assert [metric.name.tag for metric in metrics] == ["held_out/loss"]
     assert "_hparams_/session_end_info" in plugin

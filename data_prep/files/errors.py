@@ -1,0 +1,5 @@
+"""The base of all errors that are the user's to fix."""
+
+
+class UserError(ValueError):
+    """Ends a program with its message in one line, instead of a traceback."""

@@ -1,0 +1,83 @@
+"""What every program needs before its packages are imported: one-line errors, its own name.
+
+Imports the standard library only, so that a start without the installed packages can say so.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from data_prep.files.errors import UserError
+
+# Set by the shell scripts: within them PATH is not that of the user's shell.
+COMMAND_VARIABLE = "TUPELO_COMMAND"
+
+OWN_PACKAGES = ("tupelo", "data_prep", "pretrain", "finetune")
+
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def run_program(main: Callable[[list[str]], int | None]) -> None:
+    """Run a program and exit with its status; an error that is the user's to fix is one line.
+
+    Raises:
+        SystemExit: always.
+    """
+    try:
+        status = main(sys.argv[1:])
+        sys.stdout.flush()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in OWN_PACKAGES:
+            raise
+        sys.exit(f"error: {_missing(package)}")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader, such as head, is gone; Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(BROKEN_PIPE)
+    sys.exit(status)
+
+
+def shell_command(*words: str | Path) -> str:
+    """Return the line that runs `tupelo WORDS` in the user's shell.
+
+    This is `tupelo` where PATH leads to that of this environment, else the path of the program,
+    else `python -m tupelo`.
+    """
+    return " ".join((_program(), *(shlex.quote(str(word)) for word in words)))
+
+
+def _program() -> str:
+    given = os.environ.get(COMMAND_VARIABLE)
+    if given:
+        return given
+    program = Path(sys.executable).parent / "tupelo"
+    if shutil.which("tupelo") == str(program):
+        return "tupelo"
+    if program.is_file():
+        return shlex.quote(str(_from_here(program)))
+    python = "python" if shutil.which("python") == sys.executable else sys.executable
+    return f"{shlex.quote(python)} -m tupelo"
+
+
+def _from_here(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _missing(package: str) -> str:
+    checkout = Path(__file__).parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        fix = f"install it with: {shlex.quote(sys.executable)} -m pip install -e {checkout}"
+        if (checkout / ".venv" / "bin" / "tupelo").is_file():
+            fix = f"use the environment of this project: source {checkout}/.venv/bin/activate"
+    else:
+        fix = f"install it with: {shlex.quote(sys.executable)} -m pip install {package}"
+    return f"the package {package} is not installed for {sys.executable}; {fix}"

@@ -1,0 +1,1 @@
+"""DeepSpeed configurations, one for each ZeRO stage and precision."""

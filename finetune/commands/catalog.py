@@ -1,0 +1,13 @@
+"""The commands of fine-tuning, in the order in which they are used."""
+
+from pretrain.commands.command_line import Command
+
+COMMANDS = {
+    name: Command(f"finetune.commands.{name}", summary)
+    for name, summary in (
+        ("tasks", "list the tasks, and check their files"),
+        ("run", "fine-tune encoders on tasks, over learning rates and seeds"),
+        ("table", "make a table of results, with pictures"),
+        ("submission", "write the files that a benchmark's server takes"),
+    )
+}

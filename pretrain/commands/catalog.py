@@ -1,0 +1,19 @@
+"""The commands of pre-training, in the order in which they are used."""
+
+from pretrain.commands.command_line import Command
+
+COMMANDS = {
+    name: Command(f"pretrain.commands.{module}", summary)
+    for name, module, summary in (
+        ("recipes", "recipes", "list the recipes, with a line each"),
+        ("prepare", "prepare", "build the shards that a recipe needs"),
+        ("plan", "plan", "measure how long a recipe takes on this machine"),
+        ("train", "train", "pre-train an encoder, or resume a run"),
+        ("compare", "compare", "report which run reached a held-out loss sooner"),
+        ("profile", "profile", "show where the time of a step goes"),
+        ("fill-mask", "fill_mask", "print the most probable tokens for each [MASK] of a text"),
+        ("export", "export", "write a trained encoder for Hugging Face's transformers"),
+        ("import", "import_model", "make a recipe that trains an existing BERT further"),
+        ("doctor", "doctor", "check this machine, and a run"),
+    )
+}

@@ -1,0 +1,64 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep.files.program import shell_command
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """An environment with python and tupelo, and a PATH without it."""
+    folder = tmp_path / "my env" / "bin"
+    folder.mkdir(parents=True)
+    for name in ("python", "tupelo"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.delenv("TUPELO_COMMAND", raising=False)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return folder
+
+
+def test_a_command_is_short_where_the_environment_is_active(environment, monkeypatch):
+    monkeypatch.setenv("PATH", f"{environment}:/usr/bin")
+    assert shell_command("train", Path("runs/my run"), "--resume") == (
+        "tupelo train 'runs/my run' --resume"
+    )
+
+
+def test_a_command_names_its_program_where_the_environment_is_not_active(environment, monkeypatch):
+    assert shell_command("train") == f"'{environment / 'tupelo'}' train"
+    monkeypatch.chdir(environment.parents[1])
+    assert shell_command("train") == "'my env/bin/tupelo' train"
+
+
+def test_a_command_is_a_module_where_no_program_is_installed(environment, monkeypatch):
+    (environment / "tupelo").unlink()
+    assert shell_command("train") == f"'{environment / 'python'}' -m tupelo train"
+    monkeypatch.setenv("PATH", f"{environment}:/usr/bin")
+    assert shell_command("train") == "python -m tupelo train"
+
+
+def test_shell_scripts_name_the_command_of_the_shell_that_called_them(environment, monkeypatch):
+    monkeypatch.setenv("TUPELO_COMMAND", "cd /there && .venv/bin/tupelo")
+    assert shell_command("train", "r") == "cd /there && .venv/bin/tupelo train r"
+
+
+@pytest.mark.parametrize("package", ["tupelo", "pretrain", "finetune", "data_prep"])
+def test_a_start_without_the_packages_is_one_line(package):
+    run = subprocess.run(
+        # -S: without site-packages.
+        [sys.executable, "-S", "-m", package, *(["train"] if package != "data_prep" else [])],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode != 0
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith("error: the package pydantic is not installed for ")

@@ -1,0 +1,57 @@
+"""The command `tupelo`: those of pre-training, and those of data and fine-tuning as groups."""
+
+from data_prep.files.program import run_program
+
+GROUPS = {
+    "data": "build shards from text, and inspect, verify, repair, split and mix them",
+    "finetune": "fine-tune encoders on GLUE or a task of your own, and make tables",
+}
+
+
+def main(words: list[str]) -> int | None:
+    """Run one command, and return its exit status if it has one of its own."""
+    if words[:1] == ["data"]:
+        from data_prep.__main__ import main as data_main
+
+        return data_main(words[1:])
+    if words[:1] == ["finetune"]:
+        from finetune.__main__ import main as finetune_main
+
+        finetune_main(words[1:])
+    elif words == ["--version"]:
+        print(_versions())
+    elif words in ([], ["-h"], ["--help"]):
+        print(_overview())
+    else:
+        from pretrain.__main__ import main as pretrain_main
+
+        pretrain_main(words)
+    return None
+
+
+def _overview() -> str:
+    from pretrain.commands.catalog import COMMANDS
+    from pretrain.commands.command_line import Command, overview
+    from tupelo import __doc__ as description
+
+    groups = {f"{name} ...": Command("", summary) for name, summary in GROUPS.items()}
+    return f"{description}\n\n{overview({**COMMANDS, **groups})}"
+
+
+def _versions() -> str:
+    import platform
+    from importlib.metadata import version
+
+    from tupelo import __version__
+
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "deepspeed"))
+    return f"tupelo {__version__} (Python {platform.python_version()}, {packages})"
+
+
+def program() -> None:
+    """Run the installed command."""
+    run_program(main)
+
+
+if __name__ == "__main__":
+    program()
