@@ -59,6 +59,12 @@ def init(*, project, name, id, resume, dir, settings):
 """
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Wait longer for a process than a user would: the machine may be busy."""
+    monkeypatch.setattr(tracker_process, "LAST_LINES_SECONDS", 200.0)
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Return a run folder whose tracker is a fake, and what the fake was called with."""
