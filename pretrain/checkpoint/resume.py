@@ -27,7 +27,10 @@ from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, as_json, flat
 
 # Settings that change no number of the run. Shards are compared by their content.
-FREE = ("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards")
+FREE = (
+    *("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards"),
+    *("loggers", "log_project"),
+)
 # How a run is executed, with the DeepSpeed JSON and the number of ranks.
 ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
 

@@ -41,6 +41,7 @@ from pretrain.train.progress import Progress
 from pretrain.train.provenance import num_hosts
 from pretrain.train.run_folder import RunRecord
 from pretrain.train.summary import describe_rates, describe_run
+from pretrain.train.trackers import refuse_missing_loggers
 from pretrain.train.trainer import Trainer
 
 Start = Literal["start", "resume", "elastic"]
@@ -87,6 +88,7 @@ def _main(arguments: argparse.Namespace, ranks: Ranks, interruption: Interruptio
     # A dry run may describe a run that this machine cannot execute.
     device: Device = "cuda" if arguments.dry_run else ranks.device
     settings, ds_config = on_first_rank(ranks, lambda: checked_settings(arguments, ranks, device))
+    on_first_rank(ranks, lambda: refuse_missing_loggers(settings))
     if not arguments.dry_run:
         folder = _run_folder(arguments, settings)
         how: Start = "resume" if arguments.resume else "start"
@@ -157,7 +159,7 @@ def run(
     launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
     launch["zero_stage"] = zero_stage(ds_config)
     launch["changed_settings"] = resumption.changes
-    on_first_rank(ranks, lambda: record.begin(progress.step, launch))
+    on_first_rank(ranks, lambda: record.begin(progress.step, launch, settings))
     newest = None if checkpoint is None else progress.step
     saver = Saver(folder, settings.checkpoint, ranks, newest=newest)
     Trainer(settings, engine, shards, record, progress, rate, saver, interruption).train()

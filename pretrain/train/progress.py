@@ -1,7 +1,6 @@
 """The counters of a run, which are logged and saved with each checkpoint."""
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
-from tqdm import tqdm
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
@@ -275,22 +273,3 @@ class Progress:
             "training_seconds": self.counters.training_seconds,
             "flops": self.counters.flops,
         }
-
-
-def progress_bar(settings: RunSettings, step: int, *, shown: bool) -> "tqdm[Any]":
-    """Return a bar over the optimizer steps: done, time left, and what `set_postfix_str` adds.
-
-    In a run of given hours its `total` is not known yet, and never shown.
-    """
-    total = "/{total:,}" if settings.hours is None else ""
-    bar: tqdm[Any] = tqdm(
-        total=settings.steps if settings.hours is None else None,
-        initial=step,
-        desc=settings.name,
-        disable=not shown,
-        # In a log file every update is a line.
-        mininterval=0.2 if sys.stderr.isatty() else 20,
-        bar_format="{desc} {percentage:3.0f}% |{bar:24}| step {n:,}" + total + " "
-        "[{elapsed}, {remaining} left{postfix}]",
-    )
-    return bar
