@@ -14,6 +14,7 @@ HELD_OUT_LOSS = "held_out/loss"
 # The group of charts of each number; "train" for others, and their own for shares and layers.
 GROUPS = {
     "tokens_per_second": "speed",
+    "processor_wait_share": "speed",
     "samples_per_second": "speed",
     "model_flops_utilisation": "speed",
     "peak_memory_bytes": "speed",

@@ -161,7 +161,8 @@ def test_tensorboard_shows_losses_rates_and_layers(whole):
     assert {
         *("train/loss", "train/learning_rate", "train/gradient_norm", "held_out/loss"),
         *("speed/tokens_per_second", "speed/samples_per_second", "speed/peak_memory_bytes"),
-        *("speed/model_flops_utilisation", "totals/tokens", "totals/training_seconds"),
+        *("speed/model_flops_utilisation", "speed/processor_wait_share"),
+        *("totals/tokens", "totals/training_seconds"),
         *("totals/flops", "totals/expected_flops", "totals/full_depth_flops"),
         *(f"time_shares/{name}" for name in SHARES if name != "communication"),  # one rank
         *("keep_rates/layer_01", "keep_rates/layer_01_expected"),
