@@ -8,7 +8,7 @@ import argparse
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -88,6 +88,30 @@ def read_settings(
         tree = _merge(tree, {"model": {"preset": preset}})
     try:
         return RunSettings(_cli_settings_source=source(parsed_args=arguments), **tree)
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
+def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -> RunSettings:
+    """Build the settings of a recipe with some values changed, given as Python values.
+
+    Args:
+        recipe: as of `read_recipe`, or settings.
+        values: {"model.width": 128, ...}: the names of the options, without the dashes.
+
+    Raises:
+        ConfigError: unknown recipe or name, wrong type, or an impossible combination.
+    """
+    tree = recipe.model_dump() if isinstance(recipe, RunSettings) else read_recipe(str(recipe))
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        *sections, last = name.split(".")
+        inner = changes
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    try:
+        return RunSettings(**_merge(tree, changes))
     except ValidationError as error:
         raise ConfigError(explain(error)) from None
 
