@@ -47,9 +47,8 @@ def load(
         ConfigError: there is no such model or device, or its parts do not belong together.
         ShardError, TokenizerError: the tokenizer is missing or damaged.
     """
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={str(device)!r}, but torch sees no GPU here; choose 'cpu'")
-    return LoadedEncoder(load_pretrained(place, checkpoint=checkpoint), torch.device(device))
+    checked = _checked_device(str(device))
+    return LoadedEncoder(load_pretrained(place, checkpoint=checkpoint), checked)
 
 
 class LoadedEncoder:
@@ -244,6 +243,14 @@ class LoadedEncoder:
         with _recorded(self.model.encoder) as states:
             last_NSD = self._last_states(batch)
         return torch.stack([*states[:-1], last_NSD], dim=1)
+
+
+def _checked_device(name: str) -> torch.device:
+    gpus = torch.cuda.device_count()
+    known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
+    if name not in known:
+        raise ConfigError(f"device={name!r} is not on this machine; one of {', '.join(known)}")
+    return torch.device(name)
 
 
 def _pooled(states_NSD: Tensor, batch: Batch, pooling: str) -> Tensor:

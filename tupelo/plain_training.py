@@ -59,7 +59,7 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
     """
     chosen = settings(recipe, values)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
-        torch.manual_seed(chosen.seed)
+        torch.default_generator.manual_seed(chosen.seed)
         model = objective_named(chosen.objective)(chosen.model)
     if chosen.initial_weights is not None:
         pretrained = load_pretrained(chosen.initial_weights)
@@ -81,13 +81,15 @@ def step_plans(settings: RunSettings, *, step: int = 1) -> Iterator[StepPlan]:
         `micro_batches(batches)`, which pairs the next batches of an iterator with them.
 
     Raises:
-        ConfigError: the run has a time budget: its schedule follows the clock of `tupelo train`.
+        ConfigError: the run has a time budget, so that its schedule follows the clock of
+            `tupelo train`; or `step` is below 1.
     """
     if settings.hours is not None:
         raise ConfigError(
             f"hours={settings.hours:g}: the schedule follows the clock of `tupelo train`; set "
             "hours to None, and steps to their number"
         )
+    _check_step(step)
     schedule = Schedule(settings, world_size=1)
     return map(schedule.plan, range(step, settings.steps + 1))
 
@@ -104,13 +106,18 @@ def training_batches(settings: RunSettings, *, step: int = 1) -> Iterator[Masked
         positions `row * S + column`, and their true ids.
 
     Raises:
-        ConfigError: there are no shards, or they do not fit the settings.
+        ConfigError: there are no shards, they do not fit the settings, or `step` is below 1.
         ShardError: they are damaged.
     """
-    batches = TrainingBatches(
-        open_data(settings), settings, Place(micro_sequences(settings, 1), rank=0, world_size=1)
-    )
+    _check_step(step)
+    place = Place(micro_sequences(settings, 1), rank=0, world_size=1)
+    batches = TrainingBatches(open_data(settings), settings, place)
     first = finished_before(step) * micro_batches_per_step(settings, 1)
     return batches_from(
         batches, first, None, workers=settings.data.loader_workers, pin_memory=False
     )
+
+
+def _check_step(step: int) -> None:
+    if step < 1:
+        raise ConfigError(f"step={step} does not exist: steps are counted from 1")

@@ -10,7 +10,8 @@ import pytest
 import tupelo
 
 PAGE = (Path(__file__).parents[2] / "docs" / "API.md").read_text()
-BLOCK = re.compile(r"```python\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SHOWN = re.compile(r"^# -> (.*\n)", re.MULTILINE)
 
 
 @pytest.fixture
@@ -27,19 +28,20 @@ def folder(command, tmp_path, monkeypatch):
 
 
 def test_the_page_runs_from_top_to_bottom_and_prints_what_it_shows(folder):
-    names, printed = {}, []
-    for code, _ in BLOCK.findall(PAGE):
+    names = {}
+    for block in BLOCKS:
         with contextlib.redirect_stdout(io.StringIO()) as output:
-            exec(code, names)
-        printed.append(output.getvalue())
-    assert printed == [shown for _, shown in BLOCK.findall(PAGE)]
+            exec(block, names)
+        assert output.getvalue() == "".join(SHOWN.findall(block))
+    bias = names["model"].encoder.positions.attention_bias(3)  # of 2 heads
+    assert bias.tolist() == [
+        [[-abs(i - j) * slope for j in range(3)] for i in range(3)] for slope in (0.5, 0.25)
+    ]
 
 
 def test_the_page_names_all_that_is_public_and_nothing_else():
-    named = set(re.findall(r"tupelo\.(\w+)", PAGE)) - {"NAME"}
-    assert named == set(tupelo.__all__)
+    assert set(re.findall(r"tupelo\.(\w+)", PAGE)) - {"NAME"} == set(tupelo.__all__)
 
 
 def test_no_block_is_left_out():
-    assert len(BLOCK.findall(PAGE)) == PAGE.count("```python\n")
-    assert PAGE.count("```") == 2 * (PAGE.count("```python\n") + PAGE.count("```text\n"))
+    assert 2 * len(BLOCKS) == PAGE.count("```")

@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer, pipeline
 import tupelo
 from tests.pretrain.convert.test_hf_bert import save as save_bert
 
-TEXTS = ["abcd efgh.", ("abcd efgh ijkl", "mnop"), "[MASK] abc", "a"]
+TEXTS = ["abcd efgh.", ("abcd efgh ijkl", "mnop"), "[MASK] abc", ("a [MASK]", "[MASK].")]
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +153,10 @@ def test_mistakes_are_one_line(encoder, call, message):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused(run):
-    with pytest.raises(ValueError, match="device='cuda', but torch sees no GPU here"):
-        tupelo.load(run, device="cuda")
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(run, device):
+    with pytest.raises(ValueError, match=f"device='{device}' is not on this machine; one of cpu"):
+        tupelo.load(run, device=device)
 
 
 @pytest.mark.gpu

@@ -105,6 +105,12 @@ def test_a_loop_can_begin_in_the_middle(run):
         assert all(map(torch.equal, batch, expected))
 
 
+def test_there_is_no_step_before_the_first(run):
+    for begin in (tupelo.step_plans, tupelo.training_batches):
+        with pytest.raises(ValueError, match="step=0 does not exist: steps are counted from 1"):
+            begin(tupelo.settings(run), step=0)
+
+
 def test_a_schedule_that_follows_the_clock_is_refused():
     settings = tupelo.settings("tiny_cpu", {"hours": 2})
     with pytest.raises(ValueError, match="hours=2: the schedule follows the clock of"):
