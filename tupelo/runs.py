@@ -64,7 +64,8 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
     from pretrain.compare.convergence import compare as compare_runs
     from pretrain.compare.convergence import read_run
 
-    return compare_runs([read_run(Path(run)) for run in runs], str(target))
+    folders = [runs] if isinstance(runs, str | Path) else runs
+    return compare_runs([read_run(Path(folder)) for folder in folders], str(target))
 
 
 def _table(lines: list[dict[str, Any]]) -> "pandas.DataFrame":

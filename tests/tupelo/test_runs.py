@@ -53,3 +53,5 @@ def test_a_comparison_says_where_the_loss_was_reached(run, command, tmp_path):
     # three quarters of the way from evaluation 10 to evaluation 20
     assert comparison.reached(comparison.arms[1], "step") == pytest.approx(17.5)
     assert comparison.notes
+    with pytest.raises(ValueError, match="a comparison needs at least two runs"):
+        tupelo.compare(str(run))
