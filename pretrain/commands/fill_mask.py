@@ -5,10 +5,6 @@ tupelo fill-mask runs/NAME "Paris is the [MASK] of France."
 
 import argparse
 
-from pretrain.convert.fill_mask import fill_mask
-from pretrain.convert.pretrained import load_pretrained, restored_model
-from pretrain.convert.text_encoder import MASK
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo fill-mask`."""
@@ -17,12 +13,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run folder, of which the newest checkpoint is used, a checkpoint folder, an export, "
         "or an external model",
     )
-    parser.add_argument("text", help=f"one or more words replaced by {MASK}")
+    parser.add_argument("text", help="one or more words replaced by [MASK]")
     parser.add_argument("--top", type=int, default=5, help="guesses per mask (default: 5)")
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the guesses for every mask of the text."""
+    # Imported late: torch takes seconds.
+    from pretrain.convert.fill_mask import fill_mask
+    from pretrain.convert.pretrained import load_pretrained, restored_model
+    from pretrain.convert.text_encoder import MASK
+
     pretrained = load_pretrained(arguments.run)
     step = "" if pretrained.step is None else f", step {pretrained.step:,}"
     print(f"{pretrained.name}{step}: {arguments.text}")
