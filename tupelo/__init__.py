@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pretrain.model.positions import PositionEncoding as PositionEncoding
     from tupelo.loaded_encoder import load as load
     from tupelo.plain_training import build as build
+    from tupelo.plain_training import held_out_loss as held_out_loss
     from tupelo.plain_training import settings as settings
     from tupelo.plain_training import step_plans as step_plans
     from tupelo.plain_training import training_batches as training_batches
@@ -26,6 +27,7 @@ MODULES = {
     "build": "tupelo.plain_training",
     "compare": "tupelo.runs",
     "curves": "tupelo.runs",
+    "held_out_loss": "tupelo.plain_training",
     "load": "tupelo.loaded_encoder",
     "settings": "tupelo.plain_training",
     "step_plans": "tupelo.plain_training",

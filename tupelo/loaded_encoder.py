@@ -18,6 +18,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import Guess, fill_mask
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
 from pretrain.model.encoder import Encoder
+from tupelo.evaluation_mode import evaluation_mode
 
 Text = str | tuple[str, str]  # a text, or a pair
 
@@ -170,7 +171,7 @@ class LoadedEncoder:
         Raises:
             ConfigError: there is no [MASK], or the text has more than `sequence_length` tokens.
         """
-        with _evaluating(self.model):
+        with evaluation_mode(self.model):
             return fill_mask(
                 self.model, self.text_encoder, text, top=top, longest_row=self.sequence_length
             )
@@ -230,11 +231,9 @@ class LoadedEncoder:
         assert states is not None
         return states
 
-    # Not in inference mode: its results could not be the input of a probe that is trained.
-    @torch.no_grad()
     def _last_states(self, batch: Batch) -> Tensor:
         """Return states_NSD of a batch."""
-        with _evaluating(self.model):
+        with evaluation_mode(self.model):
             states_NSD: Tensor = self.model.encoder(batch.ids_BS, lengths_B=batch.lengths_B)
             return states_NSD
 
@@ -277,17 +276,6 @@ def _as_pair(text: Text, number: int) -> tuple[str, ...]:
     if len(pair) not in (1, 2) or not all(isinstance(part, str) for part in pair):
         raise ConfigError(f"texts[{number}] is {text!r}; give a str, or a tuple of two")
     return pair
-
-
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Turn dropout off, whatever the caller does with the model in between."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 @contextmanager

@@ -12,12 +12,19 @@ from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_model
 from pretrain.convert.pretrained import load_pretrained
-from pretrain.data.batches import MaskedBatch, Place, TrainingBatches, batches_from
+from pretrain.data.batches import (
+    HeldOutBatches,
+    MaskedBatch,
+    Place,
+    TrainingBatches,
+    batches_from,
+)
 from pretrain.data.shards import open_data
 from pretrain.model.objectives import Objective, objective_named
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
 from pretrain.schedules.step_plan import Schedule, StepPlan, finished_before
+from tupelo.evaluation_mode import evaluation_mode
 
 
 def settings(
@@ -110,12 +117,40 @@ def training_batches(settings: RunSettings, *, step: int = 1) -> Iterator[Masked
         ShardError: they are damaged.
     """
     _check_step(step)
-    place = Place(micro_sequences(settings, 1), rank=0, world_size=1)
-    batches = TrainingBatches(open_data(settings), settings, place)
+    batches = TrainingBatches(open_data(settings), settings, _place(settings))
     first = finished_before(step) * micro_batches_per_step(settings, 1)
     return batches_from(
         batches, first, None, workers=settings.data.loader_workers, pin_memory=False
     )
+
+
+def held_out_loss(model: Objective, settings: RunSettings) -> float:
+    """Return the loss in nats that `tupelo train` would log for a model: of all blocks, no dropout.
+
+    Args:
+        model: as of `build`, on any device; it stays in the mode that it is in.
+        settings: as of `training_batches`; `evaluation.rows` are read.
+
+    Returns:
+        The mean over all predictions of the held-out rows, comparable with evals.jsonl of runs
+        that read the same shards.
+
+    Raises:
+        ConfigError, ShardError: as of `training_batches`.
+    """
+    batches = HeldOutBatches(open_data(settings), settings, _place(settings))
+    device = next(model.parameters()).device
+    total, predictions = 0.0, 0
+    with evaluation_mode(model):
+        for batch in (batches[number] for number in range(len(batches))):
+            loss = model(*(part.to(device) for part in batch))
+            total += loss.item() * batch.num_predictions()
+            predictions += batch.num_predictions()
+    return total / predictions
+
+
+def _place(settings: RunSettings) -> Place:
+    return Place(micro_sequences(settings, 1), rank=0, world_size=1)
 
 
 def _check_step(step: int) -> None:
