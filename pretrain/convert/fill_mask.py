@@ -1,0 +1,69 @@
+"""The most probable tokens for each [MASK] of a text."""
+
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from pretrain.config.errors import ConfigError
+from pretrain.convert.text_encoder import MASK, TextEncoder
+from pretrain.model.objectives import MaskedLanguageModel
+
+
+class Guess(NamedTuple):
+    """A token and its probability."""
+
+    token: str
+    probability: float
+
+
+@torch.no_grad()
+def fill_mask(
+    model: MaskedLanguageModel,
+    text_encoder: TextEncoder,
+    text: str,
+    *,
+    top: int,
+    longest_row: int,
+) -> list[list[Guess]]:
+    """Return the `top` most probable tokens for every [MASK] of `text`, best first.
+
+    Args:
+        model: in evaluation mode, on any device.
+        text_encoder: of the text that it was trained on.
+        text: with at least one [MASK].
+        top: guesses for each of them, or as many as there are tokens.
+        longest_row: in tokens, of those that it was trained on.
+
+    Raises:
+        ConfigError: there is no [MASK], the text has more than `longest_row` tokens, or `top` is
+            below 1.
+    """
+    if top < 1:
+        raise ConfigError(f"top={top} asks for no token; give 1 or more")
+    ids = text_encoder.ids(text)
+    places = [place for place, token in enumerate(ids) if token == text_encoder.special["mask"]]
+    if not places:
+        raise ConfigError(f"the text {text!r} has no {MASK}; replace a word by it")
+    if len(ids) > longest_row:
+        raise ConfigError(
+            f"the text has {len(ids)} tokens, the model was trained on {longest_row}; shorten it"
+        )
+    device = model.encoder.token_embeddings.weight.device
+    logits_MV = model.logits(
+        torch.tensor([ids], device=device), torch.tensor(places, device=device)
+    )
+    # Rows of the embedding beyond the entries of the tokenizer stand for no token.
+    probabilities_MV = logits_MV[:, : text_encoder.record.vocabulary_size].softmax(-1)
+    return [
+        _best(text_encoder.tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV
+    ]
+
+
+def _best(tokenizer: Tokenizer, probabilities_V: Tensor, top: int) -> list[Guess]:
+    values, tokens = probabilities_V.topk(min(top, len(probabilities_V)))
+    return [
+        Guess(str(tokenizer.id_to_token(token)), value)
+        for value, token in zip(values.tolist(), tokens.tolist(), strict=True)
+    ]
