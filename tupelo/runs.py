@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pretrain.compare.run_files import Evaluation, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
+from pretrain.train.metric_files import flat_numbers
 
 if TYPE_CHECKING:
-    import pandas  # type: ignore[import-untyped]
+    import pandas
 
     from pretrain.compare.convergence import Comparison
 
@@ -62,7 +63,7 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
             compared.
     """
     from pretrain.compare.convergence import compare as compare_runs
-    from pretrain.compare.convergence import read_run
+    from pretrain.compare.runs import read_run
 
     folders = [runs] if isinstance(runs, str | Path) else runs
     return compare_runs([read_run(Path(folder)) for folder in folders], str(target))
@@ -76,18 +77,5 @@ def _table(lines: list[dict[str, Any]]) -> "pandas.DataFrame":
             f"curves are tables of pandas; install it with: {sys.executable} -m pip install pandas",
             name="pandas",
         ) from None
-    table = pandas.DataFrame([_flat(line) for line in lines])
+    table = pandas.DataFrame([flat_numbers(line) for line in lines])
     return table.set_index("step") if lines else table
-
-
-def _flat(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line without nesting; layers count from 1."""
-    numbers: dict[str, Any] = {}
-    for name, value in line.items():
-        if isinstance(value, list):
-            value = {f"layer_{layer:02d}": part for layer, part in enumerate(value, 1)}
-        if isinstance(value, dict):
-            numbers |= {f"{name}/{part}": number for part, number in value.items()}
-        else:
-            numbers[name] = value
-    return numbers

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ class Run:
 
     folder: Path
     settings: dict[str, Any]  # flat: "model.norm" -> "pre"
-    launches: list[dict[str, Any]]
-    metrics: list[dict[str, Any]]
-    evaluations: list[dict[str, Any]]
+    launches: list[dict[str, Any]] = field(repr=False)
+    metrics: list[dict[str, Any]] = field(repr=False)
+    evaluations: list[dict[str, Any]] = field(repr=False)
     result: dict[str, Any] | None  # None: not finished
 
     @property
