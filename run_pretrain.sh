@@ -14,6 +14,8 @@
 #   --resume                resume the run, or the comparison of that --name
 #   --elastic               resume the run of a RECIPE folder on another number of GPUs, or with
 #                           another --engine.ds_config: equal within rounding
+#   --lengthen stretch      resume the run of a RECIPE folder with more --steps or --hours; restart:
+#                           with a new warm-up and decay
 #   --dry-run               print settings, size and cost, and train nothing
 #   --gpus N                use N GPUs, of each host (default: all)
 #   --hostfile FILE         use the machines in this DeepSpeed host file
@@ -29,7 +31,7 @@ source ./environment.sh
 ARMS=(bert_a tupe_r tupe_r_pld)
 SOURCE_SETTINGS='corpus|data\.corpus'
 PATH_SETTINGS='data\.shards|data\.tokenizer|engine\.ds_config|initial_weights'
-recipe='' name='' run_folder='' hostfile='' gpus='' resume='' dry_run='' settings=() launcher=()
+recipe='' name='' run_folder='' hostfile='' gpus='' resume='' lengthen='' dry_run='' settings=() launcher=()
 trainer='' stopped='' interrupted=''
 
 main() {
@@ -56,17 +58,18 @@ main() {
 read_options() { # ARGUMENT ...
   local option=''
   while (($#)); do
-    if [[ $1 =~ ^--(name|run-folder|gpus|hostfile|$SOURCE_SETTINGS|$PATH_SETTINGS)= ]]; then
+    if [[ $1 =~ ^--(name|run-folder|gpus|hostfile|lengthen|$SOURCE_SETTINGS|$PATH_SETTINGS)= ]]; then
       set -- "${1%%=*}" "${1#*=}" "${@:2}"
     fi
     case $1 in
-      --name | --run-folder | --gpus | --hostfile)
+      --name | --run-folder | --gpus | --hostfile | --lengthen)
         (($# > 1)) || fail "$1 needs a value; ./run_pretrain.sh --help explains it"
         ;;&
       --name) name=$2 && shift ;;
       --run-folder) run_folder=$(path_from_caller "$2") && shift ;;
       --gpus) gpus=$2 && shift ;;
       --hostfile) hostfile=$(path_from_caller "$2") && shift ;;
+      --lengthen) lengthen=$2 && shift ;;
       --resume | --elastic) resume=$1 ;;
       --dry-run | -h | --help) dry_run=$1 ;;
       -*) option=$1 && settings+=("$1") ;;
@@ -103,6 +106,7 @@ check_options() {
   fi
   [[ -z $recipe ]] || return 0
   [[ $resume != --elastic ]] || fail "--elastic needs the folder of a run; the arms of a comparison stay as they are"
+  [[ -z $lengthen ]] || fail "--lengthen needs the folder of a run; the arms of a comparison stay as they are"
   [[ -z $run_folder ]] || fail "--run-folder needs a RECIPE; a comparison is named with --name"
   [[ $name =~ ^[[:alnum:]._-]*$ ]] || fail "--name '$name': use letters, digits, and . _ - only"
   [[ -z $resume || -n $name ]] || fail "--resume needs a RECIPE, or the --name of the comparison"
@@ -119,7 +123,7 @@ run_recipe() {
   prepare_data "$recipe" "${settings[@]}"
   choose_launcher
   run_launched train "$recipe" "${settings[@]}" \
-    ${run_folder:+--run-folder "$run_folder"} ${resume:+"$resume"}
+    ${run_folder:+--run-folder "$run_folder"} ${resume:+"$resume"} ${lengthen:+--lengthen "$lengthen"}
 }
 
 run_comparison() {

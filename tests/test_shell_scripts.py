@@ -358,6 +358,7 @@ def test_a_comparison_is_not_resumed_with_other_settings(checkout):
         (["--name", "begun"], ["--resume --name begun"]),
         (["--name", "a b"], ["'a b'"]),
         (["--run-folder", "f"], ["--run-folder", "RECIPE"]),
+        (["--lengthen", "stretch"], ["--lengthen", "folder of a run"]),
         (["--name"], ["--name needs a value"]),
         (["--gpus", "two"], ["--gpus two"]),
         (["--gpus", "2"], ["--gpus 2", "0 NVIDIA GPUs"]),
@@ -384,6 +385,14 @@ def test_a_recipe_is_prepared_and_trained_with_everything_passed_on(checkout):
     assert checkout.runs() == [
         "python -m pretrain prepare tiny_cpu --a.b -1 --name n",
         "python -m pretrain train tiny_cpu --a.b -1 --name n --run-folder f --resume",
+    ]
+
+
+def test_a_run_is_lengthened_by_the_trainer_alone(checkout):
+    checkout.run("run_pretrain.sh", "runs/a", "--resume", "--steps", "9", "--lengthen=restart")
+    assert checkout.runs() == [
+        "python -m pretrain prepare runs/a --steps 9",
+        "python -m pretrain train runs/a --steps 9 --resume --lengthen restart",
     ]
 
 

@@ -3,7 +3,7 @@
 On as many ranks with the same settings a resumed run equals the uninterrupted one bit for bit. With
 --elastic the number of ranks, the ZeRO stage and the execution may change: samples, their order,
 learning rate and schedules stay the same, and losses are equal within rounding (dropout and, unless
-layer_drop.draw_per=step, layer drop draw other numbers).
+layer_drop.draw_per=step, layer drop draw other numbers). More steps or hours lengthen the run.
 """
 
 import json
@@ -12,6 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
+from pretrain.checkpoint.lengthening import (
+    How,
+    Lengthening,
+    choice_missing,
+    lengthened,
+    longer_setting,
+)
+from pretrain.checkpoint.starting import RUN_FILE, finished
 from pretrain.config.ds_config import micro_batches_per_step
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
@@ -32,6 +40,7 @@ class Resumption(NamedTuple):
 
     checkpoint: Path | None  # None: from the beginning
     changes: Changes
+    lengthening: Lengthening | None = None
 
     def describe(self) -> str:
         """Return where the run resumes, and what has changed, in one line."""
@@ -44,29 +53,6 @@ class Resumption(NamedTuple):
         return f"resuming from {origin}" + (f"; changed: {changed}" if changed else "")
 
 
-def refuse_to_start(folder: Path) -> None:
-    """Refuse to start a run where there is one.
-
-    Raises:
-        ConfigError: the folder holds a run.
-    """
-    if (folder / "run.json").exists():
-        raise ConfigError(
-            f"{folder} already holds a run; continue it with --resume, or choose another "
-            "folder with --run-folder"
-        )
-
-
-def refuse_to_resume_nothing(folder: Path) -> None:
-    """Refuse to resume where there is no run.
-
-    Raises:
-        ConfigError: the folder holds none.
-    """
-    if not (folder / "run.json").exists():
-        raise ConfigError(f"{folder} holds no run to resume; start it without --resume")
-
-
 def plan_resumption(
     folder: Path,
     settings: RunSettings,
@@ -74,6 +60,7 @@ def plan_resumption(
     launch: dict[str, Any],
     *,
     elastic: bool,
+    lengthen: How | None = None,
 ) -> Resumption:
     """Check that the run may be resumed here, and find its newest sound checkpoint.
 
@@ -85,10 +72,11 @@ def plan_resumption(
         ds_config: filled by `fill_ds_config`.
         launch: number of ranks and identity of the data, as in launches.jsonl.
         elastic: whether the execution may differ from before.
+        lengthen: how the schedules continue, if `settings` has more steps or hours.
 
     Raises:
         ConfigError: data or settings differ (they are named), a file of the run is damaged, or all
-            its checkpoints are.
+            its checkpoints are; or it becomes longer, and `lengthen` is None.
     """
     before = _last_launch(folder)
     if any(
@@ -98,19 +86,47 @@ def plan_resumption(
             f"cannot resume {folder}: the shards are not those that it was started on; "
             "restore them, or start a new run"
         )
-    # A run older than a setting was started with the behaviour that is its default today.
-    defaults, now = (flat(json.loads(as_json(each))) for each in (RunSettings(), settings))
-    stored = flat(read_json_object(folder / "run.json", fix=FIX))
-    changes = _changes(defaults | stored, now)
+    stored, longer, changes = _compared(folder, settings, lengthen)
     filled = read_json_object(folder / "ds_config.json", fix=FIX)
     changes |= _changes(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
     if "world_size" in before:
         ranks = ({"world_size": found["world_size"]} for found in (before, launch))
         changes |= _changes(*ranks)
-    _refuse(folder, changes, elastic=elastic)
+    _refuse(folder, changes, elastic=elastic, longer=longer)
     if elastic:
         _note_other_draws(settings, before.get("world_size"), launch["world_size"])
-    return Resumption(find_checkpoint(folder), changes)
+    checkpoint = find_checkpoint(folder)
+    if longer is None or lengthen is None:
+        return Resumption(checkpoint, changes)
+    step = 0 if checkpoint is None else step_of(checkpoint)
+    settings = lengthened(settings, how=lengthen, step=step)
+    changes |= _changes(stored, _flat(settings))
+    lengthening = Lengthening(longer, stored[longer], lengthen, settings)
+    return Resumption(checkpoint, changes, lengthening)
+
+
+def finished_already(
+    folder: Path, settings: RunSettings, *, elastic: bool, lengthen: How | None
+) -> str | None:
+    """Return what to say where a run is resumed that has reached its end; None: it has not.
+
+    Needs neither the data nor the machine of the run. Arguments as of `plan_resumption`.
+
+    Raises:
+        ConfigError: the finished run had other settings, or becomes longer and `lengthen` is None.
+    """
+    _, longer, changes = _compared(folder, settings, lengthen)
+    end = finished(folder)
+    if end is None or longer is not None:
+        return None
+    _refuse(folder, changes, elastic=elastic)
+    more = "--hours" if settings.hours is not None else "--steps"
+    return (
+        f"{folder} is finished already: {end.step:,} steps, held-out loss "
+        f"{end.held_out_loss:.4f}; nothing to do\n"
+        f"to lengthen it: python -m pretrain train {folder} --resume {more} N --lengthen stretch "
+        "(or restart)"
+    )
 
 
 def find_checkpoint(run: Path) -> Path | None:
@@ -129,8 +145,29 @@ def find_checkpoint(run: Path) -> Path | None:
     return checkpoint
 
 
-def _refuse(folder: Path, changes: Changes, *, elastic: bool) -> None:
-    bound = {name: change for name, change in changes.items() if not name.startswith(FREE)}
+def _compared(
+    folder: Path, settings: RunSettings, lengthen: How | None
+) -> tuple[dict[str, Any], str | None, Changes]:
+    """Return the settings of the run so far, the one that lengthens it, and all that differ."""
+    # A run older than a setting was started with the behaviour that is its default today.
+    stored = _flat(RunSettings()) | flat(read_json_object(folder / RUN_FILE, fix=FIX))
+    now = _flat(settings)
+    longer = longer_setting(stored, now)
+    if longer is not None and lengthen is None:
+        raise choice_missing(folder, settings, longer, stored[longer])
+    return stored, longer, _changes(stored, now)
+
+
+def _flat(settings: RunSettings) -> dict[str, Any]:
+    return flat(json.loads(as_json(settings)))
+
+
+def _refuse(folder: Path, changes: Changes, *, elastic: bool, longer: str | None = None) -> None:
+    bound = {
+        name: change
+        for name, change in changes.items()
+        if name != longer and not name.startswith(FREE)
+    }
     needs_elastic = {name for name in bound if name.startswith(ELASTIC)}
     refused = bound.keys() - needs_elastic if elastic else bound.keys()
     if not refused:

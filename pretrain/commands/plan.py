@@ -28,7 +28,7 @@ from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.learning_rate import learning_rate_at
-from pretrain.schedules.step_plan import finished_before
+from pretrain.schedules.step_plan import finished_before, horizon_of_steps
 from pretrain.train.benchmark import (
     MeasuredSteps,
     Speed,
@@ -205,7 +205,10 @@ def _schedule_rows(settings: RunSettings, steps: int) -> list[tuple[str, str]]:
     scaled = fitted(settings, steps).get("learning_rate.decay_steps")
     fitting = rate.model_copy(update={"decay_steps": scaled})
     final = learning_rate_at(finished_before(steps), fitting, steps)
-    own = learning_rate_at(finished_before(settings.steps), rate, settings.steps)
+    horizon, last_step = horizon_of_steps(settings), finished_before(settings.steps)
+    own = learning_rate_at(horizon.position(last_step), rate, horizon.span(last_step))
+    if steps == settings.steps:
+        final = own
     return [
         ("warm-up", f"{round(rate.warmup_ratio * steps):,} steps, to {rate.peak:g}"),
         (

@@ -15,14 +15,12 @@ from typing import Any, Literal
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
 from pretrain.checkpoint.format import Checkpoint
-from pretrain.checkpoint.resume import (
-    Resumption,
-    plan_resumption,
-    refuse_to_resume_nothing,
-    refuse_to_start,
-)
+from pretrain.checkpoint.lengthening import WAYS, How
+from pretrain.checkpoint.resume import Resumption, finished_already, plan_resumption
+from pretrain.checkpoint.starting import refuse_to_resume_nothing, refuse_to_start
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type, zero_stage
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
@@ -42,7 +40,7 @@ from pretrain.profiling.hardware import peak_flops
 from pretrain.train.progress import Progress
 from pretrain.train.provenance import num_hosts
 from pretrain.train.run_folder import RunRecord
-from pretrain.train.summary import describe_run
+from pretrain.train.summary import describe_rates, describe_run
 from pretrain.train.trainer import Trainer
 
 Start = Literal["start", "resume", "elastic"]
@@ -57,6 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="like --resume, and on another number of ranks or with other --engine settings, such "
         "as another ZeRO stage: equal within rounding",
+    )
+    parser.add_argument(
+        "--lengthen",
+        choices=WAYS,
+        help="with --resume and more --steps or --hours than before: follow the schedule of a run "
+        "of that length from here on, or restart it for what is left",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print settings, size and cost of the run, and exit"
@@ -83,7 +87,12 @@ def _main(arguments: argparse.Namespace, ranks: Ranks, interruption: Interruptio
         folder = _run_folder(arguments, settings)
         how: Start = "resume" if arguments.resume else "start"
         how = "elastic" if arguments.elastic else how
-        run(settings, ds_config, ranks, interruption, folder=folder, how=how)
+        lengthen: How | None = arguments.lengthen
+        end = on_first_rank(ranks, lambda: _check_folder(folder, settings, how, lengthen))
+        if end is None:
+            run(settings, ds_config, ranks, interruption, folder=folder, how=how, lengthen=lengthen)
+        elif ranks.is_first:
+            print(end)
     elif ranks.is_first:
         print(describe_run(settings, ds_config, ranks.world_size))
 
@@ -96,6 +105,7 @@ def run(
     *,
     folder: Path,
     how: Start,
+    lengthen: How | None = None,
 ) -> None:
     """Start or resume the run in `folder` and train it to its end.
 
@@ -107,9 +117,11 @@ def run(
     launch = _launch(settings, shards, ranks)
     record = RunRecord(folder)
     resumption = on_first_rank(
-        ranks, lambda: _resumption(record, settings, ds_config, launch, how=how)
+        ranks, lambda: _resumption(record, settings, ds_config, launch, how=how, lengthen=lengthen)
     )
-    checkpoint = resumption.checkpoint
+    checkpoint, lengthening = resumption.checkpoint, resumption.lengthening
+    if lengthening is not None:
+        settings = lengthening.settings
     if ranks.is_first and how != "start":
         print(resumption.describe())
     rate = peak_flops(ranks.device, compute_type(ds_config))
@@ -129,6 +141,8 @@ def run(
         saved = Checkpoint(checkpoint)
         progress.load(saved.content.progress)
         engine.restore(saved)
+    if ranks.is_first and lengthening is not None:
+        print(f"{lengthening.describe()}: {describe_rates(progress)}")
     if how == "start":
         on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
     elif resumption.changes:
@@ -145,6 +159,24 @@ def run(
     Trainer(settings, engine, shards, record, progress, rate, saver, interruption).train()
 
 
+def _check_folder(
+    folder: Path, settings: RunSettings, how: Start, lengthen: How | None
+) -> str | None:
+    """Refuse a folder that does not suit; return what to say if its run is finished already."""
+    if how != "start":
+        refuse_to_resume_nothing(folder)
+        return finished_already(folder, settings, elastic=how == "elastic", lengthen=lengthen)
+    if lengthen is not None:
+        raise ConfigError("--lengthen belongs to --resume; a new run has the steps that you give")
+    if settings.hours is not None and settings.restarts_after:
+        raise ConfigError(
+            f"restarts_after={settings.restarts_after[0]} counts steps, and a new run of given "
+            "hours has no schedule of steps; give --steps without --hours"
+        )
+    refuse_to_start(folder)
+    return None
+
+
 def _resumption(
     record: RunRecord,
     settings: RunSettings,
@@ -152,13 +184,17 @@ def _resumption(
     launch: dict[str, Any],
     *,
     how: Start,
+    lengthen: How | None,
 ) -> Resumption:
     if how == "start":
-        refuse_to_start(record.folder)
         return Resumption(checkpoint=None, changes={})
-    refuse_to_resume_nothing(record.folder)
     record.hold()
-    return plan_resumption(record.folder, settings, ds_config, launch, elastic=how == "elastic")
+    resumption = plan_resumption(
+        record.folder, settings, ds_config, launch, elastic=how == "elastic", lengthen=lengthen
+    )
+    if lengthen is not None and resumption.lengthening is None:
+        print("note: --lengthen has no effect, the run has this length already")
+    return resumption
 
 
 def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, Any]:

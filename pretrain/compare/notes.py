@@ -11,6 +11,7 @@ Launch = dict[str, Any]
 Value = Callable[[Launch], str | None]
 
 SHORT_HASH = 12
+RESTARTS = "restarts_after"  # the setting that a restart of the schedules changes
 
 
 def launch_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
@@ -49,11 +50,13 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
             )
             if name in before and name in after and before[name] != after[name]
         ]
+        settings = after.get("changed_settings", {})
+        schedules = f", schedules {'restarted' if RESTARTS in settings else 'stretched'}"
         changes += [
-            f"{name} ({was} to {now})"
-            for name, (was, now) in after.get("changed_settings", {}).items()
+            f"{name} ({was} to {now}{schedules if name in ('steps', 'hours') else ''})"
+            for name, (was, now) in settings.items()
             # Reported above, or derived from a setting.
-            if name != "world_size" and not name.startswith("ds_config.")
+            if name not in ("world_size", RESTARTS) and not name.startswith("ds_config.")
         ]
         if changes:
             step = after.get("resumed_from") or 0

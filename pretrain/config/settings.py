@@ -384,6 +384,11 @@ class RunSettings(BaseSettings):
         description="train for this time instead, without evaluation and checkpoints; steps is "
         "then only the unit of learning_rate.decay_steps and layer_drop.gamma",
     )
+    restarts_after: tuple[PositiveInt, ...] = Field(
+        (),
+        description="steps after which learning rate and layer drop begin anew, each time over the "
+        "steps until the next; --lengthen restart adds one",
+    )
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -426,6 +431,19 @@ class RunSettings(BaseSettings):
                 "does not lead to another folder"
             )
         return name
+
+    @model_validator(mode="after")
+    def _check_restarts(self) -> "RunSettings":
+        given = self.restarts_after
+        if list(given) != sorted(set(given)):
+            raise ValueError(f"restarts_after={quoted(given)}: give steps in ascending order")
+        # A run of given hours has as many steps as they allow.
+        if given and self.hours is None and given[-1] >= self.steps:
+            raise ValueError(
+                f"restarts_after={given[-1]} is not before the end of the run, steps={self.steps}; "
+                "raise steps"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_lengths(self) -> "RunSettings":

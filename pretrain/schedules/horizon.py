@@ -9,9 +9,16 @@ monotonic in the step and follows changes of speed, and `steps` is only the unit
 
 Between two readings nothing depends on the clock. Their outcome is part of a checkpoint; given it,
 every position is a function of the number of finished steps.
+
+The schedule can begin anew (warm restarts: Loshchilov & Hutter 2017, "SGDR"): after each step of
+`restarts` the position is 0 again, and the schedule spans the steps until the next restart or the
+end. A run that is lengthened is planned as if it always had its new length: with more steps the
+position stays and the span grows; with more hours the position becomes the share of the time that
+is spent, or 0 where the run restarts.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +27,7 @@ SECONDS_PER_HOUR = 3600
 # The weight of a step in the measured speed halves every so many steps: a pause in one step, such
 # as Python's garbage collection, soon stops counting, and a new speed soon dominates.
 HALF_LIFE_STEPS = 25
+ROUNDING_STEPS = 2  # by which hours and the steps planned for them can differ
 
 
 @dataclass
@@ -40,8 +48,8 @@ class Horizon:
     All ranks must pass the same seconds: the end, and what each step computes, depend on them.
     """
 
-    def __init__(self, steps: int, hours: float | None) -> None:
-        self.steps = steps
+    def __init__(self, steps: int, hours: float | None, restarts: Sequence[int] = ()) -> None:
+        self.steps, self.restarts = steps, tuple(restarts)
         self.seconds = None if hours is None else hours * SECONDS_PER_HOUR
         self.segment = (
             ScheduleSegment(stride=1.0, end_step=steps) if hours is None else ScheduleSegment()
@@ -53,10 +61,19 @@ class Horizon:
         """Return by how much each of the next steps advances the position."""
         return self.segment.stride
 
-    def position(self, finished: int) -> float:
-        """Return the position in the schedule after `finished` steps, from 0 to `steps`."""
+    def position(self, finished: float) -> float:
+        """Return the position in the schedule after `finished` steps, from 0 to its span."""
+        if self.seconds is None:
+            return float(finished - self._start(finished))
         segment = self.segment
         return segment.position + (finished - segment.first_step) * segment.stride
+
+    def span(self, finished: float) -> int:
+        """Return where the schedule ends that the step after `finished` steps belongs to."""
+        if self.seconds is not None:
+            return self.steps
+        end = next((step for step in self.restarts if step > finished), self.steps)
+        return end - self._start(finished)
 
     def is_end(self, finished: int) -> bool:
         """Return whether the run is over after `finished` steps."""
@@ -100,12 +117,40 @@ class Horizon:
             segment.end_step = finished + left
 
     def load(self, segment: ScheduleSegment) -> None:
-        """Continue from a saved segment."""
-        self.segment = segment
+        """Continue from a saved segment; a run of given steps needs none, and may be longer now."""
+        if self.seconds is not None:
+            self.segment = segment
+
+    def lengthen(self, finished: int, seconds: float) -> None:
+        """Plan anew if there are more hours than the loaded segment was planned for.
+
+        Args:
+            finished: number of finished steps, at the checkpoint that holds the segment.
+            seconds: that they took, counted like `hours`.
+        """
+        segment = self.segment
+        if self.seconds is None or segment.end_step is None:
+            return
+        steps, seconds_per_step = segment.measured_steps, 0.0
+        if steps:
+            seconds_per_step = segment.measured_seconds / steps
+        planned = seconds + (segment.end_step - finished) * seconds_per_step
+        # Hours end at a whole step, and are planned in whole steps.
+        if self.seconds - planned <= ROUNDING_STEPS * seconds_per_step:
+            return
+        restarts = bool(self.restarts) and self.restarts[-1] >= finished
+        segment.position = 0.0 if restarts else self.steps * seconds / self.seconds
+        segment.first_step = finished
+        left = self._steps_left(seconds)
+        segment.stride = (self.steps - segment.position) / left if left else 0.0
+        segment.end_step = finished + left if left else None
 
     def state(self) -> dict[str, Any]:
         """Return the fields of the segment that `load` takes."""
         return dataclasses.asdict(self.segment)
+
+    def _start(self, finished: float) -> int:
+        return max((step for step in self.restarts if step <= finished), default=0)
 
     def _measure(self, steps: int, seconds: float) -> None:
         kept = 0.5 ** (steps / HALF_LIFE_STEPS)

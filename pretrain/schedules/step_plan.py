@@ -24,6 +24,12 @@ def finished_before(step: int) -> int:
     return step - 1
 
 
+def horizon_of_steps(settings: RunSettings) -> Horizon:
+    """Return where each of the `steps` is; for a run of hours, as if these steps were its end."""
+    restarts = settings.restarts_after if settings.hours is None else ()
+    return Horizon(settings.steps, None, restarts)
+
+
 @dataclass(frozen=True)
 class StepPlan:
     """What an optimizer step depends on besides weights and rows; equal on all ranks."""
@@ -59,18 +65,18 @@ class Schedule:
 
     def __init__(self, settings: RunSettings, world_size: int) -> None:
         self.settings = settings
-        self.horizon = Horizon(settings.steps, settings.hours)
+        self.horizon = Horizon(settings.steps, settings.hours, settings.restarts_after)
         self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
 
     def plan(self, step: int) -> StepPlan:
         """Return the plan of step `step`."""
         settings, finished = self.settings, finished_before(step)
-        position = self.horizon.position(finished)
-        theta = theta_at(position, settings.layer_drop, settings.steps)
+        position, span = self.horizon.position(finished), self.horizon.span(finished)
+        theta = theta_at(position, settings.layer_drop, span)
         return StepPlan(
             step=step,
             learning_rate=learning_rate_at(
-                position, settings.learning_rate, settings.steps, stride=self.horizon.stride
+                position, settings.learning_rate, span, stride=self.horizon.stride
             ),
             theta=theta,
             branch_scales=scales_of_step(

@@ -23,6 +23,7 @@ from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.engine import Engine
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
 from pretrain.schedules.layer_drop import theta_at
+from pretrain.schedules.step_plan import horizon_of_steps
 from pretrain.train.progress import Progress
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor
@@ -143,10 +144,11 @@ def mean_theta(settings: RunSettings) -> float:
     The expected number of blocks that run is linear in theta, so that the steps of a run take as
     long on average as steps at this theta.
     """
-    spacing = settings.steps / SAMPLES_OF_MEAN
+    horizon, spacing = horizon_of_steps(settings), settings.steps / SAMPLES_OF_MEAN
+    places = [(number + 0.5) * spacing for number in range(SAMPLES_OF_MEAN)]
     return statistics.fmean(
-        theta_at((number + 0.5) * spacing, settings.layer_drop, settings.steps)
-        for number in range(SAMPLES_OF_MEAN)
+        theta_at(horizon.position(place), settings.layer_drop, horizon.span(place))
+        for place in places
     )
 
 

@@ -86,6 +86,7 @@ class Progress:
             self.counters = TypeAdapter(Counters).validate_python(state)
             segment = TypeAdapter(ScheduleSegment).validate_python(state.get("horizon"))
             self.schedule.horizon.load(segment)
+            self.schedule.horizon.lengthen(self.counters.step, self.counters.training_seconds)
             self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
         except ValidationError as error:
             first = error.errors()[0]

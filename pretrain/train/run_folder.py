@@ -5,7 +5,8 @@ tokenizer.json    of the shards           manifest.json    of the shards
 launches.jsonl    one line per start    code/            what was not committed then
 metrics.jsonl     training                evals.jsonl      held-out loss
 events.*          TensorBoard             checkpoints/     complete or absent
-result.json       written last: a folder without it holds an unfinished run
+result.json       written last: a folder without it holds an unfinished run; removed when a
+                  finished run is lengthened
 """
 
 import errno
@@ -22,6 +23,7 @@ from data_prep.files.program import shell_command
 from data_prep.files.strict_json import JsonError, json_in
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.train.loggers import Curves, Lines
@@ -77,8 +79,10 @@ class RunRecord:
 
     def describe(self, settings: RunSettings, ds_config: dict[str, Any]) -> None:
         """Write the settings, when the run starts or resumes with others."""
+        # A run that is lengthened is not finished any more.
+        (self.folder / RESULT_FILE).unlink(missing_ok=True)
         save_text(self.folder / "ds_config.json", json.dumps(ds_config, indent=1) + "\n")
-        save_text(self.folder / "run.json", as_json(settings))
+        save_text(self.folder / RUN_FILE, as_json(settings))
 
     def begin(self, step: int, launch: dict[str, Any]) -> None:
         """Record a launch that starts after `step`; remove what an interrupted one wrote after it.
@@ -126,7 +130,7 @@ class RunRecord:
         try:
             self._metrics.settle()
             self._evaluations.settle()
-            save_text(self.folder / "result.json", json.dumps(result, indent=1) + "\n")
+            save_text(self.folder / RESULT_FILE, json.dumps(result, indent=1) + "\n")
         except OSError as error:
             raise self._cannot_be_written(error) from None
         self.close()

@@ -10,7 +10,7 @@ from pretrain.config.settings import RunSettings, as_json
 from pretrain.engine.optimizers import state_numbers
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
-from pretrain.schedules.step_plan import finished_before
+from pretrain.schedules.step_plan import finished_before, horizon_of_steps
 from pretrain.train.progress import Progress
 
 FP32_BYTES = 4
@@ -39,13 +39,27 @@ def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], worl
     return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
 
 
+def describe_rates(progress: Progress) -> str:
+    """Return learning rate and theta of the next step, and of the last one where it is known."""
+    schedule, drops = progress.schedule, progress.settings.layer_drop.schedule != "none"
+    plans = [progress.next_plan()]
+    if schedule.horizon.segment.end_step is not None:
+        plans.append(schedule.plan(schedule.horizon.segment.end_step))
+    return ", ".join(
+        f"learning rate {plan.learning_rate:.3g}{f', theta {plan.theta:.3g}' * drops} at step "
+        f"{plan.step:,}"
+        for plan in plans
+    )
+
+
 def _cost_rows(
     settings: RunSettings, ds_config: dict[str, Any], world_size: int
 ) -> list[tuple[str, str]]:
     progress = Progress(settings, world_size)
     accumulation = progress.micro_batches_per_step
     full = progress.pass_flops([1] * settings.model.num_layers) * accumulation
-    theta = theta_at(finished_before(settings.steps), settings.layer_drop, settings.steps)
+    horizon, last_step = horizon_of_steps(settings), finished_before(settings.steps)
+    theta = theta_at(horizon.position(last_step), settings.layer_drop, horizon.span(last_step))
     kept = keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
     last = progress.pass_flops(kept) * accumulation
     state = optimizer_state_bytes(settings, ds_config, world_size)

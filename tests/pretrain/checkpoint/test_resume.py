@@ -4,12 +4,8 @@ import json
 
 import pytest
 
-from pretrain.checkpoint.resume import (
-    Resumption,
-    plan_resumption,
-    refuse_to_resume_nothing,
-    refuse_to_start,
-)
+from pretrain.checkpoint.resume import Resumption, plan_resumption
+from pretrain.checkpoint.starting import refuse_to_resume_nothing, refuse_to_start
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
@@ -36,7 +32,7 @@ def resume(run, *words, ds_config=None, elastic=False, **launch):
 
 
 def test_with_equal_settings_it_resumes_and_nothing_has_changed(run):
-    assert resume(run) == (None, {})
+    assert resume(run) == (None, {}, None)
     assert resume(run).describe() == "resuming from the beginning: it has no checkpoint yet"
 
 

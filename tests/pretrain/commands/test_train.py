@@ -170,10 +170,25 @@ def test_a_second_start_into_the_same_folder_is_refused(command, whole):
     status, _, errors = command.run(command.words("--run-folder", whole))
     assert status == 1
     assert errors.strip() == (
-        f"error: {whole} already holds a run; continue it with --resume, or choose another folder "
-        "with --run-folder"
+        f"error: {whole} already holds a run, which is finished; lengthen it with --resume and "
+        "more --steps, or choose another folder with --run-folder"
     )
     assert (whole / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_folder_that_holds_something_else_is_refused_before_the_data_are_opened(
+    command, tmp_path
+):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/cat.jpeg").write_bytes(b"cat")
+    words = command.words("--run-folder", tmp_path / "photos", "--data.shards", "nowhere")
+    status, _, errors = command.run(words)
+    assert status == 1
+    assert errors.strip() == (
+        f"error: {tmp_path / 'photos'} holds cat.jpeg, which is no part of a run; choose a new or "
+        "empty folder with --run-folder"
+    )
+    assert [file.name for file in (tmp_path / "photos").iterdir()] == ["cat.jpeg"]
 
 
 def test_a_resume_with_other_settings_is_refused_naming_them(command, whole):
@@ -185,6 +200,7 @@ def test_a_resume_with_other_settings_is_refused_naming_them(command, whole):
 
 def test_a_resume_on_other_shards_is_refused(command, whole, tmp_path):
     copy = shutil.copytree(whole, tmp_path / "copy")
+    (copy / "result.json").unlink()  # a finished run needs no shards
     launches = (copy / "launches.jsonl").read_text()
     (copy / "launches.jsonl").write_text(
         launches.replace('"training_data": "', '"training_data": "0')
@@ -202,6 +218,7 @@ def test_resuming_nothing_is_refused(command, tmp_path):
 @pytest.mark.ranks
 def test_another_number_of_ranks_is_refused_in_one_line(command, whole, tmp_path):
     copy = shutil.copytree(whole, tmp_path / "copy")
+    (copy / "result.json").unlink()
     status, _, errors = command.run(
         ["train", str(copy), "--resume"], launcher=two_ranks("torchrun")
     )

@@ -78,7 +78,30 @@ def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     found = next(row["learning_rate"] for row in metrics if row["step"] == step)
     assert found == pytest.approx(rate, rel=1e-9)
     status, _, errors = command.run(["train", str(folder), "--resume", "--hours", "1"])
-    assert status == 1 and "with other settings: hours (was 0.002, is 1.0)" in errors
+    assert status == 1 and "was planned for 0.002 hours; to continue it to 1.0, choose" in errors
+
+
+@pytest.mark.slow("waits for hours that are seconds, twice")
+@pytest.mark.parametrize(("how", "first_rate"), [("stretch", 0.5 / 0.9), ("restart", 0)])
+def test_more_hours_are_spent_on_a_stretched_or_restarted_schedule(
+    command, tmp_path, how, first_rate
+):
+    folder = command.train(tmp_path / "run", "--hours", HOURS, *OFTEN, *DROPS)
+    half, _ = assert_ended_on_time(folder)
+    words = ["train", str(folder), "--resume", "--hours", str(2 * HOURS), "--lengthen", how]
+    status, output, errors = command.run(words)
+    assert status == 0, errors[-3000:]
+    assert "lengthened from 0.002 to 0.004 hours, schedules" in output
+    _, metrics = assert_ended_on_time(folder, hours=2 * HOURS)
+    rates = [row["learning_rate"] for row in metrics if row["step"] > half["step"]]
+    # Within the warm-up of a restarted schedule; a line is ten of some hundred steps.
+    assert rates[0] == pytest.approx(first_rate * PEAK, abs=0.35 * PEAK)
+    if how == "stretch":
+        assert rates == sorted(rates, reverse=True)
+    else:
+        assert max(rates) == pytest.approx(PEAK, rel=0.2)
+    thetas = [row["theta"] for row in metrics if row["step"] > half["step"]]
+    assert (thetas[0] > 0.51) == (how == "restart")
 
 
 @pytest.mark.slow("two ranks end like one")

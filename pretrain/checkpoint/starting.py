@@ -1,0 +1,82 @@
+"""Whether a run may start in a folder, continue there, or is finished already.
+
+Imports no torch: a command asks this before any other work.
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
+
+RUN_FILE, RESULT_FILE = "run.json", "result.json"
+
+# A start that failed leaves these: the settings, which make a folder a run, are written last.
+WRITTEN_BEFORE = ("lock", "tokenizer.json", "manifest.json", "ds_config.json", RUN_FILE)
+
+
+class Finished(NamedTuple):
+    """The end of a run."""
+
+    step: int
+    held_out_loss: float
+
+
+def refuse_to_start(folder: Path) -> None:
+    """Refuse to start a run where there is one, or anything else.
+
+    Raises:
+        ConfigError: the folder holds a run or other files, or is a file.
+    """
+    if (folder / RUN_FILE).exists():
+        raise ConfigError(
+            f"{folder} already holds a run{_how_to_continue(folder)}, or choose another folder "
+            "with --run-folder"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; choose a new folder with --run-folder")
+    other = sorted(entry.name for entry in folder.glob("*") if not _is_left_over(entry.name))
+    if other:
+        raise ConfigError(
+            f"{folder} holds {other[0]}, which is no part of a run; choose a new or empty folder "
+            "with --run-folder"
+        )
+
+
+def refuse_to_resume_nothing(folder: Path) -> None:
+    """Refuse to resume where there is no run.
+
+    Raises:
+        ConfigError: the folder holds none.
+    """
+    if not (folder / RUN_FILE).exists():
+        raise ConfigError(f"{folder} holds no run to resume; start it without --resume")
+
+
+def finished(folder: Path) -> Finished | None:
+    """Return the end of the run in a folder; None: it is not finished.
+
+    Raises:
+        ConfigError: result.json is damaged.
+    """
+    file = folder / RESULT_FILE
+    if not file.exists():
+        return None
+    result = read_json_object(file, fix="remove it, and resume the run")
+    step, loss = result.get("step"), result.get("held_out_loss", math.nan)
+    if type(step) is not int or not isinstance(loss, int | float):
+        raise ConfigError(f"{file} is damaged; remove it, and resume the run")
+    return Finished(step, float(loss))
+
+
+def _how_to_continue(folder: Path) -> str:
+    if (folder / RESULT_FILE).exists():
+        return ", which is finished; lengthen it with --resume and more --steps"
+    return "; continue it with --resume"
+
+
+def _is_left_over(name: str) -> bool:
+    return name in WRITTEN_BEFORE or name.startswith(
+        tuple(f"{written}.partial-" for written in WRITTEN_BEFORE)
+    )

@@ -1,0 +1,187 @@
+"""Runs that continue past the end they were started for, as a user asks for it."""
+
+import json
+import shutil
+import signal
+import time
+
+import pytest
+import torch
+
+from pretrain.checkpoint.folders import newest_checkpoint
+from pretrain.checkpoint.format import load_weights
+from tests.pretrain.conftest import lines
+
+DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", 0.4)
+CONSTANT = ("--learning_rate.schedule", "warmup_constant", "--learning_rate.warmup_ratio", 0)
+CONSTANT_DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", 0.4)
+DROPOUT = ("--model.dropout", 0.1, "--checkpoint.every_steps", 10)
+
+
+def continued(command, run, *words):
+    """Resume a run and return what is printed."""
+    status, output, errors = command.run(["train", str(run), "--resume", *map(str, words)])
+    assert status == 0, errors[-3000:]
+    return output
+
+
+def assert_same_run(ours, theirs):
+    """Compare all that does not come from a clock, bit for bit."""
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        assert lines(ours, name) == lines(theirs, name)
+    results = [json.loads((run / "result.json").read_text()) for run in (ours, theirs)]
+    for result in results:
+        del result["training_seconds"]
+    assert results[0] == results[1]
+    weights = [load_weights(newest_checkpoint(run)) for run in (ours, theirs)]
+    assert all(torch.equal(weights[0][name], found) for name, found in weights[1].items())
+
+
+@pytest.fixture(scope="module")
+def finished(command, tmp_path_factory):
+    """A finished run of 20 steps with dropout and layer drop."""
+    return command.train(tmp_path_factory.mktemp("runs") / "finished", *DROPOUT, *DROPS)
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def files(folder):
+    return {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_resuming_a_finished_run_says_so_and_changes_nothing(command, run):
+    before = files(run)
+    output = continued(command, run)
+    loss = lines(run, "evals.jsonl")[-1]["loss"]
+    assert output.splitlines() == [
+        f"{run} is finished already: 20 steps, held-out loss {loss:.4f}; nothing to do",
+        f"to lengthen it: python -m pretrain train {run} --resume --steps N --lengthen stretch "
+        "(or restart)",
+    ]
+    assert continued(command, run, "--steps", 20, "--lengthen", "restart") == output
+    assert files(run) == before
+
+
+def test_a_longer_run_needs_a_choice_and_both_are_named(command, run):
+    before = files(run)
+    status, _, errors = command.run(["train", str(run), "--resume", "--steps", "40"])
+    assert status == 1 and len(errors.strip().splitlines()) == 1
+    assert f"{run} was planned for 20 steps; to continue it to 40, choose" in errors
+    assert "--lengthen stretch (" in errors and "--lengthen restart (" in errors
+    assert files(run) == before
+
+
+def test_at_a_constant_rate_a_stretched_run_is_the_longer_run(command, tmp_path):
+    words = (*DROPOUT, *CONSTANT, *CONSTANT_DROPS)
+    straight = command.train(tmp_path / "straight", *words, "--steps", 40)
+    short = command.train(tmp_path / "short", *words, "--steps", 20)
+    output = continued(command, short, "--steps", 40, "--lengthen", "stretch")
+    assert "resuming from step 20; changed: steps (20 to 40)" in output
+    assert (
+        "lengthened from 20 to 40 steps, schedules stretched: learning rate 0.001, theta 0.4 at "
+        "step 21, learning rate 0.001, theta 0.4 at step 40" in output
+    )
+    assert_same_run(short, straight)
+
+
+def test_a_restarted_run_is_the_run_that_was_planned_with_this_restart(command, run, tmp_path):
+    words = (*DROPOUT, *DROPS, "--steps", 40, "--restarts_after", 20)
+    planned = command.train(tmp_path / "planned", *words)
+    output = continued(command, run, "--steps", 40, "--lengthen", "restart")
+    # Two steps of warm-up, then eighteen down to 0.
+    assert "schedules restarted: learning rate 0.0005, theta 1 at step 21" in output
+    assert "learning rate 5.56e-05, theta 0.4 at step 40" in output
+    assert_same_run(run, planned)
+    assert (run / "run.json").read_text() == (planned / "run.json").read_text()
+
+
+def test_the_rates_of_a_stretched_run_are_those_of_the_new_length_from_there_on(command, run):
+    before = lines(run, "metrics.jsonl")
+    continued(command, run, "--steps", 60, "--lengthen", "stretch")
+    metrics = lines(run, "metrics.jsonl")
+    assert metrics[:4] == before
+    for row in metrics[4:]:
+        # 6 steps of warm-up, then linear to 0 after 60; a line has the rate of its last step
+        assert row["learning_rate"] == pytest.approx(1e-3 * (60 - (row["step"] - 1)) / 54)
+    assert [row["step"] for row in metrics] == list(range(5, 61, 5))
+
+
+@pytest.mark.parametrize("how", ["stretch", "restart"])
+def test_a_lengthened_run_that_is_killed_is_resumed_as_it_was(command, run, tmp_path, how):
+    """Killed before its first checkpoint and after it."""
+    killed = shutil.copytree(run, tmp_path / "killed")
+    words = ("--steps", "60", "--lengthen", how)
+    continued(command, run, *words)
+    process = command.start(["train", str(killed), "--resume", *words])
+    wait_for(process, lambda: len(lines(killed, "metrics.jsonl")) > 4)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (killed / "result.json").exists()
+    for folder in (killed / "checkpoints").iterdir():
+        if folder.name != "step_00000020":
+            shutil.rmtree(folder)
+    process = command.start(["train", str(killed), "--resume"])
+    wait_for(process, (killed / "checkpoints/step_00000030").exists)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    continued(command, killed)
+    assert_same_run(killed, run)
+
+
+def wait_for(process, condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+
+
+def test_an_unfinished_run_is_restarted_where_it_stands(command, run):
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints/step_00000020")
+    output = continued(command, run, "--steps", 30, "--lengthen", "restart")
+    assert "resuming from step 10" in output
+    assert json.loads((run / "run.json").read_text())["restarts_after"] == [10]
+    last = lines(run, "metrics.jsonl")[-1]
+    assert last["step"] == 30 and last["learning_rate"] == pytest.approx(1e-3 / 18)
+
+
+def test_a_request_that_is_repeated_after_a_kill_changes_nothing_more(command, run):
+    continued(command, run, "--steps", 40, "--lengthen", "restart")
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints/step_00000040")
+    output = continued(command, run, "--steps", 40, "--lengthen", "restart")
+    assert "resuming from step 30" in output and "--lengthen has no effect" in output
+    assert json.loads((run / "run.json").read_text())["restarts_after"] == [20]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--steps", "10", "--lengthen", "stretch"], "steps (was 20, is 10)"),
+        (["--hours", "1", "--lengthen", "stretch"], "hours (was None, is 1.0)"),
+        (["--steps", "40", "--lengthen", "stretch", "--seed", "1"], "seed (was 0, is 1)"),
+        (["--steps", "40", "--lengthen", "stretch", "--restarts_after", "5"], "restarts_after"),
+    ],
+)
+def test_nothing_else_becomes_free_with_it(command, run, words, message):
+    status, _, errors = command.run(["train", str(run), "--resume", *words])
+    assert status == 1 and len(errors.strip().splitlines()) == 1
+    assert "cannot resume" in errors and message in errors
+
+
+def test_it_belongs_to_a_resume(command, tmp_path):
+    words = command.words("--run-folder", tmp_path / "x", "--lengthen", "stretch")
+    status, _, errors = command.run(words)
+    assert status == 1 and "--lengthen belongs to --resume" in errors
+
+
+def test_a_comparison_notes_it(command, run, finished):
+    continued(command, run, "--steps", 40, "--lengthen", "restart")
+    status, output, errors = command.run(["compare", str(finished), str(run)])
+    assert status == 0, errors
+    words = " ".join(output.split())
+    assert "changed steps (20 to 40, schedules restarted) after step 20" in words
+    assert "training budgets" in words

@@ -1,0 +1,61 @@
+"""Where a run may start, and what counts as finished."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from pretrain.checkpoint.starting import finished, refuse_to_start
+from pretrain.config.errors import ConfigError
+
+
+def test_a_run_starts_in_a_new_or_empty_folder_and_after_a_start_that_failed(tmp_path):
+    refuse_to_start(tmp_path / "new")
+    refuse_to_start(tmp_path)
+    for name in ("lock", "tokenizer.json", "manifest.json", "ds_config.json"):
+        (tmp_path / name).touch()
+        (tmp_path / f"{name}.partial-17").touch()
+        refuse_to_start(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "config.json", ".git", "tupe_r", "lock2"])
+def test_anything_else_in_the_folder_is_named(tmp_path, name):
+    (tmp_path / "lock").touch()
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=f"{tmp_path} holds {name}, which is no part of a run"):
+        refuse_to_start(tmp_path)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file is a file; choose a new folder"):
+        refuse_to_start(tmp_path / "file")
+
+
+def test_a_half_run_is_to_be_continued_and_a_finished_one_lengthened(tmp_path):
+    (tmp_path / "run.json").touch()
+    with pytest.raises(ConfigError, match="already holds a run; continue it with --resume, or"):
+        refuse_to_start(tmp_path)
+    (tmp_path / "result.json").touch()
+    with pytest.raises(ConfigError, match="which is finished; lengthen it with --resume and more"):
+        refuse_to_start(tmp_path)
+
+
+def test_the_end_of_a_run_is_read_from_its_result(tmp_path):
+    assert finished(tmp_path) is None
+    for loss in (1.25, math.nan):
+        result = {"step": 7, "held_out_loss": loss, "flops": 1e9}
+        (tmp_path / "result.json").write_text(json.dumps(result))
+        step, found = finished(tmp_path)
+        assert step == 7 and str(found) == str(loss)
+    for text in ("{", "{}", '{"step": "7"}', '{"step": 7, "held_out_loss": "low"}'):
+        (tmp_path / "result.json").write_text(text)
+        with pytest.raises(ConfigError, match=r"result.json is damaged.*; remove it, and resume"):
+            finished(tmp_path)
+
+
+def test_the_question_is_answered_without_torch():
+    code = "import sys, pretrain.checkpoint.starting; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
