@@ -188,7 +188,7 @@ class Blocked:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Blocked())
-import pretrain.__main__, pretrain.commands.train, pretrain.commands.fill_mask
+import pretrain.__main__, pretrain.train.start, pretrain.convert.fill_mask
 """
 
 

@@ -3,13 +3,13 @@
 A launcher that is killed leaves its processes behind as orphans: no process ends them or passes
 signals on to them. The deepspeed launcher is two processes, parent and child, and the parent exits
 on SIGTERM without signalling the child.
+
+Imports no torch: a start asks this first.
 """
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-
-from pretrain.distributed.ranks import Ranks, from_all_ranks
 
 # Words in the command line of the parent of a rank, and of the parent of that process.
 LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun")
@@ -34,6 +34,16 @@ class Process:
     state: str  # see CONDITIONS and GONE
     parent: int
     started: int  # in ticks since boot: distinguishes it from a later process of the same number
+
+
+def is_launched() -> bool:
+    """Return whether a launcher started this process, as one of the ranks of a job."""
+    return "RANK" in os.environ
+
+
+def is_first_process() -> bool:
+    """Return whether this process will be the first rank."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 class Launcher:
@@ -117,8 +127,3 @@ def this_host() -> str:
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return f"unknown machine of process {os.getpid()}"  # so that no rank counts as a neighbour
-
-
-def gather_rank_processes(ranks: Ranks) -> list[RankProcess]:
-    """Return the processes of all ranks, by rank; a collective."""
-    return from_all_ranks(this_process(ranks.rank), ranks)

@@ -6,10 +6,12 @@ import shlex
 import pytest
 
 from data_prep.shards.format import open_shards
-from pretrain.commands.plan import add_arguments, commands, existing_shards, fitted, steps_within
+from pretrain.commands.plan import add_arguments
 from pretrain.config.recipe import CommandParser, load_settings, read_settings
+from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
 from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.train.plan import commands, fitted, steps_within
 from tests.pretrain.conftest import two_ranks
 
 EXPONENTIAL = [
