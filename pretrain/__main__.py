@@ -10,8 +10,10 @@ def main(words: list[str]) -> None:
     # Imported late: `run_program` reports a package that is not installed.
     from pretrain.commands.catalog import COMMANDS
     from pretrain.commands.command_line import run_command
+    from pretrain.config.habits import HABITS
 
-    run_command(COMMANDS, [word for word in words if not word.startswith(LAUNCHER_OPTIONS)])
+    words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
+    run_command(COMMANDS, words, habits=HABITS)
 
 
 if __name__ == "__main__":

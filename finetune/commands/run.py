@@ -17,8 +17,19 @@ from pydantic import ValidationError
 
 from finetune.protocol import Protocol, load_protocol
 from finetune.results.sweep_record import SweepRecord, read_sweep_record
-from finetune.sweep.folder import grown, locked, record_of, save_sweep_record
-from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
+from finetune.sweep.folder import (
+    grown,
+    locked,
+    record_of,
+    refuse_other_content,
+    save_sweep_record,
+)
+from finetune.sweep.references import (
+    NEWEST,
+    TaskRef,
+    read_model_refs,
+    refuse_missing_models,
+)
 from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
@@ -33,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo finetune run`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "models", nargs="+", metavar="RUN", help="run folder, checkpoint, export, or a BERT model"
+        "models", nargs="*", metavar="RUN", help="run folder, checkpoint, export, or a BERT model"
     )
     suites = parser.add_argument_group("tasks of a suite")
     suites.add_argument("--tasks", nargs="+", metavar="TASK", help="all, or names such as cola rte")
@@ -99,10 +110,17 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: an option names something that does not exist, or options conflict.
         SystemExit: a trial failed; with status 1, after the table.
     """
+    if not arguments.models:
+        raise ConfigError(
+            "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as "
+            "python -m finetune run runs/NAME --tasks all --glue FOLDER"
+        )
     if arguments.workers is not None and arguments.workers < 1:
         raise ConfigError(f"--workers {arguments.workers}: give 1 or more")
     protocol, tasks = read_protocol(arguments), read_tasks(arguments)
     folder = arguments.to or default_folder(arguments.models, protocol)
+    refuse_other_content(folder)
+    refuse_missing_models(arguments.models, arguments.checkpoints)
     data = {task.name: task.load() for task in tasks}
     predicts_test = arguments.predict_test or arguments.test is not None
     for name, found in data.items():

@@ -90,6 +90,23 @@ def save_sweep_record(folder: Path, record: SweepRecord, data: Mapping[str, Task
     save_text(folder / SWEEP_FILE, record.model_dump_json(indent=1) + "\n")
 
 
+def refuse_other_content(folder: Path) -> None:
+    """Refuse a folder of results that holds something else than a sweep.
+
+    Raises:
+        ConfigError: it does, or it is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; choose another folder (--to FOLDER)")
+    if any((folder / name).is_file() for name in (SWEEP_FILE, MAJORITY_FILE, LOCK_FILE)):
+        return
+    other = sorted(entry.name for entry in folder.glob("*"))
+    if other:
+        raise ConfigError(
+            f"{folder} holds {other[0]} and no sweep; choose a new or empty folder (--to FOLDER)"
+        )
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Make a folder and lock it against other sweeps; the lock ends with this process.

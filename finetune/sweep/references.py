@@ -12,9 +12,15 @@ from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Task, TaskData
 from pretrain.config.errors import ConfigError
-from pretrain.convert.pretrained import Pretrained, checkpoints_of, load_pretrained
+from pretrain.convert.pretrained import (
+    Pretrained,
+    checkpoints_of,
+    chosen_checkpoint,
+    load_pretrained,
+)
 
 NEWEST, ALL = "newest", "all"
+MODEL_FILES = ("config.json", "checkpoint.json")  # of an export or a BERT, of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,25 @@ def read_model_refs(
                         f"folders to {shell_command('finetune', 'table')}"
                     )
     return list(models.values())
+
+
+def refuse_missing_models(places: Sequence[str], checkpoints: Sequence[str]) -> None:
+    """Refuse what can be seen to hold no model without reading weights or asking the Hub.
+
+    Args:
+        places: as of `read_model_refs`.
+        checkpoints: as of `read_model_refs`.
+
+    Raises:
+        ConfigError: a folder holds no model, or a run lacks a checkpoint.
+    """
+    for place in places:
+        folder = Path(place)
+        if (folder / "run.json").is_file():
+            for checkpoint in _selected(place, checkpoints):
+                chosen_checkpoint(folder, checkpoint)
+        elif folder.is_dir() and not any((folder / name).is_file() for name in MODEL_FILES):
+            load_pretrained(place)  # raises what it says of such a folder
 
 
 def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:

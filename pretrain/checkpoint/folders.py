@@ -1,5 +1,6 @@
 """The checkpoints of a run: list them, find the newest sound one, choose which are kept."""
 
+import hashlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,16 @@ PARTIAL, DAMAGED = ".partial", ".damaged"
 def checkpoints_of(run: Path) -> list[Path]:
     """Return the complete checkpoints of a run folder, oldest first; their files are not read."""
     return sorted((run / CHECKPOINTS).glob(f"step_{8 * '[0-9]'}"))
+
+
+def identity_of(run: Path) -> str | None:
+    """Return a digest of the record of a run's first launch, which distinguishes equal names.
+
+    It survives resumes, copies and moves of the folder. None: no launch is recorded.
+    """
+    launches = run / "launches.jsonl"
+    first = launches.read_bytes().partition(b"\n")[0] if launches.is_file() else b""
+    return hashlib.sha256(first).hexdigest()[:16] if first else None
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:

@@ -18,13 +18,18 @@ class Command(NamedTuple):
 
 
 def run_command(
-    commands: Mapping[str, Command], words: Sequence[str], *, group: Sequence[str] = ()
+    commands: Mapping[str, Command],
+    words: Sequence[str],
+    *,
+    habits: Mapping[str, str],
+    group: Sequence[str] = (),
 ) -> None:
     """Run one command, or list all of them if there are no words or --help.
 
     Args:
         commands: by name.
         words: of the user.
+        habits: what to use instead of options of other programs; see `CommandParser`.
         group: the words of `tupelo` before the command, such as "finetune".
 
     Raises:
@@ -44,6 +49,7 @@ def run_command(
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        habits=habits,
     )
     module.add_arguments(parser)
     module.main(parser.parse_args(words[1:]))

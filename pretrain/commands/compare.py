@@ -8,10 +8,6 @@ The first run is the baseline; runs that differ only in the seed form one arm.
 import argparse
 from pathlib import Path
 
-from pretrain.compare.convergence import compare, read_run
-from pretrain.compare.report import write_report
-from pretrain.compare.tables import table
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo compare`."""
@@ -26,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the comparison, and write the report if --report is given."""
+    # Imported late: pictures and tables take seconds.
+    from pretrain.compare.convergence import compare, read_run
+    from pretrain.compare.report import write_report
+    from pretrain.compare.tables import table
+
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
     print(table(comparison))
     for note in comparison.notes:

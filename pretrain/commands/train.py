@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from pretrain.checkpoint.lengthening import WAYS
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.distributed.processes import is_first_process, is_launched
 from pretrain.distributed.signals import Interruption
@@ -49,24 +50,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Train, or describe the run if --dry-run is given.
 
-    torch and DeepSpeed are imported after the first line is printed.
+    Raises:
+        SystemExit: a dry run found that the run cannot start here.
     """
+    if arguments.show_settings and not arguments.dry_run:
+        raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
+    if arguments.dry_run:
+        _announce(arguments)
+        # Imported late, as below: torch and DeepSpeed take seconds.
+        from pretrain.train.summary import dry_run
+
+        if not dry_run(lambda: read_request(arguments), show_settings=arguments.show_settings):
+            sys.exit(1)
+        return
     with Interruption(prints=is_first_process()) as interruption:
-        # The ranks of a launcher read the recipe together, so that an error is printed once.
-        if not is_launched():
-            request = read_request(arguments)
-            print(request.describe(), flush=True)
-            if not arguments.dry_run:
-                request.check_folder()
-        if not arguments.dry_run:
-            from pretrain.train.start import start
+        request = _announce(arguments)
+        if request is not None:
+            request.check_folder()
+        from pretrain.train.start import start
 
-            start(lambda: read_request(arguments), interruption)
-            return
-    from pretrain.train.summary import dry_run
+        start(lambda: read_request(arguments), interruption)
 
-    if not dry_run(lambda: read_request(arguments), show_settings=arguments.show_settings):
-        sys.exit(1)
+
+def _announce(arguments: argparse.Namespace) -> RunRequest | None:
+    """Print the first line; None for ranks, which read the recipe together: an error once."""
+    if is_launched():
+        return None
+    request = read_request(arguments)
+    print(request.describe(), flush=True)
+    return request
 
 
 def read_request(arguments: argparse.Namespace) -> RunRequest:

@@ -8,7 +8,7 @@ import argparse
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -17,11 +17,13 @@ from pydantic_settings import CliSettingsSource
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.habits import HABITS
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import RunSettings, explain
+from pretrain.config.settings import RunSettings, explain, sections
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
+OPTION = re.compile(r"--[\w.-]*\w")
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
 MOST_PARENTS = 20
 
@@ -30,20 +32,48 @@ SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that raises `ConfigError`, with the nearest name, instead of exiting."""
+    """An argument parser that raises `ConfigError` instead of exiting.
+
+    The error for an unknown option names the one that was probably meant.
+    """
+
+    def __init__(self, *, habits: Mapping[str, str] | None = None, **keywords: Any) -> None:
+        """Build it without options.
+
+        Args:
+            habits: what to use instead of names that other programs have: these in small letters,
+                with "-" for "_" and none in front; such as {"lr": "--learning_rate.peak"}.
+            keywords: of `argparse.ArgumentParser`.
+        """
+        super().__init__(**keywords)
+        self.habits = habits or {}
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""
         unknown = message.partition("unrecognized arguments: ")[2].split()
-        if unknown:
-            options = [name for name in self._option_string_actions if name.startswith("--")]
-            if not unknown[0].startswith("-"):
-                raise ConfigError(
-                    f"{unknown[0]} belongs to no option: most take one value; separate several "
-                    "with commas and no spaces, such as 100,200"
-                )
-            raise ConfigError(f"there is no {unknown[0]}{nearest(unknown[0], options)}")
-        raise ConfigError(message)
+        if not unknown:
+            raise ConfigError(message)
+        if not unknown[0].startswith("-"):
+            raise ConfigError(
+                f"{unknown[0]} belongs to no option: most take one value; separate several "
+                "with commas and no spaces, such as 100,200"
+            )
+        name = unknown[0].partition("=")[0]
+        raise ConfigError(f"there is no {name}{self._instead_of(name)}")
+
+    def _instead_of(self, name: str) -> str:
+        word = name.lstrip("-").lower().replace("_", "-")
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        habit = self.habits.get(word)
+        # Another command may lack what the habit leads to.
+        if habit is not None and set(OPTION.findall(habit)) <= set(options):
+            return f"; use {habit}"
+        in_sections = [
+            option
+            for option in options
+            if "." in option and option.rpartition(".")[2].replace("_", "-") == word
+        ]
+        return f"; use {' or '.join(in_sections)}" if in_sections else nearest(name, options)
 
 
 def add_settings(
@@ -63,13 +93,17 @@ def add_settings(
     parser.add_argument(
         "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
     )
-    return CliSettingsSource(
+    source: CliSettingsSource[argparse.ArgumentParser] = CliSettingsSource(
         RunSettings,
         root_parser=parser,
         cli_parse_none_str="none",
         cli_hide_none_type=True,
         cli_avoid_json=True,
     )
+    for section in sections():
+        # The library reads a section as JSON too; what comes after --data is no JSON but a path.
+        parser._option_string_actions.pop(f"--{section}", None)
+    return source
 
 
 def read_settings(
@@ -94,7 +128,7 @@ def read_settings(
 
 def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
     """Build the settings of a recipe with command-line overrides (`--section.name value`)."""
-    parser = CommandParser(allow_abbrev=False)
+    parser = CommandParser(allow_abbrev=False, habits=HABITS)
     source = add_settings(parser)
     return read_settings(parser.parse_args([str(recipe), *overrides]), source)
 

@@ -406,14 +406,10 @@ class RunSettings(BaseSettings):
     @classmethod
     def _read_none_as_a_word(cls, values: Any) -> Any:
         """Restore "none", which the command line reads as None, where it is a choice."""
-        sections = {
-            name: field.annotation
-            for name, field in cls.model_fields.items()
-            if _is_section(field.annotation)
-        }
+        known = sections()
         return {
-            name: _with_words(sections[name], value)
-            if name in sections and isinstance(value, dict)
+            name: _with_words(known[name], value)
+            if name in known and isinstance(value, dict)
             else value
             for name, value in values.items()
         }
@@ -465,6 +461,12 @@ class RunSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read the recipe only; by default environment variables such as SEED are read too."""
         return (init_settings,)
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Return the groups of settings of a run by their names."""
+    kinds = {name: field.annotation for name, field in RunSettings.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if _is_section(kind)}
 
 
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:

@@ -76,6 +76,7 @@ class ExportRecord(BaseModel):
     sequence_length: int = Field(ge=3)
     tokenizer: TokenizerRecord
     vocabulary: str  # `TextEncoder.fingerprint`
+    run: str | None = None  # `identity_of` the run; None: unknown, or not a run
 
 
 class Exported(NamedTuple):

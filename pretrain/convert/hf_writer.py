@@ -16,14 +16,21 @@ TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
 
-def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
-    """Write the configuration, the weights, the tokenizer, and code if transformers has none."""
+def write_pretrained(folder: Path, pretrained: Pretrained, *, run: str | None = None) -> None:
+    """Write the configuration, the weights, the tokenizer, and code if transformers has none.
+
+    Args:
+        folder: where the files go.
+        pretrained: the model.
+        run: `identity_of` the run that trained it.
+    """
     record = ExportRecord(
         name=pretrained.name,
         step=pretrained.step,
         sequence_length=pretrained.sequence_length,
         tokenizer=pretrained.text_encoder.record,
         vocabulary=pretrained.text_encoder.fingerprint(),
+        run=run,
     )
     write_model(folder, pretrained.model, pretrained.weights, record)
     write_tokenizer(

@@ -51,7 +51,7 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     """
     folder = Path(place).absolute()
     if (folder / "run.json").is_file():
-        return _from_checkpoint(folder, _chosen_checkpoint(folder, checkpoint))
+        return _from_checkpoint(folder, chosen_checkpoint(folder, checkpoint))
     if checkpoint is not None:
         raise ConfigError(
             f"checkpoint={checkpoint!r} was given with {place}, which is not a run folder: it has "
@@ -121,7 +121,16 @@ def check_vocabulary_size(text_encoder: TextEncoder, model: ModelSettings, *, pl
         )
 
 
-def _chosen_checkpoint(run: Path, checkpoint: str | int | None) -> Path:
+def chosen_checkpoint(run: Path, checkpoint: str | int | None) -> Path:
+    """Return the folder of a checkpoint; its files are not read.
+
+    Args:
+        run: folder of the run.
+        checkpoint: as of `load_pretrained`.
+
+    Raises:
+        ConfigError: the run has none, or not this one.
+    """
     if checkpoint is None:
         return newest_checkpoint(run)
     if not re.fullmatch(r"(step_)?\d+", str(checkpoint)):

@@ -12,7 +12,6 @@ from data_prep.masking import Masking
 from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.sources.source import CorpusError
-from data_prep.sources.spec import open_source
 from data_prep.tokenizer.describe import (
     TokenizerError,
     described_tokenizer,
@@ -82,6 +81,9 @@ def check_text(settings: RunSettings) -> None:
         CorpusError: the text does not exist, or its files are empty.
         TokenizerError: the tokenizer cannot be loaded.
     """
+    # Imported late: on shards that exist, a run needs no packages that read text.
+    from data_prep.sources.spec import open_source
+
     build = build_settings(settings)
     for name in build.corpus:
         if open_source(name, damaged_files=build.damaged_files).num_bytes == 0:

@@ -8,8 +8,10 @@ from typing import Any
 
 from tabulate import tabulate
 
+from data_prep.files.quoting import quoted
 from pretrain.config.ds_config import compute_type
 from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
@@ -20,6 +22,7 @@ from pretrain.schedules.layer_drop import theta_at
 from pretrain.train.benchmark import MeasuredSteps, endless_batches
 from pretrain.train.provenance import environment
 
+NUMBERS_FILE, TRACE_FILE = "profile.json", "trace.json.gz"
 WARM_UP_STEPS, TRACED_STEPS = 3, 3
 
 
@@ -56,7 +59,7 @@ def profile(
             for _ in range(TRACED_STEPS):
                 steps.take_one()
         else:
-            trace_file = folder / "trace.json.gz"
+            trace_file = folder / TRACE_FILE
             profiler = trace(steps.take_one, TRACED_STEPS, ranks.device, trace_file)
             numbers = {
                 "name": settings.name,
@@ -70,7 +73,7 @@ def profile(
                 "operators": costliest_operators(profiler, TRACED_STEPS),
                 "environment": environment(),
             }
-            (folder / "profile.json").write_text(json.dumps(numbers, indent=1) + "\n")
+            (folder / NUMBERS_FILE).write_text(json.dumps(numbers, indent=1) + "\n")
             print(describe(numbers, folder))
     finally:
         stop_ranks()
@@ -103,7 +106,7 @@ def describe(numbers: dict[str, Any], folder: Path) -> str:
                 [(*row[:3], f"{row[3]:.1%}") for row in operators],
                 ("operator, traced", "calls a step", "ms a step", "share"),
             ),
-            f"numbers: {folder / 'profile.json'}\ntrace: {folder / 'trace.json.gz'}; open it in "
+            f"numbers: {folder / NUMBERS_FILE}\ntrace: {folder / TRACE_FILE}; open it in "
             "https://ui.perfetto.dev or chrome://tracing",
         )
     )
@@ -138,8 +141,19 @@ def _speed_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _refuse_other_profile(folder: Path, name: str) -> None:
+    """Refuse to write over what is not an earlier profile of this name."""
+    numbers, trace_file = folder / NUMBERS_FILE, folder / TRACE_FILE
+    whose = read_json_object(numbers).get("name") if numbers.is_file() else None
+    if whose != name and (numbers.exists() or trace_file.exists()):
+        found = numbers if numbers.exists() else trace_file
+        kind = "no profile" if whose is None else f"of {quoted(whose)}"
+        raise ConfigError(f"{found} is {kind}; choose another folder with --to")
+
+
 def _folder(given: Path | None, settings: RunSettings) -> Path:
     folder = given or Path("profiles") / settings.name
+    _refuse_other_profile(folder, settings.name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

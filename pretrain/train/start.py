@@ -91,7 +91,7 @@ def run(
         progress.load(saved.content.progress)
         engine.restore(saved)
     if ranks.is_first and lengthening is not None:
-        print(f"{lengthening.describe()}: {describe_rates(progress)}")
+        print(f"{lengthening.describe()}:\n{describe_rates(progress)}")
     if is_new:
         on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
     elif resumption.changes:

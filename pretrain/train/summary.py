@@ -91,9 +91,8 @@ def describe_rates(progress: Progress) -> str:
     plans = [progress.next_plan()]
     if schedule.horizon.segment.end_step is not None:
         plans.append(schedule.plan(schedule.horizon.segment.end_step))
-    return ", ".join(
-        f"learning rate {plan.learning_rate:.3g}{f', theta {plan.theta:.3g}' * drops} at step "
-        f"{plan.step:,}"
+    return "learning rate " + ", ".join(
+        f"{plan.learning_rate:.3g}{f' (theta {plan.theta:.3g})' * drops} at step {plan.step:,}"
         for plan in plans
     )
 
@@ -165,6 +164,8 @@ def _estimate(
         return in_columns([*cost_rows(settings, ranks, shards, None), ("estimated", elsewhere)])
     seconds = estimated_seconds_per_step(settings, ranks.world_size, rate)
     rows = cost_rows(settings, ranks, shards, seconds)
+    if settings.hours is not None:
+        return in_columns(rows)
     is_datasheet = "datasheet" in rate.source
     assumption = (
         f"at {ASSUMED_UTILISATION:.0%} of {rate.flops_per_second / 1e9:,.0f} GFLOP/s "

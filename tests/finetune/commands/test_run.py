@@ -274,6 +274,36 @@ def test_what_is_no_model_or_no_single_folder_is_refused(run, files, tmp_path):
         main(["run", str(run), "--checkpoints", "15", *task])
 
 
+def test_a_folder_that_holds_something_else_is_refused_before_anything_is_read(run, tmp_path):
+    absent = ["--train", str(tmp_path / "absent.tsv"), "--label", "begins"]
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/cat.jpeg").touch()
+    for folder, found in ((tmp_path / "photos", "cat.jpeg"), (run, "checkpoints")):
+        with pytest.raises(ConfigError, match=f"{folder} holds {found} and no sweep; choose a new"):
+            main(["run", str(run), "--to", str(folder), *absent])
+    with pytest.raises(ConfigError, match=r"cat.jpeg is a file; choose another folder \(--to FOLD"):
+        main(["run", str(run), "--to", str(tmp_path / "photos/cat.jpeg"), *absent])
+
+
+@pytest.mark.parametrize("left", ["grid.lock", "majority.json"])
+def test_a_sweep_whose_record_was_removed_is_continued(run, files, tmp_path, left, capsys):
+    (tmp_path / left).write_text("{}")
+    (tmp_path / "begins").mkdir()
+    task = ["--train", str(files / "train.tsv"), "--label", "begins", "--dry-run"]
+    main(["run", str(run), "--to", str(tmp_path), *task])
+    assert f"results: {tmp_path}" in capsys.readouterr().out
+
+
+def test_a_model_that_is_missing_is_named_before_the_examples_are_read(run, tmp_path):
+    absent = ["--train", str(tmp_path / "absent.tsv"), "--to", str(tmp_path / "to")]
+    with pytest.raises(ConfigError, match="no checkpoint of step 15; it has: 10, 20"):
+        main(["run", str(run), "--checkpoints", "15", *absent])
+    with pytest.raises(ConfigError, match=f"{tmp_path} holds no pre-trained model"):
+        main(["run", str(run), str(tmp_path), *absent])
+    with pytest.raises(ConfigError, match="no model: give a run folder, .*, such as python -m fin"):
+        main(["run", *absent])
+
+
 def test_models_of_the_same_name_are_distinguished_by_folders_of_results(
     run, files, command, tmp_path
 ):

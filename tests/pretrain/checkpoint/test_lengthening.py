@@ -81,8 +81,8 @@ def test_at_a_constant_rate_a_stretched_run_is_the_longer_run(command, tmp_path)
     output = continued(command, short, "--steps", 40, "--lengthen", "stretch")
     assert "resuming from step 20; changed: steps (20 to 40)" in output
     assert (
-        "lengthened from 20 to 40 steps, schedules stretched: learning rate 0.001, theta 0.4 at "
-        "step 21, learning rate 0.001, theta 0.4 at step 40" in output
+        "lengthened from 20 to 40 steps, schedules stretched:\n"
+        "learning rate 0.001 (theta 0.4) at step 21, 0.001 (theta 0.4) at step 40\n" in output
     )
     assert_same_run(short, straight)
 
@@ -92,8 +92,8 @@ def test_a_restarted_run_is_the_run_that_was_planned_with_this_restart(command, 
     planned = command.train(tmp_path / "planned", *words)
     output = continued(command, run, "--steps", 40, "--lengthen", "restart")
     # Two steps of warm-up, then eighteen down to 0.
-    assert "schedules restarted: learning rate 0.0005, theta 1 at step 21" in output
-    assert "learning rate 5.56e-05, theta 0.4 at step 40" in output
+    assert "schedules restarted:\nlearning rate 0.0005 (theta 1) at step 21" in output
+    assert "5.56e-05 (theta 0.4) at step 40" in output
     assert_same_run(run, planned)
     assert (run / "run.json").read_text() == (planned / "run.json").read_text()
 

@@ -20,11 +20,11 @@ from transformers import (
     pipeline,
 )
 
-from pretrain.commands.export import FILES, export
-from pretrain.commands.fill_mask import fill_mask
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert import hf_check as export_check
+from pretrain.convert.export import FILES, export
+from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.hf_check import rows_to_compare, trainer_logits
 from pretrain.convert.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
 from pretrain.convert.pretrained import load_pretrained, restored_model
@@ -343,7 +343,7 @@ def test_an_export_that_computes_something_else_is_not_written(
         save_file(weights, file, metadata={"format": "pt"})
         return rows_to_compare(pretrained, run)
 
-    monkeypatch.setattr("pretrain.commands.export.rows_to_compare", corrupted_rows)
+    monkeypatch.setattr("pretrain.convert.export.rows_to_compare", corrupted_rows)
     with pytest.raises(ConfigError, match="largest difference is .* more than 1e-04; nothing was"):
         export(pretrained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []
@@ -403,6 +403,50 @@ def test_an_export_replaces_an_export_and_nothing_else(trained, run, tmp_path):
     with pytest.raises(ConfigError, match="cannot write the export to .*: Not a directory"):
         export(trained, run, target / "notes.txt" / "deeper")
     assert (target / "notes.txt").read_text() == "mine"
+
+
+def copy_of(run, folder, *, started_at):
+    """Return a run of the same name that was started at another time."""
+    copy = shutil.copytree(run, folder)
+    first, *later = (run / "launches.jsonl").read_text().splitlines()
+    lines = [json.dumps(json.loads(first) | {"at": started_at}), *later]
+    (copy / "launches.jsonl").write_text("\n".join(lines) + "\n")
+    return copy
+
+
+def test_the_export_of_another_run_is_not_replaced(trained, run, tmp_path):
+    target = tmp_path / "exported"
+    export(trained, run, target)
+    before = {file: file.read_bytes() for file in target.iterdir()}
+    other = copy_of(run, tmp_path / "other", started_at="2001-01-01T00:00:00+0000")
+    refusal = "exported holds an export of another run, 'tiny_cpu' step 20; choose another --to"
+    with pytest.raises(ConfigError, match=refusal):
+        export(trained, other, target)
+    assert {file: file.read_bytes() for file in target.iterdir()} == before
+    moved = shutil.copytree(run, tmp_path / "moved")
+    export(trained._replace(step=10), moved, target)
+    assert load_pretrained(target).step == 10
+
+
+def test_an_export_that_records_no_run_is_known_by_its_name(trained, run, tmp_path):
+    target = tmp_path / "exported"
+    for named in ("tiny_cpu", "someone_else"):
+        export(trained, run, target)
+        config = json.loads((target / CONFIG_FILE).read_text())
+        del config["tupelo"]["run"]
+        config["tupelo"]["name"] = named
+        (target / CONFIG_FILE).write_text(json.dumps(config))
+        assert load_pretrained(target).name == named
+    with pytest.raises(ConfigError, match="an export of another run, 'someone_else' step 20"):
+        export(trained, run, target)
+
+
+def test_a_model_that_was_trained_further_in_the_folder_is_not_replaced(trained, run, tmp_path):
+    target = tmp_path / "exported"
+    export(of_variant(trained, **STOCK), run, target)
+    AutoModelForMaskedLM.from_pretrained(target).save_pretrained(target)
+    with pytest.raises(ConfigError, match="a model that transformers has saved there"):
+        export(trained, run, target)
 
 
 @pytest.mark.slow("compares the logits of hundreds of rows; test_every_variant compares a few")

@@ -64,6 +64,21 @@ def test_both_tables_are_printed_and_their_numbers_written(whole):
     assert shares == sorted(shares, reverse=True) and sum(shares) <= 1
 
 
+def test_the_profile_of_another_recipe_is_not_replaced(command, whole, tmp_path):
+    folder, *_ = whole
+    before = (folder / "profile.json").read_bytes()
+    words = ("--name", "other", "--steps", "1", "--to")
+    status, _, errors = command.run(["profile", "tiny_cpu", *words, str(folder)])
+    assert status == 1 and errors.strip() == (
+        f"error: {folder / 'profile.json'} is of 'tiny_cpu'; choose another folder with --to"
+    )
+    assert (folder / "profile.json").read_bytes() == before
+    for name, content in (("trace.json.gz", "mine"), ("profile.json", "{}")):
+        (tmp_path / name).write_text(content)
+        status, _, errors = command.run(["profile", "tiny_cpu", *words, str(tmp_path)])
+        assert status == 1 and f"{tmp_path / name} is no profile; choose another" in errors
+
+
 def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
     # more steps than the run itself has
     output, numbers = profiled(command, tmp_path, "--data.shards", shards, "--steps", 30)

@@ -9,8 +9,8 @@ import torch
 from tokenizers import Tokenizer
 
 from pretrain.checkpoint.format import load_weights
-from pretrain.commands.fill_mask import fill_mask
 from pretrain.config.errors import ConfigError
+from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_model
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
