@@ -206,5 +206,5 @@ def _shards_in_words(shards: ShardSet | None) -> str:
 
 def _tokens(settings: RunSettings, tokens_per_step: int) -> str:
     if settings.hours is not None:
-        return f"as many as {settings.hours:g} h allow; {shell_command('plan')} measures it"
+        return f"what {settings.hours:g} h allow; {shell_command('plan')} measures it"
     return f"{tokens_per_step * settings.steps:,}"
