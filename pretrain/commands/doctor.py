@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import add_settings, read_settings
+from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.doctor.check import Check, CheckContext, CheckResult, problem_of, run_check
 from pretrain.doctor.packages import PACKAGE_CHECKS
 
@@ -24,7 +24,7 @@ TITLE_WIDTH = 20
 STATUS_WIDTH = 9
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo doctor`."""
     parser.add_argument("--run-folder", type=Path, help="where the run goes; default: runs/")
     parser.add_argument(

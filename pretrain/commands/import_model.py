@@ -1,7 +1,7 @@
 """Convert a model of another program into the form of our exports.
 
     tupelo import bert-base-uncased --to models/bert
-    tupelo import tupe_r.pt --dictionary dict.txt --bpe-codes bpe-code --to models/tupe
+    tupelo import tupe_r.pt --dictionary dict.txt --bpe-codes codes --to tupe
 
 The folder can be trained further, fine-tuned and loaded by transformers like an export, and holds
 a recipe that starts from it.

@@ -11,11 +11,11 @@ import argparse
 import math
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import add_settings, read_settings
+from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.distributed.processes import is_launched
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo plan`."""
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="of training to measure (default: 60)"

@@ -2,10 +2,10 @@
 
 import argparse
 
-from pretrain.config.recipe import add_settings, read_settings
+from pretrain.config.recipe import CommandParser, add_settings, read_settings
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo prepare`."""
     parser.set_defaults(source=add_settings(parser))
 

@@ -13,13 +13,13 @@ import argparse
 from pathlib import Path
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import add_settings, read_settings
+from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.distributed.processes import is_launched
 
 TIMED_STEPS = 10
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo profile`."""
     parser.add_argument("--to", type=Path, help="default: profiles/NAME of the recipe")
     parser.add_argument("--full-depth", action="store_true", help="run every block at every step")

@@ -1,8 +1,8 @@
 """Pre-train an encoder.
 
-    tupelo train RECIPE                          one process, on a GPU or a CPU
-    deepspeed --module pretrain train RECIPE                 all GPUs of this machine
-    tupelo train runs/NAME --resume              continue from the newest checkpoint
+    tupelo train RECIPE                         one process, on a GPU or a CPU
+    deepspeed --module pretrain train RECIPE    all GPUs of this machine
+    tupelo train runs/NAME --resume             from its newest checkpoint
 
 Every setting of the recipe can be changed: --section.name value.
 """
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pretrain.checkpoint.lengthening import WAYS
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import add_settings, read_settings
+from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.distributed.processes import is_first_process, is_launched
 from pretrain.distributed.signals import Interruption
 from pretrain.train.request import Beginning, RunRequest, folder_of
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo train`."""
     parser.add_argument("--run-folder", type=Path, help="default: runs/NAME of the recipe")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
