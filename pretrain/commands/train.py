@@ -1,14 +1,19 @@
 """Pre-train an encoder.
 
-    tupelo train RECIPE                          one process, on a GPU or a CPU
-    deepspeed --module pretrain train RECIPE                 all GPUs of this machine
-    tupelo train runs/NAME --resume              continue from the newest checkpoint
+    tupelo train RECIPE                       on all GPUs of this machine, or on its CPU
+    tupelo train RECIPE --gpus 2              on the first two
+    tupelo train runs/NAME --resume           continue from the newest checkpoint
+
+Shards that are missing are built first. A launcher, such as torchrun, can start it too:
+
+    torchrun --nproc-per-node 8 -m pretrain train RECIPE
 
 Every setting of the recipe can be changed: --section.name value.
 """
 
 import argparse
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +28,7 @@ from pretrain.checkpoint.resume import (
 )
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type, zero_stage
-from pretrain.config.recipe import add_settings
+from pretrain.config.recipe import add_settings, read_settings
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.shards import held_out_fingerprint, open_data
@@ -37,6 +42,9 @@ from pretrain.distributed.ranks import (
 )
 from pretrain.distributed.signals import Interruption
 from pretrain.engine.launch import Device, build_engine, checked_settings
+from pretrain.launching import launch_plan
+from pretrain.launching.given_words import given_words, setting_words
+from pretrain.launching.preparation import prepare_data
 from pretrain.model.objectives import Objective
 from pretrain.profiling.hardware import peak_flops
 from pretrain.train.progress import Progress
@@ -58,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="like --resume, and on another number of ranks or with other --engine settings, such "
         "as another ZeRO stage: equal within rounding",
     )
+    launch_plan.add_launch_options(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print settings, size and cost of the run, and exit"
     )
@@ -66,6 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Build everything that the settings describe, and train."""
+    if not launch_plan.is_launched() and not arguments.dry_run:
+        plan = launch_plan.plan_launch(arguments.gpus, arguments.hostfile)
+        settings = read_settings(arguments, arguments.source)
+        prepare_data(settings, setting_words(arguments))
+        if not plan.is_one_process:
+            words = given_words(arguments, without=launch_plan.OPTIONS)
+            sys.exit(plan.run(["train", *words]).status)
+        plan.select_gpu()
     with Interruption(prints=is_first_process()) as interruption:
         ranks = start_ranks()
         try:

@@ -47,13 +47,13 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_settings(
-    parser: argparse.ArgumentParser, *, recipe_nargs: Literal["?"] | None = None
+    parser: argparse.ArgumentParser, *, recipe_nargs: Literal["?", "*"] | None = None
 ) -> CliSettingsSource[argparse.ArgumentParser]:
     """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
 
     Args:
         parser: to which they are added.
-        recipe_nargs: "?" where a command can do without a recipe.
+        recipe_nargs: "?" where a command can do without a recipe, "*" where it takes several.
     """
     parser.add_argument(
         "recipe",

@@ -1,0 +1,64 @@
+"""The data of a run: used as they are, or built first."""
+
+import sys
+from collections.abc import Sequence
+
+from data_prep.sources.source import CorpusError
+from data_prep.sources.spec import describe
+from pretrain.config.settings import RunSettings
+from pretrain.data.shards import open_data, shards_folder
+from pretrain.launching.child import run_child, trainer_words
+
+
+def must_build(settings: RunSettings) -> bool:
+    """Return whether the shards of a run are to be built from its text."""
+    return settings.data.shards is None and not shards_folder(settings).exists()
+
+
+def prepare_data(settings: RunSettings, words: Sequence[str]) -> None:
+    """Describe the shards of a run; build them first, in a new process, if they are not there.
+
+    The memory of a build in this process would be reported as that of the run.
+
+    Args:
+        settings: of the run.
+        words: of `tupelo prepare`, for these settings.
+
+    Raises:
+        ConfigError: the shards do not fit the settings, or those that are named do not exist.
+        ShardError: they are damaged.
+        SystemExit: the build has failed or was stopped.
+    """
+    if not must_build(settings):
+        print(describe_data(settings), flush=True)
+        return
+    ended = run_child(trainer_words("prepare", *words))
+    if ended.stopped:
+        print("stopped; the same command continues from here", file=sys.stderr)
+    if ended.stopped or ended.status:
+        sys.exit(ended.status or 1)
+
+
+def describe_data(settings: RunSettings) -> str:
+    """Return what the shards of a run hold, and whether their text has changed since.
+
+    Raises:
+        ConfigError: there are none, or they do not fit the settings.
+        ShardError: they are damaged.
+    """
+    folder, manifest = shards_folder(settings), open_data(settings).manifest
+    counts = manifest.splits
+    described = ", ".join(f"{split} {counts[split].rows:,} rows" for split in counts)
+    text = f"shards in {folder}: {described} of {settings.data.sequence_length} tokens"
+    if settings.data.shards is not None:
+        return text
+    try:
+        now = describe(settings.data.corpus)
+    except CorpusError:
+        now = "nowhere: it is gone"
+    if now == manifest.source:
+        return text
+    return (
+        f"note: the text has changed since {folder} was built (then {manifest.source}; now {now}); "
+        f"remove that folder to build it again\n{text}"
+    )
