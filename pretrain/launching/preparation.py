@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 
 from data_prep.sources.source import CorpusError
-from data_prep.sources.spec import describe
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.launching.child import run_child, trainer_words
@@ -50,15 +49,22 @@ def describe_data(settings: RunSettings) -> str:
     counts = manifest.splits
     described = ", ".join(f"{split} {counts[split].rows:,} rows" for split in counts)
     text = f"shards in {folder}: {described} of {settings.data.sequence_length} tokens"
-    if settings.data.shards is not None:
-        return text
-    try:
-        now = describe(settings.data.corpus)
-    except CorpusError:
-        now = "nowhere: it is gone"
-    if now == manifest.source:
+    now = manifest.source if settings.data.shards is not None else _text_now(settings)
+    if now in (None, manifest.source):
         return text
     return (
         f"note: the text has changed since {folder} was built (then {manifest.source}; now {now}); "
         f"remove that folder to build it again\n{text}"
     )
+
+
+def _text_now(settings: RunSettings) -> str | None:
+    """Describe the text as it is now; None on a machine that can train only."""
+    try:
+        from data_prep.sources.spec import describe  # needs packages that training does not
+    except ModuleNotFoundError:
+        return None
+    try:
+        return describe(settings.data.corpus)
+    except CorpusError:
+        return "nowhere: it is gone"
