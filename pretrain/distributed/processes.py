@@ -12,7 +12,7 @@ from pathlib import Path
 from pretrain.distributed.ranks import Ranks, from_all_ranks
 
 # Words in the command line of the parent of a rank, and of the parent of that process.
-LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun")
+LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun", "sweep")
 LAUNCHERS_OF_LAUNCHERS = ("deepspeed", "deepspeed.launcher.runner")
 
 # State in /proc/PID/stat -> what a message says.
