@@ -35,7 +35,7 @@ LEVELS = {
         {"config", "profiling", "kernels"},
         {"schedules", "distributed", "model", "compare"},
         {"data", "checkpoint"},
-        {"engine", "convert"},
+        {"engine", "convert", "launching"},
         {"stability"},
         {"train"},
         {"doctor"},

@@ -2,18 +2,33 @@
 
 import argparse
 
+from data_prep.pipeline.build import build
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
+from pretrain.data.shards import build_settings, shards_folder
+from pretrain.launching.preparation import describe_data, must_build
 
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo prepare`."""
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="refuse too what a run of N processes could not execute on this machine",
+    )
     parser.set_defaults(source=add_settings(parser))
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Build the shards of the recipe, or check that the existing ones fit it."""
     settings = read_settings(arguments, arguments.source)
-    # Imported late: torch takes seconds.
-    from pretrain.train.prepare import prepare
+    if must_build(settings):
+        # Imported late: torch takes seconds.
+        from pretrain.train.checks import check_data, check_run, ranks_here
 
-    print(prepare(settings))
+        if arguments.ranks is None:
+            check_data(settings)
+        else:
+            check_run(settings, ranks_here(arguments.ranks))
+        build(build_settings(settings), shards_folder(settings))
+    print(describe_data(settings))

@@ -1,21 +1,30 @@
 """Pre-train an encoder.
 
-    tupelo train RECIPE                         one process, on a GPU or a CPU
-    deepspeed --module pretrain train RECIPE    all GPUs of this machine
-    tupelo train runs/NAME --resume             from its newest checkpoint
+    tupelo train RECIPE                  on all GPUs of this machine, or its CPU
+    tupelo train RECIPE --gpus 2         on the first two
+    tupelo train runs/NAME --resume      continue from the newest checkpoint
+
+Shards that are missing are built first. A launcher, such as torchrun, can start it too:
+
+    torchrun --nproc-per-node 8 -m pretrain train RECIPE
 
 Every setting of the recipe can be changed: --section.name value.
 """
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 
 from pretrain.checkpoint.lengthening import WAYS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
-from pretrain.distributed.processes import is_first_process, is_launched
+from pretrain.config.settings import RunSettings
+from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
 from pretrain.distributed.signals import Interruption
+from pretrain.launching.given_words import given_words, setting_words
+from pretrain.launching.launch_plan import OPTIONS, add_launch_options, plan_launch
+from pretrain.launching.preparation import prepare_data
 from pretrain.train.request import Beginning, RunRequest, folder_of
 
 
@@ -35,6 +44,7 @@ def add_arguments(parser: CommandParser) -> None:
         help="with --resume and more --steps or --hours than before: follow the schedule of a run "
         "of that length from here on, or restart it for what is left",
     )
+    add_launch_options(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -56,26 +66,46 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.show_settings and not arguments.dry_run:
         raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
     if arguments.dry_run:
-        _announce(arguments)
-        # Imported late, as below: torch and DeepSpeed take seconds.
-        from pretrain.train.summary import dry_run
-
-        if not dry_run(lambda: read_request(arguments), show_settings=arguments.show_settings):
-            sys.exit(1)
+        if is_first_process():
+            _describe(arguments)
         return
-    with Interruption(prints=is_first_process()) as interruption:
+    if not is_launched():
         request = _announce(arguments)
-        if request is not None:
-            request.check_folder()
+        request.check_folder()
+        if not request.is_finished:
+            _prepare_and_launch(request.settings, arguments)
+    with Interruption(prints=is_first_process()) as interruption:
+        # Imported late: torch and DeepSpeed take seconds.
         from pretrain.train.start import start
 
-        start(lambda: read_request(arguments), interruption)
+        # The ranks of a launcher read the recipe together, so that an error is printed once.
+        start(functools.partial(read_request, arguments), interruption)
 
 
-def _announce(arguments: argparse.Namespace) -> RunRequest | None:
-    """Print the first line; None for ranks, which read the recipe together: an error once."""
-    if is_launched():
-        return None
+def _describe(arguments: argparse.Namespace) -> None:
+    request = _announce(arguments)
+    from pretrain.train.summary import dry_run
+
+    ranks = launched_ranks() or plan_launch(arguments.gpus, arguments.hostfile).ranks or 1
+    if not dry_run(request, ranks, show_settings=arguments.show_settings):
+        sys.exit(1)
+
+
+def _prepare_and_launch(settings: RunSettings, arguments: argparse.Namespace) -> None:
+    """Build shards that are missing; end with the ranks of a launcher where several train.
+
+    Raises:
+        SystemExit: other processes have trained, or the shards could not be built.
+    """
+    plan = plan_launch(arguments.gpus, arguments.hostfile)
+    prepare_data(settings, setting_words(arguments), ranks=plan.ranks)
+    if not plan.is_one_process:
+        sys.exit(plan.run(["train", *given_words(arguments, without=OPTIONS)]).status)
+    plan.select_gpu()
+
+
+def _announce(arguments: argparse.Namespace) -> RunRequest:
+    """Print the first line."""
     request = read_request(arguments)
     print(request.describe(), flush=True)
     return request

@@ -46,6 +46,7 @@ class ShowHelp(argparse.Action):
     ) -> None:
         """Print it and exit."""
         recipe = vars(namespace).get("recipe")
+        recipe = recipe if isinstance(recipe, str) else None  # a sweep has several
         if isinstance(parser, CommandParser) and parser.has_settings:
             settings = settings_from({} if recipe is None else read_recipe(recipe))
             describe_values(parser, settings)
@@ -72,7 +73,14 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**keywords, add_help=False)
         self.habits = habits or {}
         self.has_settings = False  # of a run: see `add_settings`
-        self.add_argument("-h", "--help", action=ShowHelp, nargs=0, help="show this page and exit")
+        self.add_argument(
+            *("-h", "--help"),
+            action=ShowHelp,
+            nargs=0,
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help="show this page and exit",
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""
@@ -105,13 +113,13 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_settings(
-    parser: CommandParser, *, recipe_nargs: Literal["?"] | None = None
+    parser: CommandParser, *, recipe_nargs: Literal["?", "*"] | None = None
 ) -> CliSettingsSource[argparse.ArgumentParser]:
     """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
 
     Args:
         parser: to which they are added.
-        recipe_nargs: "?" where a command can do without a recipe.
+        recipe_nargs: "?" where a command can do without a recipe, "*" where it takes several.
     """
     parser.add_argument(
         "recipe",
@@ -132,7 +140,7 @@ def add_settings(
     for section in sections():
         # The library reads a section as JSON too; what comes after --data is no JSON but a path.
         parser._option_string_actions.pop(f"--{section}", None)
-    recipe = "[RECIPE]" if recipe_nargs else "RECIPE"
+    recipe = {None: "RECIPE", "?": "[RECIPE]", "*": "[RECIPE ...]"}[recipe_nargs]
     parser.usage = f"{parser.prog} {recipe} [OPTION ...] [--section.setting VALUE ...]"
     parser.has_settings = True
     return source

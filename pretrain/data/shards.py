@@ -22,7 +22,6 @@ from data_prep.tokenizer.load import load_tokenizer
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings, explain
-from pretrain.model.objectives import objective_named
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
@@ -137,6 +136,8 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
 
 def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
     """Return a hash of everything that a held-out loss depends on besides the model."""
+    from pretrain.model.objectives import objective_named  # torch: builds need none
+
     held_out_loss = objective_named(settings.objective).held_out_loss
     parts = (
         shards.split("valid").fingerprint(),

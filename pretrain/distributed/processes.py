@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Words in the command line of the parent of a rank, and of the parent of that process.
-LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun")
+LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun", "sweep")
 LAUNCHERS_OF_LAUNCHERS = ("deepspeed", "deepspeed.launcher.runner")
 
 # State in /proc/PID/stat -> what a message says.
@@ -44,6 +44,11 @@ def is_launched() -> bool:
 def is_first_process() -> bool:
     """Return whether this process will be the first rank."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def launched_ranks() -> int | None:
+    """Return how many ranks the launcher of this process started; None without a launcher."""
+    return int(os.environ["WORLD_SIZE"]) if "WORLD_SIZE" in os.environ else None
 
 
 class Launcher:

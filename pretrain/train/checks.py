@@ -6,8 +6,11 @@ A start raises the first obstacle before shards are built; a dry run and a plan 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import torch
+
 from data_prep.files.errors import UserError
 from pretrain.checkpoint.resume import finished_already
+from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_before_build, fitting_weights
 from pretrain.data.shards import check_text, existing_shards
@@ -46,6 +49,28 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
         check_machine(settings, ds_config, ranks.device)
         check_data(settings, is_new=request.beginning == "start")
     return CheckedRun(settings, ds_config, finished)
+
+
+def check_run(settings: RunSettings, ranks: Ranks) -> None:
+    """Check all but the folder of a new run.
+
+    Raises:
+        UserError: the run cannot start here.
+    """
+    settings, ds_config = checked_settings(settings, ranks)
+    check_machine(settings, ds_config, ranks.device)
+    check_data(settings)
+
+
+def ranks_here(count: int) -> Ranks:
+    """Return the ranks that a run of `count` processes on this machine would have.
+
+    Raises:
+        ConfigError: there can be no such number of them.
+    """
+    if count < 1:
+        raise ConfigError(f"--ranks {count}: give the number of processes, such as 2")
+    return Ranks(0, count, "cuda" if torch.cuda.is_available() else "cpu")
 
 
 def check_data(settings: RunSettings, *, is_new: bool = True) -> None:

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pretrain.checkpoint.lengthening import How
-from pretrain.checkpoint.starting import RUN_FILE, refuse_to_resume_nothing, refuse_to_start
+from pretrain.checkpoint.starting import (
+    RUN_FILE,
+    finished,
+    refuse_to_resume_nothing,
+    refuse_to_start,
+)
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 
@@ -30,6 +35,12 @@ class RunRequest(NamedTuple):
             f"{settings.name}: {model.num_layers} layers x {model.width}, {model.positions}, "
             f"{model.norm} norm; {length}; run folder {self.folder}"
         )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a run that is resumed, and not lengthened, has reached its end."""
+        resumes = self.beginning != "start" and self.lengthen is None
+        return resumes and finished(self.folder) is not None
 
     def check_folder(self) -> None:
         """Refuse a folder that does not suit.

@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -13,7 +13,7 @@ from pretrain.compare.tables import amount
 from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
-from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.distributed.ranks import Ranks
 from pretrain.engine.launch import checked_settings
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
@@ -21,7 +21,7 @@ from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
 from pretrain.train.benchmark import mean_theta
-from pretrain.train.checks import obstacles
+from pretrain.train.checks import obstacles, ranks_here
 from pretrain.train.footprint import (
     checkpoint_bytes,
     num_kept_checkpoints,
@@ -42,34 +42,28 @@ LEAST_SECONDS_PER_PASS = 0.01
 REFERENCE_GPU = "A100-SXM4-80GB"  # for the estimate where this machine cannot execute a run
 
 
-def dry_run(read: Callable[[], RunRequest], *, show_settings: bool) -> bool:
+def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool:
     """Print what a run would be, and return whether it can start, or resume, here.
 
     Args:
-        read: reads recipe and command line; called on the first rank.
+        request: what was asked for.
+        num_ranks: that a start here would have.
         show_settings: whether the resolved settings are printed too, as JSON.
 
     Raises:
         ConfigError: there is no such run anywhere: its settings do not go together.
     """
-    ranks = start_ranks()
-    try:
-        request = on_first_rank(ranks, read)
-        settings, ds_config = on_first_rank(
-            ranks, lambda: checked_settings(request.settings, ranks)
-        )
-        found = on_first_rank(ranks, lambda: obstacles(request, settings, ds_config, ranks))
-        rate = None if "machine" in found else peak_flops(ranks.device, compute_type(ds_config))
-        shards = None if "data" in found else existing_shards(settings)
-    finally:
-        stop_ranks()
-    if ranks.is_first:
-        if show_settings:
-            print(as_json(settings))
-        print(describe_run(settings, ds_config, ranks.world_size))
-        print(f"\n{_estimate(settings, ranks, shards, rate)}")
-        for obstacle in found.values():
-            print(f"it cannot start here: {obstacle}")
+    ranks = ranks_here(num_ranks)
+    settings, ds_config = checked_settings(request.settings, ranks)
+    found = obstacles(request, settings, ds_config, ranks)
+    rate = None if "machine" in found else peak_flops(ranks.device, compute_type(ds_config))
+    shards = None if "data" in found else existing_shards(settings)
+    if show_settings:
+        print(as_json(settings))
+    print(describe_run(settings, ds_config, ranks.world_size))
+    print(f"\n{_estimate(settings, ranks, shards, rate)}")
+    for obstacle in found.values():
+        print(f"it cannot start here: {obstacle}")
     return not found
 
 

@@ -74,12 +74,14 @@ def test_help_lists_and_refused_settings_need_no_torch(words):
     assert answer.stdout or any(line.startswith("error: ") for line in errors)
 
 
-def test_a_start_says_what_it_does_before_torch_is_imported(tmp_path):
-    answer = run(UNTIL_TORCH, "train", "tupe_r", "--run-folder", str(tmp_path), "--seed", "3")
-    assert answer.stdout.splitlines() == [
-        f"tupe_r: 4 layers x 128, tupe-r, pre norm; 1,600 steps; run folder {tmp_path}",
-        "TORCH",
-    ]
+def test_a_start_says_what_it_does_before_torch_is_imported(tmp_path, shards):
+    data = ("--data.shards", str(shards), "--model.vocabulary_size", "256")
+    answer = run(UNTIL_TORCH, "train", "tiny_cpu", "--run-folder", str(tmp_path), *data)
+    lines = answer.stdout.splitlines()
+    assert lines[0] == (
+        f"tiny_cpu: 2 layers x 32, tupe-r, pre norm; 20 steps; run folder {tmp_path}"
+    )
+    assert lines[1].startswith(f"shards in {shards}: train ") and lines[2:] == ["TORCH"]
 
 
 def test_a_folder_that_holds_something_is_refused_before_torch_is_imported(tmp_path):
