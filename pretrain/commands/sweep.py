@@ -19,7 +19,8 @@ from pretrain.commands.command_line import run_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
 from pretrain.launching.child import run_child, trainer_words
-from pretrain.launching.launch_plan import add_launch_options, plan_launch
+from pretrain.launching.given_words import given_words
+from pretrain.launching.launch_plan import OPTIONS, add_launch_options, is_launched, plan_launch
 from pretrain.launching.sweep import Sweep, SweepFolder, SweepRun, train
 
 
@@ -53,6 +54,11 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: a setting, a name or a machine does not exist, or a run has no result.
         SystemExit: a run failed, or a signal asked to stop.
     """
+    if is_launched():
+        raise ConfigError(
+            "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
+            "has one already; start it without, or: unset RANK"
+        )
     plan = plan_launch(arguments.gpus, arguments.hostfile)
     name = vars(arguments).get("name")
     if arguments.resume and name is None:
@@ -84,8 +90,7 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     if saved is None:
         return given
     before = Sweep(arguments.source.root_parser.parse_args(saved))
-    nothing = Sweep(arguments.source.root_parser.parse_args([]))
-    if given.words == nothing.words:
+    if not given_words(arguments, without=("name", "resume", *OPTIONS)):
         return before
     if folder.has_begun and given.words != before.words:
         raise ConfigError(

@@ -75,14 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Build everything that the settings describe, and train."""
+    plan = launch_plan.plan_launch(arguments.gpus, arguments.hostfile)
     if not launch_plan.is_launched() and not arguments.dry_run:
-        plan = launch_plan.plan_launch(arguments.gpus, arguments.hostfile)
-        settings = read_settings(arguments, arguments.source)
-        prepare_data(settings, setting_words(arguments))
+        prepare_data(read_settings(arguments, arguments.source), setting_words(arguments))
         if not plan.is_one_process:
             words = given_words(arguments, without=launch_plan.OPTIONS)
             sys.exit(plan.run(["train", *words]).status)
-        plan.select_gpu()
+        plan.apply()
     with Interruption(prints=is_first_process()) as interruption:
         ranks = start_ranks()
         try:

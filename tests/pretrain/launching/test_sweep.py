@@ -237,6 +237,12 @@ def test_a_wrong_option_is_refused_before_anything_is_started(here, words, parts
     assert here.calls() == [] and len(list(Path("runs").iterdir())) == 3
 
 
+def test_a_launcher_of_ranks_is_not_for_sweeps(here, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ConfigError, match="unset RANK"):
+        main(["sweep", "bert_a"])
+
+
 @pytest.mark.slow("the parts of a sweep have tests of their own")
 def test_a_killed_sweep_is_resumed_as_the_sweep_that_was_never_stopped(command, tmp_path):
     words = [*command.words("--steps", 40, "--model.norm", "post")[2:], "--seeds", "2"]
