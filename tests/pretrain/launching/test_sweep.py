@@ -191,9 +191,11 @@ def test_a_comparison_from_before_there_were_sweeps_continues(here, shards, sett
     assert all(("--steps 77 " in call) == bool(settings) for call in here.calls())
 
 
-def test_every_launch_option_reaches_every_run(here, run):
+def test_the_number_of_gpus_reaches_every_run_and_the_line_that_continues(here, run, capsys):
+    """A run resumes on as many ranks as it had."""
     here.gpus(4)
     run("bert_a", "tupe_r", "--name", "x", "--gpus", "2")
+    assert capsys.readouterr().out.endswith("tupelo sweep --resume --name x --gpus 2\n")
     assert all(call.startswith("deepspeed --num_gpus 2 --module") for call in here.calls())
     here.log.unlink()
     run("bert_a", "--name", "y", "--gpus", "1")
