@@ -18,8 +18,10 @@ from pretrain.commands.catalog import COMMANDS
 from pretrain.commands.command_line import run_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings
+from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import run_child, trainer_words
-from pretrain.launching.launch_plan import add_launch_options, plan_launch
+from pretrain.launching.given_words import given_words
+from pretrain.launching.launch_plan import OPTIONS, add_launch_options, plan_launch
 from pretrain.launching.sweep import Sweep, SweepFolder, SweepRun, train
 
 
@@ -53,13 +55,13 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: a setting, a name or a machine does not exist, or a run has no result.
         SystemExit: a run failed, or a signal asked to stop.
     """
+    if is_launched():
+        raise ConfigError(
+            "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
+            "has one already; start it without, or: unset RANK"
+        )
     plan = plan_launch(arguments.gpus, arguments.hostfile)
-    name = vars(arguments).get("name")
-    if arguments.resume and name is None:
-        raise ConfigError("--resume needs the --name of the sweep; see runs/")
-    folder = SweepFolder(name or time.strftime("compare-%Y%m%d-%H%M%S"))
-    if not arguments.resume:
-        folder.check_is_new()
+    folder = _folder(arguments)
     sweep = _resumed(folder, arguments) if arguments.resume else Sweep(arguments)
     by_arm = sweep.runs(folder.path)
     if arguments.dry_run:
@@ -67,15 +69,31 @@ def main(arguments: argparse.Namespace) -> None:
         return
     sweep.prepare(ranks=plan.ranks)
     folder.save_words(sweep.words)
+    launch_words = given_words(arguments, without=vars(arguments).keys() - set(OPTIONS))
+    again = folder.resume_command(launch_words)
     try:
         # By seed: a sweep that is stopped early has the same seeds of all arms.
-        train([run for runs in zip(*by_arm, strict=True) for run in runs], plan)
+        train([run for seed in zip(*by_arm, strict=True) for run in seed], plan)
     except ConfigError as error:
-        raise ConfigError(f"{error}; continue with: {folder.resume_command}") from None
+        raise ConfigError(f"{error}; continue with: {again}") from None
     except SystemExit:
-        print(f"Stopped. Continue with: {folder.resume_command}", file=sys.stderr)
+        print(f"Stopped. Continue with: {again}", file=sys.stderr)
         raise
-    _compare([run for runs in by_arm for run in runs], folder)
+    report = folder.path / "report"
+    runs = [str(run.folder) for arm in by_arm for run in arm]
+    run_command(COMMANDS, ["compare", *runs, "--report", str(report)], habits={})
+    curves = shlex.quote(str(Path(sys.executable).with_name("tensorboard")))
+    print(f"Report: {report} | curves: {curves} --logdir {folder.path} | again: {again}")
+
+
+def _folder(arguments: argparse.Namespace) -> SweepFolder:
+    name = vars(arguments).get("name")
+    if arguments.resume and name is None:
+        raise ConfigError("--resume needs the --name of the sweep; see runs/")
+    folder = SweepFolder(name or time.strftime("compare-%Y%m%d-%H%M%S"))
+    if not arguments.resume:
+        folder.check_is_new()
+    return folder
 
 
 def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
@@ -84,8 +102,7 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     if saved is None:
         return given
     before = Sweep(arguments.source.root_parser.parse_args(saved))
-    nothing = Sweep(arguments.source.root_parser.parse_args([]))
-    if given.words == nothing.words:
+    if not given_words(arguments, without=("name", "resume", *OPTIONS)):
         return before
     if folder.has_begun and given.words != before.words:
         raise ConfigError(
@@ -105,14 +122,3 @@ def _describe(runs: list[SweepRun]) -> None:
             break
     if status:
         sys.exit(status)
-
-
-def _compare(runs: list[SweepRun], folder: SweepFolder) -> None:
-    report = folder.path / "report"
-    words = [str(run.folder) for run in runs]
-    run_command(COMMANDS, ["compare", *words, "--report", str(report)], habits={})
-    curves = shlex.quote(str(Path(sys.executable).with_name("tensorboard")))
-    print(
-        f"Report: {report} | curves: {curves} --logdir {folder.path} | "
-        f"again: {folder.resume_command}"
-    )

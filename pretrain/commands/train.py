@@ -23,7 +23,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
 from pretrain.distributed.signals import Interruption
 from pretrain.launching.given_words import given_words, setting_words
-from pretrain.launching.launch_plan import OPTIONS, add_launch_options, plan_launch
+from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launch
 from pretrain.launching.preparation import prepare_data
 from pretrain.train.request import Beginning, RunRequest, folder_of
 
@@ -65,15 +65,17 @@ def main(arguments: argparse.Namespace) -> None:
     """
     if arguments.show_settings and not arguments.dry_run:
         raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
+    plan = plan_launch(arguments.gpus, arguments.hostfile)
     if arguments.dry_run:
         if is_first_process():
-            _describe(arguments)
+            _describe(arguments, launched_ranks() or plan.ranks or 1)
         return
     if not is_launched():
         request = _announce(arguments)
         request.check_folder()
         if not request.is_finished:
-            _prepare_and_launch(request.settings, arguments)
+            _prepare_and_launch(request.settings, arguments, plan)
+        plan.apply()
     with Interruption(prints=is_first_process()) as interruption:
         # Imported late: torch and DeepSpeed take seconds.
         from pretrain.train.start import start
@@ -82,26 +84,25 @@ def main(arguments: argparse.Namespace) -> None:
         start(functools.partial(read_request, arguments), interruption)
 
 
-def _describe(arguments: argparse.Namespace) -> None:
+def _describe(arguments: argparse.Namespace, ranks: int) -> None:
     request = _announce(arguments)
     from pretrain.train.summary import dry_run
 
-    ranks = launched_ranks() or plan_launch(arguments.gpus, arguments.hostfile).ranks or 1
     if not dry_run(request, ranks, show_settings=arguments.show_settings):
         sys.exit(1)
 
 
-def _prepare_and_launch(settings: RunSettings, arguments: argparse.Namespace) -> None:
+def _prepare_and_launch(
+    settings: RunSettings, arguments: argparse.Namespace, plan: LaunchPlan
+) -> None:
     """Build shards that are missing; end with the ranks of a launcher where several train.
 
     Raises:
         SystemExit: other processes have trained, or the shards could not be built.
     """
-    plan = plan_launch(arguments.gpus, arguments.hostfile)
     prepare_data(settings, setting_words(arguments), ranks=plan.ranks)
     if not plan.is_one_process:
         sys.exit(plan.run(["train", *given_words(arguments, without=OPTIONS)]).status)
-    plan.select_gpu()
 
 
 def _announce(arguments: argparse.Namespace) -> RunRequest:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.files.program import COMMAND_VARIABLE, shell_command
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Ended, run_child, trainer_words
@@ -31,16 +32,14 @@ class LaunchPlan:
         """Whether no launcher is needed."""
         return not self.launcher
 
-    def select_gpu(self) -> None:
-        """Hide the other GPUs from this process; before torch is imported."""
-        if self.only_gpu is not None:
-            os.environ[VARIABLE] = self.only_gpu
+    def apply(self) -> None:
+        """Make this process the one of the plan; before CUDA is initialised."""
+        os.environ.update(self.variables())
 
     def run(self, words: Sequence[str]) -> Ended:
         """Run `pretrain WORDS` in new processes to their end."""
-        variables = dict(os.environ)
+        variables = self.variables()
         if self.is_one_process:
-            variables |= {} if self.only_gpu is None else {VARIABLE: self.only_gpu}
             return run_child(trainer_words(*words), variables=variables)
         if not self.several_machines:
             # The launcher would ignore it, and report that; --include names the same GPUs.
@@ -51,6 +50,22 @@ class LaunchPlan:
             # On several machines the launcher itself must act on a signal.
             signals_to="child" if self.several_machines else "ranks",
         )
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment of the trainer.
+
+        The programs of this Python are on its PATH, although its environment need not be active:
+        DeepSpeed compiles with ninja.
+        """
+        variables = dict(os.environ)
+        search = variables.get("PATH", os.defpath).split(os.pathsep)
+        own = str(Path(sys.executable).parent)
+        if own not in search:
+            variables["PATH"] = os.pathsep.join([own, *search])
+            variables[COMMAND_VARIABLE] = shell_command()  # for the PATH that the user has
+        if self.only_gpu is not None:
+            variables[VARIABLE] = self.only_gpu
+        return variables
 
 
 def add_launch_options(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +87,8 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
 def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     """Plan a start on these GPUs: one process for one GPU or for the CPU, else the launcher.
 
+    A rank is one process already.
+
     Args:
         gpus: number, on each machine; None: all that are visible.
         hostfile: of DeepSpeed; None: this machine.
@@ -79,7 +96,9 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     Raises:
         ConfigError: there are fewer GPUs, no such file, or this process is a rank already.
     """
-    if is_launched() and (gpus, hostfile) != (None, None):
+    if is_launched():
+        if (gpus, hostfile) == (None, None):
+            return LaunchPlan()
         raise ConfigError(
             f"--gpus and --hostfile start a launcher, but this process has one already "
             f"(RANK={os.environ['RANK']}); remove them, or: unset RANK"

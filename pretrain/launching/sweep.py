@@ -137,10 +137,9 @@ class SweepFolder:
         self.name, self.path = name, Path("runs") / name
         self._file = self.path / "settings"  # the words of the sweep, each ended by a NUL
 
-    @property
-    def resume_command(self) -> str:
-        """Return the line that continues the sweep."""
-        return shell_command("sweep", "--resume", "--name", self.name)
+    def resume_command(self, launch_words: Sequence[str]) -> str:
+        """Return the line that continues the sweep, on the same GPUs."""
+        return shell_command("sweep", "--resume", "--name", self.name, *launch_words)
 
     def check_is_new(self) -> None:
         """Refuse to start where there is something already.

@@ -1,6 +1,10 @@
 """`tupelo train` without a launcher: what it starts, and in which order."""
 
+import os
 import re
+import shlex
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,8 +95,23 @@ def test_a_wrong_number_or_file_is_one_line(stubs, words, options, parts):
     assert errors.startswith("error: ") and parts in errors and errors.count("\n") == 1
 
 
-def test_a_rank_starts_no_launcher_of_its_own(monkeypatch, tmp_path):
+def test_the_trainer_finds_the_programs_of_an_environment_that_is_not_active(monkeypatch):
+    """Hints are for the PATH of the user all the same."""
+    for name in ("TUPELO_COMMAND", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    python = shlex.quote(sys.executable)
+    monkeypatch.setenv("PATH", "/bin")
+    variables = LaunchPlan(only_gpu="2").variables()
+    assert variables["PATH"] == f"{Path(sys.executable).parent}:/bin"
+    assert variables["TUPELO_COMMAND"] in (f"{python} -m tupelo", f"{python[:-6]}tupelo")
+    assert variables["CUDA_VISIBLE_DEVICES"] == "2"
+    monkeypatch.setenv("PATH", variables["PATH"])
+    assert LaunchPlan().variables() == dict(os.environ)
+
+
+def test_a_rank_starts_no_launcher_of_its_own(monkeypatch):
     monkeypatch.setenv("RANK", "0")
+    assert plan_launch(None, None) == LaunchPlan()
     with pytest.raises(ConfigError, match="RANK=0.*unset RANK"):
         plan_launch(2, None)
 

@@ -191,9 +191,11 @@ def test_a_comparison_from_before_there_were_sweeps_continues(here, shards, sett
     assert all(("--steps 77 " in call) == bool(settings) for call in here.calls())
 
 
-def test_every_launch_option_reaches_every_run(here, run):
+def test_the_number_of_gpus_reaches_every_run_and_the_line_that_continues(here, run, capsys):
+    """A run resumes on as many ranks as it had."""
     here.gpus(4)
     run("bert_a", "tupe_r", "--name", "x", "--gpus", "2")
+    assert capsys.readouterr().out.endswith("tupelo sweep --resume --name x --gpus 2\n")
     assert all(call.startswith("deepspeed --num_gpus 2 --module") for call in here.calls())
     here.log.unlink()
     run("bert_a", "--name", "y", "--gpus", "1")
@@ -235,6 +237,12 @@ def test_a_wrong_option_is_refused_before_anything_is_started(here, words, parts
     with pytest.raises(ConfigError, match=parts):
         main(["sweep", *words.split()])
     assert here.calls() == [] and len(list(Path("runs").iterdir())) == 3
+
+
+def test_a_launcher_of_ranks_is_not_for_sweeps(here, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ConfigError, match="unset RANK"):
+        main(["sweep", "bert_a"])
 
 
 @pytest.mark.slow("the parts of a sweep have tests of their own")

@@ -20,7 +20,7 @@ from tests.pretrain.engine import training_case as case
 from tests.pretrain.model import attention_reference as reference
 from tests.pretrain.profiling.test_step_timer import ENGINE_PROGRAM
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ON_GPU = {**os.environ, "PYTHONPATH": str(ROOT)}
 pytestmark = pytest.mark.gpu
 
