@@ -30,7 +30,12 @@ from pretrain.train.request import Beginning, RunRequest, folder_of
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo train`."""
-    parser.add_argument("--run-folder", type=Path, help="default: runs/NAME of the recipe")
+    parser.add_argument(
+        "--run-folder",
+        type=Path,
+        metavar="FOLDER",
+        help="new or empty, or of a run; default: runs/NAME of the recipe",
+    )
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument(
         "--elastic",
