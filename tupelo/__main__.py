@@ -34,8 +34,9 @@ def _overview() -> str:
     from pretrain.commands.command_line import Command, overview
     from tupelo import __doc__ as description
 
+    sentence = description.partition("\n")[0]
     groups = {f"{name} ...": Command("", summary) for name, summary in GROUPS.items()}
-    return f"{description}\n\n{overview({**COMMANDS, **groups})}"
+    return f"{sentence}\n\n{overview({**COMMANDS, **groups})}"
 
 
 def _versions() -> str:

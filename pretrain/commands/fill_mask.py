@@ -21,15 +21,20 @@ def main(arguments: argparse.Namespace) -> None:
     """Print the guesses for every mask of the text."""
     # Imported late: torch takes seconds.
     from pretrain.convert.fill_mask import fill_mask
-    from pretrain.convert.pretrained import load_pretrained
+    from pretrain.convert.pretrained import load_pretrained, restored_model
     from pretrain.convert.text_encoder import MASK
 
     pretrained = load_pretrained(arguments.run)
     step = "" if pretrained.step is None else f", step {pretrained.step:,}"
     print(f"{pretrained.name}{step}: {arguments.text}")
-    for number, guesses in enumerate(
-        fill_mask(pretrained, arguments.text, top=arguments.top), start=1
-    ):
+    guesses_of_masks = fill_mask(
+        restored_model(pretrained),
+        pretrained.text_encoder,
+        arguments.text,
+        top=arguments.top,
+        longest_row=pretrained.sequence_length,
+    )
+    for number, guesses in enumerate(guesses_of_masks, start=1):
         print(f"{MASK} {number}")
         for guess in guesses:
             print(f"  {guess.probability:7.2%}  {guess.token}")

@@ -175,6 +175,30 @@ def settings_from(tree: dict[str, Any], **sources: Any) -> RunSettings:
         raise ConfigError(explain(error)) from None
 
 
+def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -> RunSettings:
+    """Build the settings of a recipe with some values changed, given as Python values.
+
+    Args:
+        recipe: as of `read_recipe`, or settings.
+        values: {"model.width": 128, ...}: the names of the options, without the dashes.
+
+    Raises:
+        ConfigError: unknown recipe or name, wrong type, or an impossible combination.
+    """
+    tree = recipe.model_dump() if isinstance(recipe, RunSettings) else read_recipe(str(recipe))
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        *sections, last = name.split(".")
+        inner = changes
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    try:
+        return RunSettings(**_merge(tree, changes))
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
 def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
     """Build the settings of a recipe with command-line overrides (`--section.name value`)."""
     parser = CommandParser(allow_abbrev=False, habits=HABITS)

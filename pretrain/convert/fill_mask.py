@@ -1,4 +1,4 @@
-"""The most probable tokens of a trained encoder for each [MASK] of a text."""
+"""The most probable tokens for each [MASK] of a text."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from pretrain.config.errors import ConfigError
-from pretrain.convert.pretrained import Pretrained, restored_model
-from pretrain.convert.text_encoder import MASK
+from pretrain.convert.text_encoder import MASK, TextEncoder
+from pretrain.model.objectives import MaskedLanguageModel
 
 
 class Guess(NamedTuple):
@@ -19,23 +19,41 @@ class Guess(NamedTuple):
 
 
 @torch.no_grad()
-def fill_mask(pretrained: Pretrained, text: str, *, top: int) -> list[list[Guess]]:
+def fill_mask(
+    model: MaskedLanguageModel,
+    text_encoder: TextEncoder,
+    text: str,
+    *,
+    top: int,
+    longest_row: int,
+) -> list[list[Guess]]:
     """Return the `top` most probable tokens for every [MASK] of `text`, best first.
 
+    Args:
+        model: in evaluation mode, on any device.
+        text_encoder: of the text that it was trained on.
+        text: with at least one [MASK].
+        top: guesses for each of them, or as many as there are tokens.
+        longest_row: in tokens, of those that it was trained on.
+
     Raises:
-        ConfigError: there is no [MASK], or the text is longer than the rows that it was trained on.
+        ConfigError: there is no [MASK], the text has more than `longest_row` tokens, or `top` is
+            below 1.
     """
-    text_encoder = pretrained.text_encoder
+    if top < 1:
+        raise ConfigError(f"top={top} asks for no token; give 1 or more")
     ids = text_encoder.ids(text)
     places = [place for place, token in enumerate(ids) if token == text_encoder.special["mask"]]
     if not places:
         raise ConfigError(f"the text {text!r} has no {MASK}; replace a word by it")
-    if len(ids) > pretrained.sequence_length:
+    if len(ids) > longest_row:
         raise ConfigError(
-            f"the text has {len(ids)} tokens, the model was trained on "
-            f"{pretrained.sequence_length}; shorten it"
+            f"the text has {len(ids)} tokens, the model was trained on {longest_row}; shorten it"
         )
-    logits_MV = restored_model(pretrained).logits(torch.tensor([ids]), torch.tensor(places))
+    device = model.encoder.token_embeddings.weight.device
+    logits_MV = model.logits(
+        torch.tensor([ids], device=device), torch.tensor(places, device=device)
+    )
     # Rows of the embedding beyond the entries of the tokenizer stand for no token.
     probabilities_MV = logits_MV[:, : text_encoder.record.vocabulary_size].softmax(-1)
     return [

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 
 from tokenizers import Tokenizer
 
@@ -33,30 +34,42 @@ class TextEncoder:
         entries = self.tokenizer.get_vocab(with_added_tokens=True)
         return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
-    def ids(self, text: str) -> list[int]:
-        """Return [CLS], the tokens of a text in which [MASK] replaces words, [SEP]."""
-        ids = [self.special["cls"]]
+    def ids(
+        self, first: str, second: str | None = None, *, max_length: int = sys.maxsize
+    ) -> list[int]:
+        """Return the row of `pair_ids`, with the mask token for each [MASK] of the texts."""
+        return self._row(
+            self._tokens_and_masks(first),
+            None if second is None else self._tokens_and_masks(second),
+            max_length,
+        )
+
+    def pair_ids(self, first: str, second: str | None = None, *, max_length: int) -> list[int]:
+        """Return [CLS] first [SEP], and second [SEP] where there is one.
+
+        Rows that are too long lose tokens at the end of the longer text until both are equally
+        long, as with `longest_first` of the tokenizers library. "[MASK]" in a text is text.
+        """
+        return self._row(
+            self._tokens(first), None if second is None else self._tokens(second), max_length
+        )
+
+    def _row(self, first: list[int], second: list[int] | None, max_length: int) -> list[int]:
+        cls, sep = self.special["cls"], self.special["sep"]
+        if second is None:
+            return [cls, *first[: max_length - 2], sep]
+        kept_first, kept_second = kept_lengths(len(first), len(second), max_length - 3)
+        return [cls, *first[:kept_first], sep, *second[:kept_second], sep]
+
+    def _tokens_and_masks(self, text: str) -> list[int]:
+        ids: list[int] = []
         for number, part in enumerate(text.split(MASK)):
             if number:
                 ids.append(self.special["mask"])
             # A comma right after the mask is tokenized as right after a word; Moses separates it.
             follows_space = number > 0 and (part[:1].isspace() or self.record.moses is not None)
             ids += self._tokens(part, joint=self.record.joint if follows_space else "")
-        return [*ids, self.special["sep"]]
-
-    def pair_ids(self, first: str, second: str | None = None, *, max_length: int) -> list[int]:
-        """Return [CLS] first [SEP], and second [SEP] where there is one.
-
-        Rows that are too long lose tokens at the end of the longer text until both are equally
-        long, as with `longest_first` of the tokenizers library.
-        """
-        cls, sep = self.special["cls"], self.special["sep"]
-        first_ids = self._tokens(first)
-        if second is None:
-            return [cls, *first_ids[: max_length - 2], sep]
-        second_ids = self._tokens(second)
-        kept_first, kept_second = kept_lengths(len(first_ids), len(second_ids), max_length - 3)
-        return [cls, *first_ids[:kept_first], sep, *second_ids[:kept_second], sep]
+        return ids
 
     def _tokens(self, text: str, *, joint: str = "") -> list[int]:
         text = text.strip()

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.pretrain.conftest import command, shards
+
+__all__ = ["command", "shards"]  # fixtures
 ROOT = Path(__file__).parents[2]
 PARTS = ["data_prep", "pretrain", "finetune", "ds_configs", "tupelo"]
+DROPS = {"layer_drop.schedule": "constant", "layer_drop.theta_bar": 0.4}
+PLAIN = {"engine.attention": "eager", "engine.cpu_kernels": "off"}
 
 
 class Installed:
@@ -56,3 +61,25 @@ def installed(tmp_path_factory):
     shutil.rmtree(source)
     (folder / "elsewhere").mkdir()
     return Installed(environment, folder / "elsewhere")
+
+
+@pytest.fixture(scope="session")
+def run(command, tmp_path_factory):
+    """A run with layer drop on one rank, in fp32 by plain kernels, with a line for each step."""
+    values = {
+        "name": "small",
+        "log_every_steps": 1,
+        "engine.ds_config": "zero0_fp32",
+        **DROPS,
+        **PLAIN,
+    }
+    words = [word for name, value in values.items() for word in (f"--{name}", value)]
+    return command.train(tmp_path_factory.mktemp("runs") / "run", *words)
+
+
+@pytest.fixture(scope="session")
+def export(command, run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports") / "small"
+    status, _, errors = command.run(["export", str(run), "--to", str(folder)])
+    assert status == 0, errors
+    return folder

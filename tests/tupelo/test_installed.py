@@ -41,3 +41,12 @@ def test_hints_work_in_the_shell_that_the_user_has(installed):
         wanted = "tupelo" if active else str(installed.programs / "tupelo")
         run = installed.run("data", "--help", active=active)
         assert run.stdout.startswith(f"usage: {wanted} data")
+
+
+def test_an_installed_copy_has_the_python_api(installed):
+    code = "import tupelo; print(tupelo.build('tiny_cpu').encoder.positions.description)"
+    python = str(installed.programs / "python")
+    found = subprocess.run(
+        [python, "-c", code], cwd=installed.folder, capture_output=True, check=True, text=True
+    )
+    assert found.stdout == "untied absolute and relative positions (TUPE-R, Eq. 11)\n"

@@ -168,8 +168,9 @@ def test_the_fill_mask_pipeline_guesses_what_we_guess(exported):
     text = "abcd [MASK] efgh ijkl"
     fill = pipeline("fill-mask", model=str(folder), trust_remote_code=True, device="cpu")
     theirs = [(guess["token_str"], guess["score"]) for guess in fill(text, top_k=4)]
-    (ours,) = fill_mask(pretrained, text, top=4)
-    decode = pretrained.text_encoder.tokenizer
+    model, words = restored_model(pretrained), pretrained.text_encoder
+    (ours,) = fill_mask(model, words, text, top=4, longest_row=pretrained.sequence_length)
+    decode = words.tokenizer
     expected = [decode.decode([decode.token_to_id(token)]) for token, _ in ours]
     assert [token for token, _ in theirs] == expected
     assert [score for _, score in theirs] == pytest.approx([p for _, p in ours], rel=1e-3)

@@ -21,6 +21,17 @@ def run(command, tmp_path_factory):
     return command.train(tmp_path_factory.mktemp("runs") / "run", "--name", "small")
 
 
+def guesses_of(pretrained, text, top):
+    (guesses,) = fill_mask(
+        restored_model(pretrained),
+        pretrained.text_encoder,
+        text,
+        top=top,
+        longest_row=pretrained.sequence_length,
+    )
+    return guesses
+
+
 def equal(weights, others):
     return weights.keys() == others.keys() and all(
         torch.equal(weights[name], others[name]) for name in weights
@@ -52,7 +63,7 @@ def test_an_older_checkpoint_is_had_by_its_step_or_its_folder(run, checkpoint):
 def test_the_built_model_has_the_weights_and_fills_masks(run):
     pretrained = load_pretrained(run)
     assert equal(restored_model(pretrained).state_dict(), pretrained.weights)
-    (guesses,) = fill_mask(pretrained, "abcd [MASK] efgh", top=3)
+    guesses = guesses_of(pretrained, "abcd [MASK] efgh", 3)
     assert len(guesses) == 3 and guesses[0].probability >= guesses[-1].probability > 0
 
 
@@ -65,8 +76,8 @@ def test_a_token_after_unused_numbers_can_be_guessed(run):
     record = pretrained.text_encoder.record.model_copy(update={"vocabulary_size": last + 1})
     words = TextEncoder(Tokenizer.from_str(json.dumps(content)), record)
     pretrained.weights["head.output_bias"][last] = 100
-    (guesses,) = fill_mask(pretrained._replace(text_encoder=words), "abcd [MASK]", top=1)
-    assert guesses[0].token == "lastly"
+    (guess,) = guesses_of(pretrained._replace(text_encoder=words), "abcd [MASK]", 1)
+    assert guess.token == "lastly"
 
 
 def test_what_is_no_model_is_refused(run, tmp_path):

@@ -1,0 +1,47 @@
+"""Every block of docs/API.md runs, in order, and prints what the page shows."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import tupelo
+
+PAGE = (Path(__file__).parents[2] / "docs" / "API.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SHOWN = re.compile(r"^# -> (.*\n)", re.MULTILINE)
+
+
+@pytest.fixture
+def folder(command, tmp_path, monkeypatch):
+    """A folder with the shards and the two runs of the page."""
+    for name, positions in (("bert_a", "bert-a"), ("tupe_r", "tupe-r")):
+        words = ("--name", name, "--model.positions", positions)
+        command.train(tmp_path / "runs" / name, *words, "--engine.ds_config", "zero0_fp32")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tiny").symlink_to(command.shards)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    tupelo.POSITION_ENCODINGS.pop("slopes", None)
+
+
+def test_the_page_runs_from_top_to_bottom_and_prints_what_it_shows(folder):
+    names = {}
+    for block in BLOCKS:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(block, names)
+        assert output.getvalue() == "".join(SHOWN.findall(block))
+    bias = names["model"].encoder.positions.attention_bias(3)  # of 2 heads
+    assert bias.tolist() == [
+        [[-abs(i - j) * slope for j in range(3)] for i in range(3)] for slope in (0.5, 0.25)
+    ]
+
+
+def test_the_page_names_all_that_is_public_and_nothing_else():
+    assert set(re.findall(r"tupelo\.(\w+)", PAGE)) - {"NAME"} == set(tupelo.__all__)
+
+
+def test_no_block_is_left_out():
+    assert 2 * len(BLOCKS) == PAGE.count("```")

@@ -1,0 +1,175 @@
+"""Texts through a loaded encoder, against transformers."""
+
+import warnings
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer, pipeline
+
+import tupelo
+from tests.pretrain.convert.test_hf_bert import save as save_bert
+
+TEXTS = ["abcd efgh.", ("abcd efgh ijkl", "mnop"), "[MASK] abc", ("a [MASK]", "[MASK].")]
+
+
+@pytest.fixture(scope="module")
+def encoder(run):
+    return tupelo.load(run)
+
+
+@pytest.fixture(scope="module")
+def theirs(export):
+    """The rows and the states of every layer that transformers computes for TEXTS."""
+    tokenizer = AutoTokenizer.from_pretrained(export, trust_remote_code=True)
+    model = AutoModel.from_pretrained(export, trust_remote_code=True).eval()
+    pairs = [text if isinstance(text, tuple) else (text, None) for text in TEXTS]
+    batch = tokenizer.pad([tokenizer(*pair) for pair in pairs], return_tensors="pt")
+    with torch.no_grad():
+        states = model(**batch, output_hidden_states=True).hidden_states
+    return batch, torch.stack(states)
+
+
+def test_rows_are_those_of_transformers(encoder, theirs):
+    batch, (rows, _) = encoder.encode(TEXTS), theirs
+    assert torch.equal(batch.ids, rows["input_ids"])
+    assert torch.equal(batch.mask, rows["attention_mask"].bool())
+    assert torch.equal(batch.lengths, rows["attention_mask"].sum(1))
+
+
+def test_states_of_every_layer_are_those_of_transformers_and_zero_at_padding(encoder, theirs):
+    rows, expected = theirs
+    expected = expected * rows["attention_mask"][..., None]
+    assert expected.std() > 0.5  # there is something to compare
+    # fp32 through two blocks
+    found = encoder.hidden_states_by_layer(TEXTS, batch_size=3)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(encoder.hidden_states(TEXTS), expected[-1], rtol=1e-4, atol=1e-5)
+
+
+def test_vectors_are_means_over_tokens_or_the_state_of_cls(encoder, theirs):
+    rows, states = theirs
+    means = [
+        row[: int(mask.sum())].mean(0)
+        for row, mask in zip(states[-1], rows["attention_mask"], strict=True)
+    ]
+    torch.testing.assert_close(encoder.embed(TEXTS), torch.stack(means), rtol=1e-4, atol=1e-5)
+    found = encoder.embed(TEXTS, pooling="cls")
+    torch.testing.assert_close(found, states[-1][:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_guesses_are_those_of_the_pipeline_of_transformers(encoder, export):
+    text = "abcd [MASK] efgh [MASK]."
+    fill = pipeline("fill-mask", model=str(export), trust_remote_code=True, device="cpu")
+    words = encoder.text_encoder
+    found = encoder.fill_mask(text, top=6)
+    for guesses, every_row in zip(found, fill(text, top_k=1024), strict=True):
+        # of the 1024 rows of the table, those that stand for a token
+        tokens = [row for row in every_row if row["token"] < words.record.vocabulary_size]
+        total = sum(row["score"] for row in tokens)
+        assert [words.tokenizer.token_to_id(guess.token) for guess in guesses] == [
+            row["token"] for row in tokens[:6]
+        ]
+        assert [guess.probability for guess in guesses] == pytest.approx(
+            [row["score"] / total for row in tokens[:6]], rel=1e-4
+        )
+
+
+def test_a_run_a_checkpoint_and_an_export_are_one_encoder(run, export, encoder):
+    expected = encoder.hidden_states(TEXTS)
+    for place in (str(run), run / "checkpoints" / "step_00000020", export):
+        found = tupelo.load(place)
+        assert torch.equal(found.hidden_states(TEXTS), expected)
+        assert (found.name, found.step, found.sequence_length) == ("small", 20, 32)
+    older = tupelo.load(run, checkpoint=10)
+    assert older.step == 10 and not torch.equal(older.hidden_states(TEXTS), expected)
+
+
+def test_a_bert_of_hugging_face_gives_its_states(tmp_path):
+    model = save_bert(tmp_path)
+    text = "The cat sat on [MASK] mat."
+    ids = AutoTokenizer.from_pretrained(tmp_path)(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        expected = model.bert(ids).last_hidden_state
+    found = tupelo.load(tmp_path).hidden_states([text])
+    # fp32 through three blocks with weights twenty times as large as trained ones
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_vector_depends_neither_on_the_other_texts_nor_on_the_batches(encoder):
+    texts = [f"{'abcd ' * (number % 7)}efgh" for number in range(50)]
+    alone = torch.cat([encoder.embed([text]) for text in texts])
+    for size in (3, 50):
+        # rows of another length: sums in another order
+        found = encoder.embed((text for text in texts), batch_size=size)
+        torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_long_text_is_cut_and_the_warning_says_so(encoder):
+    texts = ["abcd " * 40, "abcd", ("ijkl " * 20, "mnop " * 30)]
+    with pytest.warns(UserWarning, match="2 of 3 rows had more than 12 tokens and were cut; the"):
+        batch = encoder.encode(texts, max_length=12)
+    words = encoder.text_encoder
+    assert batch.lengths.tolist() == [12, len(words.ids("abcd")), 12]
+    assert batch.ids[2].tolist() == words.pair_ids(*texts[2], max_length=12)
+    with pytest.warns(UserWarning, match="more than 32 tokens") as found:
+        assert encoder.hidden_states(texts).shape == (3, 32, 32)
+    assert found[0].filename == __file__  # the caller's line
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.encode(["abcd"])
+
+
+def test_dropout_is_off_whatever_the_mode_and_no_gradient_is_kept(command, tmp_path):
+    run = command.train(tmp_path / "run", "--model.dropout", 0.5, "--steps", 1)
+    encoder = tupelo.load(run)
+    expected, guesses = encoder.hidden_states(TEXTS), encoder.fill_mask("abcd [MASK]")
+    encoder.model.train()
+    assert torch.equal(encoder.hidden_states(TEXTS), expected)
+    assert encoder.fill_mask("abcd [MASK]") == guesses
+    assert encoder.model.training and not expected.requires_grad
+    probe = torch.nn.Linear(32, 2)
+    probe(encoder.embed(TEXTS)).sum().backward()  # states can be what a probe is trained on
+    assert probe.weight.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.encode([]), "there are no texts"),
+        (lambda e: e.encode(("a", "b")), r"texts is a tuple of 2; give a list: \[\(first, second"),
+        (lambda e: e.embed(["a", float("nan")]), r"texts\[1\] is nan; give a str, or a tuple of"),
+        (lambda e: e.embed([("a", "b", "c")]), r"texts\[0\] is \('a', 'b', 'c'\); give a str"),
+        (lambda e: e.embed(["a"], pooling="max"), "pooling='max' does not exist; one of mean, cls"),
+        (lambda e: e.embed(["a"], batch_size=0), "batch_size=0 is not possible"),
+        (lambda e: e.encode(["a"], max_length=33), "max_length=33 .* has 32 positions; choose 3"),
+        (lambda e: e.fill_mask("abcd"), r"has no \[MASK\]"),
+        (lambda e: e.fill_mask("abcd " * 40 + "[MASK]"), "the model was trained on 32; shorten"),
+        (lambda e: e.fill_mask("[MASK]", top=0), "top=0 asks for no token"),
+    ],
+)
+def test_mistakes_are_one_line(encoder, call, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        call(encoder)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(run, device):
+    with pytest.raises(ValueError, match=f"device='{device}' is not on this machine; one of cpu"):
+        tupelo.load(run, device=device)
+
+
+@pytest.mark.gpu
+def test_a_gpu_computes_what_the_cpu_does(run, encoder):
+    on_gpu = tupelo.load(run, device="cuda")
+    assert on_gpu.encode(TEXTS).ids.is_cuda
+    pairs = [
+        (on_gpu.hidden_states_by_layer(TEXTS), encoder.hidden_states_by_layer(TEXTS)),
+        (on_gpu.embed(TEXTS), encoder.embed(TEXTS)),
+    ]
+    for found, expected in pairs:
+        # fp32, sums in another order; TF32 is off
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert (
+        on_gpu.fill_mask("abcd [MASK]")[0][0].token == encoder.fill_mask("abcd [MASK]")[0][0].token
+    )

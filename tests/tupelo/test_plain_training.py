@@ -1,0 +1,129 @@
+"""Settings, models and training loops of the API, against the command line and the engine."""
+
+import itertools
+import json
+
+import pytest
+import torch
+
+import tupelo
+from pretrain.checkpoint.format import load_weights
+from pretrain.config.recipe import load_settings
+from pretrain.convert.pretrained import load_pretrained
+from tests.plain_loop import plain_loop
+from tests.tupelo.conftest import DROPS
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"model.width": 64, "model.num_heads": 4, "seed": 3},
+        {"model.num_layers": 3, "model.preset": "mini"},
+        {"optimizer.max_gradient_norm": None, "layer_drop.rescale": False, **DROPS},
+        {"data.corpus": ("a,b.txt", "c"), "name": "other"},
+    ],
+)
+def test_settings_are_those_of_the_command_line(values):
+    def word(value):
+        return json.dumps(value) if isinstance(value, tuple | bool) else str(value).lower()
+
+    words = [f"--{name}={word(value)}" for name, value in values.items()]
+    assert tupelo.settings("tiny_cpu", values) == load_settings("tiny_cpu", words)
+
+
+def test_settings_are_read_from_a_run_and_changed_again(run):
+    recorded = tupelo.settings(run)
+    assert recorded == load_settings(run)
+    changed = tupelo.settings(recorded, {"seed": 5, "learning_rate.peak": 0.5})
+    assert (changed.seed, changed.learning_rate.peak) == (5, 0.5)
+    assert tupelo.settings(changed, {"seed": 0, "learning_rate.peak": 1e-3}) == recorded
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model.widht": 64}, "there is no setting model.widht; did you mean model.width"),
+        ({"steps": "many"}, "steps='many': input should be a valid integer"),
+        ({"layer_drop.schedule": "progresive"}, "did you mean progressive"),
+        ({"learning_rate.schedule": "linear"}, "learning_rate.schedule='linear' does not exist"),
+        ({"model.positions": "tupe"}, "model.positions='tupe' does not exist"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(values, message):
+    with pytest.raises(ValueError, match=message):
+        tupelo.build("tiny_cpu", values)
+
+
+def test_a_model_has_the_weights_of_its_seed_and_the_callers_generator_is_left_alone():
+    before = torch.random.get_rng_state()
+    first, again, other = (tupelo.build("tiny_cpu", {"seed": seed}) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    table, same, another = (m.encoder.token_embeddings.weight for m in (first, again, other))
+    assert torch.equal(table, same) and not torch.equal(table, another)
+    assert first.training and table.shape == (1024, 32)
+
+
+def test_initial_weights_are_loaded_or_refused(run):
+    model = tupelo.build("tiny_cpu", {"initial_weights": str(run)})
+    weights = load_pretrained(run).weights
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+    with pytest.raises(ValueError, match="is another model: model.width=32 there and 64 here"):
+        tupelo.build("tiny_cpu", {"initial_weights": str(run), "model.width": 64})
+
+
+def test_a_plain_loop_with_layer_drop_trains_what_the_command_trains(run):
+    settings = tupelo.settings(run)
+    model, batches = tupelo.build(run), tupelo.training_batches(settings)
+    plans = tupelo.step_plans(settings)
+
+    def micro_batches(step):
+        plan = next(plans)
+        assert plan.step == step + 1 and len(plan.branch_scales) == 2
+        return plan.micro_batches(batches)
+
+    result = plain_loop(model, settings, micro_batches, places=2)
+    assert next(plans, None) is None
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert min(metrics[-1]["keep_rates"]) < 1  # blocks were skipped
+    # engines: 1e-6 a step, over 20 steps
+    assert [line["loss"] for line in metrics] == pytest.approx(result.losses, rel=2e-5)
+    trained = load_weights(run / "checkpoints" / "step_00000020")
+    for name, weight in result.weights.items():
+        # Adam moves the weights of the smallest gradients as far as the others, and the rounding
+        # of these gradients with them.
+        torch.testing.assert_close(weight, trained[name], rtol=1e-4, atol=1e-5)
+
+
+def test_the_held_out_loss_is_that_of_the_checkpoint_without_dropout(command, tmp_path):
+    words = ("--model.dropout", 0.5, "--evaluation.rows", 7, "--engine.ds_config", "zero0_fp32")
+    run = command.train(tmp_path / "run", *words)
+    model = tupelo.load(run).model
+    model.train()
+    last = json.loads((run / "evals.jsonl").read_text().splitlines()[-1])
+    # engines and kernels: 1e-6
+    found = tupelo.held_out_loss(model, tupelo.settings(run))
+    assert found == pytest.approx(last["loss"], rel=2e-6)
+    assert model.training
+
+
+def test_a_loop_can_begin_in_the_middle(run):
+    settings = tupelo.settings(run)
+    all_plans = list(tupelo.step_plans(settings))
+    assert list(tupelo.step_plans(settings, step=18)) == all_plans[17:]
+    straight = itertools.islice(tupelo.training_batches(settings), 34, 40)
+    later = itertools.islice(tupelo.training_batches(settings, step=18), 6)
+    for batch, expected in zip(later, straight, strict=True):
+        assert all(map(torch.equal, batch, expected))
+
+
+def test_there_is_no_step_before_the_first(run):
+    for begin in (tupelo.step_plans, tupelo.training_batches):
+        with pytest.raises(ValueError, match="step=0 does not exist: steps are counted from 1"):
+            begin(tupelo.settings(run), step=0)
+
+
+def test_a_schedule_that_follows_the_clock_is_refused():
+    settings = tupelo.settings("tiny_cpu", {"hours": 2})
+    with pytest.raises(ValueError, match="hours=2: the schedule follows the clock of"):
+        tupelo.step_plans(settings)

@@ -1,0 +1,57 @@
+"""Curves and comparisons of the API, against the files of the runs."""
+
+import json
+import sys
+
+import pandas
+import pytest
+
+import tupelo
+
+
+def test_curves_are_the_lines_of_the_files(run):
+    for table, name in zip(tupelo.curves(run), ("metrics.jsonl", "evals.jsonl"), strict=True):
+        assert isinstance(table, pandas.DataFrame) and table.index.name == "step"
+        lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+        assert table.index.tolist() == [line.pop("step") for line in lines]
+        for line, (_, row) in zip(lines, table.iterrows(), strict=True):
+            left = dict(row)
+            for column, value in line.items():
+                if isinstance(value, list):
+                    value = {f"layer_{layer:02d}": part for layer, part in enumerate(value, 1)}
+                parts = value.items() if isinstance(value, dict) else None
+                names = {column: value} if parts is None else {f"{column}/{k}": v for k, v in parts}
+                for part, expected in names.items():
+                    assert left.pop(part) == expected, part
+            assert left == {}
+
+
+def test_a_run_that_has_just_begun_has_curves(run, tmp_path):
+    (tmp_path / "run.json").write_text((run / "run.json").read_text())
+    assert [len(table) for table in tupelo.curves(tmp_path)] == [0, 0]
+    first, second, *_ = (run / "metrics.jsonl").read_text().splitlines()
+    (tmp_path / "metrics.jsonl").write_text(f"{first}\n{second[:40]}")  # not written to its end
+    assert tupelo.curves(tmp_path).metrics.index.tolist() == [1]
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(ValueError, match="is not a run folder: it has no run.json"):
+        tupelo.curves(tmp_path)
+
+
+def test_without_pandas_a_line_says_how_to_install_it(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match=r"tables of pandas; install it with: .*pip inst"):
+        tupelo.curves(run)
+
+
+def test_a_comparison_says_where_the_loss_was_reached(run, command, tmp_path):
+    other = command.train(tmp_path / "other", "--model.positions", "bert-a")
+    lines = [json.loads(line) for line in (other / "evals.jsonl").read_text().splitlines()]
+    target = (lines[0]["loss"] + 3 * lines[1]["loss"]) / 4
+    comparison = tupelo.compare([run, str(other)], target=target)
+    assert [arm.name for arm in comparison.arms] == ["small", "tiny_cpu"]
+    assert comparison.target == pytest.approx(target)
+    # three quarters of the way from evaluation 10 to evaluation 20
+    assert comparison.reached(comparison.arms[1], "step") == pytest.approx(17.5)
+    assert comparison.notes
+    with pytest.raises(ValueError, match="a comparison needs at least two runs"):
+        tupelo.compare(str(run))

@@ -1,0 +1,93 @@
+"""The curves of a run as tables of pandas, and the comparison of runs."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pretrain.compare.run_files import Evaluation, Metrics, read_checked_lines
+from pretrain.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+
+    from pretrain.compare.convergence import Comparison
+
+
+class Curves(NamedTuple):
+    """The tables of a run: one row per line, the step as index."""
+
+    metrics: "pandas.DataFrame"  # of training, see `log_every_steps`
+    evaluations: "pandas.DataFrame"  # of the held-out rows, see `evaluation.every_steps`
+
+
+def curves(run: str | Path) -> Curves:
+    """Read the curves of a run, also of one that is training or has diverged.
+
+    The columns are the numbers of metrics.jsonl and evals.jsonl: losses in nats, `tokens` and
+    `flops` since the start of the run, `training_seconds` without evaluation and checkpoints,
+    `theta`. A list or a table gets a column per entry: "keep_rates/layer_01",
+    "time_shares/forward".
+
+    Args:
+        run: a run folder.
+
+    Raises:
+        ConfigError: it is none, or a line is damaged.
+        ModuleNotFoundError: pandas is not installed.
+    """
+    folder = Path(run)
+    if not (folder / "run.json").is_file():
+        raise ConfigError(f"{folder} is not a run folder: it has no run.json")
+    return Curves(
+        _table(read_checked_lines(folder / "metrics.jsonl", Metrics)),
+        _table(read_checked_lines(folder / "evals.jsonl", Evaluation)),
+    )
+
+
+def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Comparison":
+    """Compare runs with the first one, as `tupelo compare` does.
+
+    Args:
+        runs: at least two run folders, the baseline first; runs that differ only in the seed form
+            one arm.
+        target: a held-out loss in nats; "auto": that of the baseline at its end.
+
+    Returns:
+        `arms`, `target` and `notes`; `reached(arm, axis)` and `speed_up(arm, axis)` for the axes
+        "step", "tokens", "flops" and "training_seconds".
+
+    Raises:
+        ConfigError: a folder holds no run, one without a finite evaluation, or runs that cannot be
+            compared.
+    """
+    from pretrain.compare.convergence import compare as compare_runs
+    from pretrain.compare.convergence import read_run
+
+    folders = [runs] if isinstance(runs, str | Path) else runs
+    return compare_runs([read_run(Path(folder)) for folder in folders], str(target))
+
+
+def _table(lines: list[dict[str, Any]]) -> "pandas.DataFrame":
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            f"curves are tables of pandas; install it with: {sys.executable} -m pip install pandas",
+            name="pandas",
+        ) from None
+    table = pandas.DataFrame([_flat(line) for line in lines])
+    return table.set_index("step") if lines else table
+
+
+def _flat(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line without nesting; layers count from 1."""
+    numbers: dict[str, Any] = {}
+    for name, value in line.items():
+        if isinstance(value, list):
+            value = {f"layer_{layer:02d}": part for layer, part in enumerate(value, 1)}
+        if isinstance(value, dict):
+            numbers |= {f"{name}/{part}": number for part, number in value.items()}
+        else:
+            numbers[name] = value
+    return numbers
