@@ -193,10 +193,7 @@ def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -
         for section in sections:
             inner = inner.setdefault(section, {})
         inner[last] = value
-    try:
-        return RunSettings(**_merge(tree, changes))
-    except ValidationError as error:
-        raise ConfigError(explain(error)) from None
+    return settings_from(_merge(tree, changes))
 
 
 def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic_settings import CliSettingsSource
-from tabulate import tabulate
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
@@ -16,6 +15,7 @@ from pretrain.config.settings import RunSettings, flat
 from pretrain.data.shards import existing_shards, shards_folder
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.launch import build_engine, check_machine, checked_settings
+from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
@@ -31,6 +31,7 @@ from pretrain.train.benchmark import (
 from pretrain.train.checks import obstacles
 from pretrain.train.provenance import environment
 from pretrain.train.request import RunRequest, folder_of
+from pretrain.train.summary import cost_row, disk_rows, in_columns
 
 
 def plan(read: Callable[[], RunSettings], arguments: argparse.Namespace) -> None:
@@ -99,6 +100,7 @@ def describe_plan(
     steps = steps_within(settings, speed.seconds_per_step)
     tokens = settings.batch.global_sequences * settings.data.sequence_length
     low, median, high = speed.quartiles
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
     rows = [
         (
             "measured",
@@ -119,8 +121,11 @@ def describe_plan(
         ("passes over the text", _passes_in_words(settings, shards, steps)),
         *_schedule_rows(settings, steps),
         ("not in this time", "evaluation and checkpoints"),
+        ("parameters", f"{parameters / 1e6:.2f} M"),
+        *disk_rows(settings.model_copy(update={"steps": steps}), shards),
+        cost_row(steps * speed.seconds_per_step, ranks),
     ]
-    return tabulate(rows, tablefmt="plain", disable_numparse=True)
+    return in_columns(rows)
 
 
 def commands(

@@ -31,13 +31,14 @@ from pretrain.train.footprint import (
 from pretrain.train.progress import Progress
 from pretrain.train.request import RunRequest
 
-# A run on an idle machine reaches 30 to 60 % of the measured rate of matrix products (4 layers x
-# 128 on two cores, in bf16 and fp32), so that the estimate is right within a factor of two.
+# Of the measured rate of matrix products. The CPU comparison reaches 47 to 52 % in bf16 and 72 % in
+# fp32 on one thread of an idle machine; encoders of BERT's size on GPUs mostly 30 to 50 % of the
+# rate of the datasheet. So an estimate is right within a factor of 2, on an idle machine.
 ASSUMED_UTILISATION = 0.4
 
-# What Python and DeepSpeed take for a micro-batch, however small the model: 10 to 17 ms were
-# measured with 2 layers x 32.
-LEAST_SECONDS_PER_PASS = 0.01
+# What Python and DeepSpeed take for a micro-batch, however small the model: 3 to 6 ms were measured
+# with 2 layers x 32.
+LEAST_SECONDS_PER_PASS = 0.005
 
 REFERENCE_GPU = "A100-SXM4-80GB"  # for the estimate where this machine cannot execute a run
 
@@ -61,7 +62,8 @@ def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool
     if show_settings:
         print(as_json(settings))
     print(describe_run(settings, ds_config, ranks.world_size))
-    print(f"\n{_estimate(settings, ranks, shards, rate)}")
+    rows = [*disk_rows(settings, shards), *_time_rows(settings, ranks, rate)]
+    print(f"\n{in_columns(rows)}")
     for obstacle in found.values():
         print(f"it cannot start here: {obstacle}")
     return not found
@@ -103,37 +105,21 @@ def in_columns(rows: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def cost_rows(
-    settings: RunSettings, ranks: Ranks, shards: ShardSet | None, seconds_per_step: float | None
-) -> list[tuple[str, str]]:
-    """Return the end of a description: disk, time and cost of a whole run.
-
-    Args:
-        settings: of the run.
-        ranks: that execute it.
-        shards: of the run; None: still to be built.
-        seconds_per_step: None: not known on this machine.
-    """
-    kept = num_kept_checkpoints(settings)
-    one = checkpoint_bytes(settings)
-    rows = [
+def disk_rows(settings: RunSettings, shards: ShardSet | None) -> list[tuple[str, str]]:
+    """Return what a run takes on the disk, in words; None: its shards are still to be built."""
+    kept, one = num_kept_checkpoints(settings), checkpoint_bytes(settings)
+    return [
         ("checkpoints", f"{size(kept * one)}: {kept} are kept, of {size(one)} each"),
         ("shards", _shards_in_words(shards)),
     ]
-    if settings.hours is not None:
-        seconds: float | None = settings.hours * SECONDS_PER_HOUR
-    else:
-        seconds = None if seconds_per_step is None else seconds_per_step * settings.steps
-    if seconds is None:
-        return [*rows, ("time", "not known, for this machine cannot execute it")]
-    hours = seconds * ranks.world_size / SECONDS_PER_HOUR
-    unit = "GPU hours" if ranks.device == "cuda" else "hours of this machine"
-    without = ", without evaluation and checkpoints"
-    return [
-        *rows,
-        ("time", f"{amount(seconds, 'training_seconds')}{without}"),
-        ("cost", f"{hours:.3g} {unit}"),
-    ]
+
+
+def cost_row(seconds: float, ranks: Ranks) -> tuple[str, str]:
+    """Return what a run of so many seconds costs: GPU hours, or hours of a machine without one."""
+    hours = seconds / SECONDS_PER_HOUR
+    if ranks.device == "cuda":
+        return "cost", f"{hours * ranks.world_size:.3g} GPU hours"
+    return "cost", f"{hours:.3g} hours of this machine"
 
 
 def estimated_seconds_per_step(settings: RunSettings, world_size: int, rate: PeakFlops) -> float:
@@ -145,28 +131,32 @@ def estimated_seconds_per_step(settings: RunSettings, world_size: int, rate: Pea
     return passes * max(seconds, LEAST_SECONDS_PER_PASS)
 
 
-def _estimate(
-    settings: RunSettings, ranks: Ranks, shards: ShardSet | None, rate: PeakFlops | None
-) -> str:
-    if rate is None:
-        rate = PeakFlops(DATASHEETS[REFERENCE_GPU][0], "")
-        seconds = estimated_seconds_per_step(settings, ranks.world_size, rate)
-        elsewhere = (
-            f"{amount(seconds * settings.steps, 'training_seconds')} on {ranks.world_size} "
-            f"{REFERENCE_GPU}, at {ASSUMED_UTILISATION:.0%} of the rate of its datasheet"
-        )
-        return in_columns([*cost_rows(settings, ranks, shards, None), ("estimated", elsewhere)])
-    seconds = estimated_seconds_per_step(settings, ranks.world_size, rate)
-    rows = cost_rows(settings, ranks, shards, seconds)
+def _time_rows(
+    settings: RunSettings, ranks: Ranks, rate: PeakFlops | None
+) -> list[tuple[str, str]]:
+    """Return time and cost of a run: as given, or estimated from the rate of a rank's device.
+
+    None: this machine cannot execute it.
+    """
+    left_out = "without evaluation and checkpoints"
     if settings.hours is not None:
-        return in_columns(rows)
-    is_datasheet = "datasheet" in rate.source
-    assumption = (
-        f"at {ASSUMED_UTILISATION:.0%} of {rate.flops_per_second / 1e9:,.0f} GFLOP/s "
-        f"{'by its datasheet' if is_datasheet else 'measured now'}, which may be wrong by a factor "
-        f"of 2; {shell_command('plan', 'RECIPE')} measures it"
-    )
-    return in_columns([*rows, ("estimated", assumption)])
+        seconds = settings.hours * SECONDS_PER_HOUR
+        return [("time", f"{settings.hours:g} h, {left_out}"), cost_row(seconds, ranks)]
+    gpu = PeakFlops(DATASHEETS[REFERENCE_GPU][0], f"of {ranks.world_size} {REFERENCE_GPU}")
+    seconds = settings.steps * estimated_seconds_per_step(settings, ranks.world_size, rate or gpu)
+    time = amount(seconds, "training_seconds")
+    share = f"at {ASSUMED_UTILISATION:.0%} of the rate"
+    if rate is None:
+        return [("time", f"not known here; about {time} {share} {gpu.source}")]
+    return [
+        ("time", f"about {time}, {left_out}"),
+        cost_row(seconds, ranks),
+        (
+            "estimated",
+            f"{share} of matrix products, {rate.flops_per_second / 1e9:,.0f} GFLOP/s; may be "
+            f"wrong by a factor of 2; {shell_command('plan', 'RECIPE')} measures it",
+        ),
+    ]
 
 
 def _step_rows(
