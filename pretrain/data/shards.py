@@ -11,7 +11,7 @@ from data_prep.files.program import shell_command
 from data_prep.masking import Masking
 from data_prep.settings import BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
-from data_prep.sources.source import CorpusError
+from data_prep.sources.source import CorpusError, FileSource, file_size
 from data_prep.tokenizer.describe import (
     TokenizerError,
     described_tokenizer,
@@ -85,7 +85,8 @@ def check_text(settings: RunSettings) -> None:
 
     build = build_settings(settings)
     for name in build.corpus:
-        if open_source(name, damaged_files=build.damaged_files).num_bytes == 0:
+        source = open_source(name, damaged_files=build.damaged_files)
+        if isinstance(source, FileSource) and not any(map(file_size, source.files)):
             raise CorpusError(f"{name} is empty; name a text")
     if build.tokenizer not in get_args(TokenizerKind):
         entries = vocabulary_size(load_tokenizer(build.tokenizer))
