@@ -10,47 +10,22 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from data_prep.files.program import shell_command
+from data_prep.help_text import BUILD_EXAMPLES, COMMAND_TEXTS, EXAMPLES, OVERVIEW
 from data_prep.masking import MaskingKind
-from data_prep.settings import PYTHON_DOCS, BuildSettings, DamagedFiles, TextSettings
+from data_prep.settings import BuildSettings, DamagedFiles, TextSettings
+from data_prep.shards.manifest import SplitName
 
 Commands = dict[str, Callable[..., int]]
 
 PROGRAM = shell_command("data")
 
-OVERVIEW = """\
-Build shards for pre-training from text, and work with finished ones.
-
-A shard folder holds HDF5 files of token rows, their tokenizer and a manifest."""
-
-EXAMPLES = """\
-examples:
-  tupelo data build --to data/mine --corpus my_texts/
-  tupelo data verify data/mine
-  tupelo data show data/mine --rows 2 | less
-  tupelo data stats data/mine
-  tupelo data mix data/mine data/wiki:weight=2.5 --to data/both
-  tupelo data import hdf5_lower_case/ --tokenizer bert-base-uncased --to data/theirs
-
-`tupelo data COMMAND --help` lists the options of a command."""
-
-BUILD_EXAMPLES = f"""\
-A source of --corpus is [KIND:]PLACE[:key=value]...
-
-  KIND   text, jsonl, parquet, wikipedia (a dump), wikiextractor (its output), hub (a data set of
-         the Hugging Face Hub) or {PYTHON_DOCS} (the installed Python documentation, no PLACE);
-         detected from the name of PLACE if left out
-  key    weight=2.5      number of uses of a training document in an epoch
-         column=text     the column of the text, in jsonl, parquet and hub
-         documents=line  what ends a document, in text: blank_line, line or file
-         config=NAME, split=NAME, revision=NAME   of a data set on the hub
-
-examples:
-  tupelo data build --to data/docs
-  tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2 --cased
-  tupelo data build --to data/tupe --preset tupe --corpus enwiki-articles.xml.bz2
-  tupelo data build --to data/bert --corpus books/ --tokenizer bert-base-uncased
-
-A build that was stopped is resumed by the same command."""
+# The first setting of each group of options.
+BUILD_GROUPS = {
+    "preset": "text",
+    "unicode_form": "cleaning",
+    "sentences": "tokenizer",
+    "sequence_length": "rows and splits",
+}
 
 
 def parser_of(commands: Commands) -> argparse.ArgumentParser:
@@ -62,30 +37,39 @@ def parser_of(commands: Commands) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (text, add_options) in _COMMANDS.items():
+    for name, (text, description) in COMMAND_TEXTS.items():
         options: dict[str, Any] = {}
         if name == "build":
             options = {"epilog": BUILD_EXAMPLES, "argument_default": argparse.SUPPRESS}
+            options["usage"] = "%(prog)s --to FOLDER [--corpus SOURCE...] [options]"
         command = subparsers.add_parser(
             name,
             help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
+            description=f"{text[0].upper()}{text[1:]}.\n\n{description}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **options,
         )
         command.set_defaults(run=commands[name])
-        add_options(command)
+        _ADD_OPTIONS[name](command)
     return parser
 
 
 def _add_build(parser: argparse.ArgumentParser) -> None:
     _add_to(parser)
-    for name, field in BuildSettings.model_fields.items():
-        parser.add_argument(_option(name), **_argument(field))
-    parser.add_argument(
-        "--cased", dest="lowercase", action="store_false", help="the same as --no-lowercase"
-    )
     _add_workers(parser)
+    fields = dict(BuildSettings.model_fields)
+    # With what it belongs to; the other settings are listed in the order of their groups.
+    names = list(fields)
+    names.insert(names.index("tokenizer") + 1, names.pop(names.index("vocabulary_size")))
+    group: argparse._ActionsContainer = parser
+    for name in names:
+        if name in BUILD_GROUPS:
+            group = parser.add_argument_group(BUILD_GROUPS[name])
+        group.add_argument(_option(name), **_argument(fields[name]))
+        if name == "lowercase":
+            group.add_argument(
+                "--cased", dest=name, action="store_false", help="the same as --no-lowercase"
+            )
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
@@ -99,16 +83,28 @@ def _add_repair(parser: argparse.ArgumentParser) -> None:
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
-    parser.add_argument("--split", choices=("train", "valid"), default="valid")
+    parser.add_argument(
+        "--split",
+        choices=get_args(SplitName),
+        default="valid",
+        help="training or validation rows; default valid",
+    )
     parser.add_argument(
         "--rows",
         type=_at_least_1,
         default=3,
         metavar="N",
-        help="number of rows, spread over the split",
+        help="number of rows, spread over the split; default 3",
     )
-    parser.add_argument("--masking", choices=get_args(MaskingKind), default="tokens")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the masks")
+    parser.add_argument(
+        "--masking",
+        choices=get_args(MaskingKind),
+        default="tokens",
+        help="what is hidden: single tokens, whole words or spans of words; default tokens",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the masks; default 0"
+    )
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
@@ -172,15 +168,15 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     _add_rows_per_shard(parser)
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "build": ("build a shard folder from text", _add_build),
-    "verify": ("read every byte of a shard folder and report damage", _add_verify),
-    "repair": ("build a damaged shard folder again and restore its files", _add_repair),
-    "show": ("print examples before and after masking", _add_show),
-    "stats": ("count documents, tokens and words, and draw their distributions", _add_stats),
-    "split": ("hold out other documents of a shard folder, in a new folder", _add_split),
-    "mix": ("combine shard folders of one tokenizer, with weights", _add_mix),
-    "import": ("convert HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT", _add_import),
+_ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "build": _add_build,
+    "verify": _add_verify,
+    "repair": _add_repair,
+    "show": _add_show,
+    "stats": _add_stats,
+    "split": _add_split,
+    "mix": _add_mix,
+    "import": _add_import,
 }
 
 

@@ -20,7 +20,7 @@ USER_ERROR = 2
 
 def main(words: list[str]) -> int:
     """Run one command and return its exit status: 0, 1 for problems found, 2 for user errors."""
-    options = vars(parser_of(_COMMANDS).parse_args(words))
+    options = vars(parser_of(_COMMANDS).parse_args(words or ["--help"]))
     run: Callable[..., int] = options.pop("run")
     try:
         return run(**options)

@@ -11,6 +11,9 @@ Deduplication = Literal["none", "documents", "paragraphs"]
 SentenceSplitter = Literal["sentencex", "spacy"]
 DamagedFiles = Literal["stop", "skip"]
 
+# They decide whether a build stops, not what it makes of the text.
+STOPPING_SETTINGS = ("damaged_files", "max_skipped")
+
 PRESETS: dict[str, dict[str, object]] = {
     # TUPE (ICLR 2021) section 4.1: sentences by spaCy; normalised, lower-cased and tokenised by
     # Moses; BPE. The paper says 32,678 entries. Its code learns 32,640 merges and pads the
@@ -40,7 +43,13 @@ class TextSettings(BaseModel):
         description="sources [KIND:]PLACE[:key=value]..., read one after the other",
     )
     damaged_files: DamagedFiles = Field(
-        "stop", description="what happens at a file that cannot be read to its end"
+        "stop", description="what happens at a file that is cut short, damaged or no text"
+    )
+    max_skipped: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="stop where a larger share of the lines or documents of a source is skipped",
     )
     max_words: int | None = Field(
         None, ge=1, description="stop reading after this many words, repetitions included"
@@ -71,13 +80,16 @@ class TextSettings(BaseModel):
         True, description="lowercase and strip accents, in a tokenizer that is trained"
     )
     tokenizer_sample_characters: int = Field(
-        100_000_000, ge=1, description="about how much text a tokenizer is trained on"
+        100_000_000, ge=1, description="about how many characters a tokenizer is trained on"
     )
     sequence_length: int = Field(
-        512, ge=8, le=65536, description="tokens in a row, [CLS] and [SEP] included"
+        512,
+        ge=8,
+        le=65536,
+        description="tokens in a row (sequence length), [CLS] and [SEP] included",
     )
     valid_fraction: float = Field(
-        0.02, gt=0, le=0.5, description="share of the documents that is held out"
+        0.02, gt=0, le=0.5, description="share of the documents that is held out for validation"
     )
 
     @model_validator(mode="before")
@@ -94,6 +106,6 @@ class BuildSettings(TextSettings):
     """The settings of `build`: text, vocabulary size and file size."""
 
     vocabulary_size: int = Field(
-        8192, ge=200, description="upper bound of the entries of a tokenizer that is trained"
+        8192, ge=200, description="vocabulary size of a tokenizer that is trained, at most"
     )
     rows_per_shard: int = Field(65536, ge=1, description="upper bound of the rows in one file")

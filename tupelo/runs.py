@@ -62,7 +62,7 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
             compared.
     """
     from pretrain.compare.convergence import compare as compare_runs
-    from pretrain.compare.convergence import read_run
+    from pretrain.compare.runs import read_run
 
     folders = [runs] if isinstance(runs, str | Path) else runs
     return compare_runs([read_run(Path(folder)) for folder in folders], str(target))

@@ -1,18 +1,73 @@
-"""The progress bar of all commands: done, rate and time left, on stderr."""
+"""The progress of all commands on stderr: a bar in a terminal, lines in a log file."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from tqdm import tqdm
 
-if TYPE_CHECKING:
-    Bar = tqdm[NoReturn]
+LINE_SECONDS = 30.0  # between lines in a log file
+
+
+class Bar(Protocol):
+    """The progress of a stage: `update` adds to `n`, the number of units that are done."""
+
+    n: float
+
+    def update(self, n: float = 1) -> object:
+        """Add what was done."""
+
+
+class ProgressLines:
+    """Progress for a log file: a line with date and time every half minute, and when asked for."""
+
+    def __init__(self, describe: Callable[[], str], n: float = 0) -> None:
+        """Begin.
+
+        Args:
+            describe: returns the line, without the time.
+            n: what is done already.
+        """
+        self._describe, self.n = describe, n
+        self._first, self._began = n, time.monotonic()
+        self._line_at, self._printed_n = self._began, -1.0
+
+    def update(self, n: float = 1) -> None:
+        """Add what was done; print a line if the last one is half a minute old."""
+        self.n += n
+        self.print_if_due()
+
+    def print_if_due(self) -> None:
+        """Print a line if the last one is half a minute old."""
+        if time.monotonic() - self._line_at >= LINE_SECONDS:
+            self.print()
+
+    def print(self) -> None:
+        """Print a line now, unless nothing was done since the last one."""
+        if self.n == self._printed_n:
+            return
+        self._line_at, self._printed_n = time.monotonic(), self.n
+        with suppress(OSError):  # a full disk: the log is less than the work
+            line = f"{time.strftime('%F %T')} {self._describe()}\n"
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+    @property
+    def rate(self) -> float:
+        """Return the units per second of this process."""
+        return (self.n - self._first) / max(time.monotonic() - self._began, 1e-9)
+
+    def time_left(self, total: float | None) -> str:
+        """Return ", 1:23:45 left", or nothing where that is not known."""
+        if total is None or self.n >= total or not self.rate:
+            return ""
+        return f", {tqdm.format_interval((total - self.n) / self.rate)} left"
 
 
 @contextmanager
-def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool) -> Iterator["Bar"]:
+def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool) -> Iterator[Bar]:
     """Show the progress of a stage; `update` advances it.
 
     Args:
@@ -21,13 +76,32 @@ def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool) -> It
         unit: "B" for bytes, or a noun in the singular.
         shown: Whether to show anything.
     """
-    with tqdm(
-        desc=stage,
-        total=total,
-        unit=unit if unit == "B" else f" {unit}s",
-        unit_scale=True,
-        disable=not shown,
-        # In a log file every update is a line.
-        mininterval=0.2 if sys.stderr.isatty() else 20,
-    ) as bar:
-        yield bar
+    suffix = unit if unit == "B" else f" {unit}s"
+    if not shown or sys.stderr.isatty():
+        with tqdm(
+            desc=stage,
+            total=total,
+            unit=suffix,
+            unit_scale=True,
+            disable=not shown,
+            mininterval=0.2,
+        ) as bar:
+            yield bar
+        return
+
+    def size(n: float) -> str:
+        return f"{tqdm.format_sizeof(n)}B" if unit == "B" else f"{n:,.0f}"
+
+    def describe() -> str:
+        done = (
+            f"{lines.n / total:.0%}, {size(lines.n)} of {size(total)}" if total else size(lines.n)
+        )
+        noun = "" if unit == "B" else suffix
+        rate = f"{tqdm.format_sizeof(lines.rate)}{suffix}/s"
+        return f"{stage}: {done}{noun}, {rate}{lines.time_left(total)}"
+
+    lines = ProgressLines(describe)
+    try:
+        yield lines
+    finally:
+        lines.print()

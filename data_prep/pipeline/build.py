@@ -20,6 +20,7 @@ from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import TooLittleText, read_segments, read_sources
+from data_prep.pipeline.refusals import UnknownShare
 from data_prep.pipeline.resume import check_identity
 from data_prep.pipeline.rows import WRITTEN, cleaning_of, write_shards
 from data_prep.pipeline.segments import (
@@ -45,15 +46,19 @@ from data_prep.shards.manifest import (
     write_manifest,
 )
 from data_prep.shards.packing import RowFormat
-from data_prep.sources.source import Source
+from data_prep.sources.source import CorpusError, FileSource, Source
 from data_prep.sources.spec import open_source
 from data_prep.text.encode import DocumentEncoder
-from data_prep.tokenizer.describe import SpecialNames, record_of
+from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind, alphabet_of, train_tokenizer
 
 if TYPE_CHECKING:
     from data_prep.files.progress_bar import Bar
+
+# Segments, half a gigabyte. Less is read again in a minute, and what corrects the error, such as a
+# converted file, is another build, which an unfinished one would block.
+WORTH_KEEPING = 64
 
 SKIPPED_FILE = "skipped.jsonl"
 
@@ -82,10 +87,10 @@ def build(
         segment_bytes: Size of the segments that workers process.
 
     Raises:
-        CorpusError: The text cannot be read or is too small.
+        CorpusError: The text cannot be read or is too small, or too much of it is skipped.
         ShardError: `folder` exists, cannot be written, is being built by another process, or an
             unfinished build there has other settings or other sources.
-        TokenizerError: The tokenizer cannot be loaded or used.
+        TokenizerError: The tokenizer cannot be loaded or used, or does not know the text.
         WorkerDied: A worker process was killed. Finished parts are kept.
     """
     start = time.monotonic()
@@ -101,9 +106,11 @@ def build(
             splits = write_shards(
                 segments, encoded, tokenizer, settings, workplace, pool, progress=progress
             )
-        except TooLittleText:
-            shutil.rmtree(workplace)  # the same text cannot succeed later
+        except (TooLittleText, TokenizerError):
+            shutil.rmtree(workplace)  # the same text and tokenizer cannot succeed later
             raise
+        except CorpusError as error:
+            raise _with_parts(error, workplace) from error
         manifest = work.manifest(segments, tokenizer, splits)
         finish(workplace, folder)
     if progress:
@@ -140,6 +147,9 @@ class _Build:
             "parts encoded": len(list((self.workplace / "segments").glob("*.encoded.json"))),
             "files of rows": len(list((self.workplace / WRITTEN).iterdir())),
         }
+        for source in self.sources:
+            if isinstance(source, FileSource) and source.left_out and self.progress:
+                print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
         reused = [f"{number} {what}" for what, number in found.items() if number]
         if num_discarded:
             reused.append(f"{num_discarded} parts read again, their files have changed")
@@ -199,11 +209,14 @@ class _Build:
         )
         results = self.pool.map(EncodeTask.run, tasks)
         encoded = []
+        unknown = UnknownShare(self.settings.tokenizer)
         total = sum(segment.read.characters for segment in segments)
         with progress_bar("encoding", total, "char", shown=self.progress) as bar:
             for segment, record in zip(segments, done, strict=True):
                 encoded.append(record or next(results))
+                unknown.add(encoded[-1])
                 bar.update(segment.read.characters)
+        unknown.check()
         return encoded
 
     def manifest(
@@ -272,6 +285,18 @@ class _Build:
                 lines.append(json.dumps(place._asdict(), ensure_ascii=False) + "\n")
         if lines:
             save_text(self.content / SKIPPED_FILE, "".join(lines))
+
+
+def _with_parts(error: CorpusError, workplace: Path) -> CorpusError:
+    """Return the error with what is kept; a working folder that holds little is removed."""
+    num_read = len(read_segments(workplace))
+    if num_read < WORTH_KEEPING:
+        shutil.rmtree(workplace)
+        return error
+    return CorpusError(
+        f"{error}; {num_read} parts that were read are kept in {workplace} and used when this "
+        "build is repeated; remove that folder to build something else"
+    )
 
 
 def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:

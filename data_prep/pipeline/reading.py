@@ -6,9 +6,11 @@ from pathlib import Path
 
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
-from data_prep.pipeline.segments import ReadSegment, ReadTask, SegmentFiles
+from data_prep.pipeline.refusals import SkippedShare
+from data_prep.pipeline.segments import SKIPPED, ReadSegment, ReadTask, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.sources.source import CorpusError, RawDocument, Source
+from data_prep.sources.text import TextFiles
 from data_prep.text.sampling import EvenSample
 
 
@@ -46,10 +48,12 @@ def read_sources(
     """Read and clean the missing segments, and return all segments.
 
     Raises:
-        CorpusError: A source cannot be read.
+        CorpusError: A source cannot be read, or too much of it is skipped.
         TooLittleText: A source holds no text, or all of them a single document.
     """
-    segments = read_segments(workplace)
+    segments, skipped = read_segments(workplace), SkippedShare(sources, settings.max_skipped)
+    for segment in segments:
+        skipped.add(segment)
     known = [source.num_bytes for source in sources]
     total = None if None in known else sum(size for size in known if size is not None)
     with progress_bar("reading", total, "B", shown=progress) as bar:
@@ -59,10 +63,12 @@ def read_sources(
             for segment in pool.map(ReadTask.run, tasks):
                 before = _bytes_read(segments)
                 segments.append(segment)
+                skipped.add(segment)
                 bar.update(_bytes_read(segments) - before)
                 if _enough_words(segments, settings):
                     break
-    _refuse_too_little(segments, settings)
+    skipped.check()
+    _refuse_too_little(segments, sources, settings)
     return segments
 
 
@@ -113,7 +119,9 @@ def _parts(task: ReadTask, segment_bytes: int) -> Iterator[ReadTask]:
         yield task._replace(is_last=True)
 
 
-def _refuse_too_little(segments: list[ReadSegment], settings: BuildSettings) -> None:
+def _refuse_too_little(
+    segments: list[ReadSegment], sources: list[Source], settings: BuildSettings
+) -> None:
     """Refuse sources without text, and a single document: it cannot be split."""
     read = settings.corpus
     if _enough_words(segments, settings):
@@ -125,13 +133,27 @@ def _refuse_too_little(segments: list[ReadSegment], settings: BuildSettings) -> 
             for segment in own:
                 reasons.update(segment.cleaning)
             raise TooLittleText(
-                f"{name}: no text at all{in_brackets(reasons)}; name a larger corpus"
+                f"{name}: no text at all{in_brackets(reasons)}; {_remedy(sources[number], reasons)}"
             )
     if sum(segment.documents for segment in segments) == 1:
+        remedy = "give a corpus of several documents"
+        if any(isinstance(source, TextFiles) for source in sources):
+            remedy = "put an empty line between documents, or add :documents=line to the name"
         raise TooLittleText(
-            f"{', '.join(read)}: a single document, which cannot be split "
-            "into train and valid; put an empty line between documents"
+            f"{', '.join(read)}: a single document, which cannot be split into train and valid; "
+            f"{remedy}"
         )
+
+
+def _remedy(source: Source, reasons: Counter[str]) -> str:
+    """Return what can be done about a source of which no text is left."""
+    if not source.num_bytes and source.num_bytes is not None:
+        return "it is empty"
+    if any(reason.startswith(SKIPPED) for reason in reasons):
+        return "all of it was skipped"
+    if any("dropped" in reason for reason in reasons):
+        return "the settings of cleaning drop all of it"
+    return "it holds nothing but white space"
 
 
 def in_brackets(counts: Mapping[str, int]) -> str:

@@ -8,15 +8,12 @@ from typing import Any
 from data_prep.files.atomic import save_text
 from data_prep.pipeline.reading import discard_segments, read_segments
 from data_prep.pipeline.segments import TOKENIZER_RECORD, SegmentFiles
-from data_prep.settings import BuildSettings
+from data_prep.settings import STOPPING_SETTINGS, BuildSettings
 from data_prep.shards.manifest import ShardError
 from data_prep.sources.source import Source
 
 # Other versions of these may read, split or encode the same text differently.
 LIBRARIES = ("tokenizers", "sentencex", "spacy", "sacremoses", "mwparserfromhell", "h5py")
-
-# Settings that decide whether a build stops, not what it makes of the text.
-UNCHECKED = {"damaged_files"}
 
 
 def check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> int:
@@ -32,7 +29,7 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
         ShardError: The earlier call had other settings, sources or libraries.
     """
     identity = {
-        "settings": settings.model_dump(mode="json", exclude=UNCHECKED),
+        "settings": settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
         "libraries": {name: version(name) for name in LIBRARIES},
         "sources": [source.identity() for source in sources],
     }

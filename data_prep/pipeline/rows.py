@@ -51,8 +51,8 @@ def write_shards(
             raise TooLittleText(
                 f"{', '.join(settings.corpus)}: the {name} split has {counts.tokens} "
                 f"tokens, too few for one row of {settings.sequence_length}"
-                f"{in_brackets(cleaning_of(segments))}; use a larger corpus, shorter rows or "
-                "another valid fraction"
+                f"{in_brackets(cleaning_of(segments))}; use more text, shorter rows "
+                "(sequence_length) or another valid_fraction"
             )
         records = _write_files(name, tasks, workplace, pool, progress=progress)
         splits[name] = SplitRecord(

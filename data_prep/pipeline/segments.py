@@ -22,12 +22,13 @@ from data_prep.shards.packing import id_type, write_documents
 from data_prep.sources.source import Parsed, Position, RawDocument, Skipped, Source
 from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import Hashes, hashes_of
-from data_prep.text.encode import DocumentEncoder, text_pieces
+from data_prep.text.encode import DocumentEncoder, EncodedDocument, text_pieces
 from data_prep.text.sampling import EvenSample
 from data_prep.tokenizer.train import character_counts
 
 SEGMENT_BYTES = 8 << 20  # of the undecoded source: bounds the memory of a worker
 TOKENIZER_RECORD = "tokenizer.json"  # in the working folder: the record for the manifest
+SKIPPED = "skipped: "  # in counts of cleaning, before the reason
 PLACES_PER_REASON = 1000  # entries of skipped.jsonl for each reason
 
 
@@ -78,6 +79,8 @@ class ReadSegment(StepResult):
     characters: int
     cleaning: dict[str, int]
     skipped: tuple[Skipped, ...]
+    units: int = 0  # lines or documents, see `Source.unit`; 0 in records of earlier versions
+    units_skipped: int = 0  # without those that the source expects to skip
 
 
 class KeptSegment(StepResult):
@@ -94,6 +97,7 @@ class EncodedSegment(StepResult):
     train: TextCounts
     repeated: TextCounts  # the documents of the partial pass of a weight such as 2.5
     valid: TextCounts
+    unknown: int = 0  # tokens of train that are [UNK]; 0 in records of earlier versions
 
 
 class SegmentFiles(NamedTuple):
@@ -172,7 +176,14 @@ class ReadTask(NamedTuple):
         """Parse and clean the documents and write their text."""
         counts = Counter({"documents left out: weight below 1": self.num_left_out})
         skipped: list[Skipped] = []
-        documents = list(self._documents(counts, skipped))
+        num_read = 0
+        documents = []
+        for parsed in self._parsed(counts, skipped):
+            num_read += len(parsed) if self.source.unit == "lines" else 1
+            if paragraphs := clean(parsed, self.settings, counts):
+                documents.append(paragraphs)
+        expected = self.source.expected_skips
+        num_skipped = sum(place.reason not in expected for place in skipped)
         self.files.write_text(documents)
         words = self.files.write_counts(documents, hashed=self.settings.deduplicate != "none")
         record = ReadSegment(
@@ -187,20 +198,23 @@ class ReadTask(NamedTuple):
             characters=sum(map(len, _flat(documents))),
             cleaning=+counts,
             skipped=_first_of_each_reason(skipped),
+            units=num_read + num_skipped,
+            units_skipped=num_skipped,
         )
         record.save(self.files.path("read.json"))
         return record
 
-    def _documents(self, counts: Counter[str], skipped: list[Skipped]) -> Iterator[list[str]]:
+    def _parsed(self, counts: Counter[str], skipped: list[Skipped]) -> Iterator[list[str]]:
+        """Yield the paragraphs of each document that has some, and count what is skipped."""
         for raw in self.raw:
             parsed = Parsed([], [raw]) if isinstance(raw, Skipped) else self.source.parse(raw)
             for place in parsed.skipped:
-                counts[f"skipped: {place.reason}"] += 1
+                counts[f"{SKIPPED}{place.reason}"] += 1
                 skipped.append(place)
             if isinstance(raw, RawDocument) and raw.cut:
                 counts["documents cut in parts: too long"] += 1
-            if paragraphs := clean(parsed.paragraphs, self.settings, counts):
-                yield paragraphs
+            if parsed.paragraphs:
+                yield parsed.paragraphs
 
 
 class SampleTask(NamedTuple):
@@ -268,10 +282,19 @@ class EncodeTask(NamedTuple):
                 self.tokenizer.special_tokens["sep"],
                 id_type(self.tokenizer.vocabulary_size),
             )
-        record = EncodedSegment(**counts)
+        record = EncodedSegment(**counts, unknown=self._num_unknown(encoded, ~held_out))
         record.save(self.files.path("encoded.json"))
         self.files.path("text").unlink()  # it takes twice the disk space of the ids
         return record
+
+    def _num_unknown(self, encoded: list[EncodedDocument], chosen: NDArray[np.bool_]) -> int:
+        unknown = self.tokenizer.special_tokens.get("unk")
+        if unknown is None:  # a byte-level tokenizer encodes every text
+            return 0
+        return sum(
+            int(np.count_nonzero(encoded[place].ids == unknown))
+            for place in np.flatnonzero(chosen).tolist()
+        )
 
 
 def pieces_of(document: list[str], settings: BuildSettings) -> list[str]:

@@ -213,9 +213,10 @@ def summary(manifest: Manifest) -> str:
     for name, split in manifest.splits.items():
         counted = {"words": split.words, "sentences": split.sentences}
         known = "".join(f"{number:,} {unit}, " for unit, number in counted.items() if number)
+        files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
         lines.append(
             f"  {name}: {split.documents:,} documents, {known}{split.tokens:,} tokens, "
-            f"{split.rows:,} rows of {manifest.sequence_length} in {len(split.shards)} files "
+            f"{split.rows:,} rows of {manifest.sequence_length} in {files} "
             f"({split.rows_dropped} dropped)"
         )
     lines += [f"  {what}: {number:,}" for what, number in manifest.cleaning.items()]

@@ -6,14 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from data_prep.sources.compression import DAMAGE, OpenFile, Stream, opened
-from data_prep.sources.source import CorpusError, DamagedFile
+from data_prep.sources.file_types import (
+    BEGINNING_BYTES,
+    refuse_content,
+    refuse_other_encoding,
+)
+from data_prep.sources.source import DamagedFile
 
 Line = tuple[int, bytes, bool]  # number from 1, bytes, whether they start the line
 
 PIECE_BYTES = 1 << 20
 _LINE_FEED = ord("\n")
 _UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 @contextmanager
@@ -22,16 +26,15 @@ def opened_text(file: Path) -> Iterator[OpenFile]:
 
     Raises:
         DamagedFile: It cannot be opened, or the block cannot read it to its end.
-        CorpusError: It is UTF-16.
+        NotText: Its first bytes are not those of text.
+        CorpusError: It is UTF-16 or UTF-32.
     """
     with opened(file) as found:
-        beginning = found.content.peek(3)[:3]
-        if beginning.startswith(_UTF16_MARKS):
-            raise CorpusError(
-                f"{file}: is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {file}"
-            )
-        if beginning == _UTF8_MARK:
-            found.content.read(3)
+        beginning = found.content.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]
+        refuse_content(file, beginning, is_stored=False)
+        refuse_other_encoding(file, beginning)
+        if beginning.startswith(_UTF8_MARK):
+            found.content.read(len(_UTF8_MARK))
         yield found
 
 

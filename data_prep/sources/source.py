@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from data_prep.files.errors import UserError
 from data_prep.settings import DamagedFiles
@@ -16,6 +16,10 @@ from data_prep.settings import DamagedFiles
 
 class CorpusError(UserError):
     """The text cannot be used: one line that names the place and the remedy."""
+
+
+class NotText(CorpusError):
+    """A file is of another type than text, as its first bytes or its name show."""
 
 
 class Position(NamedTuple):
@@ -26,6 +30,10 @@ class Position(NamedTuple):
 
 
 BEGINNING = Position(0, 0)
+
+# Reasons of `Skipped`.
+DAMAGED, NOT_A_TEXT_FILE = "file cut short or damaged", "not a text file"
+INVALID_UTF8 = "not valid UTF-8"
 
 LONGEST_PARAGRAPH = 1 << 20  # characters; some data sets hold a whole book in one line
 
@@ -80,6 +88,9 @@ class Source(ABC):
     name: str  # as the user gave it
     weight: float
 
+    unit = "documents"  # what is skipped, and counted to judge how much is skipped
+    expected_skips: ClassVar[frozenset[str]] = frozenset()  # reasons that are no fault of the text
+
     @property
     @abstractmethod
     def description(self) -> str:
@@ -118,8 +129,10 @@ class FileSource(Source):
 
     files: tuple[Path, ...]
     damaged_files: DamagedFiles
+    left_out: str = ""  # counts of what else the folder holds
 
     kind = "files"
+    expected_skips = frozenset((DAMAGED, NOT_A_TEXT_FILE))  # both were allowed by damaged_files
 
     @abstractmethod
     def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
@@ -172,12 +185,17 @@ class FileSource(Source):
             yield from self.records(file)
         except DamagedFile as error:
             if self.damaged_files == "skip":
-                yield Skipped(str(file), error.line, "file cut short or damaged")
+                yield Skipped(str(file), error.line, DAMAGED)
                 return
             raise CorpusError(
                 f"{file}: cannot be read after line {error.line}: {error.reason}; repair the file "
                 "or leave it out, or continue without its rest: --damaged-files skip"
             ) from error
+        except NotText:
+            if self.damaged_files == "skip":
+                yield Skipped(str(file), 0, NOT_A_TEXT_FILE)
+                return
+            raise
 
 
 def paragraphs_of(text: str) -> list[str]:

@@ -3,13 +3,24 @@
 import difflib
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
 from data_prep.sources.compression import COMPRESSIONS
+from data_prep.sources.file_types import refuse_name, remedy_of, type_of_name
 from data_prep.sources.hub import HubDataset
-from data_prep.sources.places import KIND_OF_SUFFIX, files_below, is_path, kind_of, kind_of_text
+from data_prep.sources.places import (
+    KIND_OF_SUFFIX,
+    SHARD_FOLDER,
+    Found,
+    files_below,
+    is_path,
+    kind_of,
+    kind_of_text,
+    refuse_stored,
+)
 from data_prep.sources.python_docs import PythonDocs
 from data_prep.sources.source import CorpusError, FileSource, Source
 from data_prep.sources.tables import JsonLines, ParquetFiles
@@ -42,7 +53,7 @@ class SourceSpec(NamedTuple):
 
 
 def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
-    """Open a source, without reading it.
+    """Open a source; of its files only the first bytes are read.
 
     Args:
         text: [KIND:]PLACE[:key=value]..., for example "wiki.jsonl.gz:column=body:weight=2". KIND
@@ -51,8 +62,8 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
         damaged_files: What happens at a file that cannot be read to its end.
 
     Raises:
-        CorpusError: The place does not exist, is empty or holds several kinds; or a kind, key or
-            value is unknown.
+        CorpusError: The place does not exist, is empty, holds several kinds, or files that are not
+            text; or a kind, key or value is unknown.
     """
     spec = _spec_of(text)
     if spec.place == PYTHON_DOCS and spec.kind is None:
@@ -61,10 +72,13 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
         return PythonDocs(text, _weight(_checked(spec)))
     if spec.kind == "hub":
         return _hub(_checked(spec))
-    kind, files = _files_at(spec)
+    kind, files, left_out = _files_at(spec)
+    if kind != "parquet" and damaged_files == "stop":
+        refuse_stored(files, is_utf8=kind != "wikipedia")
     if spec.kind is None and kind == "text":
         kind = kind_of_text(files)
-    return _FILE_SOURCES[kind](_checked(spec._replace(kind=kind)), files, damaged_files)
+    source = _FILE_SOURCES[kind](_checked(spec._replace(kind=kind)), files, damaged_files)
+    return replace(source, left_out=left_out)
 
 
 def describe(names: Iterable[str]) -> str:
@@ -110,37 +124,54 @@ def _checked(spec: SourceSpec) -> SourceSpec:
     return spec
 
 
-def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...]]:
-    """Return the kind and the files of a source."""
+def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
+    """Return the kind and the files of a source, and what else its folder holds."""
     path = Path(spec.place)
     if is_path(spec.place) and path.is_file():
-        return spec.kind or kind_of(path) or "text", (path,)
+        kind = spec.kind or kind_of(path)
+        if kind is None:
+            refuse_name(path)
+        return kind or "text", (path,), ""
     if not is_path(spec.place) or not path.is_dir():
         what = "not a regular file" if is_path(spec.place) else "no such file or folder"
         raise CorpusError(
             f"{spec.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
             f'a Wikipedia dump, hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
         )
-    all_files = files_below(path)
+    found = files_below(path)
     by_kind: dict[str, list[Path]] = {}
-    for file in all_files:
-        if found := kind_of(file):
-            by_kind.setdefault(found, []).append(file)
+    for file in found.files:
+        if kind := kind_of(file):
+            by_kind.setdefault(kind, []).append(file)
     if spec.kind is not None:
-        files = by_kind.get(spec.kind) or all_files
+        files = by_kind.get(spec.kind) or found.files
         by_kind = {spec.kind: files} if files else {}
     if len(by_kind) > 1:
-        found = ", ".join(f"{len(files)} of {kind}" for kind, files in sorted(by_kind.items()))
+        kinds = ", ".join(f"{len(files)} of {kind}" for kind, files in sorted(by_kind.items()))
         raise CorpusError(
-            f"{spec.place}: the folder holds several kinds of files ({found}); say which to read, "
+            f"{spec.place}: the folder holds several kinds of files ({kinds}); say which to read, "
             f"for example {min(by_kind)}:{spec.place}"
         )
     for kind, files in by_kind.items():
-        return kind, tuple(files)
-    raise CorpusError(
-        f"{spec.place}: the folder holds no file of a known kind "
-        f"({', '.join(KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}); "
-        "say what its files are, for example text:FOLDER"
+        return kind, tuple(files), found.without(files).described()
+    raise CorpusError(f"{spec.place}: the folder holds no file of a known kind{_instead(found)}")
+
+
+def _instead(found: Found) -> str:
+    """Return what a folder holds instead of text, and what can be done."""
+    if not found.files and not found.folders:
+        return "; it is empty"
+    for file in found.files:
+        if known := type_of_name(file):
+            remedy = remedy_of(known, file)
+            return f" but {found.described()}; {known.what} is not text: {remedy}"
+    if not found.files:
+        is_shards = any(what == SHARD_FOLDER for _, what in found.folders)
+        hint = ", or train on shards with --data.shards FOLDER" if is_shards else ""
+        return f" but {found.described()}; name a folder of text{hint}"
+    return (
+        f" ({', '.join(KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}) but "
+        f"{found.described()}; say what its files are, for example text:FOLDER"
     )
 
 
@@ -162,7 +193,7 @@ def _text(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> F
     documents = spec.keys.get("documents", "blank_line")
     for known in get_args(DocumentEnd):
         if known == documents:
-            return TextFiles(spec.name, _weight(spec), files, damaged, known)
+            return TextFiles(spec.name, _weight(spec), files, damaged, documents=known)
     known_ends = get_args(DocumentEnd)
     raise CorpusError(
         f"{spec.name}: documents={documents} is unknown{_nearest(documents, known_ends)}; what "
@@ -171,12 +202,13 @@ def _text(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> F
 
 
 def _json_lines(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    return JsonLines(spec.name, _weight(spec), files, damaged, spec.keys.get("column", "text"))
+    column = spec.keys.get("column", "text")
+    return JsonLines(spec.name, _weight(spec), files, damaged, column=column)
 
 
 def _parquet(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
     column = spec.keys.get("column", "text")
-    return ParquetFiles(spec.name, _weight(spec), files, damaged, column)
+    return ParquetFiles(spec.name, _weight(spec), files, damaged, column=column)
 
 
 def _wikipedia(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:

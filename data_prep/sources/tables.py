@@ -12,6 +12,7 @@ from data_prep.files.quoting import is_unicode
 from data_prep.sources.compression import BLOCK_BYTES, COMPRESSIONS, opened
 from data_prep.sources.lines import opened_text, whole_lines
 from data_prep.sources.source import (
+    INVALID_UTF8,
     CorpusError,
     DamagedFile,
     FileRecord,
@@ -120,7 +121,7 @@ class ParquetFiles(FileSource):
         try:
             return parsed_text(raw.content.decode(), raw)
         except UnicodeDecodeError:
-            return _skipped(raw, "not valid UTF-8")
+            return _skipped(raw, INVALID_UTF8)
 
 
 @contextmanager
@@ -162,7 +163,7 @@ def _json_object(line: bytes) -> dict[str, Any] | str:
         # Decoded here, because the library detects bytes with zeros as UTF-16.
         record = json.loads(line.decode())
     except UnicodeDecodeError:
-        return "not valid UTF-8"
+        return INVALID_UTF8
     except (ValueError, RecursionError):
         return "not valid JSON"
     return record if isinstance(record, dict) else "not a JSON object"

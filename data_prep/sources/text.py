@@ -13,6 +13,7 @@ from typing import Literal
 from data_prep.sources.compression import BLOCK_BYTES, DAMAGE
 from data_prep.sources.lines import last_cut, opened_text
 from data_prep.sources.source import (
+    INVALID_UTF8,
     DamagedFile,
     FileRecord,
     FileSource,
@@ -42,6 +43,7 @@ class TextFiles(FileSource):
     documents: DocumentEnd = "blank_line"
 
     kind = "text files"
+    unit = "lines"
 
     def records(self, file: Path) -> Iterator[FileRecord]:
         """Yield the undecoded lines of each document."""
@@ -131,7 +133,7 @@ def decoded(raw: RawDocument) -> tuple[str, list[Skipped]]:
         try:
             lines.append(line.decode())
         except UnicodeDecodeError:
-            skipped.append(Skipped(raw.file, number, "not valid UTF-8"))
+            skipped.append(Skipped(raw.file, number, INVALID_UTF8))
     return "\n".join(lines), skipped
 
 

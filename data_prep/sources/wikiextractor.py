@@ -30,6 +30,7 @@ class WikiExtractorFiles(FileSource):
     """Articles without markup, one paragraph a line; the first one repeats the title."""
 
     kind = "WikiExtractor files"
+    unit = "lines"
 
     @property
     def licence(self) -> str:

@@ -24,6 +24,7 @@ LONGEST_PAGE = 2_000_000  # characters; Wikipedia itself refuses more than 2 MB
 MOST_UNCLOSED = 100
 XML_BLOCK_BYTES = 1 << 16
 LONGEST_WAIT = 64 << 20  # bytes of XML without the end of a page: this is not a dump
+NOT_AN_ARTICLE, REDIRECT = "not an article", "a redirect"  # reasons of `Skipped`
 ARTICLES, FILES, CATEGORIES = "0", "6", "14"  # namespaces
 
 # Markup that the parser would return as text, although it is not running text.
@@ -54,6 +55,7 @@ class WikipediaDump(FileSource):
     """Articles of a dump, without markup, tables, lists, headings and references."""
 
     kind = "Wikipedia dumps"
+    expected_skips = FileSource.expected_skips | {NOT_AN_ARTICLE, REDIRECT}
 
     @property
     def licence(self) -> str:
@@ -193,8 +195,8 @@ def _article(page: Any) -> tuple[str] | str:
             case "text":
                 text = element.text or ""
     if namespace != ARTICLES:
-        return "not an article"
-    return "a redirect" if is_redirect else (text,)
+        return NOT_AN_ARTICLE
+    return REDIRECT if is_redirect else (text,)
 
 
 def _local_name(tag: str) -> str:

@@ -37,7 +37,7 @@ from data_prep.shards.repacking import (
 )
 from data_prep.text.deduplicate import Hashes, repetitions
 from data_prep.text.sampling import EvenSample
-from data_prep.tokenizer.describe import record_of
+from data_prep.tokenizer.describe import MOST_UNKNOWN, known_ids, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tools.external_shards import DamagedShard, Ids, Samples, external_files, read_samples
 
@@ -90,7 +90,7 @@ def import_shards(
             kind="loaded",
             names=special_names_beside(settings.tokenizer),
         )
-        reader = _Reader(record, settings.damaged_files, scratch)
+        reader = _Reader(record, known_ids(tokenizer), settings.damaged_files, scratch)
         texts = reader.read(files, progress=progress)
         row_format = RowFormat.of(record, settings.sequence_length or reader.sample_length)
         repeated = _repeated(texts, scratch, keep=settings.keep_duplicates)
@@ -121,10 +121,17 @@ def import_shards(
 class _Reader:
     """Reads external shards into one file of texts, with their hashes in a second file."""
 
-    def __init__(self, record: TokenizerRecord, damaged_files: DamagedFiles, scratch: Path) -> None:
+    def __init__(
+        self,
+        record: TokenizerRecord,
+        known: NDArray[np.bool_],
+        damaged_files: DamagedFiles,
+        scratch: Path,
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.sample_length = 0
-        self._record, self._damaged_files, self._scratch = record, damaged_files, scratch
+        self._record, self._known = record, known
+        self._damaged_files, self._scratch = damaged_files, scratch
         special = record.special_tokens
         self._sep_id, self._cls_id, self._mask_id = special["sep"], special["cls"], special["mask"]
         # An id with several roles counts as the separator or [UNK], which may occur in text.
@@ -132,6 +139,7 @@ class _Reader:
         self._not_text[[special[name] for name in ("cls", "pad", "mask") if name in special]] = True
         self._not_text[[special[name] for name in ("sep", "unk") if name in special]] = False
         self._num_predicted = self._num_masked = 0
+        self._num_tokens = self._num_unknown = 0
 
     def read(self, files: list[Path], *, progress: bool) -> CountedStream:
         """Return all texts as a stream."""
@@ -151,6 +159,7 @@ class _Reader:
                         hashes.write(hashlib.blake2b(small.data, digest_size=HASH_BYTES).digest())
                     bar.update(size * samples.share)
                 self._refuse_other_mask(file)
+        self._refuse_unknown()
         self.counts["texts"] = texts.documents
         return texts.counted()
 
@@ -170,6 +179,7 @@ class _Reader:
         self._num_predicted += samples.shown.size
         self._num_masked += int((samples.shown == self._mask_id).sum())
         self._refuse_other_ids(samples, file)
+        unknown = self._record.special_tokens.get("unk", -1)
         for number, (row, length) in enumerate(zip(ids, lengths.tolist(), strict=True)):
             body = row[1 : length - 1]
             separators = np.flatnonzero(body == self._sep_id)
@@ -178,6 +188,8 @@ class _Reader:
                 # NVIDIA's tokenizer encodes "[MASK]" in a text as the special token.
                 self.counts["samples dropped: special tokens in their text"] += 1
                 continue
+            self._num_tokens += len(body)
+            self._num_unknown += int((body == unknown).sum())
             segments = np.split(body, separators)
             segments[1:] = [segment[1:] for segment in segments[1:]]
             if samples.is_random_next is not None and not samples.is_random_next[number]:
@@ -191,6 +203,13 @@ class _Reader:
         if ids.size and not 0 <= ids.min() <= ids.max() < size:
             worst = ids.min() if ids.min() < 0 else ids.max()
             raise _other_tokenizer(file, f"id {worst} is not in its vocabulary of {size}")
+        used = ids[np.arange(ids.shape[1]) < lengths[:, None]]
+        if (absent := np.unique(used[~self._known[used]])).size:
+            raise _other_tokenizer(
+                file,
+                f"{absent.size:,} ids, such as {absent[0]}, are none of its "
+                f"{self._known.sum():,} entries",
+            )
         ends = ids[np.arange(len(ids)), lengths - 1]
         for name, found, expected in (
             ("begin", ids[:, 0], self._cls_id),
@@ -206,6 +225,15 @@ class _Reader:
         if self._num_masked < MASKED_SHARE * count - 6 * deviation:
             share = f"only {self._num_masked} of {count} predicted positions"
             raise _other_tokenizer(file, f"{share} hold [MASK], its id {self._mask_id}")
+
+    def _refuse_unknown(self) -> None:
+        """Refuse samples of which most is [UNK]: a model would learn to predict [UNK]."""
+        if self._num_unknown > MOST_UNKNOWN * self._num_tokens:
+            raise ShardError(
+                f"{self._num_unknown / self._num_tokens:.0%} of the tokens of these samples are "
+                f"[UNK], id {self._record.special_tokens['unk']}; give the tokenizer that made "
+                "them, or make them again with one that knows their text"
+            )
 
 
 def _other_tokenizer(file: Path, reason: str) -> ShardError:

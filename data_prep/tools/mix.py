@@ -4,6 +4,7 @@
 would take hours to encode again.
 """
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -107,16 +108,32 @@ def mix(
 
 def _refuse_other_tokenizers(ingredients: list[Ingredient]) -> None:
     first = ingredients[0].shards
+    expected, moses = first.manifest.tokenizer, first.manifest.tokenizer.moses
     for other in (ingredient.shards for ingredient in ingredients[1:]):
-        # One that was trained for the first folder is loaded for the others.
-        same_kind = other.manifest.tokenizer.model_copy(
-            update={"kind": first.manifest.tokenizer.kind}
-        )
-        if same_kind != first.manifest.tokenizer:
+        found = other.manifest.tokenizer
+        if found.moses != moses:
+            raise ShardError(
+                f"{first.folder} and {other.folder} differ in the language of the Moses step "
+                f"before the tokenizer ({moses or 'no Moses'}, {found.moses or 'no Moses'}); build "
+                "one of them again with the --moses and --language of the other"
+            )
+        is_equal = found.sha256 == expected.sha256 or _ids_of_text(other) == _ids_of_text(first)
+        if not is_equal or found.special_tokens != expected.special_tokens:
             raise ShardError(
                 f"{first.folder} and {other.folder} have different tokenizers; build one of them "
                 f"again with --tokenizer {first.tokenizer_path}"
             )
+
+
+def _ids_of_text(shards: ShardSet) -> dict[str, object]:
+    """Return the parts of a tokenizer.json that decide the ids of a text.
+
+    Not how rows are framed, padded, truncated and decoded, which an export sets anew.
+    """
+    content = json.loads(shards.tokenizer_path.read_text(encoding="utf-8"))
+    parts = {name: content.get(name) for name in ("model", "normalizer", "pre_tokenizer")}
+    added = {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
+    return {**parts, "added_tokens": added}
 
 
 def _weighted_streams(

@@ -51,7 +51,8 @@ def repair(folder: Path, *, progress: bool = True, workers: int | None = None) -
     _refuse_other_text(folder, manifest, side, rebuilt)
     restored = _take_over(folder, side, rebuilt)
     line = f"repair: built {', '.join(restored) or 'nothing'} again"
-    write_manifest(folder, rebuilt.model_copy(update={"history": (*manifest.history, line)}))
+    kept = {"settings": manifest.settings, "history": (*manifest.history, line)}
+    write_manifest(folder, rebuilt.model_copy(update=kept))
     shutil.rmtree(side)
     return restored or [MANIFEST_FILE]
 
@@ -63,7 +64,8 @@ def _build_settings(folder: Path, manifest: Manifest) -> BuildSettings:
             "again into a new folder"
         )
     try:
-        return BuildSettings.model_validate(manifest.settings)
+        # However much was skipped when the folder was built, it is skipped again.
+        return BuildSettings.model_validate(manifest.settings | {"max_skipped": 1.0})
     except ValidationError as error:
         first = error.errors()[0]
         raise ShardError(

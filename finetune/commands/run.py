@@ -16,6 +16,7 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
+from data_prep.files.program import shell_command
 from finetune.protocol import Protocol, load_protocol
 from finetune.results.sweep_record import SweepRecord, read_sweep_record
 from finetune.sweep.folder import (
@@ -112,8 +113,8 @@ def main(arguments: argparse.Namespace) -> None:
     """
     if not arguments.models:
         raise ConfigError(
-            "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as "
-            "python -m finetune run runs/NAME --tasks all --glue FOLDER"
+            "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as: "
+            + shell_command("finetune", "run", "runs/NAME", "--tasks", "all", "--glue", "FOLDER")
         )
     if arguments.workers is not None and arguments.workers < 1:
         raise ConfigError(f"--workers {arguments.workers}: give 1 or more")

@@ -15,7 +15,15 @@ from finetune.report.score_table import average_rules
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo finetune table`."""
     parser.add_argument("folders", nargs="+", type=Path, help="runs or sweeps")
-    parser.add_argument("--to", type=Path, help="folder for the page, the pictures and the files")
+    parser.add_argument(
+        "--to",
+        type=Path,
+        help="folder for the page, the pictures and the files: new, empty, or with an earlier "
+        "table of these folders",
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="replace another table or report in that folder"
+    )
     parser.add_argument(
         "--average",
         choices=list(average_rules()),
@@ -34,4 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the table, and write it if a folder is given."""
-    print_table(arguments.folders, to=arguments.to, average=arguments.average, step=arguments.step)
+    print_table(
+        arguments.folders,
+        to=arguments.to,
+        average=arguments.average,
+        step=arguments.step,
+        replaces=arguments.replace,
+    )

@@ -18,14 +18,13 @@ from finetune.report.panels import (
     draw_line,
     draw_lines,
     draw_strip,
-    line_panel,
     save_picture,
     strip_panel,
 )
 from finetune.report.score_table import Column, ScoreTable
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
-from pretrain.compare.html import Picture
+from pretrain.compare.html import Picture, line_panel
 
 MOST_TICKS = 5
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from finetune.report.score_table import ScoreTable, num_seeds_requested
 from finetune.results.sweep_results import SweepResults, TableRow
+from pretrain.compare.words import counted
 
 
 def notes(table: ScoreTable, results: SweepResults) -> list[str]:
@@ -52,7 +53,8 @@ def _unfinished(table: ScoreTable, results: SweepResults) -> list[str]:
         row, task, _, _ = trial
         groups.setdefault((_named(table, row), task), []).append(trial in over)
     return [
-        f"{model} on {task}: {states.count(False)} of {len(states)} trials are not over"
+        f"{model} on {task}: {states.count(False)} of {counted(len(states), 'trial')} "
+        f"{'is' if states.count(False) == 1 else 'are'} not over"
         for (model, task), states in groups.items()
         if not all(states)
     ]

@@ -19,26 +19,22 @@ from finetune.report.text import (
 )
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.compare.html import render_page
-from pretrain.config.errors import ConfigError
+from pretrain.compare.report_folder import ReportFolder
+from pretrain.compare.terminal import paragraph, terminal_width
 
 
-def write_table(table: ScoreTable, notes: Sequence[str], folder: Path) -> None:
+def write_table(table: ScoreTable, notes: Sequence[str], folder: ReportFolder) -> None:
     """Write table.md, table.csv, table.tex, index.html, and the pictures in figures/.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        ConfigError: the folder holds something else, or cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_text(folder / "table.md", as_markdown(table, notes))
-        save_text(folder / "table.csv", as_csv(table))
-        save_text(folder / "table.tex", as_latex(table, notes))
-        groups = draw_figures(table, folder / "figures")
-        save_text(folder / "index.html", _page(table, notes, groups))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the table to {folder}: {error.strerror}; choose another --to"
-        ) from None
+    with folder.writing() as place:
+        save_text(place / "table.md", as_markdown(table, notes))
+        save_text(place / "table.csv", as_csv(table))
+        save_text(place / "table.tex", as_latex(table, notes))
+        groups = draw_figures(table, place / "figures")
+        save_text(place / "index.html", _page(table, notes, groups))
 
 
 def _page(table: ScoreTable, notes: Sequence[str], groups: Sequence[PictureGroup]) -> str:
@@ -81,8 +77,16 @@ def print_table(
     to: Path | None = None,
     average: str | None = None,
     step: str = "newest",
+    replaces: bool = False,
 ) -> None:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
+
+    Args:
+        folders: runs or sweeps.
+        to: a folder for the files; see `ReportFolder`.
+        average: see `score_table`.
+        step: see `score_table`.
+        replaces: whether `to` may hold another report.
 
     Raises:
         ConfigError: see `read_sweep_results`, `score_table` and `write_table`.
@@ -90,10 +94,14 @@ def print_table(
     results = read_sweep_results(folders)
     table = score_table(results, average, step)
     remarks = notes(table, results)
-    print(as_text(table))
-    print(caption(table))
-    for remark in remarks:
-        print(f"note: {remark}")
     if to is not None:
-        write_table(table, remarks, to)
+        folder = ReportFolder(to, "a table of scores", folders, "--to", replaces)
+        folder.refuse_if_taken()
+    width = terminal_width()
+    print(as_text(table, width))
+    print("\n" + paragraph(caption(table), width))
+    for remark in remarks:
+        print(paragraph(remark, width, first="note: ", rest="      "))
+    if to is not None:
+        write_table(table, remarks, folder)
         print(f"table: {to / 'index.html'}")

@@ -1,9 +1,5 @@
-"""Small plots of scores: lines with bands, strips of seeds, crosses for diverged seeds.
+"""Small plots of scores: lines with bands, strips of seeds, crosses for diverged seeds."""
 
-They are as wide as a telephone's screen, so that the text stays readable there.
-"""
-
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,13 +8,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from finetune.report.scores import DIVERGED, RateScores
-from pretrain.compare.html import COLOURS, Picture, as_written, empty_axes
+from pretrain.compare.html import (
+    COLOURS,
+    DPI,
+    MARKERS,
+    WIDTH,
+    Picture,
+    empty_axes,
+    in_lines,
+    line_style,
+    set_title,
+)
 
-WIDTH, HEIGHT, DPI = 3.6, 2.6, 200
-LEGEND_LINE = 0.19  # inches
-HALF_A_LINE = 16  # letters
-# The numbers of colours and markers have no common divisor: pairs repeat after 56 models.
-MARKERS = "os^DvPX*"
+STRIP_LABEL = 20  # letters in a line
 
 
 class Point(NamedTuple):
@@ -28,28 +30,14 @@ class Point(NamedTuple):
     rate: RateScores
 
 
-def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> tuple[Figure, Axes]:
-    """Return empty axes, and below them a legend of the lines to come, in their order."""
-    columns = 2 if max(len(label) for label in labels) <= HALF_A_LINE else 1
-    height = HEIGHT + LEGEND_LINE * math.ceil(len(labels) / columns)
-    figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI)
-    axes.set_title(as_written(title), loc="left", fontweight="bold")
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    for number, label in enumerate(labels):
-        axes.plot([], [], label=as_written(label), marker=_marker(number), color=_colour(number))
-    figure.legend(
-        loc="outside lower center", ncols=columns, fontsize=9, frameon=False, labelspacing=0.25
-    )
-    return figure, axes
-
-
 def strip_panel(title: str, xlabel: str, labels: Sequence[str]) -> tuple[Figure, Axes]:
     """Return empty axes with one row for each label."""
-    height = 0.9 + 0.36 * len(labels)
-    figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI, grid="x")
-    axes.set_title(as_written(title), loc="left", fontweight="bold")
+    labels = [in_lines(label, STRIP_LABEL) for label in labels]
+    row = max(0.36, 0.17 * max(label.count("\n") + 1 for label in labels))
+    figure, axes = empty_axes(width=WIDTH, height=0.9 + row * len(labels), dpi=DPI, grid="x")
+    set_title(axes, title)
     axes.set(xlabel=xlabel, ylim=(len(labels) - 0.5, -0.5))
-    axes.set_yticks(range(len(labels)), list(map(as_written, labels)), fontsize=9)
+    axes.set_yticks(range(len(labels)), labels, fontsize=9)
     return figure, axes
 
 
@@ -80,10 +68,9 @@ def draw_line(axes: Axes, points: Sequence[tuple[float, float | None]], number: 
     axes.plot(
         [x for x, _ in points],
         values,
-        color=_colour(number),
-        marker=_marker(number),
         markersize=4.5,
         linewidth=1.6,
+        **line_style(number),
     )
 
 

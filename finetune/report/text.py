@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tabulate import tabulate
-
 from finetune.report.score_table import MAJORITY, ScoreTable
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
+from pretrain.compare.terminal import fitting_table
+from pretrain.compare.words import counted
 
 FIELDS = (
     *("model", "steps", "protocol", "column", "score", "lowest", "highest"),
@@ -83,15 +83,10 @@ def caption(table: ScoreTable) -> str:
     return ". ".join(sentences) + "."
 
 
-def as_text(table: ScoreTable) -> str:
-    """Return the table for the terminal, with range and remarks below the median."""
+def as_text(table: ScoreTable, width: int) -> str:
+    """Return the table for a terminal of `width` letters; range and remarks are below a median."""
     rows = [["\n".join(filter(None, entry[:3])) for entry in row] for row in entries(table)]
-    return tabulate(
-        rows,
-        headers=headers(table),
-        colalign=("left", *["right"] * (len(rows[0]) - 1)),
-        disable_numparse=True,
-    )
+    return fitting_table(headers(table), rows, width, repeated=1 + _has_steps(table))
 
 
 def as_markdown(table: ScoreTable, notes: Sequence[str]) -> str:
@@ -177,9 +172,9 @@ def _entry(rate: RateScores | None, split: str, usual_seeds: int) -> Entry:
     remark = ""
     requested = rate.num_requested
     if rate.learning_rate is not None and len(scores) < requested:
-        remark = f"{len(scores)} of {requested} seeds"
+        remark = f"{len(scores)} of {counted(requested, 'seed')}"
     elif rate.learning_rate is not None and requested != usual_seeds:
-        remark = f"{requested} seed{'s' * (requested > 1)}"
+        remark = counted(requested, "seed")
     if median is None:
         return Entry("-" if rate.finished else "failed", "", remark)
     return Entry("diverged" if median == DIVERGED else f"{100 * median:.1f}", spread, remark)

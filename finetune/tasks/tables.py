@@ -67,11 +67,16 @@ def named_rows(
         refuse: called with an error for each record of another length, which is not yielded.
 
     Raises:
-        TaskError: a needed column is missing or exists twice, or `refuse` raises it.
+        TaskError: the file is empty, a needed column is missing or exists twice, or `refuse`
+            raises it.
     """
     columns = list(header)
     if not columns:
         line, columns = next(records, (1, []))
+        if not any(columns):
+            raise TaskError(
+                f"{file} is empty; its first row must name the columns {', '.join(needed)}"
+            )
         check_columns(file, line, needed, columns)
     for line, fields in records:
         if len(fields) == len(columns):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data_prep.files.program import shell_command
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
 from pretrain.checkpoint.lengthening import (
     How,
@@ -26,7 +27,10 @@ from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, as_json, flat
 
 # Settings that change no number of the run. Shards are compared by their content.
-FREE = ("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards")
+FREE = (
+    *("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards"),
+    *("loggers", "log_project"),
+)
 # How a run is executed, with the DeepSpeed JSON and the number of ranks.
 ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
 
@@ -121,11 +125,11 @@ def finished_already(
         return None
     _refuse(folder, changes, elastic=elastic)
     more = "--hours" if settings.hours is not None else "--steps"
+    command = shell_command("train", folder, "--resume", more, "N", "--lengthen", "stretch")
     return (
         f"{folder} is finished already: {end.step:,} steps, held-out loss "
         f"{end.held_out_loss:.4f}; nothing to do\n"
-        f"to lengthen it: python -m pretrain train {folder} --resume {more} N --lengthen stretch "
-        "(or restart)"
+        f"to lengthen it: {command} (or restart)"
     )
 
 

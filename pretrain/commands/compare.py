@@ -8,6 +8,12 @@ The first run is the baseline; runs that differ only in the seed form one arm.
 import argparse
 from pathlib import Path
 
+from pretrain.compare.convergence import Comparison, compare
+from pretrain.compare.headline import headline
+from pretrain.compare.runs import read_run
+from pretrain.compare.tables import result_tables
+from pretrain.compare.terminal import fitting_table, paragraph, terminal_width
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo compare`."""
@@ -17,20 +23,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="held-out loss in nats; auto: that of the baseline at its end",
     )
-    parser.add_argument("--report", type=Path, help="folder for the page, pictures and numbers")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        help="folder for the page, pictures and numbers: new, empty, or with an earlier report of "
+        "these runs",
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="replace another report in that folder"
+    )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the comparison, and write the report if --report is given."""
-    # Imported late: pictures and tables take seconds.
-    from pretrain.compare.convergence import compare, read_run
-    from pretrain.compare.report import write_report
-    from pretrain.compare.tables import table
-
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
-    print(table(comparison))
-    for note in comparison.notes:
-        print(f"note: {note}")
-    if arguments.report is not None:
-        write_report(comparison, arguments.report)
-        print(f"report: {arguments.report / 'index.html'}")
+    if arguments.report is None:
+        print(in_text(comparison, terminal_width()))
+        return
+    # Matplotlib takes most of a second to import.
+    from pretrain.compare.report import report_folder, write_report
+
+    folder = report_folder(comparison, arguments.report, replaces=arguments.replace)
+    folder.refuse_if_taken()
+    print(in_text(comparison, terminal_width()))
+    write_report(comparison, folder)
+    print(f"report: {arguments.report / 'index.html'}")
+
+
+def in_text(comparison: Comparison, width: int) -> str:
+    """Return the result in words, its tables, and the notes, in lines of `width` letters."""
+    tables = [
+        f"{table.title}\n\n"
+        + fitting_table(table.headers, table.rows, width, text_columns=table.text_columns)
+        + (f"\n\n{paragraph(table.remark, width)}" if table.remark else "")
+        for table in result_tables(comparison)
+    ]
+    words = [paragraph(sentence, width, rest="  ") for sentence in headline(comparison)]
+    notes = [paragraph(note, width, first="note: ", rest="      ") for note in comparison.notes]
+    return "\n\n".join(["\n".join(words), *tables, "\n".join(notes)]).rstrip()

@@ -1,158 +1,155 @@
-"""Which run reached a held-out loss sooner: in steps, tokens, training seconds and FLOPs.
+"""Which run reached a held-out loss sooner: in steps, tokens, FLOPs and training seconds.
 
 The first run is the baseline. Runs that differ only in the seed form one arm, reported by medians
-and the spread. Nothing is smoothed; between two evaluations the loss is interpolated linearly.
+and the range. Nothing is smoothed; between two evaluations the loss is interpolated linearly.
 """
 
-import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from pretrain.compare.notes import history_notes, launch_differences
-from pretrain.compare.run_files import (
-    Evaluation,
-    Launch,
-    Metrics,
-    Result,
-    Settings,
-    read_checked,
-    read_checked_lines,
+from pretrain.compare.caveats import notes_on
+from pretrain.compare.runs import (
+    Arm,
+    Run,
+    crossing,
+    differing_settings,
+    is_below_from_the_start,
 )
+from pretrain.compare.timing import reasons_against_seconds
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import DEFAULT_OBJECTIVE, flat
 
 # Key in evals.jsonl -> name in tables.
 AXES = {
     "step": "steps",
     "tokens": "tokens",
-    "training_seconds": "time",
     "flops": "FLOPs",
+    "training_seconds": "time",
 }
 
-# A learning rate below this share of its peak counts as annealed.
-ANNEALED = 0.05
+LAYER_DROP = "layer_drop."  # begins the names of its settings
 
-# Above this relative spread of its speed, the time of a run is uncertain.
-UNSTEADY = 0.1
-
-# Runs that differ in these only are repetitions.
-NOT_COMPARED = ("name", "seed")
-
-# Settings that older runs lack, with the value that they had.
-ADDED_SETTINGS = {"objective": DEFAULT_OBJECTIVE}
+# "within": the ranges of the seeds overlap; "beyond": they do not; "unknown": one seed each.
+Verdict = Literal["within", "beyond", "unknown"]
 
 
 @dataclass(frozen=True)
-class Run:
-    """The content of a run folder."""
+class Pair:
+    """An arm and the one that it is compared with."""
 
-    folder: Path
-    settings: dict[str, Any]  # flat: "model.norm" -> "pre"
-    launches: list[dict[str, Any]]
-    metrics: list[dict[str, Any]]
-    evaluations: list[dict[str, Any]]
-    result: dict[str, Any] | None  # None: not finished
+    arm: Arm
+    against: Arm
 
     @property
-    def final_loss(self) -> float:
-        """Return the held-out loss of the last evaluation, in nats."""
-        return float(self.evaluations[-1]["loss"])
+    def differing(self) -> dict[str, list[object]]:
+        """Return the settings that differ, with the value of `against` and that of `arm`."""
+        return differing_settings([self.against, self.arm])
 
     @property
-    def best_loss(self) -> float:
-        """Return the lowest held-out loss of any evaluation, in nats."""
-        return min(float(row["loss"]) for row in self.evaluations if math.isfinite(row["loss"]))
-
-    @property
-    def diverged(self) -> bool:
-        """Return whether a held-out loss is infinite or not a number."""
-        return not all(math.isfinite(row["loss"]) for row in self.evaluations)
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Return the mean speed of training."""
-        last = self.evaluations[-1]
-        return float(last["tokens"] / last["training_seconds"])
-
-    @property
-    def speed_spread(self) -> float:
-        """Return the interquartile range of the speed between log lines, over its median."""
-        speeds = [row["tokens_per_second"] for row in self.metrics]
-        if len(speeds) < 4:
-            return 0.0
-        low, median, high = statistics.quantiles(speeds, n=4)
-        return float((high - low) / median)
-
-
-@dataclass(frozen=True)
-class Arm:
-    """Runs that differ in nothing but the seed."""
-
-    name: str
-    runs: list[Run]
-
-    def median(self, value: Callable[[Run], float | None]) -> float | None:
-        """Return the median over the runs; None ("never") counts as infinity."""
-        values = [value(run) for run in self.runs]
-        median = statistics.median(math.inf if number is None else number for number in values)
-        return median if math.isfinite(median) else None
+    def verdict_at_end(self) -> Verdict:
+        """Return whether the losses at the end differ by more than those of the seeds."""
+        return verdict(
+            *(arm.values(lambda run: run.final_loss) for arm in (self.arm, self.against))
+        )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arms, baseline first, and the held-out loss at which they are compared."""
+    """Arms, baseline first, and the held-out loss at which they are compared.
+
+    Attributes:
+        arms: the compared settings.
+        target: held-out loss in nats.
+        reasons_against_seconds: why seconds cannot be compared; none if they can.
+        notes: caveats, a sentence each, the most severe first.
+    """
 
     arms: list[Arm]
     target: float
+    reasons_against_seconds: list[str]
     notes: list[str]
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """Return the axes on which the runs can be compared, with their names."""
+        left_out = {"training_seconds"} if self.reasons_against_seconds else set()
+        return {axis: name for axis, name in AXES.items() if axis not in left_out}
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Return each arm with the baseline, and with the arm before it that it is nearest to."""
+        pairs = []
+        for number, arm in enumerate(self.arms[1:], 1):
+            pairs.append(Pair(arm, self.arms[0]))
+            nearest = _nearest(arm, self.arms[:number])
+            if nearest is not self.arms[0]:
+                pairs.append(Pair(arm, nearest))
+        return pairs
 
     def reached(self, arm: Arm, axis: str) -> float | None:
         """Return the median amount of `axis` at which the arm reached the target."""
         return arm.median(lambda run: crossing(run, self.target, axis))
 
+    def is_bound(self, arm: Arm) -> bool:
+        """Return whether `reached` is an upper bound: a run was below the target from the start."""
+        return any(is_below_from_the_start(run, self.target) for run in arm.runs)
+
     def speed_up(self, arm: Arm, axis: str) -> float | None:
         """Return how many times less of `axis` the arm needed than the baseline."""
-        ours, baseline = self.reached(arm, axis), self.reached(self.arms[0], axis)
-        return None if ours is None or baseline is None else baseline / ours
+        share = self.share(Pair(arm, self.arms[0]), axis)
+        return None if share is None else 1 / share
 
+    def share(self, pair: Pair, axis: str) -> float | None:
+        """Return what an arm needed of `axis`, as a share of what the other one did.
 
-def read_run(folder: Path) -> Run:
-    """Read a run folder.
+        None: one of them did not reach the target, or the runs cannot be compared on this axis.
+        """
+        ours, others = self.reached(pair.arm, axis), self.reached(pair.against, axis)
+        if ours is None or others is None or axis not in self.axes:
+            return None
+        return ours / others
 
-    Raises:
-        ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
-    """
-    if not (folder / "run.json").is_file():
-        raise ConfigError(f"{folder} is not a run folder: it has no run.json")
-    result = folder / "result.json"
-    run = Run(
-        folder=folder,
-        settings=ADDED_SETTINGS | flat(read_checked(folder / "run.json", Settings)),
-        launches=read_checked_lines(folder / "launches.jsonl", Launch),
-        metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
-        evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),
-        result=read_checked(result, Result) if result.is_file() else None,
-    )
-    for name, lines in (("metrics.jsonl", run.metrics), ("evals.jsonl", run.evaluations)):
-        steps = [line["step"] for line in lines]
-        if any(later <= step for step, later in itertools.pairwise(steps)):
-            raise ConfigError(
-                f"{folder / name} is damaged: its steps do not ascend; leave this run out"
+    def shares(self, pair: Pair) -> dict[str, float]:
+        """Return the known shares by axis; that of the tokens only where it is not the steps'."""
+        known = {axis: self.share(pair, axis) for axis in self.axes}
+        found = {axis: share for axis, share in known.items() if share is not None}
+        if "tokens" in found and math.isclose(found["tokens"], found["step"], rel_tol=1e-3):
+            del found["tokens"]
+        return found
+
+    def verdict(self, pair: Pair, axis: str) -> Verdict:
+        """Return whether the arms differ on an axis by more than their seeds."""
+        return verdict(
+            *(
+                arm.values(lambda run: crossing(run, self.target, axis))
+                for arm in (pair.arm, pair.against)
             )
-    if not run.evaluations or not run.launches:
-        raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
-    if not any(math.isfinite(row["loss"]) for row in run.evaluations):
-        raise ConfigError(f"{folder} has no finite held-out loss: it diverged; leave it out")
-    return run
+        )
+
+    def has_comparable_ends(self, pair: Pair) -> bool:
+        """Return whether all runs of a pair were trained on equally much."""
+        runs = [*pair.arm.runs, *pair.against.runs]
+        hours = {run.settings.get("hours") for run in runs}
+        if len(hours) > 1:
+            return False
+        if hours == {None}:
+            return len({run.evaluations[-1]["tokens"] for run in runs}) == 1
+        return not self.reasons_against_seconds and all(run.result is not None for run in runs)
+
+
+def verdict(values: Sequence[float], others: Sequence[float]) -> Verdict:
+    """Return whether two arms differ by more than the seeds of each, given a value per seed."""
+    if len(values) == len(others) == 1:
+        return "unknown"
+    overlap = min(values) <= max(others) and min(others) <= max(values)
+    return "within" if overlap else "beyond"
 
 
 def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
-    """Compare runs with the first one.
+    """Compare runs with the first one, and with each other.
 
     Args:
         runs: at least two.
@@ -165,48 +162,42 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
     """
     _refuse_incomparable(runs)
     arms = _arms(runs)
-    if target == "auto":
-        diverged = [run.folder for run in arms[0].runs if not math.isfinite(run.final_loss)]
-        if diverged:
-            raise ConfigError(f"the baseline run {diverged[0]} diverged; give a --target in nats")
-        # The upper median: at least half of the baseline's runs reach it, and so does their median.
-        loss = statistics.median_high(run.final_loss for run in arms[0].runs)
-    else:
-        try:
-            loss = float(target)
-        except ValueError:
-            loss = math.nan
-        if not math.isfinite(loss):
-            raise ConfigError(
-                f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
-            )
-    return Comparison(arms, loss, _notes(arms, loss))
+    loss = _automatic_target(arms[0]) if target == "auto" else _loss_in(target)
+    reasons = reasons_against_seconds(arms)
+    return Comparison(arms, loss, reasons, notes_on(arms, loss, reasons))
 
 
-def crossing(run: Run, target: float, axis: str) -> float | None:
-    """Return the amount of `axis` at which the held-out loss first fell to `target`.
+def _automatic_target(baseline: Arm) -> float:
+    diverged = [run.folder for run in baseline.runs if not math.isfinite(run.final_loss)]
+    if diverged:
+        raise ConfigError(f"the baseline run {diverged[0]} diverged; give a --target in nats")
+    # The upper median: at least half of the baseline's runs reach it, and so does their median.
+    return statistics.median_high(run.final_loss for run in baseline.runs)
 
-    The loss is interpolated linearly between the first evaluation at or below the target and the
-    one before; if the one before diverged, the former itself counts. None if no evaluation is at
-    or below the target.
+
+def _loss_in(target: str) -> float:
+    try:
+        loss = float(target)
+    except ValueError:
+        loss = math.nan
+    if not math.isfinite(loss):
+        raise ConfigError(
+            f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
+        )
+    return loss
+
+
+def _nearest(arm: Arm, others: Sequence[Arm]) -> Arm:
+    """Return the arm that differs in the fewest settings; those of layer drop count least.
+
+    So an arm with layer drop is compared with the same model at full depth, if it is there.
     """
-    before: dict[str, Any] | None = None
-    for evaluation in run.evaluations:
-        if evaluation["loss"] <= target:
-            if before is None or not math.isfinite(before["loss"]):
-                return float(evaluation[axis])
-            share = (before["loss"] - target) / (before["loss"] - evaluation["loss"])
-            return float(before[axis] + share * (evaluation[axis] - before[axis]))
-        before = evaluation
-    return None
 
+    def differences(other: Arm) -> tuple[int, int]:
+        names = differing_settings([arm, other])
+        return sum(not name.startswith(LAYER_DROP) for name in names), len(names)
 
-def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
-    """Return the settings that are not equal in all arms, with the value in each arm."""
-    every = {name: None for arm in arms for name in arm.runs[0].settings}  # in reading order
-    names = [name for name in every if name not in NOT_COMPARED]
-    values = {name: [arm.runs[0].settings.get(name) for arm in arms] for name in names}
-    return {name: found for name, found in values.items() if any(v != found[0] for v in found)}
+    return min(others, key=differences)
 
 
 def _refuse_incomparable(runs: Sequence[Run]) -> None:
@@ -226,66 +217,10 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
 def _arms(runs: Sequence[Run]) -> list[Arm]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        what = {name: value for name, value in run.settings.items() if name not in NOT_COMPARED}
-        groups.setdefault(json.dumps(what), []).append(run)
+        groups.setdefault(json.dumps(Arm("", [run]).compared_settings), []).append(run)
     names = [members[0].settings["name"] for members in groups.values()]
     return [
         # Arms of equal name, such as one recipe with two overrides, are named by their folders.
         Arm(name if names.count(name) == 1 else str(members[0].folder), members)
         for name, members in zip(names, groups.values(), strict=True)
     ]
-
-
-def _notes(arms: Sequence[Arm], target: float) -> list[str]:
-    """Return the caveats of a comparison, a sentence each."""
-    notes = []
-    runs = [run for arm in arms for run in arm.runs]
-    for arm in arms:
-        missed = sum(crossing(run, target, "step") is None for run in arm.runs)
-        if missed:
-            notes.append(
-                f"{missed} of {len(arm.runs)} runs of {arm.name} never reached {target:.3f}"
-            )
-        if len(arm.runs) == 1:
-            notes.append(f"{arm.name} has one seed only: the spread over seeds is unknown")
-    for run in runs:
-        if run.diverged:
-            notes.append(f"{run.folder} diverged: a held-out loss is infinite or not a number")
-        if run.speed_spread > UNSTEADY:
-            notes.append(
-                f"the speed of {run.folder} varied: its interquartile range is "
-                f"{run.speed_spread:.0%} of the median, so its time is that uncertain"
-            )
-        if run.result is None:
-            notes.append(f"{run.folder} is not finished: its last evaluation is taken as its end")
-        elif run.result["final_learning_rate"] > ANNEALED * run.result["peak_learning_rate"]:
-            share = run.result["final_learning_rate"] / run.result["peak_learning_rate"]
-            notes.append(
-                f"the learning rate of {run.folder} was not annealed: it ended at {share:.0%} of "
-                "its peak, and annealing it would lower the loss"
-            )
-        notes += history_notes(str(run.folder), run.launches)
-    by_arm = {arm.name: [one for run in arm.runs for one in run.launches] for arm in arms}
-    return notes + launch_differences(by_arm) + _differences(runs)
-
-
-def _differences(runs: Sequence[Run]) -> list[str]:
-    """Return a note for budget, batch size and initial weights where they differ."""
-    looked_at: dict[str, list[Any]] = {
-        "training budgets": [_budget(run) for run in runs],
-        "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
-        "initial weights, whose training is not counted": [
-            run.settings.get("initial_weights") for run in runs
-        ],
-    }
-    return [
-        f"the runs have different {what}"
-        for what, values in looked_at.items()
-        if any(value != values[0] for value in values)
-    ]
-
-
-def _budget(run: Run) -> str:
-    """Return the hours of a run, whose tokens vary with the machine, or its tokens."""
-    hours = run.settings.get("hours")
-    return f"{run.evaluations[-1]['tokens']} tokens" if hours is None else f"{hours} hours"

@@ -1,220 +1,78 @@
 """The report of a comparison: pictures, one self-contained page, and the numbers as JSON."""
 
 import json
-import statistics
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
-
-from pretrain.compare.convergence import AXES, Arm, Comparison, Run, crossing, differing_settings
-from pretrain.compare.html import COLOURS, Picture, as_written, empty_axes, render_page
-from pretrain.compare.tables import (
-    amount,
-    provenance_headers,
-    provenance_rows,
-    run_headers,
-    run_rows,
-    run_speed,
-    speed_headers,
-    speed_rows,
-    table_headers,
-    table_rows,
-)
-from pretrain.config.errors import ConfigError
-
-AXIS_LABELS = {
-    "step": "optimizer steps",
-    "tokens": "tokens",
-    "training_seconds": "training time in seconds",
-    "flops": "FLOPs",
-}
-Series = Callable[[Run], tuple[list[float], list[float]]]
+from pretrain.compare.convergence import AXES, Comparison, Pair
+from pretrain.compare.headline import headline
+from pretrain.compare.html import Picture, render_page
+from pretrain.compare.pictures import draw_pictures
+from pretrain.compare.report_folder import ReportFolder
+from pretrain.compare.run_tables import provenance_table, run_speed, share_table, speed_table
+from pretrain.compare.runs import crossing, differing_settings
+from pretrain.compare.tables import Table, result_tables, run_table
+from pretrain.compare.words import counted, listed
 
 
-def write_report(comparison: Comparison, folder: Path) -> None:
+def report_folder(comparison: Comparison, folder: Path, *, replaces: bool = False) -> ReportFolder:
+    """Return the folder of a report; `replaces`: also where it holds another one."""
+    sources = [run.folder for arm in comparison.arms for run in arm.runs]
+    return ReportFolder(folder, "a comparison", sources, "--report", replaces)
+
+
+def write_report(comparison: Comparison, folder: ReportFolder) -> None:
     """Write index.html, comparison.json and the pictures.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        ConfigError: the folder holds something else, or cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        numbers = json.dumps(_numbers(comparison), indent=1) + "\n"
-        (folder / "comparison.json").write_text(numbers)
-        pictures = draw_pictures(comparison, folder)
-        (folder / "index.html").write_text(_page(comparison, pictures), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the report to {folder}: {error.strerror}; choose another --report"
-        ) from None
-
-
-def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
-    """Draw the held-out loss over every axis, then training loss, learning rate and layer drop."""
-    arms = comparison.arms
-    pictures = [
-        *(_draw_held_out_loss(comparison, axis, folder) for axis in AXES),
-        _draw_metric(arms, "training loss in nats", "loss", folder / "training_loss.png"),
-        _draw_metric(arms, "learning rate", "learning_rate", folder / "learning_rate.png"),
-    ]
-    dropping = [
-        arm
-        for arm in arms
-        if arm.runs[0].settings["layer_drop.schedule"] != "none" and arm.runs[0].metrics
-    ]
-    for number, arm in enumerate(dropping, 1):
-        pictures.append(_draw_keep_rates(arm, folder / f"layer_drop_{number}.png"))
-    return pictures
-
-
-def _draw_held_out_loss(comparison: Comparison, axis: str, folder: Path) -> Picture:
-    figure, axes = empty_axes()
-    axes.axhline(comparison.target, color="0.5", linewidth=0.8, linestyle="--")
-    axes.annotate(
-        f"target {comparison.target:.3f}",
-        (0, comparison.target),  # below the line on the left: every curve comes from above
-        xycoords=("axes fraction", "data"),
-        xytext=(4, -4),
-        textcoords="offset points",
-        va="top",
-        fontsize=8,
-        color="0.35",
-    )
-    _draw_arms(axes, comparison.arms, lambda run: _column(run.evaluations, axis, "loss"))
-    for arm, colour in zip(comparison.arms, _colours(comparison.arms), strict=True):
-        for run in arm.runs:
-            place = crossing(run, comparison.target, axis)
-            if place is not None and len(arm.runs) > 1:
-                axes.plot(place, comparison.target, "|", color=colour, markersize=12, zorder=4)
-        reached = comparison.reached(arm, axis)
-        if reached is not None:
-            axes.plot(reached, comparison.target, "o", color=colour, markersize=7, zorder=5)
-    title = f"Held-out loss over {AXIS_LABELS[axis]}"
-    axes.set(xlabel=AXIS_LABELS[axis], ylabel="held-out loss in nats", title=title)
-    if axis in ("tokens", "flops"):
-        axes.xaxis.set_major_formatter(EngFormatter())
-    axes.legend(frameon=False)
-    return _save(figure, title, folder / f"held_out_loss_over_{axis}.png")
-
-
-def _draw_metric(arms: Sequence[Arm], label: str, key: str, file: Path) -> Picture:
-    figure, axes = empty_axes()
-    _draw_arms(axes, arms, lambda run: _column(run.metrics, "step", key))
-    title = f"{label.partition(' in ')[0].capitalize()} over optimizer steps"
-    axes.set(xlabel="optimizer steps", ylabel=label, title=title)
-    axes.legend(frameon=False)
-    return _save(figure, title, file)
-
-
-def _draw_keep_rates(arm: Arm, file: Path) -> Picture:
-    """Draw theta and, per block, the share of micro-batches that ran it since the last line."""
-    figure, axes = empty_axes()
-    run = arm.runs[0]
-    steps = [row["step"] for row in run.metrics]
-    num_layers = len(run.metrics[0]["keep_rates"])
-    for layer in range(num_layers):
-        rates = [row["keep_rates"][layer] for row in run.metrics]
-        shade = colormaps["viridis"](layer / num_layers)  # by depth: early dark, late light
-        axes.plot(steps, rates, color=shade, linewidth=0.8, label=f"block {layer + 1}")
-    thetas = [row["theta"] for row in run.metrics]
-    axes.plot(steps, thetas, color="black", linewidth=1.8, label="theta")
-    title = f"Blocks kept by {arm.name}, seed {run.settings['seed']}"
-    axes.set(
-        xlabel="optimizer steps",
-        ylabel="share of micro-batches",
-        title=as_written(title),
-        ylim=(0, 1.03),
-    )
-    axes.legend(frameon=False, ncols=2 if num_layers < 8 else 4, fontsize=8)
-    return _save(figure, title, file)
-
-
-def _draw_arms(axes: Axes, arms: Sequence[Arm], series: Series) -> None:
-    """Draw one bold line per arm: the median of its runs, which are thin lines below it."""
-    for arm, colour in zip(arms, _colours(arms), strict=True):
-        lines = [series(run) for run in arm.runs]
-        if len(lines) > 1:
-            for x, y in lines:
-                axes.plot(x, y, color=colour, linewidth=0.6, alpha=0.5)
-        shortest = min(len(x) for x, _ in lines)
-        x = [statistics.median(line[0][place] for line in lines) for place in range(shortest)]
-        y = [statistics.median(line[1][place] for line in lines) for place in range(shortest)]
-        axes.plot(x, y, color=colour, linewidth=1.8, label=as_written(arm.name))
-
-
-def _colours(arms: Sequence[Arm]) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(len(arms))]
-
-
-def _column(rows: Sequence[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-    return [row[x] for row in rows], [row[y] for row in rows]
-
-
-def _save(figure: Figure, title: str, file: Path) -> Picture:
-    figure.savefig(file)
-    return Picture(title, file)
+    with folder.writing() as place:
+        numbers = json.dumps(_finite(_numbers(comparison)), indent=1, allow_nan=False) + "\n"
+        (place / "comparison.json").write_text(numbers)
+        pictures = draw_pictures(comparison, place)
+        (place / "index.html").write_text(_page(comparison, pictures), encoding="utf-8")
 
 
 def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
-    baseline = comparison.arms[0].name
-    settings = differing_settings(comparison.arms)
+    arms = comparison.arms
+    settings = differing_settings(arms)
+    names = ", ".join(arm.name for arm in arms[1:])
+    runs = run_table(comparison)
     return render_page(
         Path(__file__).with_name("report.html.j2"),
         pictures,
-        title=" against ".join(
-            filter(None, [baseline, ", ".join(arm.name for arm in comparison.arms[1:])])
-        ),
-        summary=_summary(comparison),
-        target=f"{comparison.target:.3f} nats",
-        headers=table_headers(comparison),
-        rows=table_rows(comparison),
-        run_headers=run_headers(comparison),
-        run_rows=run_rows(comparison),
-        speed_headers=speed_headers(),
-        speed_rows=speed_rows(comparison),
+        title=f"{names} against {arms[0].name}" if names else arms[0].name,
+        headline=headline(comparison),
+        trained_on=_trained_on(comparison),
+        tables=result_tables(comparison),
+        runs=runs if len(runs.rows) > len(arms) else None,
         notes=comparison.notes,
-        setting_headers=["setting", *(arm.name for arm in comparison.arms)],
-        setting_rows=[[name, *values] for name, values in settings.items()],
-        arms=[(arm.name, provenance_headers(arm), provenance_rows(arm)) for arm in comparison.arms],
+        has_time=not comparison.reasons_against_seconds,
+        speed=speed_table(comparison),
+        shares=share_table(comparison),
+        settings=Table(
+            "What differs between the arms",
+            ["setting", *(arm.name for arm in arms)],
+            [[name, *map(str, values)] for name, values in settings.items()],
+        ),
+        launches=[provenance_table(arm) for arm in arms],
         provenance=_provenance(comparison),
     )
 
 
-def _summary(comparison: Comparison) -> list[str]:
-    """Return what was compared and the result, as sentences."""
-    baseline = comparison.arms[0]
-    first = baseline.runs[0]
+def _trained_on(comparison: Comparison) -> str:
     runs = [run for arm in comparison.arms for run in arm.runs]
     launches = [launch for run in runs for launch in run.launches]
-    corpora = [run.launches[0]["source"] for run in runs]
-    sentences = [
-        f"{len(runs)} runs of {len(comparison.arms)} settings, trained on {_each(corpora)}, on "
-        f"{_each([launch['device'] for launch in launches])}, with the code of commit "
-        f"{_each([launch['commit'] for launch in launches])}; the baseline is {baseline.name}.",
-        f"{baseline.name} saw "
-        f"{amount(first.evaluations[-1]['tokens'], 'tokens')} tokens in "
-        f"{first.evaluations[-1]['step']:,} steps and ended with a held-out loss of "
-        f"{statistics.median(run.final_loss for run in baseline.runs):.3f} nats.",
-    ]
-    for arm in comparison.arms[1:]:
-        steps, seconds = (comparison.speed_up(arm, axis) for axis in ("step", "training_seconds"))
-        if steps is None or seconds is None:
-            sentences.append(f"{arm.name}: no speed-up can be given; see the notes.")
-            continue
-        sentences.append(
-            f"{arm.name} needed {1 / steps:.0%} of the baseline's steps and {1 / seconds:.0%} of "
-            f"its training time to reach {comparison.target:.3f}: {seconds:.2f} times as fast."
-        )
-    return sentences
-
-
-def _each(values: Sequence[str]) -> str:
-    return " and ".join(dict.fromkeys(values))
+    corpora = dict.fromkeys(run.launches[0]["source"] for run in runs)
+    devices = dict.fromkeys(launch["device"] for launch in launches)
+    commits = dict.fromkeys(launch["commit"] for launch in launches)
+    return (
+        f"Trained on {listed([*corpora])}, on {listed([*devices])}, with the code of commit "
+        f"{listed([*commits])}."
+    )
 
 
 def _provenance(comparison: Comparison) -> list[str]:
@@ -224,8 +82,8 @@ def _provenance(comparison: Comparison) -> list[str]:
             launch = run.launches[-1]
             versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
             lines.append(
-                f"{run.folder}: {launch['world_size']} rank(s) on {launch['device']}, commit "
-                f"{launch['commit']}, {versions}, started {run.launches[0]['at']}"
+                f"{run.folder}: {counted(launch['world_size'], 'rank')} on {launch['device']}, "
+                f"commit {launch['commit']}, {versions}, started {run.launches[0]['at']}"
             )
     return lines
 
@@ -233,7 +91,9 @@ def _provenance(comparison: Comparison) -> list[str]:
 def _numbers(comparison: Comparison) -> dict[str, Any]:
     return {
         "target": comparison.target,
+        "headline": headline(comparison),
         "notes": comparison.notes,
+        "time_is_comparable": not comparison.reasons_against_seconds,
         "arms": [
             {
                 "name": arm.name,
@@ -256,4 +116,25 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
             }
             for arm in comparison.arms
         ],
+        "pairs": [_numbers_of_pair(comparison, pair) for pair in comparison.pairs],
     }
+
+
+def _numbers_of_pair(comparison: Comparison, pair: Pair) -> dict[str, Any]:
+    return {
+        "arm": pair.arm.name,
+        "against": pair.against.name,
+        "differing_settings": pair.differing,
+        "share": {axis: comparison.share(pair, axis) for axis in AXES},
+        "verdict": {axis: comparison.verdict(pair, axis) for axis in comparison.axes},
+        "verdict_at_end": pair.verdict_at_end if comparison.has_comparable_ends(pair) else None,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """Return the numbers with None for those that are infinite or NaN, which JSON lacks."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

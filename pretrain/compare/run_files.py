@@ -50,6 +50,7 @@ class Metrics(_Totals):
     tokens_per_second: Speed
     model_flops_utilisation: Amount = 0.0
     peak_memory_bytes: Count = 0
+    processor_wait_share: Amount | None = None
     time_shares: dict[Word, Annotated[float, Field(allow_inf_nan=False)]] = {}
 
 

@@ -1,73 +1,128 @@
-"""The tables of a comparison: cost of reaching the target, speed, and provenance of launches."""
+"""The tables of a comparison: cost of reaching the target, ends, arm against arm, and every run."""
 
-import shlex
-import statistics
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from typing import NamedTuple
 
-from tabulate import tabulate
+from data_prep.files.quoting import plain
+from pretrain.compare.convergence import Comparison, Pair
+from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
+from pretrain.compare.words import counted
 
-from pretrain.compare.convergence import AXES, Arm, Comparison, Run, crossing
-from pretrain.compare.notes import code_of
-from pretrain.profiling.step_timer import SHARES
+NONE = "-"
+WITHIN = "\nin range"
+IN_RANGE = '"in range": the difference is within the range of the seeds, and so none.'
+MOST_SETTINGS = 6  # in a cell; the page lists all
 
-NOT_RECORDED = "-"  # a run does not record what was added in a later version
+
+class Table(NamedTuple):
+    """A table with a title."""
+
+    title: str
+    headers: list[str]
+    rows: list[list[str]]
+    remark: str = ""
+    text_columns: tuple[int, ...] = ()
 
 
-def table(comparison: Comparison) -> str:
-    """Return the comparison as a table for the terminal."""
-    return tabulate(
-        table_rows(comparison),
-        headers=table_headers(comparison),
-        colalign=("left", *["right"] * 8),
-        disable_numparse=True,
+def result_tables(comparison: Comparison) -> list[Table]:
+    """Return the tables of the result."""
+    tables = [cost_table(comparison), end_table(comparison)]
+    return [*tables, pair_table(comparison)] if comparison.pairs else tables
+
+
+def cost_table(comparison: Comparison) -> Table:
+    """Return a row per arm: what it took to reach the target."""
+    return Table(
+        f"Cost of reaching {comparison.target:.3f} nats",
+        ["arm", *comparison.axes.values()],
+        [
+            [
+                _named(arm),
+                *(
+                    _bounded(
+                        amount(comparison.reached(arm, axis), axis),
+                        is_bound=comparison.is_bound(arm),
+                    )
+                    for axis in comparison.axes
+                ),
+            ]
+            for arm in comparison.arms
+        ],
     )
 
 
-def table_headers(comparison: Comparison) -> list[str]:
-    """Return the names of the columns of `table_rows`."""
-    to_target = _to_target(comparison)
-    return ["arm", "parameters", "held-out loss", *to_target, "sooner in time", "tokens/s"]
-
-
-def table_rows(comparison: Comparison) -> list[list[str]]:
-    """Return a row per arm: size, final loss, what the target took, and speed."""
+def end_table(comparison: Comparison) -> Table:
+    """Return a row per arm: size, loss at the end with its range over the seeds, and speed."""
+    has_time = "training_seconds" in comparison.axes
     rows = []
     for arm in comparison.arms:
-        reached = {axis: comparison.reached(arm, axis) for axis in AXES}
-        speed_up = comparison.speed_up(arm, "training_seconds")
         finished = [run.result for run in arm.runs if run.result is not None]
+        losses = sorted(run.final_loss for run in arm.runs if math.isfinite(run.final_loss))
+        size = amount(finished[0]["parameters"], "parameters") if finished else NONE
+        median = arm.median(lambda run: run.final_loss)
+        speed = arm.median(lambda run: run.tokens_per_second)
         rows.append(
             [
-                arm.name if len(arm.runs) == 1 else f"{arm.name} ({len(arm.runs)} seeds)",
-                amount(finished[0]["parameters"], "parameters") if finished else "-",
-                _spread([run.final_loss for run in arm.runs]),
-                *(amount(reached[axis], axis) for axis in AXES),
-                "-" if speed_up is None else f"{speed_up:.2f} x",
-                f"{arm.median(lambda run: run.tokens_per_second):,.0f}",
+                arm.name,
+                str(len(arm.runs)),
+                size,
+                "diverged" if median is None else f"{median:.3f}",
+                f"{losses[0]:.3f} - {losses[-1]:.3f}" if len(losses) > 1 else NONE,
+                *([f"{speed:,.0f}"] if has_time else []),
             ]
         )
-    return rows
+    names = ["arm", "seeds", "parameters", "held-out loss", "over the seeds"]
+    return Table("At the end", [*names, *(["tokens/s"] if has_time else [])], rows)
 
 
-def run_headers(comparison: Comparison) -> list[str]:
-    """Return the names of the columns of `run_rows`."""
-    return ["run", "seed", "held-out loss", "best", *_to_target(comparison)]
+def pair_table(comparison: Comparison) -> Table:
+    """Return a row per pair: what the arm needed, as a share of the other, and what differs."""
+    rows = []
+    known = {axis for pair in comparison.pairs for axis in comparison.shares(pair)}
+    axes = {axis: name for axis, name in comparison.axes.items() if axis in known or axis == "step"}
+    for pair in comparison.pairs:
+        shares = [_share(comparison, pair, axis) for axis in axes]
+        rows.append(
+            [
+                f"{pair.arm.name}\nagainst {pair.against.name}",
+                *shares,
+                _difference_at_end(comparison, pair),
+                "\n".join(differences_in_words(pair)),
+            ]
+        )
+    headers = ["arm", *axes.values(), "loss at end", "what differs"]
+    remark = IN_RANGE if any(cell.endswith(WITHIN) for row in rows for cell in row) else ""
+    return Table("Arm against arm", headers, rows, remark, text_columns=(len(headers) - 1,))
 
 
-def run_rows(comparison: Comparison) -> list[list[str]]:
-    """Return a row per run; the medians of `table_rows` are over these."""
-    return [
+def run_table(comparison: Comparison) -> Table:
+    """Return a row per run; the medians of the other tables are over these."""
+    to_target = [f"{name} to {comparison.target:.3f}" for name in comparison.axes.values()]
+    return Table(
+        "Every run",
+        ["run", "seed", "held-out loss", "best", *to_target],
         [
-            str(run.folder),
-            str(run.settings["seed"]),
-            f"{run.final_loss:.3f}",
-            f"{run.best_loss:.3f}",
-            *(amount(crossing(run, comparison.target, axis), axis) for axis in AXES),
-        ]
-        for arm in comparison.arms
-        for run in arm.runs
+            [
+                str(run.folder),
+                str(run.settings["seed"]),
+                f"{run.final_loss:.3f}" if math.isfinite(run.final_loss) else "diverged",
+                f"{run.best_loss:.3f}",
+                *_to_target(run, comparison),
+            ]
+            for arm in comparison.arms
+            for run in arm.runs
+        ],
+    )
+
+
+def differences_in_words(pair: Pair) -> list[str]:
+    """Return "model.norm post -> pre" for each setting that differs: from `against` to `arm`."""
+    found = [
+        f"{name} {' -> '.join(plain(str(value)) for value in values)}"
+        for name, values in pair.differing.items()
     ]
+    more = len(found) - MOST_SETTINGS
+    return found if more <= 0 else [*found[:MOST_SETTINGS], f"and {counted(more, 'other')}"]
 
 
 def amount(value: float | None, axis: str) -> str:
@@ -88,112 +143,33 @@ def amount(value: float | None, axis: str) -> str:
     return f"{value:.0f}"
 
 
-def _to_target(comparison: Comparison) -> list[str]:
-    return [f"{name} to {comparison.target:.3f}" for name in AXES.values()]
+def _named(arm: Arm) -> str:
+    return arm.name if len(arm.runs) == 1 else f"{arm.name} ({counted(len(arm.runs), 'seed')})"
 
 
-def _spread(values: Sequence[float]) -> str:
-    median = f"{statistics.median(values):.3f}"
-    return median if len(values) == 1 else f"{median} ({min(values):.3f} - {max(values):.3f})"
+def _bounded(text: str, *, is_bound: bool) -> str:
+    return f"<= {text}" if is_bound else text
 
 
-def speed_headers() -> list[str]:
-    """Return the names of the columns of `speed_rows`."""
-    return ["run", "tokens/s", "utilisation", "of FLOP/s a rank", "peak memory", *SHARES]
-
-
-def speed_rows(comparison: Comparison) -> list[list[str]]:
-    """Return a row per run: speed, utilisation and its reference, memory, shares of time."""
+def _to_target(run: Run, comparison: Comparison) -> list[str]:
+    target = comparison.target
+    is_bound = is_below_from_the_start(run, target)
     return [
-        [str(run.folder), *_cells(run_speed(run))] for arm in comparison.arms for run in arm.runs
+        _bounded(amount(crossing(run, target, axis), axis), is_bound=is_bound)
+        for axis in comparison.axes
     ]
 
 
-def run_speed(run: Run) -> dict[str, Any]:
-    """Return speed and memory of a run; None for what it did not record.
-
-    Speed and utilisation are medians over the lines of metrics, memory is the maximum, and the
-    shares of time are weighted by the training seconds of their lines.
-    """
-    rate = run.launches[-1].get("matrix_rate")
-    return {
-        "tokens_per_second": _over_lines(run, "tokens_per_second", statistics.median),
-        "model_flops_utilisation": _over_lines(run, "model_flops_utilisation", statistics.median),
-        "flops_per_second_of_a_rank": rate and rate["flops_per_second"],
-        "peak_memory_bytes": _over_lines(run, "peak_memory_bytes", max),
-        "time_shares": _time_shares(run),
-    }
+def _share(comparison: Comparison, pair: Pair, axis: str) -> str:
+    share = comparison.share(pair, axis)
+    if share is None or comparison.is_bound(pair.against):
+        return NONE
+    text = _bounded(f"{share:.0%}", is_bound=comparison.is_bound(pair.arm))
+    return text + WITHIN * (comparison.verdict(pair, axis) == "within")
 
 
-def _over_lines(run: Run, name: str, of: Callable[[list[float]], float]) -> float | None:
-    values = [row[name] for row in run.metrics if name in row]
-    return of(values) if values else None
-
-
-def _time_shares(run: Run) -> dict[str, float] | None:
-    seconds = dict.fromkeys(SHARES, 0.0)
-    before = 0.0
-    for row in run.metrics:
-        for name, share in row.get("time_shares", {}).items():
-            seconds[name] += share * (row["training_seconds"] - before)
-        before = row["training_seconds"]
-    total = sum(seconds.values())
-    return {name: part / total for name, part in seconds.items()} if total else None
-
-
-def _cells(speed: dict[str, Any]) -> list[str]:
-    shares = speed["time_shares"] or {}
-    return [
-        _cell(speed["tokens_per_second"], lambda value: f"{value:,.0f}"),
-        _cell(speed["model_flops_utilisation"], lambda value: f"{value:.1%}"),
-        _cell(speed["flops_per_second_of_a_rank"], lambda value: amount(value, "flops")),
-        _cell(speed["peak_memory_bytes"], lambda value: f"{amount(value, 'bytes')}B"),
-        *(_cell(shares.get(name), lambda value: f"{value:.1%}") for name in SHARES),
-    ]
-
-
-def _cell(value: float | None, write: Callable[[float], str]) -> str:
-    return NOT_RECORDED if value is None else write(value)
-
-
-def provenance_headers(arm: Arm) -> list[str]:
-    """Return the names of the columns of `provenance_rows`: one per launch of the arm."""
-    return ["launch", *(f"{run.folder}, {launch['at']}" for run, launch in _launches(arm))]
-
-
-def provenance_rows(arm: Arm) -> list[list[str]]:
-    """Return a row per recorded property, with a cell for each launch."""
-    launches = [launch for _, launch in _launches(arm)]
-    rows = [
-        ["after step", *(str(launch.get("resumed_from") or 0) for launch in launches)],
-        ["code", *map(code_of, launches)],
-        ["device", *(_device(launch) for launch in launches)],
-    ]
-    for title, name in (
-        ("precision", "precision"),
-        ("ZeRO stage", "zero_stage"),
-        ("threads a rank", "threads"),
-        ("rows", "training_data"),
-        ("manifest", "manifest"),
-        ("tokenizer", "tokenizer"),
-    ):
-        rows.append([title, *(str(launch.get(name, NOT_RECORDED)) for launch in launches)])
-    for title, name in (("versions", "versions"), ("variables", "variables")):
-        rows.append([title, *(_pairs(launch.get(name, {})) for launch in launches)])
-    commands = (shlex.join(launch.get("command", ())) for launch in launches)
-    rows.append(["command", *(command or NOT_RECORDED for command in commands)])
-    return rows
-
-
-def _launches(arm: Arm) -> list[tuple[Any, dict[str, Any]]]:
-    return [(run, launch) for run in arm.runs for launch in run.launches]
-
-
-def _device(launch: dict[str, Any]) -> str:
-    hosts = launch.get("hosts", 1)
-    on = f" on {hosts} machines" if hosts > 1 else ""
-    return f"{launch['device']}, {launch['world_size']} rank(s){on}"
-
-
-def _pairs(values: dict[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items()) or NOT_RECORDED
+def _difference_at_end(comparison: Comparison, pair: Pair) -> str:
+    ours, others = (arm.median(lambda run: run.final_loss) for arm in (pair.arm, pair.against))
+    if ours is None or others is None or not comparison.has_comparable_ends(pair):
+        return NONE
+    return f"{ours - others:+.3f}" + WITHIN * (pair.verdict_at_end == "within")

@@ -26,10 +26,13 @@ from pydantic_settings import (
 
 from data_prep.files.quoting import plain, quoted
 from data_prep.settings import TextSettings
-from pretrain.config.errors import nearest
+from pretrain.config.errors import lookup, nearest
 
 LONGEST_NAME = 200  # of a run, and so of its folder
 DEFAULT_OBJECTIVE = "masked_language_model"  # also of runs that name none
+
+# Where curves are written besides JSON lines and CSV, and the module that each needs.
+LOGGERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
 
 def _is_section(kind: Any) -> TypeGuard[type[BaseModel]]:
@@ -391,6 +394,18 @@ class RunSettings(BaseSettings):
         "steps until the next; --lengthen restart adds one",
     )
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
+    loggers: tuple[str, ...] = Field(
+        ("tensorboard",),
+        description="besides metrics.jsonl and metrics.csv: tensorboard, wandb, mlflow, several "
+        "with commas; or none",
+    )
+    log_project: str | None = Field(
+        None,
+        min_length=1,
+        max_length=LONGEST_NAME,
+        description="project of wandb, experiment of mlflow; default: that of their environment "
+        "variables, or theirs",
+    )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
     batch: BatchSettings = BatchSettings()
@@ -428,6 +443,27 @@ class RunSettings(BaseSettings):
                 "does not lead to another folder"
             )
         return name
+
+    @field_validator("loggers", mode="before")
+    @classmethod
+    def _may_be_none(cls, names: Any) -> Any:
+        return () if names in (None, [None], ["none"]) else names
+
+    @field_validator("loggers")
+    @classmethod
+    def _are_loggers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            lookup(LOGGERS, name, setting="loggers")
+        return names
+
+    @model_validator(mode="after")
+    def _refuse_project_without_effect(self) -> "RunSettings":
+        if self.log_project is not None and not {"wandb", "mlflow"} & set(self.loggers):
+            raise ValueError(
+                f"log_project={quoted(self.log_project)} is without effect with loggers="
+                f"{','.join(self.loggers) or 'none'}; add wandb or mlflow to loggers, or remove it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_restarts(self) -> "RunSettings":

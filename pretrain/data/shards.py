@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from data_prep.files.program import shell_command
 from data_prep.masking import Masking
-from data_prep.settings import BuildSettings, TextSettings
+from data_prep.settings import STOPPING_SETTINGS, BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.sources.source import CorpusError, FileSource, file_size
 from data_prep.tokenizer.describe import (
@@ -52,8 +52,7 @@ def shards_folder(settings: RunSettings) -> Path:
     if settings.data.shards is not None:
         return settings.data.shards
     build = build_settings(settings)
-    # Whether a damaged file stops the build does not change the shards.
-    content = build.model_dump_json(exclude={"damaged_files"})
+    content = build.model_dump_json(exclude=set(STOPPING_SETTINGS))
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     corpus = re.sub(r"[^\w-]+", "-", Path(build.corpus[0]).name.partition(".")[0])
     return Path("data") / f"{corpus}-s{build.sequence_length}-v{build.vocabulary_size}-{digest}"

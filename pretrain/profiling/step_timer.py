@@ -14,11 +14,9 @@ from typing import Literal, Protocol, TypeVar
 import torch
 from torch.profiler import record_function
 
-Item = TypeVar("Item")
-Phase = Literal["data", "forward", "backward", "optimizer", "communication"]
+from pretrain.profiling.phase_names import Phase
 
-# In the order of a step; "other" is in no phase.
-SHARES = ("data", "forward", "backward", "optimizer", "communication", "other")
+Item = TypeVar("Item")
 
 
 class Phases:

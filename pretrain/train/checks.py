@@ -17,8 +17,9 @@ from pretrain.data.shards import check_text, existing_shards
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.launch import check_machine, checked_settings
 from pretrain.train.request import RunRequest
+from pretrain.train.trackers import refuse_missing_loggers
 
-Subject = Literal["folder", "machine", "data"]
+Subject = Literal["folder", "machine", "loggers", "data"]
 
 
 class CheckedRun(NamedTuple):
@@ -47,6 +48,7 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
         )
     if finished is None:
         check_machine(settings, ds_config, ranks.device)
+        refuse_missing_loggers(settings)
         check_data(settings, is_new=request.beginning == "start")
     return CheckedRun(settings, ds_config, finished)
 
@@ -59,6 +61,7 @@ def check_run(settings: RunSettings, ranks: Ranks) -> None:
     """
     settings, ds_config = checked_settings(settings, ranks)
     check_machine(settings, ds_config, ranks.device)
+    refuse_missing_loggers(settings)
     check_data(settings)
 
 
@@ -101,6 +104,7 @@ def obstacles(
     checks: dict[Subject, Callable[[], None]] = {
         "folder": request.check_folder,
         "machine": lambda: check_machine(settings, ds_config, ranks.device),
+        "loggers": lambda: refuse_missing_loggers(settings),
         "data": lambda: check_data(settings, is_new=request.beginning == "start"),
     }
     found: dict[Subject, str] = {}

@@ -1,7 +1,6 @@
 """The counters of a run, which are logged and saved with each checkpoint."""
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
-from tqdm import tqdm
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
@@ -17,7 +15,7 @@ from pretrain.data.batches import predictions_per_batch
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
 from pretrain.profiling.hardware import PeakFlops
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.step_plan import Schedule, StepPlan
@@ -43,6 +41,7 @@ class Counters:
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
     seconds_since_log: float = 0.0
+    waited_seconds_since_log: float | None = None  # of these, for a processor
     phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
     payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
     flops_since_log: float = 0.0
@@ -144,11 +143,19 @@ class Progress:
         """Return whether a step was taken since the last line of metrics."""
         return self.counters.steps_since_log > 0
 
-    def add_seconds(self, seconds: float, spent: StepCosts) -> None:
-        """Add time spent in training steps, and their costs."""
+    def add_seconds(self, seconds: float, spent: StepCosts, waited: float | None = None) -> None:
+        """Add time spent in training steps, and their costs.
+
+        Args:
+            seconds: of these steps.
+            spent: costs of these steps.
+            waited: seconds in which this process waited for a processor; None: not known.
+        """
         counters = self.counters
         counters.training_seconds += seconds
         counters.seconds_since_log += seconds
+        if waited is not None:
+            counters.waited_seconds_since_log = (counters.waited_seconds_since_log or 0.0) + waited
         for phase, part in spent.seconds.items():
             before = counters.phase_seconds_since_log.get(phase, 0.0)
             counters.phase_seconds_since_log[phase] = before + part
@@ -194,6 +201,7 @@ class Progress:
             "loss_scale": counters.loss_scale,
         }
         counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
+        counters.waited_seconds_since_log = None
         counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}
         counters.flops_since_log, counters.micro_batches_since_log = 0.0, 0
         counters.kept_since_log = [0] * len(counters.kept_since_log)
@@ -249,6 +257,9 @@ class Progress:
             "tokens_per_second": steps * self.tokens_per_step / seconds,
             "samples_per_second": steps * samples / seconds,
             "model_flops_utilisation": counters.flops_since_log / seconds / reachable,
+            "processor_wait_share": None
+            if counters.waited_seconds_since_log is None
+            else counters.waited_seconds_since_log / seconds,
             "time_shares": {name: shares.get(name, 0.0) for name in SHARES},
             "payload_bytes_per_step": {
                 kind: size / steps for kind, size in counters.payload_bytes_since_log.items()
@@ -262,22 +273,3 @@ class Progress:
             "training_seconds": self.counters.training_seconds,
             "flops": self.counters.flops,
         }
-
-
-def progress_bar(settings: RunSettings, step: int, *, shown: bool) -> "tqdm[Any]":
-    """Return a bar over the optimizer steps: done, time left, and what `set_postfix_str` adds.
-
-    In a run of given hours its `total` is not known yet, and never shown.
-    """
-    total = "/{total:,}" if settings.hours is None else ""
-    bar: tqdm[Any] = tqdm(
-        total=settings.steps if settings.hours is None else None,
-        initial=step,
-        desc=settings.name,
-        disable=not shown,
-        # In a log file every update is a line.
-        mininterval=0.2 if sys.stderr.isatty() else 20,
-        bar_format="{desc} {percentage:3.0f}% |{bar:24}| step {n:,}" + total + " "
-        "[{elapsed}, {remaining} left{postfix}]",
-    )
-    return bar

@@ -23,7 +23,7 @@ CODE_FOLDER = "code"  # in the run folder
 LARGEST_DIFF_BYTES = 1_000_000
 GIT_SECONDS = 30.0
 
-PACKAGES = ("torch", "deepspeed", "numpy", "tokenizers", "h5py", "safetensors", "triton")
+PACKAGES = ("tupelo", "torch", "deepspeed", "numpy", "tokenizers", "h5py", "safetensors", "triton")
 
 # New files of these kinds are code; other untracked files of a checkout are not.
 SOURCE_ENDINGS = (".py", ".sh", ".toml", ".j2", ".cpp", ".cu", ".h")

@@ -4,7 +4,9 @@ run.json          the settings            ds_config.json   as DeepSpeed got it
 tokenizer.json    of the shards           manifest.json    of the shards
 launches.jsonl    one line per start    code/            what was not committed then
 metrics.jsonl     training                evals.jsonl      held-out loss
+metrics.csv       the same as a table     evals.csv        the same as a table
 events.*          TensorBoard             checkpoints/     complete or absent
+trackers/         what W&B and MLflow have of the metrics
 result.json       written last: a folder without it holds an unfinished run; removed when a
                   finished run is lengthened
 """
@@ -12,7 +14,6 @@ result.json       written last: a folder without it holds an unfinished run; rem
 import errno
 import fcntl
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -20,14 +21,16 @@ from typing import Any, TextIO
 
 from data_prep.files.atomic import append_whole, remove_cut_line, save_text
 from data_prep.files.program import shell_command
-from data_prep.files.strict_json import JsonError, json_in
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
-from pretrain.train.loggers import Curves, Lines
+from pretrain.train.metric_files import MetricFile
 from pretrain.train.provenance import environment, keep_uncommitted_code
+from pretrain.train.scalars import Scalars
+from pretrain.train.tensorboard import Curves
+from pretrain.train.tracker_process import TrackerProcesses
 
 
 class RunRecord:
@@ -35,9 +38,11 @@ class RunRecord:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._metrics = Lines(folder / "metrics.jsonl")
-        self._evaluations = Lines(folder / "evals.jsonl")
+        self._metrics = MetricFile(folder, "metrics")
+        self._evaluations = MetricFile(folder, "evals")
+        self._scalars: Scalars | None = None
         self._curves: Curves | None = None
+        self._trackers: TrackerProcesses | None = None
         self._lock: TextIO | None = None
 
     def hold(self) -> None:
@@ -84,7 +89,7 @@ class RunRecord:
         save_text(self.folder / "ds_config.json", json.dumps(ds_config, indent=1) + "\n")
         save_text(self.folder / RUN_FILE, as_json(settings))
 
-    def begin(self, step: int, launch: dict[str, Any]) -> None:
+    def begin(self, step: int, launch: dict[str, Any], settings: RunSettings) -> None:
         """Record a launch that starts after `step`; remove what an interrupted one wrote after it.
 
         Raises:
@@ -96,30 +101,32 @@ class RunRecord:
             code = keep_uncommitted_code(self.folder)
             line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
             append_whole(launches, json.dumps(line) + "\n")
+            if "tensorboard" in settings.loggers:
+                self._scalars = Scalars(settings, launch)
+                self._curves = Curves(self.folder, settings)
             self.discard_after(step)
         except OSError as error:
             raise self._cannot_be_written(error) from None
+        self._trackers = TrackerProcesses(self.folder, settings)
 
     def discard_after(self, step: int) -> None:
         """Remove the lines that were written after `step`."""
-        self.close()
-        for name in ("metrics.jsonl", "evals.jsonl"):
-            _truncate_after(self.folder / name, step)
-        self._metrics.forget()
-        self._evaluations.forget()
-        self._curves = Curves(self.folder, step)
+        self._metrics.discard_after(step)
+        self._evaluations.discard_after(step)
+        if self._curves is not None:
+            self._curves.restart(step)
 
     def log(self, metrics: dict[str, Any]) -> None:
-        """Append a line to metrics.jsonl and the same numbers to TensorBoard."""
-        assert self._curves is not None
+        """Append a line to metrics.jsonl, metrics.csv and TensorBoard."""
         self._metrics.append(metrics)
-        self._curves.show("train", metrics)
+        if self._scalars is not None and self._curves is not None:
+            self._curves.show(metrics["step"], self._scalars.of_metrics(metrics))
 
     def log_evaluation(self, evaluation: dict[str, Any]) -> None:
-        """Append a line to evals.jsonl and the same numbers to TensorBoard."""
-        assert self._curves is not None
+        """Append a line to evals.jsonl, evals.csv and TensorBoard."""
         self._evaluations.append(evaluation)
-        self._curves.show("held_out", evaluation)
+        if self._scalars is not None and self._curves is not None:
+            self._curves.show(evaluation["step"], self._scalars.of_evaluation(evaluation))
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json: the run is complete.
@@ -133,38 +140,19 @@ class RunRecord:
             save_text(self.folder / RESULT_FILE, json.dumps(result, indent=1) + "\n")
         except OSError as error:
             raise self._cannot_be_written(error) from None
+        if self._curves is not None:
+            self._curves.finish()
         self.close()
 
     def close(self) -> None:
-        """Close TensorBoard's file."""
+        """Close TensorBoard's file, and let the trackers send the last lines."""
         if self._curves is not None:
             self._curves.close()
+        if self._trackers is not None:
+            self._trackers.close()
 
     def _cannot_be_written(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"{self.folder} cannot be written ({error.strerror}); free space and resume with "
             f"{shell_command('train', self.folder, '--resume')}"
         )
-
-
-def _truncate_after(file: Path, step: int) -> None:
-    """Remove the lines after a step; on a full disk too."""
-    if not file.exists():
-        return
-    size = 0
-    for number, line in enumerate(file.read_bytes().splitlines(keepends=True), 1):
-        # The last line can be cut short: the process died while writing it.
-        if not line.endswith(b"\n") or _step_of(line, f"line {number} of {file}") > step:
-            break
-        size += len(line)
-    os.truncate(file, size)
-
-
-def _step_of(line: bytes, place: str) -> int:
-    try:
-        found = json_in(line)
-    except JsonError:
-        found = None
-    if not isinstance(found, dict) or type(found.get("step")) is not int:
-        raise ConfigError(f"{place} is damaged: not metrics of a step; restore it from a copy")
-    return int(found["step"])

@@ -102,7 +102,7 @@ def run(
     launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
     launch["zero_stage"] = zero_stage(ds_config)
     launch["changed_settings"] = resumption.changes
-    on_first_rank(ranks, lambda: record.begin(progress.step, launch))
+    on_first_rank(ranks, lambda: record.begin(progress.step, launch, settings))
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
     Trainer(settings, engine, shards, record, progress, rate, saver, interruption).train()

@@ -1,12 +1,9 @@
 """The training loop of one launch: steps, evaluation, checkpoints, rewinds, end."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
@@ -27,10 +24,12 @@ from pretrain.distributed.signals import Interruption, silence_unread_output
 from pretrain.engine.engine import Engine
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
+from pretrain.profiling.stopwatch import Stopwatch
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.monitor import Rewind, StabilityMonitor
 from pretrain.stability.watchdog import Watchdog
-from pretrain.train.progress import Progress, progress_bar
+from pretrain.train.display import StepDisplay
+from pretrain.train.progress import Progress
 from pretrain.train.run_folder import RunRecord
 
 
@@ -96,17 +95,17 @@ class Trainer:
             self._save()
         while True:
             try:
-                with progress_bar(
+                with StepDisplay(
                     self.settings, self.progress.step, shown=self.ranks.is_first
-                ) as bar:
-                    finished = self._take_steps(bar)
+                ) as display:
+                    finished = self._take_steps(display)
                 self._save_the_end(finished=finished)
                 return finished
             except Rewind:
                 with self.watchdog.phase("the rewind", self.progress.step):
                     self._rewind()
 
-    def _take_steps(self, bar: "tqdm[Any]") -> bool:
+    def _take_steps(self, display: StepDisplay) -> bool:
         """Take optimizer steps; return whether the run is finished.
 
         The clock covers training only: it stops, after the device has finished, whenever
@@ -114,7 +113,7 @@ class Trainer:
         """
         progress, horizon = self.progress, self.progress.schedule.horizon
         batches = self._batches()
-        clock = time.perf_counter()
+        clock = Stopwatch()
         while not horizon.is_end(progress.step):
             plan = progress.next_plan()
             self.watchdog.begin_step(plan.step)
@@ -122,12 +121,12 @@ class Trainer:
                 self._leave_out(plan, batches)
             else:
                 self._take_step(plan, batches)
-            bar.update()
+            display.advance()
             self._handle(self.all_reduce.start(self._numbers()))
             if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
-                self._read_the_clock(clock, bar)
-                self._do_what_is_due(plan, bar)
-                clock = time.perf_counter()
+                self._read_the_clock(clock, display)
+                self._do_what_is_due(plan, display)
+                clock = Stopwatch()
             if self._stops:
                 break
         return horizon.is_end(progress.step)
@@ -214,25 +213,28 @@ class Trainer:
                 "--elastic)"
             )
         saved = "saved" if self.saver.newest == self.progress.step else "not saved"
+        print(
+            f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {resume}",
+            flush=True,  # a queue that has sent a signal soon kills: trackers may take longer
+        )
         self.record.close()
-        print(f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {resume}")
 
-    def _read_the_clock(self, clock: float, bar: "tqdm[Any]") -> None:
-        """Count the time since `clock`, and fetch the losses of these steps."""
+    def _read_the_clock(self, clock: Stopwatch, display: StepDisplay) -> None:
+        """Count the time since `clock` started, and fetch the losses of these steps."""
         self.engine.synchronize()
-        seconds = time.perf_counter() - clock
-        self.progress.add_seconds(seconds, self.engine.pop_costs())
+        seconds, waited = clock.seconds(), clock.waited()
+        self.progress.add_seconds(seconds, self.engine.pop_costs(), waited)
         self.progress.fetch_losses(self.engine.mean_over_ranks)
-        self._renew_horizon(bar)
+        self._renew_horizon(display)
 
-    def _do_what_is_due(self, plan: StepPlan, bar: "tqdm[Any]") -> None:
+    def _do_what_is_due(self, plan: StepPlan, display: StepDisplay) -> None:
         step = self.progress.step
         logs, evaluates, saves = self._due(step)  # all three, if the time is up
         if logs and self.progress.has_metrics:
-            self._log(plan, bar)
+            self._log(plan, display)
         if evaluates:
             with self.watchdog.phase("the evaluation", step):
-                self._evaluate(bar)
+                self._evaluate(display)
         if saves:
             with self.watchdog.phase("the checkpoint", step):
                 self._save()
@@ -247,13 +249,13 @@ class Trainer:
             pin_memory=self.ranks.device == "cuda",
         )
 
-    def _renew_horizon(self, bar: "tqdm[Any]") -> None:
+    def _renew_horizon(self, display: StepDisplay) -> None:
         """Renew the horizon of a run with a time budget, with equal seconds on all ranks."""
         if self.settings.hours is not None:
             counters, horizon = self.progress.counters, self.progress.schedule.horizon
             seconds = on_first_rank(self.ranks, lambda: counters.training_seconds)
             horizon.renew(counters.step, seconds)
-            bar.total = horizon.segment.end_step
+            display.end_at(horizon.segment.end_step)
 
     def _due(self, done: int) -> tuple[bool, bool, bool]:
         settings = self.settings
@@ -267,23 +269,20 @@ class Trainer:
         )
         return logs, evaluates, saves or done in settings.checkpoint.pinned
 
-    def _log(self, plan: StepPlan, bar: "tqdm[Any]") -> None:
+    def _log(self, plan: StepPlan, display: StepDisplay) -> None:
         memory = peak_memory_bytes(self.ranks.device)
         metrics = self.progress.take_metrics(plan, self.rate, memory)
-        bar.set_postfix_str(
-            f"loss {metrics['loss']:.3f}, {metrics['tokens_per_second']:,.0f} tokens/s, "
-            f"utilisation {metrics['model_flops_utilisation']:.1%}"
-        )
+        display.show_metrics(metrics)
         if self.ranks.is_first:
             self.record.log(metrics)
 
-    def _evaluate(self, bar: "tqdm[Any]") -> None:
+    def _evaluate(self, display: StepDisplay) -> None:
         batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
         loss, predictions = self.engine.evaluate(batches)
         evaluation = self.progress.take_evaluation(loss, predictions)
         if self.ranks.is_first:
             self.record.log_evaluation(evaluation)
-            bar.write(f"step {evaluation['step']:>7,}: held-out loss {loss:.4f}")
+            display.show_evaluation(evaluation["step"], loss)
 
     def _save(self) -> None:
         self._settle()

@@ -241,6 +241,28 @@ def test_help_names_every_command_and_every_setting(capsys):
         assert field.description in text
 
 
+def test_without_a_command_the_overview_is_printed(capsys):
+    printed = []
+    for arguments in ([], ["--help"]):
+        with pytest.raises(SystemExit) as left:
+            run(*arguments)
+        assert left.value.code == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] != ""
+
+
+def test_help_fits_80_columns_and_explains_each_command(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in COMMANDS:
+        with pytest.raises(SystemExit):
+            run(name, "--help")
+        # The name of the program in the first lines is that of this shell, however long.
+        text = capsys.readouterr().out.partition("\n\n")[2]
+        assert max(map(len, text.splitlines())) <= 80
+        description = text.partition("\noptions:")[0]
+        assert len(description.split()) > 20, "more than its line in the overview"
+
+
 def test_help_loads_no_library_that_only_a_command_needs():
     heavy = "spacy torch transformers datasets pyarrow mwparserfromhell sacremoses matplotlib"
     code = (

@@ -16,6 +16,7 @@ CLOCK = frozenset(
         "tokens_per_second",
         "samples_per_second",
         "model_flops_utilisation",
+        "processor_wait_share",
         "time_shares",
         "peak_memory_bytes",
     )

@@ -7,13 +7,15 @@ import math
 import pytest
 from hypothesis import given
 
-from pretrain.compare.convergence import compare, differing_settings, read_run
-from pretrain.compare.report import write_report
-from pretrain.compare.tables import run_rows, speed_rows, table
+from pretrain.commands.compare import in_text
+from pretrain.compare.convergence import compare
+from pretrain.compare.run_tables import share_table, speed_table
+from pretrain.compare.runs import differing_settings, read_run
+from pretrain.compare.tables import run_table
 from pretrain.config.errors import ConfigError
 from tests.hostile.mutations import mutated_json, mutated_lines
 from tests.hostile.property import few, result_or_clear_error
-from tests.pretrain.commands.test_compare import write_run
+from tests.pretrain.commands.test_compare import write, write_run
 from tests.selection import mostly_slow
 
 FILES = ("run.json", "result.json", "evals.jsonl", "metrics.jsonl", "launches.jsonl")
@@ -35,9 +37,10 @@ def other(tmp_path_factory):
 def compared(*folders):
     """Return all that the command computes and prints, but for the pictures."""
     comparison = compare([read_run(folder) for folder in folders])
-    table(comparison)
-    run_rows(comparison)
-    speed_rows(comparison)
+    in_text(comparison, 80)
+    run_table(comparison)
+    speed_table(comparison)
+    share_table(comparison)
     differing_settings(comparison.arms)
     return comparison
 
@@ -74,8 +77,7 @@ def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tm
     settings = json.loads((other / "run.json").read_text())
     twin = write_run(tmp_path / "twin", "--layer_drop.schedule", "constant")
     (twin / "run.json").write_text(json.dumps(settings | {"name": name, "seed": 3}))
-    write_report(compared(baseline, twin), tmp_path / "report")
-    page = (tmp_path / "report" / "index.html").read_text()
+    page = write(compared(baseline, twin), tmp_path / "report")
     assert "<script" not in page
     assert html.escape(name, quote=False) in page
 

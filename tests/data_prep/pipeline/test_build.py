@@ -239,8 +239,8 @@ def test_damaged_lines_are_skipped_counted_and_listed(settings, corpus, tmp_path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no text at all"),
-        ("\n \n\n", "no text at all"),
+        ("", "no text at all; it is empty"),
+        ("\n \n\n", "no text at all; it holds nothing but white space"),
         ("All of this is one single document.\n", "a single document"),
         ("Short.\n\n" + "Long enough for a row of tokens.\n" * 9, r"the valid split has \d tokens"),
         (
@@ -265,6 +265,13 @@ def test_a_source_without_text_is_an_error_that_says_what_was_left_out(tmp_path)
     with pytest.raises(
         CorpusError, match=r"empty\.txt: no text at all \(paragraphs dropped: few letters: 1\)"
     ):
+        build(settings, tmp_path / "shards", progress=False)
+
+
+def test_a_single_record_is_refused_without_advice_for_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "One document."}\n')
+    settings = BuildSettings(corpus=(str(tmp_path / "a.jsonl"),))
+    with pytest.raises(CorpusError, match="a single document.*; give a corpus of several"):
         build(settings, tmp_path / "shards", progress=False)
 
 

@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -270,6 +273,26 @@ def test_shards_of_another_tokenizer_are_refused(tmp_path, tokenizer, more, opti
         imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
     assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert not (tmp_path / "new").exists()
+
+
+def test_ids_that_the_tokenizer_leaves_out_are_refused(tmp_path, tokenizer):
+    """Six entries, one of them with a high id: the vocabulary has 105 ids, the rows use most."""
+    content = json.loads(Path(tokenizer).read_text())
+    entries = content["model"]["vocab"]
+    few = {text: n for text, n in entries.items() if n < FIRST_WORD or n == len(entries) - 1}
+    content["model"]["vocab"] = few
+    Path(tokenizer).write_text(json.dumps(content))
+    write_flat(tmp_path / "theirs.hdf5", masked(4 * TEXTS).arrays(WITHOUT_PAIRS))
+    with pytest.raises(ShardError, match=r"\d+ ids, such as 5, are none of its 6 entries"):
+        imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
+
+
+def test_samples_that_are_unknown_words_are_refused(tmp_path, tokenizer):
+    unknown = [[SPECIAL["unk"]] * 6 + text[:4] for text in 4 * TEXTS]
+    write_flat(tmp_path / "theirs.hdf5", masked(unknown).arrays(WITHOUT_PAIRS))
+    with pytest.raises(ShardError, match=r"\d\d% of the tokens of these samples are \[UNK\], id 1"):
+        imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
     assert not (tmp_path / "new").exists()
 
 

@@ -1,10 +1,13 @@
 import pytest
+from tokenizers import AddedToken
+from tokenizers.processors import TemplateProcessing
 
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
 from data_prep.tools.mix import mix, open_ingredient
 from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import (
+    SPECIAL,
     cut_at_separators,
     random_documents,
     stream_of,
@@ -103,6 +106,29 @@ def test_a_tokenizer_that_was_trained_for_one_folder_and_loaded_for_the_other_is
     write_manifest(folders[1], manifest.model_copy(update={"tokenizer": loaded}))
     mixed(folders, tmp_path / "new")
     assert verify(tmp_path / "new") == []
+
+
+def test_a_tokenizer_that_frames_rows_in_another_way_is_the_same(folders, tmp_path):
+    """As in an export: another post-processor, and a mask that takes the space before it."""
+    tokenizer = word_tokenizer()
+    specials = [AddedToken(f"[{name.upper()}]", special=True, lstrip=True) for name in SPECIAL]
+    tokenizer.add_special_tokens(specials)
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    other = folder_of(tmp_path / "other", 2, tokenizer=tokenizer)
+    hashes = {read_manifest(folder).tokenizer.sha256 for folder in (folders[0], other)}
+    assert len(hashes) == 2
+    mixed([folders[0], other], tmp_path / "new")
+    assert verify(tmp_path / "new") == []
+
+
+def test_words_cut_by_moses_in_one_folder_only_are_refused_by_that_reason(folders, tmp_path):
+    manifest = read_manifest(folders[1])
+    moses = manifest.tokenizer.model_copy(update={"moses": "en"})
+    write_manifest(folders[1], manifest.model_copy(update={"tokenizer": moses}))
+    with pytest.raises(ShardError, match=r"differ in .* Moses .*\(no Moses, en\)"):
+        mixed(folders, tmp_path / "new")
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "x", "nan", "inf", "1001", ""])

@@ -57,6 +57,10 @@ class Command:
             for file in sorted(self.folder.rglob("result.json"))
         }
 
+    def notes(self):
+        """Return the notes that were printed, each in one line."""
+        return " ".join(self.output.split()).split("note: ")[1:]
+
     def scores(self):
         return {name: result.scores for name, result in self.results().items()}
 
@@ -98,7 +102,7 @@ def test_every_trial_has_a_result_and_diverged_ones_are_listed(undisturbed):
     for name, result in results.items():
         assert result.status == ("diverged" if "1e+30" in name else "finished"), result
         assert result.pretrained == ("without" not in name)
-    listed = [line for line in undisturbed.output.splitlines() if " diverged (" in line]
+    listed = [note for note in undisturbed.notes() if " diverged (" in note]
     assert len(listed) == 2
     assert all("the loss is nan at step" in line and "seeds 0, 1, 2" in line for line in listed)
     lines = undisturbed.errors.splitlines()
@@ -166,7 +170,7 @@ def test_a_killed_sweep_repeats_nothing_that_was_finished(disturbed):
 
 def test_a_worker_that_dies_fails_its_run_and_no_other(disturbed):
     assert disturbed.status == 1
-    (listed,) = [line for line in disturbed.output.splitlines() if " failed (" in line]
+    (listed,) = [note for note in disturbed.notes() if " failed (" in note]
     assert "the worker process was ended by SIGKILL, often for lack of memory" in listed
     assert "begins" in listed and "seed 2" in listed
     assert "--retry-failed" in disturbed.errors.splitlines()[-1]
@@ -300,7 +304,9 @@ def test_a_model_that_is_missing_is_named_before_the_examples_are_read(run, tmp_
         main(["run", str(run), "--checkpoints", "15", *absent])
     with pytest.raises(ConfigError, match=f"{tmp_path} holds no pre-trained model"):
         main(["run", str(run), str(tmp_path), *absent])
-    with pytest.raises(ConfigError, match="no model: give a run folder, .*, such as python -m fin"):
+    with pytest.raises(
+        ConfigError, match="no model: give a run folder, .*, such as: tupelo finetune"
+    ):
         main(["run", *absent])
 
 

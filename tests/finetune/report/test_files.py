@@ -14,9 +14,13 @@ from finetune.report.page import print_table
 from finetune.report.score_table import score_table
 from finetune.report.text import as_csv, as_latex, as_markdown, entries, headers
 from finetune.results.sweep_results import read_sweep_results
+from pretrain.compare.convergence import compare
+from pretrain.compare.report import report_folder, write_report
+from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
 from tests.finetune.report.score_case import scores_of, write_result
+from tests.pretrain.commands.test_compare import write_run
 
 ODD = "bad|one & 10 %"
 
@@ -140,7 +144,7 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
     for row, expected in zip(page.rows[1:], entries(table), strict=True):
         values = [[part for part in entry[:3] if part] for entry in expected]
         assert row == [[part.replace(" - ", "\N{EN DASH}") for part in parts] for parts in values]
-    assert "<td>bad|one &amp; 10 %" in text
+    assert "<span>bad|one &amp; 10 %" in text
     assert "://" not in text
     pictures = sorted((out / "figures").glob("*.png"))
     kinds = ("over_rates", "over_steps", "seeds")
@@ -157,7 +161,7 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
 def test_there_are_no_pictures_of_one_step_one_rate_and_one_seed(tmp_path):
     write_result(tmp_path, "RTE", 0.5, step=10)
     print_table([tmp_path], to=tmp_path / "out")
-    assert not list((tmp_path / "out" / "figures").iterdir())
+    assert not list((tmp_path / "out").rglob("*.png"))
 
 
 def test_results_of_which_all_diverged_can_be_written(tmp_path):
@@ -182,3 +186,53 @@ def test_results_of_a_task_outside_every_suite_are_written_without_an_average(tm
     print_table([tmp_path], to=tmp_path / "out", step="all")
     lines = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
     assert [(line["column"], line["score"]) for line in lines] == [("mine", "50")] * 2
+
+
+def table_into(folder, *sweeps, **options):
+    print_table(list(sweeps), to=folder, **options)
+    return (folder / "table.csv").read_text()
+
+
+def test_the_same_table_is_written_again_and_one_of_other_sweeps_on_request_only(tmp_path):
+    one, other, out = (tmp_path / name for name in ("one", "other", "out"))
+    write_result(one, "RTE", 0.5, model="first")
+    write_result(other, "RTE", 0.6, model="second")
+    assert "first" in table_into(out, one)
+    both = table_into(out, one, other)
+    assert "first" in both and "second" in both
+    with pytest.raises(ConfigError, match=r"table of scores with runs that are not named here"):
+        table_into(out, other)
+    assert (out / "table.csv").read_text() == both
+    assert "first" not in table_into(out, other, replaces=True)
+
+
+def test_a_table_and_a_comparison_do_not_share_a_folder(tmp_path):
+    write_result(tmp_path / "sweep", "RTE", 0.5)
+    runs = [write_run(tmp_path / seed, "--seed", seed) for seed in ("0", "1")]
+    comparison = compare([read_run(run) for run in runs])
+    write_report(comparison, report_folder(comparison, tmp_path / "report"))
+    before = (tmp_path / "report" / "index.html").read_text()
+    with pytest.raises(ConfigError, match=r"report holds a comparison; choose another --to"):
+        table_into(tmp_path / "report", tmp_path / "sweep")
+    assert (tmp_path / "report" / "index.html").read_text() == before
+    table_into(tmp_path / "table", tmp_path / "sweep")
+    with pytest.raises(ConfigError, match=r"holds a table of scores; choose another --report"):
+        write_report(comparison, report_folder(comparison, tmp_path / "table"))
+
+
+def test_a_table_is_not_written_into_a_sweep(tmp_path):
+    write_result(tmp_path, "RTE", 0.5)
+    with pytest.raises(ConfigError, match=r"holds other files \(RTE\)"):
+        table_into(tmp_path, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["RTE"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_pictures_of_models_with_long_names_are_drawn_within_their_width(tmp_path):
+    for model in ("a_model_with_a_rather_long_name_of_its_own", "b"):
+        for seed in range(2):
+            for place in ("one_folder", "another_folder"):
+                source = f"/runs/{place}/{model}"
+                write_result(tmp_path / place, "RTE", 0.5, model=model, seed=seed, source=source)
+    print_table([tmp_path], to=tmp_path / "out")
+    assert list((tmp_path / "out" / "figures").glob("seeds_*.png"))

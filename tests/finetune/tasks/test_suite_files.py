@@ -206,7 +206,7 @@ BAD = [
     ("RTE", b"index\tsentence1\tsentence2\tgold\n", "it has index, sentence1, sentence2, gold"),
     ("RTE", b"index\tlabel\tsentence1\tsentence2\tlabel\n", "two columns are called 'label'"),
     ("RTE", b"index\tsentence1\tsentence2\tlabel\n", "holds no examples"),
-    ("RTE", b"", "no column 'sentence1'; it has none"),
+    ("RTE", b"", "is empty; its first row must name the columns"),
     (
         "RTE",
         b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailed\n",

@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from pretrain.__main__ import main
-from pretrain.compare.convergence import compare, crossing, differing_settings, read_run
-from pretrain.compare.report import write_report
-from pretrain.compare.tables import amount, table_rows
+from pretrain.compare.convergence import compare
+from pretrain.compare.report import report_folder, write_report
+from pretrain.compare.runs import crossing, differing_settings, read_run
+from pretrain.compare.tables import amount, cost_table, end_table, pair_table
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 
@@ -25,10 +26,14 @@ def write_run(
     speed=100.0,
     finished=True,
     final_rate=0.0,
-    speeds=(100.0,),
+    speeds=None,
+    waits=None,
     **launch,
 ):
-    """Write a run that evaluated every 10 steps of 256 tokens, at `speed` tokens a second."""
+    """Write a run that evaluated every 10 steps of 256 tokens, at `speed` tokens a second.
+
+    The lines of metrics repeat `speeds`, by default `speed`.
+    """
     settings = load_settings(recipe, words)
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(settings.model_dump_json())
@@ -42,15 +47,18 @@ def write_run(
         for number in range(1, len(losses) + 1)
     ]
     evaluations = [{**row, "loss": loss} for row, loss in zip(totals, losses, strict=True)]
+    measured = [(speeds or [speed])[n % len(speeds or [speed])] for n in range(len(losses))]
     metrics = [
         {
             **row,
+            "training_seconds": sum(2560 / one for one in measured[: number + 1]),
             "learning_rate": 1e-3,
             "theta": 0.8,
             "keep_rates": [1.0, 0.7],
-            "tokens_per_second": speeds[row["step"] // 10 % len(speeds)],
+            "tokens_per_second": measured[number],
+            "processor_wait_share": waits,
         }
-        for row in evaluations
+        for number, row in enumerate(evaluations)
     ]
     launched = {
         "at": "2026-01-01T00:00:00+0000",
@@ -81,6 +89,17 @@ def write_run(
 
 def runs(*folders):
     return [read_run(folder) for folder in folders]
+
+
+def write(comparison, folder):
+    write_report(comparison, report_folder(comparison, folder))
+    return (folder / "index.html").read_text()
+
+
+def row_of(table, name):
+    """Return the cells of a row by the names of the columns."""
+    (row,) = [row for row in table.rows if row[0] == name]
+    return dict(zip(table.headers, row, strict=True))
 
 
 @pytest.fixture
@@ -141,7 +160,7 @@ def test_a_slower_arm_has_a_speed_up_below_one(baseline, tmp_path):
     slow = write_run(tmp_path / "slow", "--model.norm", "post", speed=50.0)
     comparison = compare(runs(baseline, slow))
     assert comparison.speed_up(comparison.arms[1], "training_seconds") == pytest.approx(0.5)
-    assert "0.50 x" in table_rows(comparison)[1]
+    assert row_of(pair_table(comparison), "tiny_cpu\nagainst baseline")["time"] == "200%"
 
 
 def test_runs_that_differ_in_the_seed_form_one_arm_with_median_and_spread(baseline, tmp_path):
@@ -158,8 +177,10 @@ def test_runs_that_differ_in_the_seed_form_one_arm_with_median_and_spread(baseli
     assert len(base.runs) == 1 and len(arm.runs) == 3
     # crossings of 4.0: 10 + 10 / 2, 10 + 10 / 1.8, 10 + 10 / 1.2
     assert comparison.reached(arm, "step") == pytest.approx(10 + 10 / 1.8)
-    row = table_rows(comparison)[1]
-    assert row[0] == "arm (3 seeds)" and row[2] == "3.200 (3.000 - 3.800)"
+    assert row_of(cost_table(comparison), "arm (3 seeds)")["steps"] == "16"
+    row = row_of(end_table(comparison), "arm")
+    assert (row["seeds"], row["held-out loss"]) == ("3", "3.200")
+    assert row["over the seeds"] == "3.000 - 3.800"
     assert not any("arm has one seed" in note for note in comparison.notes)
 
 
@@ -170,7 +191,7 @@ def test_a_target_that_one_seed_misses_is_not_reached_and_noted(baseline, tmp_pa
     ]
     comparison = compare(runs(baseline, *folders))
     assert comparison.reached(comparison.arms[1], "step") is None
-    assert "not reached" in table_rows(comparison)[1]
+    assert row_of(cost_table(comparison), "tiny_cpu (2 seeds)")["steps"] == "not reached"
     assert any("1 of 2 runs of tiny_cpu never reached 4.000" in n for n in comparison.notes)
 
 
@@ -187,14 +208,15 @@ def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_
     ("other", "note"),
     [
         ({"finished": False}, "is not finished"),
-        ({"speeds": (50.0, 100.0)}, "varied: its interquartile range is"),
+        ({"speeds": (50.0, 100.0)}, "the speed of 1 of 2 runs varied while they trained"),
+        ({"waits": 0.4}, "1 of 2 runs waited for processors during more than 5%"),
         ({"final_rate": 5e-4}, "was not annealed: it ended at 50% of its peak"),
         (
             {"device": "another"},
-            "different devices (seconds cannot be compared): baseline CPU x 2; tiny_cpu another",
+            "time is left out: the runs have different devices: baseline CPU x 2; tiny_cpu another",
         ),
-        ({"world_size": 2}, "different numbers of ranks (seconds cannot be compared): "),
-        ({"threads": 2}, "different numbers of threads (seconds cannot be compared): "),
+        ({"world_size": 2}, "time is left out: the runs have different numbers of ranks: "),
+        ({"threads": 2}, "time is left out: the runs have different numbers of threads: "),
         ({"versions": {"torch": "2.12"}}, "different versions of the packages, torch: "),
         ({"training_data": "else"}, "different training data: "),
         ({"manifest": "1" * 64}, "different manifests of equal rows: "),
@@ -233,13 +255,14 @@ def test_a_run_that_changed_its_device_half_way_is_said(baseline, tmp_path):
 
 def test_an_unfinished_run_shows_no_size_rather_than_not_reached(baseline, tmp_path):
     other = write_run(tmp_path / "other", "--model.norm", "post", finished=False)
-    assert table_rows(compare(runs(baseline, other)))[1][1] == "-"
+    row = row_of(end_table(compare(runs(baseline, other))), "tiny_cpu")
+    assert row["parameters"] == "-"
 
 
 def test_one_seed_only_is_said(baseline, tmp_path):
     other = write_run(tmp_path / "other", "--model.norm", "post")
     notes = compare(runs(baseline, other)).notes
-    assert sum("one seed only" in note for note in notes) == 2
+    assert "baseline and tiny_cpu have one seed only: the spread over seeds is unknown" in notes
 
 
 def test_runs_on_different_held_out_data_are_refused(baseline, tmp_path):
@@ -305,16 +328,16 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     report = tmp_path / "report"
     main(["compare", str(baseline), *map(str, others), "--report", str(report)])
     printed = capsys.readouterr().out
-    assert "dropping (2 seeds)" in printed and "2.67 x" in printed and "note: " in printed
+    assert "dropping (2 seeds)" in printed and "38%" in printed and "note: " in printed
 
     page = (report / "index.html").read_text()
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:)", page) and "@import" not in page
     assert page.count("data:image/png;base64,") == 7
-    assert "3 runs of 2 settings, trained on some text, on CPU x 2" in page
+    assert "3 runs of 2 arms" in page and "Trained on some text, on CPU x 2" in page
     assert "Every run" in page and all(str(folder) in page for folder in others)
-    assert "layer_drop.schedule" in page and "needed 38% of the baseline" in page
+    assert "layer_drop.schedule" in page and "after 38% of the steps" in page
     assert page.count("<details><summary>") == 2  # one arm each, and what its launches recorded
-    assert page.count("<td>CPU x 2, 1 rank(s)</td>") == 3
+    assert page.count("<span>CPU x 2, 1 rank</span>") == 3
     pictures = sorted(report.glob("*.png"))
     assert len(pictures) == 7
     for picture in pictures:
@@ -328,7 +351,9 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
 def test_a_report_that_cannot_be_written_is_one_line(baseline, tmp_path):
     other = write_run(tmp_path / "other", "--model.norm", "post")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot write the report to"):
+    with pytest.raises(
+        ConfigError, match=r"cannot write a comparison to .*; choose another --report"
+    ):
         main(["compare", str(baseline), str(other), "--report", str(tmp_path / "file" / "x")])
 
 
@@ -337,15 +362,16 @@ def test_every_arm_with_layer_drop_gets_its_picture_if_it_logged_anything(baseli
         write_run(tmp_path / schedule, "--layer_drop.schedule", schedule, "--name", schedule)
         for schedule in ("progressive", "constant")
     ]
-    write_report(compare(runs(baseline, *folders)), tmp_path / "both")
+    write(compare(runs(baseline, *folders)), tmp_path / "both")
     assert len(list((tmp_path / "both").glob("layer_drop_*.png"))) == 2
     (folders[0] / "metrics.jsonl").write_text("")
-    write_report(compare(runs(baseline, *folders)), tmp_path / "one")
+    write(compare(runs(baseline, *folders)), tmp_path / "one")
     assert len(list((tmp_path / "one").glob("layer_drop_*.png"))) == 1
 
 
 def test_a_single_arm_is_a_page_about_its_seeds(baseline, tmp_path):
     again = write_run(tmp_path / "again", "--name", "baseline", "--seed", "1")
-    write_report(compare(runs(baseline, again)), tmp_path / "report")
-    page = (tmp_path / "report" / "index.html").read_text()
+    page = write(compare(runs(baseline, again)), tmp_path / "report")
     assert "<h1>baseline</h1>" in page and "What differs" not in page
+    assert "2 runs of 1 arm" in page and "they differ in the seed only" in page
+    assert "against" not in page.partition("How the numbers")[0]

@@ -9,7 +9,7 @@ import pytest
 from pretrain.commands.profile import take_count
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.train.profile import WARM_UP_STEPS
 from tests.pretrain.conftest import two_ranks

@@ -1,5 +1,6 @@
 """Whole runs, as a user starts them."""
 
+import csv
 import json
 import re
 import shutil
@@ -21,7 +22,7 @@ from pretrain.data.batches import MaskedSplit
 from pretrain.data.shards import HELD_OUT_SEED
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import MaskedLanguageModel
-from pretrain.profiling.step_timer import SHARES
+from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import branch_scales
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
@@ -36,6 +37,18 @@ def whole(command, tmp_path_factory):
     """A run with layer drop, dropout and accumulation that was not stopped."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return command.train(folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
+
+
+def check_table(folder, name):
+    with (folder / f"{name}.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    records = lines(folder, f"{name}.jsonl", without=("payload_bytes_per_step",))
+    for row, record in zip(table, records, strict=True):
+        layers = {f"layer_0{i}": rate for i, rate in enumerate(record.pop("keep_rates", []), 1)}
+        nested = {"time_shares": record.pop("time_shares", {}), "keep_rates": layers}
+        parts = {f"{key}/{part}": v for key, inner in nested.items() for part, v in inner.items()}
+        row.pop("payload_bytes_per_step", None)
+        assert {key: float(number) for key, number in row.items()} == record | parts
 
 
 def test_the_loss_falls(whole):
@@ -58,10 +71,13 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
     assert not (folder / "result.json").exists()
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 99, "lo')  # a line that the kill cut short
+    with (folder / "metrics.csv").open("a") as file:
+        file.write("99,253")
     status, _, errors = command.run(["train", str(folder), "--resume"])
     assert status == 0, errors[-3000:]
-    for name in ("metrics.jsonl", "evals.jsonl"):
-        assert lines(folder, name) == lines(whole, name)
+    for name in ("metrics", "evals"):
+        assert lines(folder, f"{name}.jsonl") == lines(whole, f"{name}.jsonl")
+        check_table(folder, name)
     ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, whole))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
@@ -126,6 +142,11 @@ def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
     assert last["expected_flops"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("name", ["metrics", "evals"])
+def test_the_table_holds_the_numbers_of_the_lines(whole, name):
+    check_table(whole, name)
+
+
 def test_the_shares_of_time_add_up_at_every_line(whole):
     for row in lines(whole, "metrics.jsonl", without=()):
         assert sum(row["time_shares"].values()) == pytest.approx(1)
@@ -140,11 +161,18 @@ def test_tensorboard_shows_losses_rates_and_layers(whole):
     events.Reload()
     tags = set(events.Tags()["scalars"])
     assert {
-        *("train/loss", "train/learning_rate", "train/tokens_per_second", "train/theta"),
-        *("train/samples_per_second", "train/model_flops_utilisation", "train/peak_memory_bytes"),
-        *(f"time_shares/{name}" for name in SHARES),
-        *("held_out/loss", "keep_rates/layer_01", "keep_rates/layer_02"),
-    } <= tags
+        *("train/loss", "train/learning_rate", "train/gradient_norm", "held_out/loss"),
+        *("speed/tokens_per_second", "speed/samples_per_second", "speed/peak_memory_bytes"),
+        *("speed/model_flops_utilisation", "speed/processor_wait_share"),
+        *("totals/tokens", "totals/training_seconds"),
+        *("totals/flops", "totals/expected_flops", "totals/full_depth_flops"),
+        *(f"time_shares/{name}" for name in SHARES if name != "communication"),  # one rank
+        *("keep_rates/layer_01", "keep_rates/layer_01_expected"),
+        *("keep_rates/layer_02", "keep_rates/layer_02_expected"),
+    } == tags
+    for name, expected in (("keep_rates/layer_01_expected", 0.7), ("keep_rates/layer_02", 0.4)):
+        shown = [point.value for point in events.Scalars(name)]
+        assert sum(shown) / len(shown) == pytest.approx(expected, abs=0.1)
     last = events.Scalars("held_out/loss")[-1]
     row = lines(whole, "evals.jsonl")[-1]
     assert last.step == 60 and last.value == pytest.approx(row["loss"], rel=1e-6)

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from pretrain.compare.convergence import compare
-from pretrain.compare.report import write_report
-from pretrain.compare.tables import run_speed, speed_headers, speed_rows
-from pretrain.profiling.step_timer import SHARES
-from tests.pretrain.commands.test_compare import runs, write_run
+from pretrain.compare.run_tables import run_speed, share_table, speed_table
+from pretrain.profiling.phase_names import SHARES
+from tests.pretrain.commands.test_compare import runs, write, write_run
 
 RATE = {"flops_per_second": 2e12, "source": "of the tests"}
 
@@ -45,11 +44,11 @@ def measured(tmp_path):
     return folder
 
 
-def test_a_run_is_summed_up_by_medians_the_highest_memory_and_all_of_its_time(measured):
+def test_a_run_is_summed_up_by_its_mean_speed_its_highest_memory_and_all_of_its_time(measured):
     (run,) = runs(measured)
     speed = run_speed(run)
-    assert speed["tokens_per_second"] == 200
-    assert speed["model_flops_utilisation"] == pytest.approx(0.45)
+    assert speed["tokens_per_second"] == pytest.approx(5120 / 51.2)
+    assert speed["model_flops_utilisation"] == pytest.approx((0.4 + 0.5) / 2)
     assert speed["peak_memory_bytes"] == 4_000_000_000
     assert speed["flops_per_second_of_a_rank"] == 2e12
     expected = dict.fromkeys(SHARES, 0.0) | {"data": 0.25, "forward": 0.375, "other": 0.375}
@@ -67,27 +66,28 @@ def test_a_run_that_logged_none_of_it_shows_dashes(measured, tmp_path):
     old = write_run(tmp_path / "old", "--model.norm", "post", losses=(7.0, 6.0))
     add_to_metrics(old, {"data_stall_share": 0.1}, {"data_stall_share": 0.1})
     comparison = compare(runs(measured, old))
-    (new_row, old_row) = speed_rows(comparison)
-    assert new_row == [
-        *(str(measured), "200", "45.0%", "2.00 T", "4.00 GB"),
-        *("25.0%", "37.5%", "0.0%", "0.0%", "0.0%", "37.5%"),
+    assert speed_table(comparison).rows == [
+        [str(measured), "100", "45.0%", "2.00 T", "4.00 GB"],
+        [str(old), "100", *["-"] * 3],
     ]
-    assert old_row == [str(old), "100", *["-"] * 9]
-    assert len(speed_headers()) == len(old_row)
+    assert share_table(comparison).rows == [
+        [str(measured), "25.0%", "37.5%", "0.0%", "0.0%", "0.0%", "37.5%", "-"],
+        [str(old), *["-"] * 7],
+    ]
 
 
 def test_a_run_without_any_line_of_metrics_shows_dashes_too(measured, tmp_path):
     empty = write_run(tmp_path / "empty", "--model.norm", "post")
     (empty / "metrics.jsonl").write_text("")
-    assert speed_rows(compare(runs(measured, empty)))[1] == [str(empty), *["-"] * 10]
+    table = speed_table(compare(runs(measured, empty)))
+    assert table.rows[1] == [str(empty), "100", *["-"] * 3]
 
 
 def test_the_report_shows_and_writes_it(measured, tmp_path):
     old = write_run(tmp_path / "old", "--model.norm", "post", losses=(7.0, 6.0))
-    write_report(compare(runs(measured, old)), tmp_path / "report")
-    page = (tmp_path / "report" / "index.html").read_text()
-    assert "Speed, memory, and where the time went" in page
-    assert "<td>45.0%</td>" in page and "<td>4.00 GB</td>" in page and "<td>-</td>" in page
+    page = write(compare(runs(measured, old)), tmp_path / "report")
+    assert "Speed and memory of each run" in page
+    assert all(f"<span>{cell}</span>" in page for cell in ("45.0%", "4.00 GB", "-"))
     numbers = json.loads((tmp_path / "report" / "comparison.json").read_text())
     speeds = [run["speed"] for arm in numbers["arms"] for run in arm["runs"]]
     assert speeds[0]["model_flops_utilisation"] == pytest.approx(0.45)

@@ -78,6 +78,11 @@ def test_corpus_is_a_short_name_for_data_corpus():
     [
         (["--model.num_layer", "6"], "no --model.num_layer; did you mean --model.num_layers?"),
         (["--checkpoint.pinned", "100", "200"], "200 belongs to no option"),
+        (
+            ["--loggers", "tensorboard,wandbb"],
+            "loggers='wandbb' does not exist; did you mean wandb?",
+        ),
+        (["--log_project", "x"], "log_project='x' is without effect with loggers=tensorboard; add"),
         (["--checkpoint.pinned", "0"], "checkpoint.pinned.0=0: input should be greater than 0"),
         (["--model.num_layers", "six"], "model.num_layers='six': input should be a valid integer"),
         (["--model.norm", "sandwich"], "model.norm='sandwich': input should be 'pre' or 'post'"),

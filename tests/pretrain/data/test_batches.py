@@ -242,5 +242,12 @@ def test_runs_with_equal_data_settings_share_their_shards():
     assert bert == tupe != longer
 
 
+def test_folders_that_were_named_before_a_setting_existed_are_found_again():
+    """What decides only whether a build stops is no part of the name."""
+    for option in ([], ["--data.damaged_files", "skip"], ["--data.max_skipped", "0.5"]):
+        settings = load_settings("tiny_cpu", ["--corpus", "texts/a.txt", *option])
+        assert shards_folder(settings).name == "a-s32-v1024-832ec218"
+
+
 def test_predictions_are_counted_for_the_global_batch(shards):
     assert predictions_per_batch(settings(shards)) == 8 * round(0.15 * 32)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from data_prep.shards.format import open_shards
-from pretrain.compare.convergence import compare, read_run
+from pretrain.compare.convergence import compare
+from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.pretrained import load_pretrained, restored_model

@@ -9,7 +9,7 @@ import torch
 from pretrain.config.recipe import load_settings
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.profiling.hardware import PeakFlops
-from pretrain.train.progress import Progress, progress_bar
+from pretrain.train.progress import Progress
 
 RATE = PeakFlops(1e9, "of the tests")
 EVERYTHING = [[1.0, 1.0], [1.0, 1.0]]
@@ -129,9 +129,18 @@ def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_si
     assert metrics(resumed) == metrics(whole)
 
 
-def test_the_bar_shows_a_total_only_where_it_is_known(capsys):
-    for words, shown in (([], "| step 5/20 ["), (["--hours", "1"], "| step 5 [")):
-        with progress_bar(load_settings("tiny_cpu", words), 0, shown=True) as bar:
-            bar.update(5)
-            bar.refresh()
-        assert shown in capsys.readouterr().err
+def test_waiting_for_a_processor_is_a_share_of_the_seconds_since_the_last_line():
+    counted = Progress(load_settings("tiny_cpu", []), 1)
+    one_step(counted)
+    counted.add_seconds(4.0, spent(), 1.0)
+    resumed = Progress(counted.settings, 1)
+    resumed.load(json.loads(json.dumps(counted.state())))
+    one_step(resumed)
+    resumed.add_seconds(6.0, spent(), 2.0)
+    assert metrics(resumed)["processor_wait_share"] == pytest.approx(3 / 10)
+    one_step(resumed)
+    resumed.add_seconds(5.0, spent(), 0.0)
+    assert metrics(resumed)["processor_wait_share"] == 0
+    one_step(resumed)
+    resumed.add_seconds(5.0, spent())
+    assert metrics(resumed)["processor_wait_share"] is None

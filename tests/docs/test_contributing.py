@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contributed import BLOCKS
+from tests.docs.contributed import BLOCKS
 from tests.forked_command import run_module
 from tests.pretrain.conftest import command, lines, shards
 
@@ -17,7 +17,7 @@ SUITE = "finetune/tasks/catalog"
 
 
 def run(file, package, *words):
-    status, output, errors = run_module("tests.contributed", [file, package, *words])
+    status, output, errors = run_module("tests.docs.contributed", [file, package, *words])
     assert status == 0, errors[-3000:]
     return output
 

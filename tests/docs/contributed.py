@@ -1,6 +1,6 @@
 """Runs a command of pretrain or finetune after an addition that CONTRIBUTING.md describes.
 
-    python -m tests.contributed FILE PACKAGE WORDS...
+    python -m tests.docs.contributed FILE PACKAGE WORDS...
 
 FILE names the block of code: the module that it is added to.
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 BLOCK = re.compile(r"```python\n# (\S+)\.py\n(.*?)```", re.DOTALL)
-BLOCKS = dict(BLOCK.findall((Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()))
+BLOCKS = dict(BLOCK.findall((Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()))
 
 if __name__ == "__main__":
     file, package, *words = sys.argv[1:]

@@ -7,6 +7,8 @@ counts as equal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pretrain.compare.words import listed
+
 Launch = dict[str, Any]
 Value = Callable[[Launch], str | None]
 
@@ -14,14 +16,31 @@ SHORT_HASH = 12
 RESTARTS = "restarts_after"  # the setting that a restart of the schedules changes
 
 
+def machine_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
+    """Return a sentence for every difference that changes the speed alone; see below."""
+    looked_at: list[tuple[str, Value]] = [
+        ("devices", lambda launch: launch["device"]),
+        ("numbers of ranks", _text_of("world_size")),
+        ("numbers of machines", _text_of("hosts")),
+        ("numbers of threads", _text_of("threads")),
+    ]
+    return _differences(launches, looked_at)
+
+
 def launch_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
-    """Return a sentence for every property that is not equal in all launches.
+    """Return a sentence for every other property that is not equal in all launches.
 
     Args:
         launches: of all runs of each arm, by the name of the arm.
     """
+    return _differences(launches, _looked_at(launches))
+
+
+def _differences(
+    launches: Mapping[str, Sequence[Launch]], looked_at: Sequence[tuple[str, Value]]
+) -> list[str]:
     sentences = []
-    for what, value in _looked_at(launches):
+    for what, value in looked_at:
         by_arm = {arm: _each(map(value, found)) for arm, found in launches.items()}
         if len({one for values in by_arm.values() for one in values}) > 1:
             sentences.append(f"the runs have different {what}: {_in_words(by_arm)}")
@@ -39,7 +58,7 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
     if not resumed:
         return []
     steps = ", ".join(f"{launch['resumed_from']:,}" for launch in resumed)
-    notes = [f"{run} was resumed after step{'s' * (len(resumed) > 1)} {steps}"]
+    notes = [f"{run} was resumed after {'step' if len(resumed) == 1 else 'steps'} {steps}"]
     for before, after in zip(launches, launches[1:], strict=False):
         changes = [
             f"{what} ({before[name]} to {after[name]})"
@@ -78,10 +97,6 @@ def _looked_at(launches: Mapping[str, Sequence[Launch]]) -> list[tuple[str, Valu
     packages = dict.fromkeys(name for launch in every for name in launch["versions"])
     variables = dict.fromkeys(name for launch in every for name in launch.get("variables", {}))
     looked_at: list[tuple[str, Value]] = [
-        ("devices (seconds cannot be compared)", lambda launch: launch["device"]),
-        ("numbers of ranks (seconds cannot be compared)", _text_of("world_size")),
-        ("numbers of machines (seconds cannot be compared)", _text_of("hosts")),
-        ("numbers of threads (seconds cannot be compared)", _text_of("threads")),
         ("precisions", _text_of("precision")),
         ("commits of the code", code_of),
         ("training data", _short_hash_of("training_data")),
@@ -120,4 +135,4 @@ def _in_words(by_arm: Mapping[str, list[str]]) -> str:
     arms: dict[str, list[str]] = {}
     for arm, values in by_arm.items():
         arms.setdefault(", then ".join(values) or "not recorded", []).append(arm)
-    return "; ".join(f"{' and '.join(names)} {values}" for values, names in arms.items())
+    return "; ".join(f"{listed(names)} {values}" for values, names in arms.items())

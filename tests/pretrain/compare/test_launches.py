@@ -2,7 +2,12 @@
 
 import pytest
 
-from pretrain.compare.notes import code_of, history_notes, launch_differences
+from pretrain.compare.launches import (
+    code_of,
+    history_notes,
+    launch_differences,
+    machine_differences,
+)
 
 LAUNCH = {
     "commit": "abc123",
@@ -37,7 +42,7 @@ def test_equal_launches_are_passed_over_in_silence():
 
 def test_a_launch_from_before_something_was_recorded_does_not_differ_in_it():
     assert launch_differences({"a": [LAUNCH], "b": [OLD]}) == []
-    (sentence,) = launch_differences({"a": [LAUNCH], "b": [changed(threads=1)], "c": [OLD]})
+    (sentence,) = machine_differences({"a": [LAUNCH], "b": [changed(threads=1)], "c": [OLD]})
     assert sentence.endswith("a 2; b 1; c not recorded")
 
 
@@ -61,7 +66,6 @@ def test_two_changes_that_were_too_large_to_keep_are_told_apart():
         ({"versions": {"python": "3.11.7", "torch": "2.12.0"}}, "torch: a 2.13.0; b 2.12.0"),
         ({"variables": {}}, "values of OMP_NUM_THREADS: a 2; b unset"),
         ({"manifest": "9" * 64}, "manifests of equal rows: a 888888888888; b 999999999999"),
-        ({"hosts": 2}, "numbers of machines (seconds cannot be compared): a 1; b 2"),
         ({"precision": "float16"}, "precisions: a bfloat16; b float16"),
     ],
 )
@@ -78,8 +82,21 @@ def test_other_rows_are_not_said_twice_because_their_manifest_differs_too():
 
 def test_a_run_that_changed_between_its_launches_says_so_in_order():
     moved = changed(device="CPU x 8", resumed_from=20)
-    (sentence,) = launch_differences({"a": [LAUNCH, moved]})
+    (sentence,) = machine_differences({"a": [LAUNCH, moved]})
     assert sentence.endswith("a CPU x 2, then CPU x 8")
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ({"hosts": 2}, "the runs have different numbers of machines: a 1; b 2"),
+        ({"world_size": 8}, "the runs have different numbers of ranks: a 1; b 8"),
+    ],
+)
+def test_another_machine_changes_the_speed_and_is_said_apart(other, sentence):
+    launches = {"a": [LAUNCH], "b": [changed(**other)]}
+    assert machine_differences(launches) == [sentence]
+    assert launch_differences(launches) == []
 
 
 def test_a_run_that_was_never_stopped_has_no_history():

@@ -1,0 +1,94 @@
+"""What --help of `tupelo data` says about its commands; printed lines fit 80 columns."""
+
+from data_prep.settings import PYTHON_DOCS
+
+OVERVIEW = """\
+Tokenize a text corpus into shards for masked-language-model pre-training, and
+inspect, check and combine such shards.
+
+A shard folder holds fixed-length rows of token ids (HDF5), split into training
+and validation documents, with the tokenizer and a manifest."""
+
+EXAMPLES = """\
+examples:
+  tupelo data build --to data/mine --corpus my_texts/
+  tupelo data verify data/mine
+  tupelo data show data/mine --rows 2 | less
+  tupelo data stats data/mine
+  tupelo data mix data/mine data/wiki:weight=2.5 --to data/both
+  tupelo data import theirs/ --tokenizer vocab.txt --to data/theirs
+
+`tupelo data COMMAND --help` explains a command and lists its options."""
+
+BUILD_EXAMPLES = f"""\
+A source of --corpus is [KIND:]PLACE[:key=value]...
+
+  KIND   text, jsonl, parquet, wikipedia (a dump), wikiextractor (its output),
+         hub (a data set of the Hugging Face Hub) or {PYTHON_DOCS} (the
+         installed Python documentation, no PLACE); detected from the name of
+         PLACE if left out
+  key    weight=2.5      uses of a training document in an epoch
+         column=text     the column of the text, in jsonl, parquet and hub
+         documents=line  what ends a document, in text: blank_line, line, file
+         config=NAME, split=NAME, revision=NAME   of a data set on the hub
+
+examples:
+  tupelo data build --to data/docs
+  tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2
+  tupelo data build --to data/tupe --preset tupe --corpus enwiki.xml.bz2
+  tupelo data build --to data/bert --corpus books/ --tokenizer bert-base-uncased
+
+A build that was stopped is resumed by the same command."""
+
+# For each command its line in the overview and the paragraph of its own help.
+COMMAND_TEXTS = {
+    "build": (
+        "tokenize a text corpus into a new shard folder",
+        """\
+Reads the corpus, cleans and deduplicates it, holds out validation documents,
+trains a tokenizer (or loads one), and packs the token ids of the documents
+into rows of fixed length without padding. Masks are drawn during training.""",
+    ),
+    "verify": (
+        "check a shard folder: structure, counts, sha256",
+        """\
+Reads every byte and compares it with the manifest. Exit status 1 if anything
+is damaged, missing or contradictory.""",
+    ),
+    "repair": (
+        "restore damaged files of a shard folder from its corpus",
+        """\
+Builds the folder again from the corpus that its manifest names, and replaces
+what is damaged or missing. Changes nothing if the text has changed since.""",
+    ),
+    "show": (
+        "print rows as text, before and after masking",
+        """\
+Decodes some rows and prints them as they are stored and as the model sees
+them, with the tokens that it must predict.""",
+    ),
+    "stats": (
+        "lengths, vocabulary use and share of [UNK], with a picture",
+        """\
+Counts documents, words and tokens, tokens per word, unused entries of the
+vocabulary and unknown tokens, and draws the distributions.""",
+    ),
+    "split": (
+        "choose another validation set, in a new shard folder",
+        """\
+Joins training and validation documents and holds out another share of them.
+Needs no text: the documents are taken from the rows.""",
+    ),
+    "mix": (
+        "combine shard folders of one tokenizer, with weights",
+        """\
+Writes the documents of several folders into a new one, each as often as its
+weight says. Needs no text. The tokenizers must give the same ids.""",
+    ),
+    "import": (
+        "convert the HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT",
+        """\
+Restores the words that static masking hid, drops copies that differ in their
+masks only, and packs rows for dynamic masking.""",
+    ),
+}

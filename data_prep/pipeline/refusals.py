@@ -1,0 +1,119 @@
+"""Stop a build whose text is skipped in large part, or unknown to its tokenizer.
+
+Both give rows without complaint, and a model that has learned little or nothing.
+"""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+from data_prep.pipeline.segments import SKIPPED, EncodedSegment, ReadSegment
+from data_prep.sources.encoding import remedy_for
+from data_prep.sources.source import INVALID_UTF8, CorpusError, Skipped, Source
+from data_prep.sources.tables import JsonLines
+from data_prep.sources.text import TextFiles
+from data_prep.sources.wikiextractor import WikiExtractorFiles
+from data_prep.tokenizer.describe import MOST_UNKNOWN, too_many_unknown
+
+# A source, or a tokenizer, is judged at its end; earlier where so many segments, 64 MB, are done:
+# the beginning of a terabyte decides, rather than hours later the whole.
+EARLY_SEGMENTS = 8
+
+MOST_ALLOWED = 0.5  # a larger share is not worth an offer to build without it
+
+_PLAIN_TEXT = (TextFiles, JsonLines, WikiExtractorFiles)
+
+
+class SkippedShare:
+    """Counts what is skipped of each source, segment by segment in order."""
+
+    def __init__(self, sources: list[Source], most: float) -> None:
+        self._sources, self._most = sources, most
+        self._begin(0)
+
+    def add(self, segment: ReadSegment) -> None:
+        """Count a segment.
+
+        Raises:
+            CorpusError: More than the allowed share was skipped of the source that ends before this
+                segment, or of the first segments of this one.
+        """
+        if segment.source != self._source:
+            self.check()
+            self._begin(segment.source)
+        self._segments += 1
+        self._units += segment.units
+        self._skipped += segment.units_skipped
+        expected = self._sources[self._source].expected_skips
+        for place in segment.skipped:
+            if place.reason not in expected and place.reason not in self._places:
+                self._places[place.reason] = place
+        for reason in self._places:
+            self._reasons[reason] += segment.cleaning.get(f"{SKIPPED}{reason}", 0)
+        if self._segments >= EARLY_SEGMENTS:
+            self.check()
+
+    def check(self) -> None:
+        """Check the source that was counted last.
+
+        Raises:
+            CorpusError: More than the allowed share of it was skipped.
+        """
+        if self._skipped <= self._most * self._units:
+            return
+        source = self._sources[self._source]
+        share = self._skipped / self._units
+        reason, _ = self._reasons.most_common(1)[0]
+        place = self._places[reason]
+        allow = f"; to build without them: --max-skipped {math.ceil(share * 100) / 100:g}"
+        raise CorpusError(
+            f"{source.name}: {self._skipped:,} of {self._units:,} {source.unit} were skipped "
+            f"({share:.1%}, allowed: {self._most:.1%}): {reason}, first in {place.file} line "
+            f"{place.line}; {_remedy(source, place)}{allow if share < MOST_ALLOWED else ''}"
+        )
+
+    def _begin(self, source: int) -> None:
+        self._source = source
+        self._segments = self._units = self._skipped = 0
+        self._places: dict[str, Skipped] = {}
+        self._reasons: Counter[str] = Counter()
+
+
+class UnknownShare:
+    """Counts the tokens that a tokenizer encodes as [UNK], segment by segment."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._segments = self._tokens = self._unknown = 0
+
+    def add(self, segment: EncodedSegment) -> None:
+        """Count a segment.
+
+        Raises:
+            TokenizerError: Most of the first segments is unknown.
+        """
+        self._segments += 1
+        self._tokens += segment.train.tokens
+        self._unknown += segment.unknown
+        if self._segments >= EARLY_SEGMENTS:
+            self.check()
+
+    def check(self) -> None:
+        """Check what was counted.
+
+        Raises:
+            TokenizerError: Most of it is unknown.
+        """
+        if self._unknown > MOST_UNKNOWN * self._tokens:
+            raise too_many_unknown(self._name, self._unknown, self._tokens)
+
+
+def _remedy(source: Source, place: Skipped) -> str:
+    """Return what can be done about a kind of skipped lines or documents."""
+    if place.reason == INVALID_UTF8 and isinstance(source, _PLAIN_TEXT):
+        return remedy_for(Path(place.file))
+    if "column" in place.reason:
+        return "name the column of the text: column=NAME"
+    if "JSON" in place.reason:
+        return "every line must hold one JSON object"
+    return "fix or remove them"

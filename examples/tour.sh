@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Every command of README and docs once, in small: a few minutes on two cores, no download.
+#
+#   examples/tour.sh [FOLDER]      a new folder for its files; default: a temporary one
+#
+# Uses the `tupelo` of the active environment, or the program that TUPELO names, such as
+# .venv/bin/tupelo. The encoders are tiny and learn nothing: this shows the commands, not results.
+set -euo pipefail
+
+tupelo=${TUPELO:-tupelo}
+command -v "$tupelo" >/dev/null ||
+  { echo "error: no $tupelo on PATH; source .venv/bin/activate, or TUPELO=PATH $0" >&2 && exit 1; }
+tupelo=$(realpath -s "$(command -v "$tupelo")")
+folder=${1:-$(mktemp -d)}
+[[ -n ${1:-} ]] || trap 'rm -rf "$folder"' EXIT
+mkdir -p "$folder"
+cd "$folder"
+
+# Data and shape of everything below.
+SMALL=(--data.valid_fraction 0.1 --model.vocabulary_size 256)
+REVIEWS=(--text title body --label stars --learning-rates 1e-3 --seeds 1 --epochs 1 --batch 16)
+
+main() {
+  write_files
+  title "Help"
+  run tupelo --version
+  run tupelo recipes
+  for command in prepare plan train sweep compare profile fill-mask export import doctor; do
+    run tupelo "$command" --help | head -n 3
+  done
+  look_ahead
+  prepare_data
+  pretrain
+  look_at_runs
+  fine_tune
+  convert
+  title "All commands ran; their files are in $folder"
+}
+
+look_ahead() {
+  title "Before a run"
+  run tupelo doctor
+  run tupelo train tupe_base --dry-run --corpus my_texts
+  run tupelo plan tiny_cpu --hours 24 --seconds 2 --corpus my_texts "${SMALL[@]}"
+}
+
+prepare_data() {
+  title "Text to shards"
+  local options=(--sequence-length 32 --vocabulary-size 256 --valid-fraction 0.1)
+  run tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl:weight=2 "${options[@]}"
+  run tupelo data build --to data/more --corpus more.txt "${options[@]}" \
+    --tokenizer data/mine/tokenizer.json
+  run tupelo data verify data/mine
+  run tupelo data show data/mine --rows 1
+  run tupelo data stats data/mine
+  run tupelo data split data/mine --valid-fraction 0.2 --to data/split
+  run tupelo data mix data/mine:weight=2 data/more --to data/both
+  rm data/mine/train-00000.h5
+  run tupelo data repair data/mine
+}
+
+pretrain() {
+  title "Pre-training"
+  run tupelo prepare tiny_cpu --corpus my_texts "${SMALL[@]}"
+  run tupelo train tiny_cpu --corpus my_texts "${SMALL[@]}" --name first
+  run tupelo train runs/first --resume
+  run tupelo train tiny_cpu --data.shards data/both "${SMALL[@]}" --name both
+  run tupelo sweep tiny_cpu small_tupe.toml --seeds 2 --name arms --corpus my_texts "${SMALL[@]}"
+}
+
+look_at_runs() {
+  title "Looking at runs"
+  run tupelo doctor runs/first
+  run tupelo compare runs/arms/* --target 5.5 --report report
+  run tupelo profile tiny_cpu --corpus my_texts "${SMALL[@]}" --steps 2
+  run tupelo fill-mask runs/first "The boats are [MASK] one after the other."
+}
+
+fine_tune() {
+  title "Fine-tuning"
+  run tupelo finetune tasks
+  run tupelo finetune run runs/first --train reviews.csv --dev reviews.csv "${REVIEWS[@]}" \
+    --regression
+  run tupelo finetune table runs/first --to scores
+}
+
+convert() {
+  title "Export and import"
+  run tupelo export runs/first --to my_model
+  run tupelo train tiny_cpu --initial_weights my_model --data.tokenizer my_model/tokenizer.json \
+    --corpus more.txt "${SMALL[@]}" --name further
+  run tupelo fill-mask my_model "The boats are [MASK] one after the other."
+}
+
+title() { printf '\n== %s\n' "$1"; }
+
+run() { # tupelo ARGUMENT ...
+  printf '\n+ %s\n' "$*" >&2
+  "$tupelo" "${@:2}"
+}
+
+write_files() {
+  local number stars
+  mkdir my_texts
+  for number in {1..300}; do
+    printf 'Boat %d is moved after boat %d, never two of them at once.\n\n' "$number" $((number * 7))
+  done >my_texts/boats.txt
+  for number in {1..300}; do
+    printf '{"text": "Ship %d waits in harbour %d until it is its turn."}\n' "$number" $((number * 3))
+  done >wiki.jsonl
+  sed 's/oat/arge/g' my_texts/boats.txt >more.txt
+  printf '%s\n' 'extends = "small"' '[model]' 'positions = "tupe-r"' >small_tupe.toml
+  {
+    echo title,body,stars
+    for number in {1..60}; do
+      stars=$((number % 5))
+      printf 'Boat %d,"It moved, %d times",%d\n' "$number" "$stars" "$stars"
+    done
+  } >reviews.csv
+}
+
+main

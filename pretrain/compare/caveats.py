@@ -1,0 +1,127 @@
+"""The caveats of a comparison, a sentence each, the most severe first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pretrain.compare.launches import history_notes, launch_differences
+from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
+from pretrain.compare.words import listed
+
+# A learning rate below this share of its peak counts as annealed.
+ANNEALED = 0.05
+
+
+def notes_on(
+    arms: Sequence[Arm], target: float, reasons_against_seconds: Sequence[str]
+) -> list[str]:
+    """Return the caveats of a comparison.
+
+    Args:
+        arms: the compared arms.
+        target: held-out loss in nats.
+        reasons_against_seconds: why seconds cannot be compared.
+    """
+    runs = [run for arm in arms for run in arm.runs]
+    hours = any(run.settings.get("hours") is not None for run in runs)
+    return [
+        *(f"time is left out: {reason}" for reason in reasons_against_seconds),
+        *_hours_without_time(bool(reasons_against_seconds) and hours),
+        *_diverged(runs),
+        *_unfinished(runs),
+        *_different_training(runs),
+        *_not_annealed(runs),
+        *_missed(arms, target),
+        *_bounds(runs, target),
+        *_single_seeds(arms),
+        *launch_differences({arm.name: arm.launches for arm in arms}),
+        *(note for run in runs for note in history_notes(str(run.folder), run.launches)),
+    ]
+
+
+def _hours_without_time(applies: bool) -> list[str]:
+    if not applies:
+        return []
+    return [
+        "the budget is in hours, and seconds cannot be compared: neither can the losses at the end"
+    ]
+
+
+def _diverged(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.folder} diverged: a held-out loss is infinite or not a number"
+        for run in runs
+        if run.diverged
+    ]
+
+
+def _unfinished(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.folder} is not finished: its last evaluation, after step "
+        f"{run.evaluations[-1]['step']:,}, is taken as its end"
+        for run in runs
+        if run.result is None
+    ]
+
+
+def _different_training(runs: Sequence[Run]) -> list[str]:
+    """Return a note for budget, batch size and initial weights where they differ."""
+    looked_at: dict[str, list[Any]] = {
+        "training budgets": [_budget(run) for run in runs],
+        "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
+        "initial weights, whose training is not counted": [
+            run.settings.get("initial_weights") for run in runs
+        ],
+    }
+    return [
+        f"the runs have different {what}"
+        for what, values in looked_at.items()
+        if any(value != values[0] for value in values)
+    ]
+
+
+def _budget(run: Run) -> str:
+    """Return the hours of a run, whose tokens vary with the machine, or its tokens."""
+    hours = run.settings.get("hours")
+    return f"{run.evaluations[-1]['tokens']} tokens" if hours is None else f"{hours} hours"
+
+
+def _not_annealed(runs: Sequence[Run]) -> list[str]:
+    notes = []
+    for run in runs:
+        rates = run.result
+        if rates is None or rates["final_learning_rate"] <= ANNEALED * rates["peak_learning_rate"]:
+            continue
+        share = rates["final_learning_rate"] / rates["peak_learning_rate"]
+        notes.append(
+            f"the learning rate of {run.folder} was not annealed: it ended at {share:.0%} of its "
+            "peak, and annealing it would lower the loss"
+        )
+    return notes
+
+
+def _missed(arms: Sequence[Arm], target: float) -> list[str]:
+    notes = []
+    for arm in arms:
+        missed = sum(crossing(run, target, "step") is None for run in arm.runs)
+        if missed:
+            all_of_it = len(arm.runs) == 1
+            who = arm.name if all_of_it else f"{missed} of {len(arm.runs)} runs of {arm.name}"
+            notes.append(f"{who} never reached {target:.3f}")
+    return notes
+
+
+def _bounds(runs: Sequence[Run], target: float) -> list[str]:
+    return [
+        f"{run.folder} was below {target:.3f} at its first finite evaluation: what it needed is "
+        "at most what the table says"
+        for run in runs
+        if is_below_from_the_start(run, target)
+    ]
+
+
+def _single_seeds(arms: Sequence[Arm]) -> list[str]:
+    names = [arm.name for arm in arms if len(arm.runs) == 1]
+    if not names:
+        return []
+    have = "has" if len(names) == 1 else "have"
+    return [f"{listed(names)} {have} one seed only: the spread over seeds is unknown"]

@@ -1,0 +1,153 @@
+"""Runs as a comparison reads them, and where their held-out loss reached a target."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pretrain.compare.run_files import (
+    Evaluation,
+    Launch,
+    Metrics,
+    Result,
+    Settings,
+    read_checked,
+    read_checked_lines,
+)
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import DEFAULT_OBJECTIVE, flat
+
+# Settings that older runs lack, with the value that they had.
+ADDED_SETTINGS = {"objective": DEFAULT_OBJECTIVE}
+
+# Runs that differ in these only are repetitions.
+NOT_COMPARED = ("name", "seed")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The content of a run folder."""
+
+    folder: Path
+    settings: dict[str, Any]  # flat: "model.norm" -> "pre"
+    launches: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
+    evaluations: list[dict[str, Any]]
+    result: dict[str, Any] | None  # None: not finished
+
+    @property
+    def final_loss(self) -> float:
+        """Return the held-out loss of the last evaluation, in nats."""
+        return float(self.evaluations[-1]["loss"])
+
+    @property
+    def best_loss(self) -> float:
+        """Return the lowest held-out loss of any evaluation, in nats."""
+        return min(float(row["loss"]) for row in self.evaluations if math.isfinite(row["loss"]))
+
+    @property
+    def diverged(self) -> bool:
+        """Return whether a held-out loss is infinite or not a number."""
+        return not all(math.isfinite(row["loss"]) for row in self.evaluations)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return all tokens over all seconds in training steps, those of the start included."""
+        last = self.evaluations[-1]
+        return float(last["tokens"] / last["training_seconds"])
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in nothing but the seed."""
+
+    name: str
+    runs: list[Run]
+
+    def median(self, value: Callable[[Run], float | None]) -> float | None:
+        """Return the median over the runs; None ("never") and NaN count as infinity."""
+        median = statistics.median(self.values(value))
+        return median if math.isfinite(median) else None
+
+    def values(self, value: Callable[[Run], float | None]) -> list[float]:
+        """Return the value of each run; None and NaN are infinity."""
+        found = [value(run) for run in self.runs]
+        return [math.inf if one is None or math.isnan(one) else one for one in found]
+
+    @property
+    def launches(self) -> list[dict[str, Any]]:
+        """Return the launches of all its runs."""
+        return [launch for run in self.runs for launch in run.launches]
+
+    @property
+    def compared_settings(self) -> dict[str, Any]:
+        """Return the settings that its runs share."""
+        settings = self.runs[0].settings
+        return {name: value for name, value in settings.items() if name not in NOT_COMPARED}
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder.
+
+    Raises:
+        ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
+    """
+    if not (folder / "run.json").is_file():
+        raise ConfigError(f"{folder} is not a run folder: it has no run.json")
+    result = folder / "result.json"
+    run = Run(
+        folder=folder,
+        settings=ADDED_SETTINGS | flat(read_checked(folder / "run.json", Settings)),
+        launches=read_checked_lines(folder / "launches.jsonl", Launch),
+        metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
+        evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),
+        result=read_checked(result, Result) if result.is_file() else None,
+    )
+    for name, lines in (("metrics.jsonl", run.metrics), ("evals.jsonl", run.evaluations)):
+        steps = [line["step"] for line in lines]
+        if any(later <= step for step, later in itertools.pairwise(steps)):
+            raise ConfigError(
+                f"{folder / name} is damaged: its steps do not ascend; leave this run out"
+            )
+    if not run.evaluations or not run.launches:
+        raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
+    if not any(math.isfinite(row["loss"]) for row in run.evaluations):
+        raise ConfigError(f"{folder} has no finite held-out loss: it diverged; leave it out")
+    return run
+
+
+def crossing(run: Run, target: float, axis: str) -> float | None:
+    """Return the amount of `axis` at which the held-out loss first fell to `target`.
+
+    The loss is interpolated linearly between the first evaluation at or below the target and the
+    one before; if there is none, or it diverged, the former itself counts: an upper bound. None if
+    no evaluation is at or below the target.
+    """
+    before: dict[str, Any] | None = None
+    for evaluation in run.evaluations:
+        if evaluation["loss"] <= target:
+            if before is None or not math.isfinite(before["loss"]):
+                return float(evaluation[axis])
+            share = (before["loss"] - target) / (before["loss"] - evaluation["loss"])
+            return float(before[axis] + share * (evaluation[axis] - before[axis]))
+        before = evaluation
+    return None
+
+
+def is_below_from_the_start(run: Run, target: float) -> bool:
+    """Return whether `crossing` is an upper bound: no finite loss above the target comes before."""
+    losses = [row["loss"] for row in run.evaluations]
+    place = next((n for n, loss in enumerate(losses) if loss <= target), None)
+    return place is not None and (
+        losses[place] < target and (place == 0 or not math.isfinite(losses[place - 1]))
+    )
+
+
+def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
+    """Return the settings that are not equal in all arms, with the value in each arm."""
+    every = {name: None for arm in arms for name in arm.compared_settings}  # in reading order
+    values = {name: [arm.compared_settings.get(name) for arm in arms] for name in every}
+    return {name: found for name, found in values.items() if any(v != found[0] for v in found)}

@@ -1,0 +1,74 @@
+"""Progress in a log file is lines, in a terminal a bar."""
+
+import errno
+import io
+import os
+import re
+import sys
+
+import pytest
+
+from data_prep.files import progress_bar as module
+from data_prep.files.progress_bar import progress_bar
+from tests.terminal import Terminal
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return a clock of the module that stands still until it is set."""
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def lines(capsys):
+    printed = capsys.readouterr().err
+    assert "\r" not in printed
+    found = [
+        re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.*)", line) for line in printed.splitlines()
+    ]
+    return [match[1] for match in found]
+
+
+def test_a_log_file_gets_a_line_every_half_minute_and_one_at_the_end(clock, capsys):
+    with progress_bar("reading", 4000, "B", shown=True) as bar:
+        for second in range(1, 81):
+            clock[0] = second
+            bar.update(50)
+    assert lines(capsys) == [
+        "reading: 38%, 1.50kB of 4.00kB, 50.0B/s, 00:50 left",
+        "reading: 75%, 3.00kB of 4.00kB, 50.0B/s, 00:20 left",
+        "reading: 100%, 4.00kB of 4.00kB, 50.0B/s",
+    ]
+
+
+def test_the_line_of_a_stage_of_unknown_size_and_of_one_that_fails(clock, capsys):
+    with pytest.raises(KeyError), progress_bar("rows", None, "row", shown=True) as bar:
+        clock[0] = 2
+        bar.update(7)
+        raise KeyError
+    assert lines(capsys) == ["rows: 7 rows, 3.50 rows/s"]
+
+
+def test_nothing_is_printed_where_nothing_is_shown(capsys):
+    with progress_bar("rows", 5, "row", shown=False) as bar:
+        bar.update(5)
+    assert lines(capsys) == []
+
+
+def test_a_log_file_that_cannot_be_written_does_not_stop_the_work(monkeypatch):
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    with progress_bar("rows", 5, "row", shown=True) as bar:
+        bar.update(5)
+    assert bar.n == 5
+
+
+def test_a_terminal_shows_a_bar(monkeypatch):
+    terminal = Terminal(monkeypatch, 80)
+    with progress_bar("rows", 5, "row", shown=True) as bar:
+        bar.update(5)
+    assert "\rrows: 100%|" in terminal.read()

@@ -1,0 +1,77 @@
+"""Tables in a given width, read back line by line."""
+
+import os
+
+import pytest
+
+from pretrain.compare.terminal import WIDEST, fitting_table, paragraph, terminal_width
+from pretrain.compare.words import counted, listed
+
+HEADERS = ["arm", *(f"column {n}" for n in range(9)), "what differs"]
+ROWS = [
+    [f"arm_{row}", *(f"{row}.{n} k" for n in range(9)), f"setting_{row} before -> after"]
+    for row in range(3)
+]
+
+
+def parts_of(text):
+    return [part.split("\n") for part in text.split("\n\n")]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_every_cell_is_shown_whole_and_no_line_is_wider_than_the_terminal(width):
+    text = fitting_table(HEADERS, ROWS, width, text_columns=(10,))
+    assert max(map(len, text.split("\n"))) <= width
+    for cell in [*HEADERS, *(cell for row in ROWS for cell in row[:-1])]:
+        assert cell in text
+    parts = parts_of(text)
+    assert (len(parts) == 1) is (width == 200)
+    for lines in parts:
+        assert lines[0].startswith("arm") and "arm_2" in "\n".join(lines)
+    assert [word for word in text.split() if word.startswith("setting_")] == [
+        "setting_0",
+        "setting_1",
+        "setting_2",
+    ]
+
+
+def test_a_cell_stands_below_its_header():
+    (lines,) = parts_of(fitting_table(["arm", "steps"], [["a", "7"], ["b", "1,600"]], 80))
+    assert lines == ["arm  steps", "---  -----", "a        7", "b    1,600"]
+
+
+def test_long_names_are_broken_and_other_columns_stay_whole():
+    name = "runs/" + "seed_" * 20
+    text = fitting_table(["run", "loss"], [[name, "5.749"]], 60)
+    assert max(map(len, text.split("\n"))) <= 60
+    first = [line[:20].strip() for line in text.split("\n")[2:]]
+    assert "".join(first) == name
+
+
+def test_parts_repeat_all_columns_that_name_a_row():
+    text = fitting_table(
+        ["model", "steps", *"abc"], [["m", "10", *["50.0 - 60.0"] * 3]], 32, repeated=2
+    )
+    assert [lines[2].split()[:2] for lines in parts_of(text)] == [["m", "10"]] * 3
+
+
+def test_paths_in_sentences_stay_whole():
+    path = "/a/path/that-is/longer/than/the/width/of-this/terminal"
+    lines = paragraph(f"see {path} for it", 30, first="note: ", rest="      ").split("\n")
+    assert lines == ["note: see", f"      {path}", "      for it"]
+
+
+def test_the_width_is_that_of_the_terminal_within_bounds(monkeypatch):
+    for columns, expected in (("80", 80), ("100", 100), ("500", WIDEST)):
+        monkeypatch.setitem(os.environ, "COLUMNS", columns)
+        assert terminal_width() == expected
+
+
+def test_one_is_singular():
+    assert [counted(n, "run") for n in (0, 1, 2, 1000)] == [
+        "0 runs",
+        "1 run",
+        "2 runs",
+        "1,000 runs",
+    ]
+    assert [listed(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]

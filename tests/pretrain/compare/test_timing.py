@@ -1,0 +1,123 @@
+"""When seconds of runs are compared, and that they are shown nowhere when they are not."""
+
+import json
+import re
+
+import pytest
+
+from pretrain.commands.compare import in_text
+from pretrain.compare.convergence import compare
+from pretrain.compare.run_tables import run_speed
+from pretrain.compare.runs import read_run
+from pretrain.compare.timing import speed_spread, wait_share
+from tests.pretrain.commands.test_compare import runs, write, write_run
+
+OTHER = ("--model.norm", "post", "--name", "other")
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    return write_run(tmp_path / "baseline", "--name", "baseline", waits=0.01, hosts=1)
+
+
+def test_time_of_runs_on_one_quiet_machine_is_compared_everywhere(baseline, tmp_path):
+    other = write_run(tmp_path / "other", *OTHER, speed=50.0, waits=0.02)
+    comparison = compare(runs(baseline, other))
+    assert comparison.reasons_against_seconds == []
+    text, page = in_text(comparison, 80), write(comparison, tmp_path / "report")
+    for shown in (text, page):
+        assert "200% of the time" in shown and "1 min 42 s" in shown and "tokens/s" in shown
+    assert (tmp_path / "report" / "held_out_loss_over_training_seconds.png").is_file()
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {"threads": 2},
+        {"device": "CPU x 64"},
+        {"world_size": 2},
+        {"hosts": 2},
+        {"waits": 0.2},
+        {"speeds": (30.0, 50.0)},
+    ],
+)
+def test_time_that_cannot_be_compared_is_shown_nowhere_and_the_first_note_says_why(
+    baseline, tmp_path, doubt
+):
+    other = write_run(tmp_path / "other", *OTHER, **{"speed": 50.0, "final_rate": 1e-3, **doubt})
+    comparison = compare(runs(baseline, other))
+    assert comparison.notes[0].startswith("time is left out: ")
+    text, page = in_text(comparison, 80), write(comparison, tmp_path / "report")
+    result = text.partition("note: ")[0]
+    assert "Time is not compared" in result and "of the time" not in result
+    assert "tokens/s" not in result and not re.search(r"\d (s|min)\b", result)
+    in_page = page.partition("Caveats")[0]
+    assert "of the time" not in in_page and "tokens/s" not in in_page
+    assert not re.search(r"\d (s|min)\b", in_page)
+    assert not list((tmp_path / "report").glob("*seconds*"))
+    numbers = json.loads((tmp_path / "report" / "comparison.json").read_text())
+    assert numbers["time_is_comparable"] is False
+    assert numbers["arms"][1]["speed_up"]["training_seconds"] is None
+    assert numbers["arms"][1]["speed_up"]["step"] == 1
+    assert numbers["arms"][1]["runs"][0]["to_target"]["training_seconds"] > 0
+
+
+def test_seeds_of_an_arm_at_different_speeds_were_not_alone(baseline, tmp_path):
+    seeds = [
+        write_run(tmp_path / f"s{seed}", *OTHER, "--seed", str(seed), speed=speed)
+        for seed, speed in enumerate((100.0, 125.0))
+    ]
+    (reason,) = compare(runs(baseline, *seeds)).reasons_against_seconds
+    assert reason == "runs of one arm differ in speed by more than 10% (other 22%)"  # 25 / 112.5
+
+
+def test_many_runs_of_a_loaded_machine_are_one_note(baseline, tmp_path):
+    loaded = [
+        write_run(tmp_path / f"s{seed}", *OTHER, "--seed", str(seed), waits=seed / 10)
+        for seed in range(6)
+    ]
+    (note, *_) = compare(runs(baseline, *loaded)).notes
+    assert note.startswith("time is left out: 5 of 7 runs waited for processors")
+    assert note.endswith(f"({loaded[5]} 50%, {loaded[4]} 40%, {loaded[3]} 30%, and 2 more)")
+
+
+def test_layer_drop_makes_tokens_cheaper_and_not_the_machine_unsteady(tmp_path):
+    folder = write_run(tmp_path / "run", losses=(7.0, 6.0, 5.0, 4.0, 3.0))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    seconds = flops = 0.0
+    for line, cost in zip(lines, (1.0, 0.9, 0.7, 0.6, 0.5), strict=True):
+        seconds, flops = seconds + 10 * cost, flops + 1e9 * cost
+        line.update(training_seconds=seconds, flops=flops, tokens_per_second=256 / cost)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert speed_spread(read_run(folder)) == pytest.approx(0)
+
+
+def test_a_share_of_waiting_is_weighted_by_the_seconds_of_its_line(tmp_path):
+    folder = write_run(tmp_path / "run", losses=(7.0, 6.0), speeds=(100.0, 300.0))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line, share in zip(lines, (0.4, 0.0), strict=True):
+        line["processor_wait_share"] = share
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read_run(folder)
+    assert wait_share(run) == pytest.approx(0.4 * 3 / 4)
+    assert run_speed(run)["processor_wait_share"] == wait_share(run)
+    assert wait_share(read_run(write_run(tmp_path / "old"))) is None
+
+
+def test_losses_after_equal_hours_are_not_compared_where_seconds_are_not(tmp_path):
+    hours = ("--hours", "2")
+    one = write_run(tmp_path / "one", *hours)
+    same = write_run(tmp_path / "same", *OTHER, *hours, losses=(7.0, 6.0, 5.0, 4.5, 3.5))
+    other = write_run(tmp_path / "other", *OTHER, *hours, losses=(7.0, 6.0, 3.0), threads=2)
+    assert "at the end 3.500 against 4.000" in in_text(compare(runs(one, same)), 200)
+    text = in_text(compare(runs(one, other)), 200)
+    assert "at the end 3.000" not in text and "the ends are not compared" in text
+    assert "the budget is in hours, and seconds cannot be compared" in text
+
+
+def test_jitter_of_short_lines_is_not_a_change_of_speed_and_a_loaded_half_is(tmp_path):
+    losses = [8.0 - number / 10 for number in range(64)]
+    jitter = write_run(tmp_path / "jitter", losses=losses, speeds=(80.0, 120.0))
+    assert speed_spread(read_run(jitter)) == pytest.approx(0)
+    half = write_run(tmp_path / "half", losses=losses, speeds=(100.0,) * 32 + (50.0,) * 32)
+    assert speed_spread(read_run(half)) == pytest.approx((100 - 50) / 75)
