@@ -177,11 +177,3 @@ path_from_caller() { # PATH; what exists in the folder of the caller is taken fr
     echo "$1"
   fi
 }
-
-count_gpus() {
-  case ${CUDA_VISIBLE_DEVICES-all} in
-    '' | -1) echo 0 ;;
-    # Without a driver there is no nvidia-smi, and grep finds no line: neither is an error here.
-    *) { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU ' || true ;;
-  esac
-}

@@ -70,7 +70,7 @@ def measure_rank(arguments: argparse.Namespace) -> None:
     from pretrain.distributed.ranks import start_ranks, stop_ranks
     from pretrain.model.cost import parameters_by_group
     from pretrain.profiling.hardware import peak_memory_bytes
-    from pretrain.train.summary import optimizer_state_bytes
+    from pretrain.train.footprint import optimizer_state_bytes
 
     ranks, shape = start_ranks(), Shape(*arguments.shape)
     step = OurStep(shape, f"zero{arguments.stage}_bf16_autocast", ranks, *POSITIONS)

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LIMIT_SECONDS = 300
 LAUNCHER = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-IMPORTED = ["pretrain.commands.train", "finetune.commands.run", "torch._inductor.compile_fx"]
+IMPORTED = ["pretrain.train.start", "finetune.commands.run", "torch._inductor.compile_fx"]
 
 
 def run_module(module, words):

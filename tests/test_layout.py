@@ -36,7 +36,7 @@ LEVELS = {
         {"config", "profiling", "kernels"},
         {"schedules", "distributed", "model", "compare"},
         {"data", "checkpoint"},
-        {"engine", "convert"},
+        {"engine", "convert", "launching"},
         {"stability"},
         {"train"},
         {"doctor"},
@@ -189,7 +189,7 @@ class Blocked:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Blocked())
-import pretrain.__main__, pretrain.commands.train, pretrain.convert.fill_mask
+import pretrain.__main__, pretrain.train.start, pretrain.convert.fill_mask
 """
 
 

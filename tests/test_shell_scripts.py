@@ -1,12 +1,9 @@
 """The run_*.sh scripts, in a copy of the checkout whose PATH holds stubs that note their calls."""
 
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,10 +13,9 @@ SCRIPTS = ("environment.sh", "run_pretrain.sh", "run_finetune.sh", "run_tests.sh
 SCRIPTS += ("pyproject.toml", "constraints.txt")
 TOOLS = ["bash", "cat", "cksum", "cp", "date", "dirname", "env", "grep", "mkdir", "rm", "sed"]
 TOOLS += ["sleep", "tail", "tee", "touch"]
-VENV, INSTALL, TRAIN = r"\S+ -m venv", r"\S+ -m pip install", ".* pretrain train"
-ARMS = ["bert_a", "tupe_r", "tupe_r_pld"]
+VENV, INSTALL = r"\S+ -m venv", r"\S+ -m pip install"
 
-# Stands for every program: python3, .venv/bin/python, deepspeed, ruff, mypy and pytest.
+# Stands for every program: python3, .venv/bin/python, ruff, mypy and pytest.
 STUB = r"""#!/usr/bin/env bash
 here=$(dirname "$0") call="${0##*/} $*"
 case $call in
@@ -31,42 +27,7 @@ echo "$call" >>"$CALLS"
 case $call in
   *'-m venv'*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
   *'-m ensurepip'*) touch "$here/pip" ;;
-  *' prepare '*)
-    if [[ -n ${STUB_WAITS_IN_PREPARE:-} ]]; then
-      for name in INT TERM USR1; do trap "echo heard $name >>$CALLS; exit 5" "$name"; done
-      touch "$CALLS.waiting"; while :; do sleep 0.02; done
-    fi ;;
-  *' train '*--run-folder*)
-    folder=${call#*--run-folder } folder=${folder%% *}
-    mkdir -p "$folder"; touch "$folder/run.json"
-    if [[ -n ${STUB_WAITS:-} ]]; then
-      for name in INT TERM USR1; do trap "echo heard $name >>$CALLS; exit 0" "$name"; done
-      touch "$CALLS.waiting"; while :; do sleep 0.02; done
-    fi
-    [[ -n ${STUB_NO_RESULT:-} ]] || touch "$folder/result.json" ;;
 esac
-"""
-
-
-# Stands for a rank. Bash cannot trap what it was told to ignore, as the launcher is.
-RANK = f"""#!{sys.executable}
-import os, signal, sys
-from pathlib import Path
-
-def note(text):
-    with open(os.environ["CALLS"], "a") as file:
-        file.write(text + "\\n")
-
-def hear(number, frame):
-    note("heard " + signal.Signals(number).name)
-    sys.exit(0)
-
-signal.signal(signal.SIGTERM, hear)
-note("ready")
-if Path(os.environ["CALLS"]).read_text().count("ready") == 2:
-    Path(os.environ["CALLS"] + ".waiting").touch()
-while True:
-    signal.pause()
 """
 
 
@@ -83,17 +44,13 @@ class Checkout:
         shutil.copy(ROOT / ".ci/run", self.root / ".ci/run")
         for name in TOOLS:
             (self.bin / name).symlink_to(shutil.which(name))
-        for name in ("python3", "deepspeed", "ruff", "mypy", "pytest"):
+        for name in ("python3", "ruff", "mypy", "pytest"):
             self.program(name)
         self.environment = {"PATH": str(self.bin), "CALLS": str(self.log)}
 
     def program(self, name, text=STUB):
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
-
-    def gpus(self, count):
-        lines = "".join(f"echo 'GPU {n}: NVIDIA H200 (UUID: GPU-{n})'\n" for n in range(count))
-        self.program("nvidia-smi", f"#!/usr/bin/env bash\n{lines}")
 
     def run(self, script, *arguments, cwd=None, **environment):
         return subprocess.run(
@@ -111,8 +68,9 @@ class Checkout:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if re.match(start, line)]
 
-    def runs(self):
-        return self.calls(".* pretrain (prepare|train|compare)")
+    def started(self):
+        """Return the command lines of tupelo."""
+        return [call.partition(" -m tupelo ")[2] for call in self.calls(".* -m tupelo ")]
 
 
 @pytest.fixture
@@ -239,7 +197,6 @@ def test_a_debian_without_ensurepip_is_told_the_package_and_continues_after_it(c
 
 
 def test_a_half_made_environment_is_named_with_the_way_out(checkout):
-    (checkout.root / ".venv/bin").mkdir(parents=True)
     (checkout.root / ".venv/bin/python").symlink_to("/nonexistent/python3")
     assert_one_line(checkout.run("run_pretrain.sh"), "half-made", "rm -rf .venv", "start again")
 
@@ -263,8 +220,7 @@ def test_an_active_environment_that_has_everything_is_used_as_it_is(checkout, va
     result = checkout.run("run_pretrain.sh", "tiny_cpu", **{variable: str(active)})
     assert result.returncode == 0 and result.stderr == ""
     assert checkout.log.read_text().splitlines() == [
-        "active -m pretrain prepare tiny_cpu",
-        "active -m pretrain train tiny_cpu",
+        "active -m tupelo train tiny_cpu",
     ]
     assert not (checkout.root / ".venv").exists()
 
@@ -302,237 +258,80 @@ def test_help_is_the_header_and_installs_nothing(checkout):
     assert "set -e" not in result.stdout and "#" not in result.stdout
 
 
-def test_without_a_recipe_the_arms_run_in_order_with_the_same_settings(checkout):
-    shared = "--corpus a b --steps 7"
-    result = checkout.run("run_pretrain.sh", "--name", "x", *shared.split())
-    assert result.returncode == 0, result.stderr
-    assert checkout.runs() == [
-        f"python -m pretrain prepare bert_a {shared}",
-        *(f"python -m pretrain train {arm} {shared} --run-folder runs/x/{arm}" for arm in ARMS),
-        "python -m pretrain compare runs/x/bert_a runs/x/tupe_r runs/x/tupe_r_pld "
-        "--report runs/x/report",
-    ]
-    *_, first, second, third, last = result.stdout.splitlines()
-    assert first.startswith("[1/3] bert_a: ") and third.startswith("[3/3] tupe_r_pld: ")
-    assert second.startswith("[2/3] tupe_r: ")
-    for part in ("runs/x/report", "--logdir runs/x", "--resume --name x"):
-        assert part in last
+def test_the_header_explains_only_options_that_there_are(checkout):
+    from pretrain.commands import sweep, train
+    from pretrain.config.recipe import CommandParser
 
-
-def test_a_comparison_without_a_name_is_named_after_the_time(checkout):
-    checkout.run("run_pretrain.sh")
-    (folder,) = (checkout.root / "runs").iterdir()
-    assert time.strptime(folder.name, "compare-%Y%m%d-%H%M%S")
-
-
-def test_resume_skips_finished_arms_resumes_begun_ones_and_restores_the_settings(checkout):
-    failing = {"STUB_FAILS": "*train tupe_r *", "STUB_SAYS": "out of memory"}
-    stopped = checkout.run("run_pretrain.sh", "--name", "x", "--steps", "7 7", **failing)
-    assert stopped.returncode == 3
-    assert stopped.stderr.splitlines()[-1].endswith("./run_pretrain.sh --resume --name x")
-    assert [call.split()[4] for call in checkout.calls(TRAIN)] == ARMS[:2]
-    (checkout.root / "runs/x/tupe_r").mkdir()
-    (checkout.root / "runs/x/tupe_r/run.json").touch()
-    checkout.log.unlink()
-    result = checkout.run("run_pretrain.sh", "--resume", "--name", "x")
-    assert result.returncode == 0, result.stderr
-    assert "[1/3] bert_a: finished before" in result.stdout
-    assert checkout.calls(TRAIN) == [
-        "python -m pretrain train tupe_r --steps 7 7 --run-folder runs/x/tupe_r --resume",
-        "python -m pretrain train tupe_r_pld --steps 7 7 --run-folder runs/x/tupe_r_pld",
-    ]
-
-
-def test_a_comparison_is_not_resumed_with_other_settings(checkout):
-    checkout.run("run_pretrain.sh", "--name", "x", "--steps", "7")
-    again = ("run_pretrain.sh", "--resume", "--name", "x")
-    assert_one_line(checkout.run(*again, "--steps", "8"), "other settings", "--steps 7")
-    assert checkout.run(*again, "--steps", "7").returncode == 0
+    known = {"--section", "--arms", "--help"}
+    for command in (sweep, train):
+        parser = CommandParser()
+        command.add_arguments(parser)
+        known |= set(parser._option_string_actions)
+    header = checkout.run("run_pretrain.sh", "--help").stdout
+    assert set(re.findall(r"--[a-z-]+", header)) <= known
 
 
 @pytest.mark.parametrize(
-    ("arguments", "parts"),
+    ("words", "started"),
     [
-        (["--resume"], ["--name"]),
-        (["--resume", "--name", "absent"], ["runs/absent"]),
-        (["--name", "begun"], ["--resume --name begun"]),
-        (["--name", "a b"], ["'a b'"]),
-        (["--run-folder", "f"], ["--run-folder", "RECIPE"]),
-        (["--lengthen", "stretch"], ["--lengthen", "folder of a run"]),
-        (["--name"], ["--name needs a value"]),
-        (["--gpus", "two"], ["--gpus two"]),
-        (["--gpus", "2"], ["--gpus 2", "0 NVIDIA GPUs"]),
-        (["--hostfile", "absent"], ["--hostfile absent"]),
+        ("", "sweep"),
+        ("--name x --corpus a b --steps 7", "sweep --name x --corpus a b --steps 7"),
+        ("--arms bert_a mine --seeds 3", "sweep bert_a mine --seeds 3"),
+        ("--seeds 1 2 --arms=bert_a tupe_r --dry-run", "sweep bert_a tupe_r --seeds 1 2 --dry-run"),
+        ("tiny_cpu --resume --a.b -1 --gpus 2", "train tiny_cpu --resume --a.b -1 --gpus 2"),
+        ("tiny_cpu --run-folder f --hostfile=h", "train tiny_cpu --run-folder f --hostfile h"),
+        ("tiny_cpu --help", "train tiny_cpu --help"),
     ],
 )
-def test_a_wrong_option_ends_in_one_line_before_anything_is_installed(checkout, arguments, parts):
-    (checkout.root / "runs/begun/bert_a").mkdir(parents=True)
-    (checkout.root / "runs/begun/bert_a/run.json").touch()
-    assert_one_line(checkout.run("run_pretrain.sh", *arguments), *parts)
-    assert checkout.calls() == []
+def test_everything_is_passed_on_to_train_or_to_sweep(checkout, words, started):
+    assert checkout.run("run_pretrain.sh", *words.split()).returncode == 0
+    assert checkout.started() == [started]
 
 
-def test_an_arm_that_ends_without_a_result_ends_the_script(checkout):
-    result = checkout.run("run_pretrain.sh", "--name", "x", STUB_NO_RESULT="1")
-    assert result.returncode == 1 and "bert_a ended without a result" in result.stderr
-    assert len(checkout.calls(TRAIN)) == 1
+def test_a_value_with_spaces_stays_one_value(checkout):
+    noting = 'printf "<%s>" "$@" >>"$CALLS"\n'
+    active = real_environment(checkout)
+    python = active / "bin/python"
+    python.write_text(python.read_text().replace('echo "active $*" >>"$CALLS"\n', noting))
+    words = ("run_pretrain.sh", "tiny_cpu", "--corpus", "a b", "--steps", "7 7")
+    checkout.run(*words, VIRTUAL_ENV=str(active))
+    assert checkout.log.read_text() == "<-m><tupelo><train><tiny_cpu><--corpus><a b><--steps><7 7>"
 
 
-def test_a_recipe_is_prepared_and_trained_with_everything_passed_on(checkout):
-    checkout.run(
-        "run_pretrain.sh", "tiny_cpu", "--resume", "--run-folder=f", "--name", "n", "--a.b", "-1"
-    )
-    assert checkout.runs() == [
-        "python -m pretrain prepare tiny_cpu --a.b -1 --name n",
-        "python -m pretrain train tiny_cpu --a.b -1 --name n --run-folder f --resume",
-    ]
-
-
-def test_a_run_is_lengthened_by_the_trainer_alone(checkout):
-    checkout.run("run_pretrain.sh", "runs/a", "--resume", "--steps", "9", "--lengthen=restart")
-    assert checkout.runs() == [
-        "python -m pretrain prepare runs/a --steps 9",
-        "python -m pretrain train runs/a --steps 9 --resume --lengthen restart",
-    ]
-
-
-@pytest.mark.parametrize("option", ["--dry-run", "--help"])
-def test_a_dry_run_and_the_help_of_a_recipe_need_neither_data_nor_launcher(checkout, option):
-    checkout.gpus(2)
-    checkout.run("run_pretrain.sh", "tiny_cpu", "--steps", "7", option)
-    assert checkout.runs() == [f"python -m pretrain train tiny_cpu --steps 7 {option}"]
-
-
-def test_a_dry_run_of_the_comparison_shows_every_arm_and_leaves_nothing(checkout):
-    checkout.run("run_pretrain.sh", "--dry-run")
-    assert checkout.runs() == [f"python -m pretrain train {arm} --dry-run" for arm in ARMS]
-    assert not (checkout.root / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("gpus", "arguments", "launched"),
-    [
-        (2, [], "deepspeed --module pretrain"),
-        (2, ["--gpus", "1"], "deepspeed --num_gpus 1 --module pretrain"),
-        (0, ["--hostfile", "hosts"], "deepspeed --hostfile hosts --module pretrain"),
-        (
-            0,
-            ["--hostfile", "hosts", "--gpus", "4"],
-            "deepspeed --num_gpus 4 --hostfile hosts --module pretrain",
-        ),
-    ],
-)
-def test_gpus_and_hosts_are_launched_by_deepspeed(checkout, gpus, arguments, launched):
-    checkout.gpus(gpus)
-    (checkout.root / "hosts").write_text("one slots=4\n")
-    result = checkout.run("run_pretrain.sh", "tiny_cpu", "--run-folder", "f", *arguments)
-    assert result.returncode == 0, result.stderr
-    assert checkout.runs() == [
-        "python -m pretrain prepare tiny_cpu",
-        f"{launched} train tiny_cpu --run-folder f",
-    ]
-
-
-@pytest.mark.parametrize("listing", ["exit 9", "echo No devices were found; exit 6"])
-def test_a_driver_without_a_gpu_is_a_cpu(checkout, listing):
-    checkout.program("nvidia-smi", f"#!/usr/bin/env bash\n{listing}\n")
-    assert checkout.run("run_pretrain.sh", "tiny_cpu").returncode == 0
-    assert checkout.runs()[-1] == "python -m pretrain train tiny_cpu"
-
-
-def test_hidden_gpus_are_not_used(checkout):
-    checkout.gpus(2)
-    checkout.run("run_pretrain.sh", "tiny_cpu", CUDA_VISIBLE_DEVICES="")
-    assert checkout.runs()[-1] == "python -m pretrain train tiny_cpu"
+def test_the_status_of_the_command_is_that_of_the_script(checkout):
+    failing = {"STUB_FAILS": "*tupelo train*", "STUB_SAYS": "out of memory"}
+    assert checkout.run("run_pretrain.sh", "tiny_cpu", **failing).returncode == 3
 
 
 def test_paths_that_exist_in_the_callers_folder_are_taken_from_there(checkout, tmp_path):
     caller = tmp_path / "caller"
     (caller / "texts").mkdir(parents=True)
-    for name in ("my.toml", "base", "bert_a", "bert.pt"):
+    for name in ("my.toml", "base", "hosts", "bert.pt"):
         (caller / name).touch()
-    options = ["--corpus", "texts", "more", "--model.preset", "base", "--run-folder", "out"]
-    options += ["--initial_weights", "bert.pt"]
-    checkout.run("run_pretrain.sh", "my.toml", *options, cwd=caller)
-    assert checkout.runs()[1] == (
-        f"python -m pretrain train {caller}/my.toml --corpus {caller}/texts more "
-        f"--model.preset base --initial_weights {caller}/bert.pt --run-folder out"
+    options = ["--corpus", "texts", "more", "text:texts:weight=2", "--model.preset", "base"]
+    options += ["--initial_weights", "bert.pt", "--hostfile=hosts"]
+    resolved = (
+        f"--corpus {caller}/texts more text:{caller}/texts:weight=2 --model.preset base "
+        f"--initial_weights {caller}/bert.pt --hostfile {caller}/hosts"
     )
+    checkout.run("run_pretrain.sh", "my.toml", *options, cwd=caller)
+    checkout.run("run_pretrain.sh", *options, "--arms", "bert_a", "my.toml", cwd=caller)
+    assert checkout.started() == [
+        f"train {caller}/my.toml {resolved}",
+        f"sweep bert_a {caller}/my.toml {resolved}",
+    ]
 
 
-class Waiting:
-    """A run_pretrain.sh whose trainer waits for a signal."""
-
-    def __init__(self, checkout, *arguments, waits="STUB_WAITS"):
-        self.process = subprocess.Popen(
-            [checkout.root / "run_pretrain.sh", *arguments],
-            env=checkout.environment | {waits: "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            # A test run in the background ignores interrupts, and bash could not unlearn that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        waiting = Path(f"{checkout.log}.waiting")
-        deadline = time.monotonic() + 20
-        while not waiting.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-    def end(self):
-        """Return exit status and last line of stderr."""
-        _, stderr = self.process.communicate(timeout=20)
-        return self.process.returncode, (stderr.splitlines() or [""])[-1]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_reaches_the_trainer_and_ends_the_comparison_and_not_only_the_arm(
-    checkout, number
-):
-    """As the terminal does it, which signals the whole group of the script."""
-    waiting = Waiting(checkout, "--name", "x")
-    os.killpg(waiting.process.pid, number)
-    status, line = waiting.end()
-    assert status == 0 and line.endswith("--resume --name x")
-    assert len(checkout.calls(TRAIN)) == 1
-    assert checkout.calls("heard") == [f"heard {number.name[3:]}"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("arguments", [("tiny_cpu",), ("--name", "x")])
-def test_a_signal_ends_the_preparation_of_data_too(checkout, arguments, number):
-    waiting = Waiting(checkout, *arguments, waits="STUB_WAITS_IN_PREPARE")
-    waiting.process.send_signal(number)
-    assert waiting.end() == (5, "stopped; the same command continues from here")
-    assert checkout.calls("heard") == [f"heard {number.name[3:]}"]
-    assert not checkout.calls(TRAIN)
-
-
-def test_a_signal_reaches_the_trainer_of_a_recipe(checkout):
-    waiting = Waiting(checkout, "tiny_cpu", "--run-folder", "f")
-    waiting.process.send_signal(signal.SIGUSR1)
-    assert waiting.end()[0] == 0
-    assert checkout.calls("heard") == ["heard USR1"]
-
-
-def test_a_signal_reaches_the_ranks_and_not_their_launcher(checkout):
-    """The launcher is two processes, one below the other, and would kill the ranks in time."""
-    checkout.gpus(2)
-    rank, launch = checkout.bin / "rank", checkout.bin / "deepspeed.launcher.launch"
-    checkout.program("rank", RANK)
-    launch.write_text(f'"{rank}" "$@" &\n"{rank}" "$@" &\nwait\n')
-    checkout.program("deepspeed", f'#!/usr/bin/env bash\nbash "{launch}" "$@"; exit $?\n')
-    waiting = Waiting(checkout, "tiny_cpu", "--run-folder", "f")
-    os.killpg(waiting.process.pid, signal.SIGTERM)
-    assert waiting.end()[0] == 0
-    assert checkout.calls("heard") == ["heard SIGTERM"] * 2
-
-
-def test_a_signal_ends_a_launcher_that_has_not_started_a_rank(checkout):
-    checkout.gpus(1)
-    waiting = Waiting(checkout, "tiny_cpu", "--run-folder", "f")
-    waiting.process.send_signal(signal.SIGTERM)
-    assert waiting.end()[0] == 128 + signal.SIGKILL
-    assert checkout.calls("heard") == []
+@pytest.mark.parametrize("given", ["--run-folder=out/a", "--run-folder out/a"])
+def test_a_run_folder_belongs_to_where_the_caller_stands(checkout, tmp_path, given):
+    caller = tmp_path / "caller"
+    caller.mkdir()
+    checkout.run("run_pretrain.sh", "tiny_cpu", *given.split(), cwd=caller)
+    checkout.run("run_pretrain.sh", "tiny_cpu", "--run-folder", "/out", cwd=caller)
+    assert checkout.started() == [
+        f"train tiny_cpu --run-folder {caller}/out/a",
+        "train tiny_cpu --run-folder /out",
+    ]
 
 
 # ---- run_finetune.sh

@@ -1,7 +1,8 @@
-"""Fine-tune pre-trained encoders on downstream tasks, over learning rates and seeds.
+r"""Fine-tune pre-trained encoders on downstream tasks, over learning rates and seeds.
 
     tupelo finetune run runs/NAME --tasks cola rte --glue glue_data/
-    tupelo finetune run runs/NAME --train train.tsv --dev dev.tsv --text sentence --label class
+    tupelo finetune run runs/NAME --train train.tsv --dev dev.tsv \
+        --text sentence --label class
 
 The same command continues where it was stopped. With more tasks, checkpoints, learning rates or
 seeds it runs only the new trials.
@@ -43,7 +44,6 @@ CHANGEABLE = [name for name in Protocol.model_fields if name not in ("name", "ep
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo finetune run`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "models", nargs="*", metavar="RUN", help="run folder, checkpoint, export, or a BERT model"
     )

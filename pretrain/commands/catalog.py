@@ -9,6 +9,7 @@ COMMANDS = {
         ("prepare", "prepare", "build the shards that a recipe needs"),
         ("plan", "plan", "measure how long a recipe takes on this machine"),
         ("train", "train", "pre-train an encoder, or resume a run"),
+        ("sweep", "sweep", "train several recipes, with several seeds, and compare them"),
         ("compare", "compare", "report which run reached a held-out loss sooner"),
         ("profile", "profile", "show where the time of a step goes"),
         ("fill-mask", "fill_mask", "print the most probable tokens for each [MASK] of a text"),

@@ -2,12 +2,27 @@
 
 import argparse
 import importlib
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe import CommandParser
+
+HELP = ("-h", "--help")
+
+
+class Paragraphs(argparse.RawDescriptionHelpFormatter):
+    """Fits paragraphs to the width of the terminal; indented lines, examples, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            textwrap.indent(block, indent)
+            if "\n " in f"\n{block}"
+            else textwrap.fill(block, width, initial_indent=indent, subsequent_indent=indent)
+            for block in text.strip("\n").split("\n\n")
+        )
 
 
 class Command(NamedTuple):
@@ -35,7 +50,7 @@ def run_command(
     Raises:
         ConfigError: there is no such command, or what the command itself raises.
     """
-    if not words or words[0] in ("-h", "--help"):
+    if not words or words[0] in HELP:
         print(overview(commands, group=group))
         return
     if words[0] not in commands:
@@ -47,12 +62,13 @@ def run_command(
     parser = CommandParser(
         prog=shell_command(*group, words[0]),
         description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Paragraphs,
         allow_abbrev=False,
         habits=habits,
     )
     module.add_arguments(parser)
-    module.main(parser.parse_args(words[1:]))
+    # Help last: it shows the values of the recipe that is named.
+    module.main(parser.parse_args(sorted(words[1:], key=HELP.__contains__)))
 
 
 def overview(commands: Mapping[str, Command], *, group: Sequence[str] = ()) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import add_settings
+from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.doctor.check import Check, CheckContext, CheckResult, problem_of, run_check
 from pretrain.doctor.packages import PACKAGE_CHECKS
 
@@ -24,7 +24,7 @@ TITLE_WIDTH = 20
 STATUS_WIDTH = 9
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo doctor`."""
     parser.add_argument("--run-folder", type=Path, help="where the run goes; default: runs/")
     parser.add_argument(
@@ -101,11 +101,13 @@ def _with_settings(
 ) -> tuple[CheckContext, CheckResult | None]:
     """Return the context with the settings of the run, or why they are refused."""
     from pretrain.distributed.ranks import Ranks
-    from pretrain.engine.launch import checked_settings
+    from pretrain.engine.launch import check_machine, checked_settings
 
     ranks = Ranks(0, context.ranks, context.accelerators.device)
     try:
-        settings, ds_config = checked_settings(arguments, ranks, ranks.device)
+        settings = read_settings(arguments, arguments.source)
+        settings, ds_config = checked_settings(settings, ranks)
+        check_machine(settings, ds_config, ranks.device)
     except ConfigError as error:
         return context, problem_of(error)
     return dataclasses.replace(

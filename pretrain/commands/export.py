@@ -7,37 +7,7 @@
 """
 
 import argparse
-import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from data_prep.files.atomic import write_through
-from data_prep.files.quoting import quoted
-from data_prep.shards.manifest import TOKENIZER_FILE
-from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
-from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
-from pretrain.convert.hf_check import ExportCheck, check_export, rows_to_compare
-from pretrain.convert.hf_format import (
-    CODE_FILES,
-    CONFIG_FILE,
-    RECORD,
-    WEIGHTS_FILE,
-    is_export,
-    is_stock_bert,
-)
-from pretrain.convert.hf_writer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE, write_pretrained
-from pretrain.convert.model_card import CARD_FILE, PLOT_FILE, write_card
-from pretrain.convert.pretrained import Pretrained, load_pretrained
-
-SAVED_AGAIN = "transformers_version"  # in config.json; only transformers writes it
-
-FILES = {
-    *(CONFIG_FILE, WEIGHTS_FILE, *CODE_FILES),
-    *(TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_FILE),
-    *(CARD_FILE, PLOT_FILE),
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Export a run; print the folder and the largest difference to the trainer."""
-    run = _run_of(arguments.run)
+    # Imported late: torch takes seconds.
+    from pretrain.convert.export import export, run_of
+    from pretrain.convert.hf_format import is_stock_bert
+    from pretrain.convert.model_card import CARD_FILE
+    from pretrain.convert.pretrained import load_pretrained
+
+    run = run_of(arguments.run)
     pretrained = load_pretrained(arguments.run, checkpoint=arguments.checkpoint)
     target = arguments.to or run / "export" / Path(pretrained.place).name
     replaces = target.is_dir() and any(target.iterdir())
@@ -66,94 +42,3 @@ def main(arguments: argparse.Namespace) -> None:
     )
     if pretrained.text_encoder.record.moses is not None:
         print(f"note: the tokenizer expects text after Moses; see {target / CARD_FILE}")
-
-
-def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
-    """Write the folder whole and compared with the trainer's model, or not at all.
-
-    Raises:
-        ConfigError: the target holds something else than an earlier export of this run or cannot
-            be written, or the logits of the export differ from the trainer's.
-    """
-    identity = identity_of(run)
-    _refuse_other_content(target, pretrained.name, identity)
-    # The folder has its final name: transformers names the module of the code after it.
-    around = target.absolute().parent / f".{target.name}.partial"
-    partial = around / target.name
-    shutil.rmtree(around, ignore_errors=True)  # of an export that was killed
-    try:
-        partial.mkdir(parents=True)
-        write_pretrained(partial, pretrained, run=identity)
-        check = check_export(pretrained, partial, rows_to_compare(pretrained, run))
-        write_card(partial, pretrained, run, check, place=str(target))
-        for file in partial.iterdir():
-            write_through(file)
-        _put_in_place(partial, target, before=around / "before")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the export to {target}: {error.strerror or error}; choose another --to"
-        ) from None
-    finally:
-        shutil.rmtree(around, ignore_errors=True)
-    return check
-
-
-def _put_in_place(partial: Path, target: Path, *, before: Path) -> None:
-    replaces = target.exists()
-    if replaces:
-        target.rename(before)
-    try:
-        partial.rename(target)
-    except OSError:
-        if replaces:
-            before.rename(target)
-        raise
-
-
-def _run_of(place: Path) -> Path:
-    """Return the run folder, also of a checkpoint; the model card is made from its files."""
-    run = place.parent.parent if place.parent.name == CHECKPOINTS else place
-    if not (run / "run.json").is_file():
-        raise ConfigError(
-            f"{place} is neither a run folder, with its run.json, nor a checkpoint of one"
-        )
-    return run
-
-
-def _refuse_other_content(target: Path, name: str, identity: str | None) -> None:
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise ConfigError(f"{target} is a file; choose another --to")
-    names = {entry.name for entry in target.iterdir()}
-    unknown = sorted(names - FILES)
-    if unknown or (names and not is_export(target)):
-        found = f"holds {unknown[0]}" if unknown else "is no export"
-        raise ConfigError(
-            f"{target} {found}, and an export would replace the folder; choose another --to"
-        )
-    if names:
-        _refuse_other_model(target, name, identity)
-
-
-def _refuse_other_model(target: Path, name: str, identity: str | None) -> None:
-    content = read_json_object(target / CONFIG_FILE)
-    if SAVED_AGAIN in content:
-        raise ConfigError(
-            f"{target} holds a model that transformers has saved there, perhaps trained further; "
-            "choose another --to"
-        )
-    record = content[RECORD] if isinstance(content[RECORD], dict) else {}
-    theirs, same = record.get("run"), record.get("name") == name
-    if theirs is not None and identity is not None:
-        same = theirs == identity
-    if not same:
-        raise ConfigError(
-            f"{target} holds an export of another run, {_described(record)}; choose another --to, "
-            "or remove that folder"
-        )
-
-
-def _described(record: Mapping[str, Any]) -> str:
-    step = record.get("step")
-    return quoted(record.get("name")) + (f" step {step:,}" if isinstance(step, int) else "")

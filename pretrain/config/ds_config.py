@@ -161,7 +161,7 @@ def fill_ds_config(
         ConfigError: it contradicts the recipe, the batch does not divide, or the combination is
             known not to work.
     """
-    _refuse_unsupported(config, device)
+    check_supported(config, device)
     check_names(config)
     from_recipe = {
         "train_batch_size": settings.batch.global_sequences,
@@ -217,39 +217,12 @@ def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
     return settings.batch.global_sequences // (micro_sequences(settings, world_size) * world_size)
 
 
-def zero_stage(config: dict[str, Any]) -> Any:
-    """Return the ZeRO stage of a configuration: an int, once `read_ds_config` has checked it."""
-    return config.get("zero_optimization", {}).get("stage", 0)
-
-
-def compute_type(config: dict[str, Any]) -> torch.dtype:
-    """Return the type in which matrix products are computed under a configuration.
+def check_supported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
+    """Refuse what DeepSpeed no longer has, computes wrongly, or cannot do on this device.
 
     Raises:
-        ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
+        ConfigError: the configuration asks for it.
     """
-    autocast = config.get("torch_autocast", {})
-    if autocast.get("enabled", False):
-        name = str(autocast.get("dtype")).removeprefix("torch.")
-        return lookup(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
-    for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
-        if config.get(block, {}).get("enabled", False):
-            return dtype
-    return torch.float32
-
-
-def _ds_config_path(name: str) -> Path:
-    for path in (Path(name), DS_CONFIGS / name, DS_CONFIGS / f"{name}.json"):
-        if os.path.isfile(path):  # unlike pathlib, returns False for a name that is too long
-            return path
-    known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
-    raise ConfigError(
-        f"engine.ds_config={quoted(name)} is neither a file nor in ds_configs/"
-        f"{nearest(name, known)}; there are {', '.join(known)}"
-    )
-
-
-def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
     for block, instead in REMOVED_BLOCKS.items():
         if block in config:
             raise ConfigError(
@@ -293,6 +266,38 @@ def _refuse_unsupported(config: dict[str, Any], device: Literal["cpu", "cuda"]) 
                 f"zero_optimization.{name} is not supported: an encoder of this size fits on the "
                 "device; remove it"
             )
+
+
+def zero_stage(config: dict[str, Any]) -> Any:
+    """Return the ZeRO stage of a configuration: an int, once `read_ds_config` has checked it."""
+    return config.get("zero_optimization", {}).get("stage", 0)
+
+
+def compute_type(config: dict[str, Any]) -> torch.dtype:
+    """Return the type in which matrix products are computed under a configuration.
+
+    Raises:
+        ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
+    """
+    autocast = config.get("torch_autocast", {})
+    if autocast.get("enabled", False):
+        name = str(autocast.get("dtype")).removeprefix("torch.")
+        return lookup(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
+    for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        if config.get(block, {}).get("enabled", False):
+            return dtype
+    return torch.float32
+
+
+def _ds_config_path(name: str) -> Path:
+    for path in (Path(name), DS_CONFIGS / name, DS_CONFIGS / f"{name}.json"):
+        if os.path.isfile(path):  # unlike pathlib, returns False for a name that is too long
+            return path
+    known = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
+    raise ConfigError(
+        f"engine.ds_config={quoted(name)} is neither a file nor in ds_configs/"
+        f"{nearest(name, known)}; there are {', '.join(known)}"
+    )
 
 
 def _autocasts_to_fp16(config: dict[str, Any]) -> bool:

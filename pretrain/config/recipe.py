@@ -7,6 +7,8 @@ overrides it. The options and their help come from the fields in settings.py.
 import argparse
 import os
 import re
+import shutil
+import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.habits import HABITS
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import RunSettings, explain, sections
+from pretrain.config.settings_help import describe_values, page
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 
@@ -29,6 +32,28 @@ MOST_PARENTS = 20
 
 # Set by a preset, unless given beside it or after it.
 SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
+
+
+class ShowHelp(argparse.Action):
+    """Prints the help of a command, with the values of the recipe that is named before it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Print it and exit."""
+        recipe = vars(namespace).get("recipe")
+        recipe = recipe if isinstance(recipe, str) else None  # a sweep has several
+        if isinstance(parser, CommandParser) and parser.has_settings:
+            settings = settings_from({} if recipe is None else read_recipe(recipe))
+            describe_values(parser, settings)
+            print(page(parser, recipe), end="")
+        else:
+            parser.print_help()
+        parser.exit()
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -45,12 +70,23 @@ class CommandParser(argparse.ArgumentParser):
                 with "-" for "_" and none in front; such as {"lr": "--learning_rate.peak"}.
             keywords: of `argparse.ArgumentParser`.
         """
-        super().__init__(**keywords)
+        super().__init__(**keywords, add_help=False)
         self.habits = habits or {}
+        self.has_settings = False  # of a run: see `add_settings`
+        self.add_argument(
+            *("-h", "--help"),
+            action=ShowHelp,
+            nargs=0,
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help="show this page and exit",
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""
         unknown = message.partition("unrecognized arguments: ")[2].split()
+        if message.endswith(" required: RECIPE"):
+            raise ConfigError(f"name a recipe:\n\n{self.format_usage()}\n{list_of_recipes()}")
         if not unknown:
             raise ConfigError(message)
         if not unknown[0].startswith("-"):
@@ -77,18 +113,19 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_settings(
-    parser: argparse.ArgumentParser, *, recipe_nargs: Literal["?"] | None = None
+    parser: CommandParser, *, recipe_nargs: Literal["?", "*"] | None = None
 ) -> CliSettingsSource[argparse.ArgumentParser]:
     """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
 
     Args:
         parser: to which they are added.
-        recipe_nargs: "?" where a command can do without a recipe.
+        recipe_nargs: "?" where a command can do without a recipe, "*" where it takes several.
     """
     parser.add_argument(
         "recipe",
         nargs=recipe_nargs,
-        help="a name in pretrain/recipes, a .toml file, or a run folder",
+        metavar="RECIPE",
+        help="a name that tupelo recipes lists, a .toml file, or a run folder",
     )
     parser.add_argument(
         "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
@@ -103,6 +140,9 @@ def add_settings(
     for section in sections():
         # The library reads a section as JSON too; what comes after --data is no JSON but a path.
         parser._option_string_actions.pop(f"--{section}", None)
+    recipe = {None: "RECIPE", "?": "[RECIPE]", "*": "[RECIPE ...]"}[recipe_nargs]
+    parser.usage = f"{parser.prog} {recipe} [OPTION ...] [--section.setting VALUE ...]"
+    parser.has_settings = True
     return source
 
 
@@ -120,8 +160,17 @@ def read_settings(
     preset = vars(arguments).get("model.preset")
     if preset is not None:
         tree = _merge(tree, {"model": {"preset": preset}})
+    return settings_from(tree, _cli_settings_source=source(parsed_args=arguments))
+
+
+def settings_from(tree: dict[str, Any], **sources: Any) -> RunSettings:
+    """Build the settings from those of a recipe and other sources.
+
+    Raises:
+        ConfigError: a name is unknown, a type is wrong, or they do not go together.
+    """
     try:
-        return RunSettings(_cli_settings_source=source(parsed_args=arguments), **tree)
+        return RunSettings(**sources, **tree)
     except ValidationError as error:
         raise ConfigError(explain(error)) from None
 
@@ -144,10 +193,7 @@ def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -
         for section in sections:
             inner = inner.setdefault(section, {})
         inner[last] = value
-    try:
-        return RunSettings(**_merge(tree, changes))
-    except ValidationError as error:
-        raise ConfigError(explain(error)) from None
+    return settings_from(_merge(tree, changes))
 
 
 def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
@@ -183,6 +229,17 @@ def recipe_summaries() -> dict[str, str]:
     """Return the names of the recipes in alphabetical order, each with its first line."""
     files = sorted(RECIPES.glob("*.toml"))
     return {file.stem: file.read_text().partition("\n")[0].removeprefix("# ") for file in files}
+
+
+def list_of_recipes() -> str:
+    """Return names and summaries as text, wrapped to the width of the terminal."""
+    summaries = recipe_summaries()
+    indent = max(map(len, summaries)) + 2
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(f"{name:{indent}}{summary}", columns, subsequent_indent=" " * indent)
+        for name, summary in summaries.items()
+    )
 
 
 def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:

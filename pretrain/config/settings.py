@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -505,12 +506,24 @@ def sections() -> dict[str, type[BaseModel]]:
     return {name: kind for name, kind in kinds.items() if _is_section(kind)}
 
 
+def setting_fields(section: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
+    """Return the fields of all settings, by name such as "model.norm"."""
+    fields: dict[str, FieldInfo] = {}
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if _is_section(kind):
+            fields |= setting_fields(kind, f"{prefix}{name}.")
+        else:
+            fields[prefix + name] = field
+    return fields
+
+
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
     """Return the first error of pydantic as one line with setting and value."""
     first = error.errors()[0]
     where = plain(".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"there is no setting {where}{nearest(where, _names(settings))}"
+        return f"there is no setting {where}{nearest(where, list(setting_fields(settings)))}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return message
@@ -541,14 +554,3 @@ def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:
     return {
         name: "none" if value is None and name in words else value for name, value in values.items()
     }
-
-
-def _names(section: type[BaseModel], prefix: str = "") -> list[str]:
-    names = []
-    for name, field in section.model_fields.items():
-        kind = field.annotation
-        if _is_section(kind):
-            names += _names(kind, f"{name}.")
-        else:
-            names.append(prefix + name)
-    return names

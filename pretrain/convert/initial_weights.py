@@ -40,22 +40,40 @@ def load_initial_weights(
         Where they come from, for launches.jsonl; None where the settings name none.
 
     Raises:
+        ConfigError: see `fitting_weights`, as for the other errors.
+    """
+    pretrained = fitting_weights(settings, shards)
+    if pretrained is None:
+        return None
+    model.load_state_dict(pretrained.weights)
+    return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}
+
+
+def fitting_weights(settings: RunSettings, shards: ShardSet) -> Pretrained | None:
+    """Return the weights that the settings name; None where they name none.
+
+    Raises:
         ConfigError: there are none, or they are those of another model or another tokenizer.
         ShardError: the manifest or the tokenizer of the run that is named is damaged.
         TokenizerError: the tokenizer of an external model cannot be used.
     """
     if settings.initial_weights is None:
         return None
-    pretrained = load_pretrained(settings.initial_weights)
+    pretrained = _weights_of(settings, settings.initial_weights)
+    check_tokenizer(pretrained, settings, shards)
+    return pretrained
+
+
+def _weights_of(settings: RunSettings, place: str) -> Pretrained:
+    """Return the weights, checked against objective and model of the run."""
+    pretrained = load_pretrained(place)
     if pretrained.objective != settings.objective:
         raise ConfigError(
             f"initial_weights={pretrained.place} were trained with objective="
             f"{pretrained.objective}, and this run has objective={settings.objective}"
         )
     check_model(pretrained, settings.model)
-    check_tokenizer(pretrained, settings, shards)
-    model.load_state_dict(pretrained.weights)
-    return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}
+    return pretrained
 
 
 def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
@@ -88,8 +106,7 @@ def check_before_build(settings: RunSettings) -> None:
     """
     if settings.initial_weights is None:
         return
-    pretrained, place = load_pretrained(settings.initial_weights), settings.data.tokenizer
-    check_model(pretrained, settings.model)
+    pretrained, place = _weights_of(settings, settings.initial_weights), settings.data.tokenizer
     if place in get_args(TokenizerKind):
         raise ConfigError(
             f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="

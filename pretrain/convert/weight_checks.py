@@ -10,13 +10,14 @@ from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.model.objectives import objective_named
+from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 3
 
 
 def shapes_of(model: ModelSettings, objective: str = DEFAULT_OBJECTIVE) -> dict[str, Tensor]:
     """Return the state dict of a model as tensors on the meta device."""
-    with torch.device("meta"):
+    with shapes_only():
         return objective_named(objective)(model).state_dict()
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -10,10 +11,17 @@ from data_prep.files.program import shell_command
 from data_prep.masking import Masking
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
-from data_prep.tokenizer.describe import TokenizerError, described_tokenizer, word_starts
+from data_prep.sources.source import CorpusError, FileSource, file_size
+from data_prep.tokenizer.describe import (
+    TokenizerError,
+    described_tokenizer,
+    vocabulary_size,
+    word_starts,
+)
+from data_prep.tokenizer.load import load_tokenizer
+from data_prep.tokenizer.train import TokenizerKind
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings, explain
-from pretrain.model.objectives import objective_named
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
@@ -50,6 +58,40 @@ def shards_folder(settings: RunSettings) -> Path:
     return Path("data") / f"{corpus}-s{build.sequence_length}-v{build.vocabulary_size}-{digest}"
 
 
+def existing_shards(settings: RunSettings) -> ShardSet | None:
+    """Open the shards of a run; None if they are still to be built.
+
+    Raises:
+        ConfigError: `data.shards` names a folder that is not there, or they do not fit the model.
+        ShardError: they are damaged.
+    """
+    data = settings.data
+    if data.shards is None and not (data.corpus and shards_folder(settings).is_dir()):
+        return None
+    return open_data(settings)
+
+
+def check_text(settings: RunSettings) -> None:
+    """Check, before shards are built, that there is text and that its tokenizer fits the model.
+
+    Raises:
+        ConfigError: no text is named, or a tokenizer with more entries than the model has.
+        CorpusError: the text does not exist, or its files are empty.
+        TokenizerError: the tokenizer cannot be loaded.
+    """
+    # Imported late: on shards that exist, a run needs no packages that read text.
+    from data_prep.sources.spec import open_source
+
+    build = build_settings(settings)
+    for name in build.corpus:
+        source = open_source(name, damaged_files=build.damaged_files)
+        if isinstance(source, FileSource) and not any(map(file_size, source.files)):
+            raise CorpusError(f"{name} is empty; name a text")
+    if build.tokenizer not in get_args(TokenizerKind):
+        entries = vocabulary_size(load_tokenizer(build.tokenizer))
+        _check_vocabulary(f"the tokenizer {build.tokenizer}", entries, settings)
+
+
 def open_data(settings: RunSettings) -> ShardSet:
     """Open the shards of a run and check that they fit its model.
 
@@ -71,11 +113,7 @@ def open_data(settings: RunSettings) -> ShardSet:
             f"the rows in {folder} have {manifest.sequence_length} tokens, but "
             f"data.sequence_length={settings.data.sequence_length}; make them equal"
         )
-    if manifest.tokenizer.vocabulary_size > settings.model.vocabulary_size:
-        raise ConfigError(
-            f"the tokenizer in {folder} has {manifest.tokenizer.vocabulary_size} entries, more "
-            f"than model.vocabulary_size={settings.model.vocabulary_size}; raise the latter"
-        )
+    _check_vocabulary(f"the tokenizer in {folder}", manifest.tokenizer.vocabulary_size, settings)
     masking_of(shards, settings)
     return shards
 
@@ -98,6 +136,8 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
 
 def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
     """Return a hash of everything that a held-out loss depends on besides the model."""
+    from pretrain.model.objectives import objective_named  # torch: builds need none
+
     held_out_loss = objective_named(settings.objective).held_out_loss
     parts = (
         shards.split("valid").fingerprint(),
@@ -115,3 +155,11 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
 def num_held_out_rows(shards: ShardSet, settings: RunSettings) -> int:
     """Return how many held-out rows an evaluation reads."""
     return min(settings.evaluation.rows, shards.split("valid").num_rows)
+
+
+def _check_vocabulary(tokenizer: str, entries: int, settings: RunSettings) -> None:
+    if entries > settings.model.vocabulary_size:
+        raise ConfigError(
+            f"{tokenizer} has {entries} entries, more than model.vocabulary_size="
+            f"{settings.model.vocabulary_size}; raise the latter"
+        )

@@ -3,16 +3,16 @@
 A launcher that is killed leaves its processes behind as orphans: no process ends them or passes
 signals on to them. The deepspeed launcher is two processes, parent and child, and the parent exits
 on SIGTERM without signalling the child.
+
+Imports no torch: a start asks this first.
 """
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pretrain.distributed.ranks import Ranks, from_all_ranks
-
 # Words in the command line of the parent of a rank, and of the parent of that process.
-LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun")
+LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun", "sweep")
 LAUNCHERS_OF_LAUNCHERS = ("deepspeed", "deepspeed.launcher.runner")
 
 # State in /proc/PID/stat -> what a message says.
@@ -34,6 +34,21 @@ class Process:
     state: str  # see CONDITIONS and GONE
     parent: int
     started: int  # in ticks since boot: distinguishes it from a later process of the same number
+
+
+def is_launched() -> bool:
+    """Return whether a launcher started this process, as one of the ranks of a job."""
+    return "RANK" in os.environ
+
+
+def is_first_process() -> bool:
+    """Return whether this process will be the first rank."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def launched_ranks() -> int | None:
+    """Return how many ranks the launcher of this process started; None without a launcher."""
+    return int(os.environ["WORLD_SIZE"]) if "WORLD_SIZE" in os.environ else None
 
 
 class Launcher:
@@ -117,8 +132,3 @@ def this_host() -> str:
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return f"unknown machine of process {os.getpid()}"  # so that no rank counts as a neighbour
-
-
-def gather_rank_processes(ranks: Ranks) -> list[RankProcess]:
-    """Return the processes of all ranks, by rank; a collective."""
-    return from_all_ranks(this_process(ranks.rank), ranks)

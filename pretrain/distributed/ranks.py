@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.freed_memory import keep_freed_memory
+from pretrain.distributed.processes import RankProcess, is_launched, this_process
 
 Result = TypeVar("Result")
 
@@ -29,11 +30,6 @@ class Ranks:
         return self.rank == 0
 
 
-def is_first_process() -> bool:
-    """Return whether this process will be the first rank; known before `start_ranks`."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def start_ranks() -> Ranks:
     """Join the process group of the launcher; without a launcher, be the only rank."""
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
@@ -44,7 +40,7 @@ def start_ranks() -> Ranks:
         # Before the first collective: otherwise every rank would use the first GPU.
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not distributed.is_initialized():
-        if "RANK" not in os.environ:
+        if not is_launched():
             # Without a launcher DeepSpeed would look for MPI. A store in memory needs no port.
             os.environ["LOCAL_RANK"] = "0"
             backend = "nccl" if device == "cuda" else "gloo"
@@ -81,6 +77,11 @@ def from_all_ranks(value: Any, ranks: Ranks, *, group: Any = None) -> list[Any]:
     values = [value] * ranks.world_size
     distributed.all_gather_object(values, value, group=group)
     return values
+
+
+def gather_rank_processes(ranks: Ranks) -> list[RankProcess]:
+    """Return the processes of all ranks, by rank; a collective."""
+    return from_all_ranks(this_process(ranks.rank), ranks)
 
 
 def stop_ranks() -> None:

@@ -100,11 +100,3 @@ def nearest_folder(path: Path) -> Path:
     """Return the folder itself, or the nearest parent that exists."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
-
-
-def size(num_bytes: float) -> str:
-    """Return a number of bytes with a binary unit."""
-    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:.1f} {name}"
-    return f"{num_bytes:.0f} bytes"

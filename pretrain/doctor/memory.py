@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 
 from pretrain.config.ds_config import zero_stage
-from pretrain.doctor.check import CheckContext, CheckResult, StatVfs, compare_free, size
-from pretrain.doctor.storage import checkpoint_bytes
+from pretrain.doctor.check import CheckContext, CheckResult, StatVfs, compare_free
 from pretrain.model.cost import parameters_by_group
-from pretrain.train.summary import optimizer_state_bytes
+from pretrain.train.footprint import checkpoint_bytes, optimizer_state_bytes, size
 
 LITTLE_SHARED_MEMORY = 2**30
 PROCESS_BYTES = 2**30  # Python, torch and DeepSpeed, before there is a model

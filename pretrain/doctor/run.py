@@ -1,15 +1,15 @@
 """Checks of a recipe or a run folder: settings, rows, newest checkpoint, execution."""
 
+from data_prep.files.errors import UserError
 from data_prep.files.program import shell_command
-from data_prep.shards.manifest import ShardError
 from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import Checkpoint, CheckpointError
 from pretrain.config.ds_config import micro_batches_per_step
-from pretrain.config.errors import ConfigError
-from pretrain.data.shards import open_data, shards_folder
+from pretrain.data.shards import existing_shards, shards_folder
 from pretrain.doctor.check import CheckContext, CheckResult, problem_of
 from pretrain.engine.execution import plan_execution, this_machine
 from pretrain.model.cost import parameters_by_group
+from pretrain.train.checks import check_data
 
 
 def settings_are_valid(context: CheckContext) -> CheckResult:
@@ -31,16 +31,17 @@ def rows_are_complete(context: CheckContext) -> CheckResult:
     settings = context.settings
     assert settings is not None
     try:
-        folder = shards_folder(settings)
-        if not folder.is_dir() and settings.data.shards is None:
-            return CheckResult(
-                "warning",
-                f"not built yet ({folder})",
-                f"{shell_command('prepare', context.recipe or '')}, with the same settings",
-            )
-        shards = open_data(settings)
-    except (ConfigError, ShardError) as error:
+        check_data(settings)
+        shards = existing_shards(settings)
+    except UserError as error:
         return problem_of(error)
+    folder = shards_folder(settings)
+    if shards is None:
+        return CheckResult(
+            "warning",
+            f"not built yet ({folder})",
+            f"{shell_command('prepare', context.recipe or '')}, with the same settings",
+        )
     rows = {name: f"{split.rows:,} {name}" for name, split in shards.manifest.splits.items()}
     return CheckResult(
         "ok",

@@ -6,11 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pretrain.checkpoint.folders import kept
-from pretrain.checkpoint.format import FP32_BYTES
 from pretrain.compare.tables import amount
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import RunSettings
 from pretrain.data.shards import shards_folder
 from pretrain.doctor.check import (
     CheckContext,
@@ -18,10 +15,8 @@ from pretrain.doctor.check import (
     StatVfs,
     compare_free,
     nearest_folder,
-    size,
 )
-from pretrain.engine.optimizers import state_numbers
-from pretrain.model.cost import parameters_by_group
+from pretrain.train.footprint import checkpoint_bytes, num_kept_checkpoints, size
 
 PROBE_BYTES = 64 * 2**20
 LITTLE_SPACE = 2**30
@@ -46,7 +41,7 @@ def space_for_runs(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> C
     if context.settings is None:
         return compare_free(free, 0, LITTLE_SPACE, described, elsewhere)
     one = checkpoint_bytes(context.settings)
-    kept_count = _num_kept_checkpoints(context.settings)
+    kept_count = num_kept_checkpoints(context.settings)
     # A new one is complete before an old one is removed.
     most = (kept_count + 1) * one
     described += (
@@ -103,23 +98,3 @@ def write_speed(
         fix = "choose a faster disk with --run-folder, or a higher --checkpoint.every_steps"
         return CheckResult("warning", described, fix)
     return CheckResult("ok", described)
-
-
-def checkpoint_bytes(settings: RunSettings) -> int:
-    """Return the approximate size of a checkpoint, of all ranks together."""
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
-    return FP32_BYTES * (parameters + state_numbers(settings))
-
-
-def _num_kept_checkpoints(settings: RunSettings) -> int:
-    checkpoint, last = settings.checkpoint, settings.steps
-    written = {*range(checkpoint.every_steps, last + 1, checkpoint.every_steps), last}
-    written |= {step for step in checkpoint.pinned if step <= last}
-    return len(
-        kept(
-            written,
-            keep_last=checkpoint.keep_last,
-            keep_every=checkpoint.keep_every,
-            pinned=checkpoint.pinned,
-        )
-    )

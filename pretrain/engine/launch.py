@@ -1,18 +1,21 @@
 """The set-up of a launch: settings checked against each other and the machine, then the engine.
 
 A recipe is checked when it is read. `checked_settings` refuses what can be known only with the
-DeepSpeed JSON, the number of ranks and the device, before data or model are touched.
+DeepSpeed JSON and the number of ranks, `check_machine` what this device cannot execute; both before
+data or model are touched.
 """
 
-import argparse
 from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from pydantic_settings import CliSettingsSource
 
-from pretrain.config.ds_config import fill_ds_config, lift_layer_drop, read_ds_config
-from pretrain.config.recipe import read_settings
+from pretrain.config.ds_config import (
+    check_supported,
+    fill_ds_config,
+    lift_layer_drop,
+    read_ds_config,
+)
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
@@ -27,21 +30,16 @@ from pretrain.schedules.learning_rate import check_learning_rate
 Device = Literal["cpu", "cuda"]
 
 
-def checked_settings(
-    arguments: argparse.Namespace, ranks: Ranks, device: Device
-) -> tuple[RunSettings, dict[str, Any]]:
+def checked_settings(settings: RunSettings, ranks: Ranks) -> tuple[RunSettings, dict[str, Any]]:
     """Return the settings and the DeepSpeed configuration of the run, checked against each other.
 
     Args:
-        arguments: of a parser to which `add_settings` has added what its `source` reads.
+        settings: as the recipe and the command line give them.
         ranks: for which "auto" is decided.
-        device: that must be able to execute them.
 
     Raises:
         ConfigError: something does not exist or does not go together.
     """
-    source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
-    settings = read_settings(arguments, source)
     ds_config = read_ds_config(settings.engine.ds_config, ranks.device, world_size=ranks.world_size)
     layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
     if note:
@@ -49,14 +47,29 @@ def checked_settings(
     settings = settings.model_copy(update={"layer_drop": layer_drop})
     check_layer_drop(settings.layer_drop)
     check_learning_rate(settings.learning_rate)
-    checked_optimizer(settings.optimizer, device, ds_config)
     # Builds the model without memory: refuses unknown parts.
     parameters_by_group(settings.model, settings.objective)
-    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device=device)
+    # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
+    checked_optimizer(settings.optimizer, "cuda", ds_config)
+    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device="cuda")
     check_ds_config(filled)
-    if device == ranks.device:
-        plan_execution(settings, this_machine(filled, device))
     return settings, filled
+
+
+def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Device) -> None:
+    """Check that a device can execute a run.
+
+    Args:
+        settings: from `checked_settings`.
+        ds_config: from `checked_settings`.
+        device: "cuda" only on a machine that has one.
+
+    Raises:
+        ConfigError: precision, optimizer or kernels are not available on it.
+    """
+    check_supported(ds_config, device)
+    checked_optimizer(settings.optimizer, device, ds_config)
+    plan_execution(settings, this_machine(ds_config, device))
 
 
 def build_engine(

@@ -16,6 +16,7 @@ from pretrain.config.settings import OptimizerSettings, RunSettings
 from pretrain.distributed.deepspeed_library import fused_adam
 from pretrain.engine.muon import MuonWithAdamW
 from pretrain.model.objectives import objective_named
+from pretrain.model.shapes import shapes_only
 
 Device = Literal["cpu", "cuda"]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch, apex and DeepSpeed name them
@@ -225,7 +226,7 @@ def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict
 def state_numbers(settings: RunSettings) -> int:
     """Return how many fp32 numbers of state the optimizer keeps, of all parameters together."""
     kind = _kind_named(settings.optimizer.kind, "cpu")
-    with torch.device("meta"):
+    with shapes_only():
         model = objective_named(settings.objective)(settings.model)
     names = kind.state_names(model)
     return sum(len(names[name]) * weight.numel() for name, weight in model.named_parameters())

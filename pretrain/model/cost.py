@@ -4,11 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.model.encoder import build_position_encoding
 from pretrain.model.objectives import Objective, objective_named
+from pretrain.model.shapes import shapes_only
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.
 PASSES = 3
@@ -60,7 +59,7 @@ def training_cost(
     width, length = model.width, sequence_length
     attention = 3 * width * width + 2 * length * width
     mapping = width * width + 2 * width * model.feedforward_width
-    with torch.device("meta"):
+    with shapes_only():
         positions = build_position_encoding(model)
     return TrainingCost(
         model=model,
@@ -78,7 +77,7 @@ def parameters_by_group(model: ModelSettings, objective: str = DEFAULT_OBJECTIVE
     Raises:
         ConfigError: the model has a part that does not exist.
     """
-    with torch.device("meta"):
+    with shapes_only():
         network = objective_named(objective)(model)
     encoder = network.encoder
     parts = {

@@ -18,7 +18,6 @@ from data_prep.shards.format import ShardSet
 from pretrain.config.ds_config import micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch, Place, TrainingBatches, batches_from
-from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.engine import Engine
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
@@ -150,19 +149,6 @@ def mean_theta(settings: RunSettings) -> float:
         theta_at(horizon.position(place), settings.layer_drop, horizon.span(place))
         for place in places
     )
-
-
-def existing_shards(settings: RunSettings) -> ShardSet | None:
-    """Open the shards of a run; None if they are still to be built.
-
-    Raises:
-        ConfigError: `data.shards` names a folder that is not there, or they do not fit the model.
-        ShardError: they are damaged.
-    """
-    data = settings.data
-    if data.shards is None and not (data.corpus and shards_folder(settings).is_dir()):
-        return None
-    return open_data(settings)
 
 
 def endless_batches(

@@ -1,23 +1,76 @@
-"""Describes a run before it starts: settings, size and cost (`--dry-run`)."""
+"""Describes a run before it starts: size, disk, time and cost (`--dry-run`)."""
 
+import shutil
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from tabulate import tabulate
 
 from data_prep.files.program import shell_command
-from pretrain.config.ds_config import zero_stage
+from data_prep.shards.format import ShardSet
+from pretrain.compare.tables import amount
+from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings, as_json
-from pretrain.engine.optimizers import state_numbers
+from pretrain.data.shards import existing_shards
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine.launch import checked_settings
 from pretrain.model.cost import parameters_by_group
+from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
+from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
+from pretrain.train.benchmark import mean_theta
+from pretrain.train.checks import obstacles, ranks_here
+from pretrain.train.footprint import (
+    checkpoint_bytes,
+    num_kept_checkpoints,
+    optimizer_state_bytes,
+    size,
+)
 from pretrain.train.progress import Progress
+from pretrain.train.request import RunRequest
 
-FP32_BYTES = 4
+# Of the measured rate of matrix products. The CPU comparison reaches 47 to 52 % in bf16 and 72 % in
+# fp32 on one thread of an idle machine; encoders of BERT's size on GPUs mostly 30 to 50 % of the
+# rate of the datasheet. So an estimate is right within a factor of 2, on an idle machine.
+ASSUMED_UTILISATION = 0.4
+
+# What Python and DeepSpeed take for a micro-batch, however small the model: 3 to 6 ms were measured
+# with 2 layers x 32.
+LEAST_SECONDS_PER_PASS = 0.005
+
+REFERENCE_GPU = "A100-SXM4-80GB"  # for the estimate where this machine cannot execute a run
+
+
+def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool:
+    """Print what a run would be, and return whether it can start, or resume, here.
+
+    Args:
+        request: what was asked for.
+        num_ranks: that a start here would have.
+        show_settings: whether the resolved settings are printed too, as JSON.
+
+    Raises:
+        ConfigError: there is no such run anywhere: its settings do not go together.
+    """
+    ranks = ranks_here(num_ranks)
+    settings, ds_config = checked_settings(request.settings, ranks)
+    found = obstacles(request, settings, ds_config, ranks)
+    rate = None if "machine" in found else peak_flops(ranks.device, compute_type(ds_config))
+    shards = None if "data" in found else existing_shards(settings)
+    if show_settings:
+        print(as_json(settings))
+    print(describe_run(settings, ds_config, ranks.world_size))
+    rows = [*disk_rows(settings, shards), *_time_rows(settings, ranks, rate)]
+    print(f"\n{in_columns(rows)}")
+    for obstacle in found.values():
+        print(f"it cannot start here: {obstacle}")
+    return not found
 
 
 def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> str:
-    """Return the resolved settings, parameters by group, and cost per step, as text."""
+    """Return parameters by group, and the cost of a step, as text."""
     parameters = parameters_by_group(settings.model, settings.objective)
     table = tabulate(
         [(name, f"{count:,}", f"{count / 1e6:.2f} M") for name, count in parameters.items()],
@@ -25,18 +78,7 @@ def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: i
         colalign=("left", "right", "right"),
         disable_numparse=True,
     )
-    rows = _cost_rows(settings, ds_config, world_size)
-    cost = tabulate(rows, tablefmt="plain", disable_numparse=True)
-    return f"{as_json(settings)}\n{table}\n\n{cost}"
-
-
-def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
-    """Return the bytes of optimizer state per rank: ZeRO 1 to 3 divide it among the ranks."""
-    # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
-    if zero_stage(ds_config) == 0:
-        return FP32_BYTES * state_numbers(settings)
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
-    return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
+    return f"{table}\n\n{in_columns(_step_rows(settings, ds_config, world_size))}"
 
 
 def describe_rates(progress: Progress) -> str:
@@ -51,7 +93,73 @@ def describe_rates(progress: Progress) -> str:
     )
 
 
-def _cost_rows(
+def in_columns(rows: Sequence[tuple[str, str]]) -> str:
+    """Return names and texts as two columns within the width of the terminal."""
+    first = max(len(name) for name, _ in rows) + 2
+    width = shutil.get_terminal_size().columns - 1
+    return "\n".join(
+        textwrap.fill(
+            f"{name:{first}}{text}", width, subsequent_indent=" " * first, break_on_hyphens=False
+        )
+        for name, text in rows
+    )
+
+
+def disk_rows(settings: RunSettings, shards: ShardSet | None) -> list[tuple[str, str]]:
+    """Return what a run takes on the disk, in words; None: its shards are still to be built."""
+    kept, one = num_kept_checkpoints(settings), checkpoint_bytes(settings)
+    return [
+        ("checkpoints", f"{size(kept * one)}: {kept} are kept, of {size(one)} each"),
+        ("shards", _shards_in_words(shards)),
+    ]
+
+
+def cost_row(seconds: float, ranks: Ranks) -> tuple[str, str]:
+    """Return what a run of so many seconds costs: GPU hours, or hours of a machine without one."""
+    hours = seconds / SECONDS_PER_HOUR
+    if ranks.device == "cuda":
+        return "cost", f"{hours * ranks.world_size:.3g} GPU hours"
+    return "cost", f"{hours:.3g} hours of this machine"
+
+
+def estimated_seconds_per_step(settings: RunSettings, world_size: int, rate: PeakFlops) -> float:
+    """Return how long a step may take, from its mean FLOPs over the run and the measured rate."""
+    progress, num_layers = Progress(settings, world_size), settings.model.num_layers
+    kept = keep_probabilities(mean_theta(settings), num_layers, settings.layer_drop)
+    passes = progress.micro_batches_per_step
+    seconds = progress.pass_flops(kept) / (ASSUMED_UTILISATION * rate.flops_per_second * world_size)
+    return passes * max(seconds, LEAST_SECONDS_PER_PASS)
+
+
+def _time_rows(
+    settings: RunSettings, ranks: Ranks, rate: PeakFlops | None
+) -> list[tuple[str, str]]:
+    """Return time and cost of a run: as given, or estimated from the rate of a rank's device.
+
+    None: this machine cannot execute it.
+    """
+    left_out = "without evaluation and checkpoints"
+    if settings.hours is not None:
+        seconds = settings.hours * SECONDS_PER_HOUR
+        return [("time", f"{settings.hours:g} h, {left_out}"), cost_row(seconds, ranks)]
+    gpu = PeakFlops(DATASHEETS[REFERENCE_GPU][0], f"of {ranks.world_size} {REFERENCE_GPU}")
+    seconds = settings.steps * estimated_seconds_per_step(settings, ranks.world_size, rate or gpu)
+    time = amount(seconds, "training_seconds")
+    share = f"at {ASSUMED_UTILISATION:.0%} of the rate"
+    if rate is None:
+        return [("time", f"not known here; about {time} {share} {gpu.source}")]
+    return [
+        ("time", f"about {time}, {left_out}"),
+        cost_row(seconds, ranks),
+        (
+            "estimated",
+            f"{share} of matrix products, {rate.flops_per_second / 1e9:,.0f} GFLOP/s; may be "
+            f"wrong by a factor of 2; {shell_command('plan', 'RECIPE')} measures it",
+        ),
+    ]
+
+
+def _step_rows(
     settings: RunSettings, ds_config: dict[str, Any], world_size: int
 ) -> list[tuple[str, str]]:
     progress = Progress(settings, world_size)
@@ -69,11 +177,18 @@ def _cost_rows(
         ("tokens in all", _tokens(settings, progress.tokens_per_step)),
         ("FLOPs per step, full depth", f"{full:.3e}"),
         ("FLOPs per step, last step", f"{last:.3e} (expected {sum(kept):.2f} blocks)"),
-        ("optimizer state per rank", f"{state / 2**20:,.1f} MiB"),
+        ("optimizer state per rank", size(state)),
     ]
+
+
+def _shards_in_words(shards: ShardSet | None) -> str:
+    if shards is None:
+        return "to be built: 2 bytes a token of the text"
+    tokens = sum(split.rows for split in shards.manifest.splits.values())
+    return f"{size(2 * tokens * shards.manifest.sequence_length)} in {shards.folder}"
 
 
 def _tokens(settings: RunSettings, tokens_per_step: int) -> str:
     if settings.hours is not None:
-        return f"as many as {settings.hours:g} h allow; {shell_command('plan')} measures it"
+        return f"what {settings.hours:g} h allow; {shell_command('plan')} measures it"
     return f"{tokens_per_step * settings.steps:,}"

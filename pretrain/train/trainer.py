@@ -14,8 +14,12 @@ from pretrain.config.ds_config import micro_sequences
 from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
-from pretrain.distributed.processes import gather_rank_processes
-from pretrain.distributed.ranks import DelayedAllReduce, from_all_ranks, on_first_rank
+from pretrain.distributed.ranks import (
+    DelayedAllReduce,
+    from_all_ranks,
+    gather_rank_processes,
+    on_first_rank,
+)
 from pretrain.distributed.signals import Interruption, silence_unread_output
 from pretrain.engine.engine import Engine
 from pretrain.model.cost import parameters_by_group

@@ -34,7 +34,7 @@ from .run import train_reference
 CASE_LIMIT_SECONDS = 600.0  # the longest take three minutes on a quiet machine
 # What a trainer imports later, which takes seconds: imported before the forks.
 IMPORTED_LATE = (
-    *("pretrain.commands.train", "torch._inductor.compile_fx", "torch.utils.data"),
+    *("pretrain.train.start", "torch._inductor.compile_fx", "torch.utils.data"),
     "deepspeed.runtime.zero.muon.muon_optimizer",
 )
 

@@ -20,10 +20,10 @@ from transformers import (
     pipeline,
 )
 
-from pretrain.commands.export import FILES, export
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert import hf_check as export_check
+from pretrain.convert.export import FILES, export
 from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.hf_check import rows_to_compare, trainer_logits
 from pretrain.convert.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
@@ -344,7 +344,7 @@ def test_an_export_that_computes_something_else_is_not_written(
         save_file(weights, file, metadata={"format": "pt"})
         return rows_to_compare(pretrained, run)
 
-    monkeypatch.setattr("pretrain.commands.export.rows_to_compare", corrupted_rows)
+    monkeypatch.setattr("pretrain.convert.export.rows_to_compare", corrupted_rows)
     with pytest.raises(ConfigError, match="largest difference is .* more than 1e-04; nothing was"):
         export(pretrained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []

@@ -6,10 +6,12 @@ import shlex
 import pytest
 
 from data_prep.shards.format import open_shards
-from pretrain.commands.plan import add_arguments, commands, existing_shards, fitted, steps_within
+from pretrain.commands.plan import add_arguments
 from pretrain.config.recipe import CommandParser, load_settings, read_settings
+from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
 from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.train.plan import commands, fitted, steps_within
 from tests.pretrain.conftest import two_ranks
 
 EXPONENTIAL = [
@@ -129,13 +131,23 @@ def test_a_plan_prints_numbers_that_follow_from_each_other(command, shards):
     drops = ("--layer_drop.schedule", "progressive")
     status, output, errors = command.run(plan_words(shards, "--hours", "0.1", *drops))
     assert status == 0, errors[-3000:]
+    printed = re.search(r"tupelo (train .*--steps .*)", output)[1]
+    output = " ".join(output.split())
     check_numbers(output, open_shards(shards).split("train").num_rows)
     assert f"real ones, from the shards in {shards}" in output
+    assert "hours of this machine" in output and "are kept, of 746.6 KiB each" in output
+    assert "a start would be refused" not in output
     assert "1.26 expected: coins at theta 0.505, its mean over the run" in output
     # the printed command is one that the trainer takes
-    printed = re.search(r"tupelo (train .*--steps .*)", output)[1]
     status, _, errors = command.run([*shlex.split(printed), "--dry-run"])
     assert status == 0, errors[-3000:]
+
+
+def test_a_plan_says_what_a_start_would_refuse(command, shards, tmp_path):
+    words = plan_words(shards, "--data.shards", "none", "--corpus", str(tmp_path / "nowhere"))
+    status, output, errors = command.run(words)
+    assert status == 0, errors[-3000:]
+    assert f"note: a start would be refused: {tmp_path / 'nowhere'}: no such file" in output
 
 
 @pytest.mark.slow("two ranks measure like one")

@@ -6,11 +6,12 @@ from argparse import Namespace
 
 import pytest
 
-from pretrain.commands.profile import WARM_UP_STEPS, take_count
+from pretrain.commands.profile import take_count
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import scales_of_step
+from pretrain.train.profile import WARM_UP_STEPS
 from tests.pretrain.conftest import two_ranks
 from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
 

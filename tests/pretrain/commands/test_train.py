@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 import time
@@ -19,6 +20,7 @@ from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.shards import HELD_OUT_SEED
+from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import branch_scales
@@ -283,12 +285,71 @@ def test_fill_mask_prints_the_five_best_words(command, whole):
 
 
 def test_a_dry_run_prints_and_writes_nothing(command, tmp_path):
-    status, output, errors = command.run(
-        command.words("--run-folder", tmp_path / "run", "--dry-run")
-    )
+    words = command.words("--run-folder", tmp_path / "run", "--dry-run")
+    status, output, errors = command.run(words)
     assert status == 0, errors
-    for text in ('"num_layers": 2', "positions", "tokens per step", "256", "optimizer state"):
+    for text in ("2 layers x 32", "positions", "tokens per step", "256", "optimizer state"):
         assert text in output
+    assert "cannot start" not in output and '"num_layers"' not in output
+    _, output, _ = command.run([*words, "--show-settings"])
+    assert '"num_layers": 2' in output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path):
+    words = command.words("--run-folder", tmp_path, "--steps", "3600000", "--dry-run")
+    status, output, errors = command.run(words)
+    assert status == 0, errors
+    parameters = parameters_by_group(load_settings("tiny_cpu").model)["total"]
+    assert f"of {12 * parameters / 1024:.1f} KiB each" in output
+    rows = sum(split.rows for split in open_shards(command.shards).manifest.splits.values())
+    assert f"{2 * 32 * rows / 1024:.1f} KiB in {command.shards}" in output
+    # Two micro-batches of so small a model take 5 ms each at least.
+    assert re.search(r"^time +about 10 h", output, re.MULTILINE)
+    assert re.search(r"^cost +10 hours of this machine$", output, re.MULTILINE)
+    assert "tupelo plan RECIPE measures it" in output
+
+
+def test_a_dry_run_reports_all_that_a_start_would_refuse(command, tmp_path):
+    (tmp_path / "note.txt").write_text("")
+    words = [
+        *("train", "tiny_cpu", "--dry-run", "--run-folder", str(tmp_path)),
+        *("--engine.ds_config", "zero1_fp16", "--corpus", str(tmp_path / "nowhere.txt")),
+    ]
+    status, output, _ = command.run(words)
+    assert status == 1
+    refused = [line for line in output.splitlines() if line.startswith("it cannot start here: ")]
+    texts = ("note.txt", "fp16 needs a CUDA device", "nowhere.txt")
+    for line, text in zip(refused, texts, strict=True):
+        assert text in line
+    assert "optimizer state" in output  # it is described all the same
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--engine.ds_config", "zero1_fp16"), "fp16 needs a CUDA device"),
+        (("--data.tokenizer", "WORDS"), "entries, more than model.vocabulary_size=256"),
+        (("--initial_weights", "nowhere"), "nowhere"),
+        (("--corpus", "nowhere.txt"), "nowhere.txt: no such file or folder"),
+        (("--corpus", "EMPTY"), "is empty"),
+        (("--engine.ds_config", "nowhere"), "engine.ds_config='nowhere' is neither a file"),
+    ],
+)
+def test_what_cannot_train_is_refused_before_shards_are_built(command, tmp_path, words, message):
+    text, empty, vocabulary = (tmp_path / name for name in ("text.txt", "empty.txt", "vocab.txt"))
+    text.write_text("A text that is there.\n\nAnother one.\n")
+    empty.write_text("")
+    entries = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n in range(300)))
+    vocabulary.write_text("\n".join(entries) + "\n")
+    places = {"EMPTY": str(empty), "WORDS": str(vocabulary)}
+    words = [places.get(word, word) for word in words]
+    corpus = [] if "--corpus" in words else ["--corpus", str(text)]
+    size = ("--model.vocabulary_size", "256", "--run-folder", str(tmp_path / "run"))
+    status, _, errors = command.run(["train", "tiny_cpu", *size, *corpus, *words])
+    assert status == 1
+    assert message in errors and len(errors.strip().splitlines()) == 1
+    assert "prepare" not in errors  # nothing was asked about shards yet
     assert not (tmp_path / "run").exists()
 
 

@@ -14,9 +14,9 @@ from data_prep.pipeline.build import build
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
 from pretrain.__main__ import main
-from pretrain.commands.import_model import recipe_from
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.convert.import_model import recipe_from
 from pretrain.convert.initial_weights import check_before_build
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import MaskedSplit

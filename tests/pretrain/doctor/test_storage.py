@@ -8,12 +8,12 @@ from torch import nn
 from pretrain.config.recipe import load_settings
 from pretrain.doctor.storage import (
     PROBE_BYTES,
-    checkpoint_bytes,
     space_for_runs,
     space_for_shards,
     write_speed,
 )
 from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.train.footprint import checkpoint_bytes
 from tests.pretrain.doctor.conftest import GIB, disk
 
 

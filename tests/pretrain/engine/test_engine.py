@@ -11,7 +11,7 @@ import torch
 
 from pretrain.config.errors import ConfigError
 from pretrain.engine.optimizers import build_optimizer, parameter_groups
-from tests.pretrain import training_case as case
+from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]
 FP32 = ["zero0_fp32", "zero1_fp32", "zero2_fp32", "zero3_fp32"]
@@ -41,7 +41,7 @@ def engines(request, tmp_path_factory):
 
 def run_case(launcher, folder, names, *words):
     finished = subprocess.run(
-        [*LAUNCHERS[launcher], str(ROOT / "tests/pretrain/training_case.py"), str(folder)]
+        [*LAUNCHERS[launcher], str(ROOT / "tests/pretrain/engine/training_case.py"), str(folder)]
         + [*names, "--", *words],
         cwd=ROOT,
         capture_output=True,
@@ -131,7 +131,7 @@ from deepspeed.accelerator import get_accelerator
 from pretrain.engine.engine import Engine
 from pretrain.distributed.ranks import start_ranks
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
-from tests.pretrain import training_case as case
+from tests.pretrain.engine import training_case as case
 ranks = start_ranks()
 get_accelerator().is_fp16_supported = lambda: True   # slow on a CPU, but the same code path
 settings = case.case_settings()

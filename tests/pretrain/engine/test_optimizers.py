@@ -14,7 +14,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer, checked_optimizer, state_numbers
-from tests.pretrain import training_case as case
+from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import LAUNCHERS, run_case
 
 MUON = ("--optimizer.kind", "muon", "--model.positions", "tupe-r", "--model.norm", "pre")

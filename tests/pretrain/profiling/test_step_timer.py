@@ -144,7 +144,7 @@ def test_another_stream_is_not_the_one_that_computes(device):
 ENGINE_PROGRAM = """
 import json, time
 from pretrain.distributed.ranks import start_ranks
-from tests.pretrain import training_case as case
+from tests.pretrain.engine import training_case as case
 
 waited = 0.0
 

@@ -15,12 +15,12 @@ import torch
 
 from pretrain.config.recipe import load_settings
 from pretrain.model.kernel_check import disagreement_with_eager
-from tests.pretrain import training_case as case
 from tests.pretrain.commands.test_profile import profiled
+from tests.pretrain.engine import training_case as case
 from tests.pretrain.model import attention_reference as reference
 from tests.pretrain.profiling.test_step_timer import ENGINE_PROGRAM
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ON_GPU = {**os.environ, "PYTHONPATH": str(ROOT)}
 pytestmark = pytest.mark.gpu
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.gpu
 def train_on_gpu(folder, names, *words):
     """Run the training case on the GPU and return what happened under each configuration."""
     finished = subprocess.run(
-        [sys.executable, str(ROOT / "tests/pretrain/training_case.py"), str(folder), *names]
+        [sys.executable, str(ROOT / "tests/pretrain/engine/training_case.py"), str(folder), *names]
         + ["--", *words],
         cwd=ROOT,
         capture_output=True,
@@ -86,7 +86,7 @@ def test_a_profile_lists_kernels_and_device_memory(command, tmp_path):
 NO_SYNCHRONISATION = """
 import torch
 from pretrain.distributed.ranks import start_ranks
-from tests.pretrain import training_case as case
+from tests.pretrain.engine import training_case as case
 ranks = start_ranks()
 settings = case.case_settings("--optimizer.kind", "torch")
 engine = case.build_engine(settings, ranks, "zero0_bf16_autocast")

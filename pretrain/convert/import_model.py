@@ -1,0 +1,168 @@
+"""Conversion of a model of another program into the form of our exports."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, BertForMaskedLM
+
+from data_prep.files.atomic import save_text
+from data_prep.files.program import shell_command
+from data_prep.shards.folders import complete_or_absent, refuse_existing
+from data_prep.shards.manifest import TOKENIZER_FILE
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings
+from pretrain.convert.hf_bert import bert_folder
+from pretrain.convert.hf_check import quiet
+from pretrain.convert.hf_format import is_export, is_stock_bert
+from pretrain.convert.hf_writer import write_pretrained
+from pretrain.convert.loader import TokenizerFiles, read_external
+from pretrain.convert.pretrained import Pretrained, from_external, restored_model
+from pretrain.convert.text_encoder import PROBE_TEXTS
+
+RECIPE_FILE = "recipe.toml"
+TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
+ROWS_COMPARED, LONGEST_COMPARED = 4, 128
+
+
+def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
+    """Read the model, check it, write it, and print what to do next.
+
+    Args:
+        place: a BERT of transformers, its name on the Hub, or a .pt file of the TUPE authors' code.
+        target: the new folder.
+        files: of the tokenizer, for a .pt file.
+
+    Raises:
+        UserError: there is no such model, or it computes something else than its program.
+    """
+    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
+        raise ConfigError(
+            f"{place} is already a model of this program; start from it with --initial_weights "
+            f"{place}"
+        )
+    if any(files) and not place.endswith(".pt"):
+        raise ConfigError(
+            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is "
+            "not one; remove them"
+        )
+    if files.tokenizer is not None and (files.dictionary or files.codes):
+        raise ConfigError(
+            f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
+            "or those two"
+        )
+    refuse_existing(target)  # here too: a download takes a while
+    external = read_external(place, files)
+    if external is None:
+        raise ConfigError(
+            f"{place} is neither a folder with the config.json and the weights of a BERT, nor a "
+            ".pt file of the TUPE authors' code"
+        )
+    pretrained = from_external(external, place)
+    notes = list(external.notes)
+    if is_stock_bert(pretrained.model):
+        check_tokenizer_in_transformers(pretrained, place)
+        difference = difference_to_transformers(pretrained, place)
+        notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
+    if pretrained.text_encoder.record.moses is not None:
+        notes.append(
+            "Moses comes before its tokenizer: it is applied here, and in transformers you must "
+            "apply it"
+        )
+    write_import(pretrained, target)
+    print(f"imported {pretrained.name} to {target}")
+    for note in notes:
+        print(f"  {note}")
+    recipe = target / RECIPE_FILE
+    again = shell_command("train", recipe, "--corpus", "YOUR_TEXT", "--steps", "10000")
+    print(f"Train it further:\n  {again}")
+
+
+def check_tokenizer_in_transformers(pretrained: Pretrained, place: str) -> None:
+    """Check that transformers makes the same tokens of text.
+
+    Raises:
+        ConfigError: it does not; names a text.
+    """
+    folder = bert_folder(place)
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    for word in PROBE_TEXTS:
+        ours = pretrained.text_encoder.pair_ids(word, max_length=pretrained.sequence_length)
+        theirs = tokenizer(word, truncation=True, max_length=pretrained.sequence_length)
+        if theirs["input_ids"] != ours:
+            raise ConfigError(
+                f"{place}: {word!r} becomes {ours} here and {theirs['input_ids']} in transformers; "
+                f"save AutoTokenizer.from_pretrained({str(folder)!r}) there, or in a copy: its "
+                f"{TOKENIZER_FILE} gives the same tokens to both"
+            )
+
+
+def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
+    """Return the largest difference of a logit between BERT in transformers and here.
+
+    Raises:
+        ConfigError: it is more than rounding.
+    """
+    with quiet():
+        # Its config.json could name kernels of the Hub, which are code.
+        theirs = BertForMaskedLM.from_pretrained(
+            bert_folder(place), attn_implementation="eager", weights_only=True
+        ).eval()
+    ours = restored_model(pretrained)
+    shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))
+    generator = torch.Generator().manual_seed(0)
+    ids_BS = torch.randint(pretrained.model.vocabulary_size, shape, generator=generator)
+    with torch.no_grad():
+        theirs_MV = theirs(input_ids=ids_BS).logits.float().flatten(0, 1)
+        ours_MV = ours.logits(ids_BS, torch.arange(ids_BS.numel()))
+    difference = float((theirs_MV - ours_MV).abs().max())
+    if not difference <= TOLERANCE:  # NaN too
+        raise ConfigError(
+            f"{place} computes other logits here than in transformers: the largest difference is "
+            f"{difference:.2g}, more than {TOLERANCE:.0e}; nothing was written"
+        )
+    return difference
+
+
+def write_import(pretrained: Pretrained, target: Path) -> None:
+    """Write the folder whole or not at all.
+
+    Raises:
+        ShardError: it exists, or cannot be written.
+    """
+    with complete_or_absent(target) as partial:
+        write_pretrained(partial, pretrained)
+        save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
+
+
+def recipe_from(pretrained: Pretrained, folder: Path) -> str:
+    """Return a recipe that trains the model in `folder` further, as TOML."""
+    default = RunSettings().data.sequence_length
+    data = {
+        "tokenizer": str(folder / TOKENIZER_FILE),
+        "sequence_length": min(default, pretrained.sequence_length),
+    }
+    if pretrained.text_encoder.record.moses is not None:
+        data |= {"moses": True, "language": pretrained.text_encoder.record.moses}
+    model = pretrained.model.model_dump(exclude={"preset"})
+    sections = {"data": data, "model": model}
+    lines = [
+        "# Trains an imported model further. Steps, batch and learning rate are the defaults.",
+        f"name = {_toml(pretrained.name)}",
+        f"initial_weights = {_toml(str(folder))}",
+    ]
+    for title, values in sections.items():
+        lines.append(f"[{title}]")
+        lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Return a string, number or truth value as TOML writes it.
+
+    TOML writes these as JSON does, except for the surrogate pairs by which JSON escapes some
+    characters.
+    """
+    return json.dumps(value, ensure_ascii=False)

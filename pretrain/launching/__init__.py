@@ -1,0 +1,1 @@
+"""How training is started: data first, then one process or a launcher, and many runs in a sweep."""

@@ -1,0 +1,151 @@
+"""How a run is started on this machine: as one process, or by the deepspeed launcher."""
+
+import argparse
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.files.program import COMMAND_VARIABLE, shell_command
+from pretrain.config.errors import ConfigError
+from pretrain.distributed.processes import is_launched
+from pretrain.launching.child import Ended, run_child, trainer_words
+from pretrain.launching.gpus import VARIABLE, visible_gpus
+
+OPTIONS = ("gpus", "hostfile")  # of `add_launch_options`
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One process, or the words of the launcher of several."""
+
+    launcher: tuple[str, ...] = ()  # up to `--module`; empty: one process without a launcher
+    only_gpu: str | None = None  # the GPU of one process, where it could see several
+    several_machines: bool = False
+    ranks: int | None = 1  # processes; None: the host file decides
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether no launcher is needed."""
+        return not self.launcher
+
+    def apply(self) -> None:
+        """Make this process the one of the plan; before CUDA is initialised."""
+        os.environ.update(self.variables())
+
+    def run(self, words: Sequence[str]) -> Ended:
+        """Run `pretrain WORDS` in new processes to their end."""
+        variables = self.variables()
+        if self.is_one_process:
+            return run_child(trainer_words(*words), variables=variables)
+        if not self.several_machines:
+            # The launcher would ignore it, and report that; --include names the same GPUs.
+            variables.pop(VARIABLE, None)
+        return run_child(
+            [*self.launcher, "--module", "pretrain", *words],
+            variables=variables,
+            # On several machines the launcher itself must act on a signal.
+            signals_to="child" if self.several_machines else "ranks",
+        )
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment of the trainer.
+
+        The programs of this Python are on its PATH, although its environment need not be active:
+        DeepSpeed compiles with ninja.
+        """
+        variables = dict(os.environ)
+        search = variables.get("PATH", os.defpath).split(os.pathsep)
+        own = str(Path(sys.executable).parent)
+        if own not in search:
+            variables["PATH"] = os.pathsep.join([own, *search])
+            variables[COMMAND_VARIABLE] = shell_command()  # for the PATH that the user has
+        if self.only_gpu is not None:
+            variables[VARIABLE] = self.only_gpu
+        return variables
+
+
+def add_launch_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `plan_launch` reads."""
+    parser.add_argument(
+        "--gpus",
+        type=_number_of_gpus,
+        metavar="N",
+        help="use N GPUs, of each machine (default: all that CUDA_VISIBLE_DEVICES allows)",
+    )
+    parser.add_argument(
+        "--hostfile",
+        type=Path,
+        metavar="FILE",
+        help="use the machines in this DeepSpeed host file",
+    )
+
+
+def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
+    """Plan a start on these GPUs: one process for one GPU or for the CPU, else the launcher.
+
+    A rank is one process already.
+
+    Args:
+        gpus: number, on each machine; None: all that are visible.
+        hostfile: of DeepSpeed; None: this machine.
+
+    Raises:
+        ConfigError: there are fewer GPUs, no such file, or this process is a rank already.
+    """
+    if is_launched():
+        if (gpus, hostfile) == (None, None):
+            return LaunchPlan()
+        raise ConfigError(
+            f"--gpus and --hostfile start a launcher, but this process has one already "
+            f"(RANK={os.environ['RANK']}); remove them, or: unset RANK"
+        )
+    if hostfile is not None:
+        if not hostfile.is_file():
+            raise ConfigError(f"--hostfile {hostfile}: there is no such file")
+        words = (_deepspeed(), *_num_gpus(gpus), "--hostfile", str(hostfile))
+        return LaunchPlan(words, several_machines=True, ranks=None)
+    visible = visible_gpus()
+    if gpus is not None and gpus > len(visible):
+        raise ConfigError(
+            f"--gpus {gpus}: there are {len(visible)} NVIDIA GPUs here (nvidia-smi --list-gpus, "
+            f"{VARIABLE}); ask for fewer, or leave --gpus out"
+        )
+    used = visible[:gpus]
+    if len(used) < 2:
+        return LaunchPlan(only_gpu=used[0] if len(visible) > 1 else None)
+    if VARIABLE not in os.environ:
+        return LaunchPlan((_deepspeed(), *_num_gpus(gpus)), ranks=len(used))
+    # Another run, on the other GPUs of this machine, has the default port.
+    include = ("--include", f"localhost:{','.join(used)}", "--master_port", str(_free_port()))
+    return LaunchPlan((_deepspeed(), *include), ranks=len(used))
+
+
+def _num_gpus(gpus: int | None) -> tuple[str, ...]:
+    return () if gpus is None else ("--num_gpus", str(gpus))
+
+
+def _number_of_gpus(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text}: give a number of GPUs, such as 1")
+    return int(text)
+
+
+def _deepspeed() -> str:
+    """Return the launcher of this environment, whether or not it is active."""
+    program = Path(sys.executable).with_name("deepspeed")
+    found = str(program) if program.is_file() else shutil.which("deepspeed")
+    if found is None:
+        raise ConfigError(
+            f"there is no program deepspeed in {program.parent}; install deepspeed again"
+        )
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

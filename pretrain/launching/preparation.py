@@ -1,0 +1,73 @@
+"""The data of a run: used as they are, or built first."""
+
+import sys
+from collections.abc import Sequence
+
+from data_prep.sources.source import CorpusError
+from pretrain.config.settings import RunSettings
+from pretrain.data.shards import open_data, shards_folder
+from pretrain.launching.child import run_child, trainer_words
+
+
+def must_build(settings: RunSettings) -> bool:
+    """Return whether the shards of a run are to be built from its text."""
+    return settings.data.shards is None and not shards_folder(settings).exists()
+
+
+def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | None) -> None:
+    """Describe the shards of a run; build them first, in a new process, if they are not there.
+
+    The memory of a build in this process would be reported as that of the run.
+
+    Args:
+        settings: of the run.
+        words: of `tupelo prepare`, for these settings.
+        ranks: processes that will train here: what they cannot execute is refused before a build.
+            None: not known.
+
+    Raises:
+        ConfigError: the shards do not fit the settings, or those that are named do not exist.
+        ShardError: they are damaged.
+        SystemExit: the build has failed or was stopped.
+    """
+    if not must_build(settings):
+        print(describe_data(settings), flush=True)
+        return
+    for_run = [] if ranks is None else ["--ranks", str(ranks)]
+    ended = run_child(trainer_words("prepare", *words, *for_run))
+    if ended.stopped:
+        print("stopped; the same command continues from here", file=sys.stderr)
+    if ended.stopped or ended.status:
+        sys.exit(ended.status or 1)
+
+
+def describe_data(settings: RunSettings) -> str:
+    """Return what the shards of a run hold, and whether their text has changed since.
+
+    Raises:
+        ConfigError: there are none, or they do not fit the settings.
+        ShardError: they are damaged.
+    """
+    folder, manifest = shards_folder(settings), open_data(settings).manifest
+    counts = manifest.splits
+    described = ", ".join(f"{split} {counts[split].rows:,} rows" for split in counts)
+    text = f"shards in {folder}: {described} of {settings.data.sequence_length} tokens"
+    now = manifest.source if settings.data.shards is not None else _text_now(settings)
+    if now in (None, manifest.source):
+        return text
+    return (
+        f"note: the text has changed since {folder} was built (then {manifest.source}; now {now}); "
+        f"remove that folder to build it again\n{text}"
+    )
+
+
+def _text_now(settings: RunSettings) -> str | None:
+    """Describe the text as it is now; None on a machine that can train only."""
+    try:
+        from data_prep.sources.spec import describe  # needs packages that training does not
+    except ModuleNotFoundError:
+        return None
+    try:
+        return describe(settings.data.corpus)
+    except CorpusError:
+        return "nowhere: it is gone"

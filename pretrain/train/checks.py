@@ -1,0 +1,116 @@
+"""All that is checked before work: folder, settings, machine, text, tokenizer, initial weights.
+
+A start raises the first obstacle before shards are built; a dry run and a plan report all of them.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from data_prep.files.errors import UserError
+from pretrain.checkpoint.resume import finished_already
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings
+from pretrain.convert.initial_weights import check_before_build, fitting_weights
+from pretrain.data.shards import check_text, existing_shards
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine.launch import check_machine, checked_settings
+from pretrain.train.request import RunRequest
+from pretrain.train.trackers import refuse_missing_loggers
+
+Subject = Literal["folder", "machine", "loggers", "data"]
+
+
+class CheckedRun(NamedTuple):
+    """A run that may be started here."""
+
+    settings: RunSettings
+    ds_config: dict[str, Any]  # as DeepSpeed gets it
+    finished: str | None  # what to say if there is nothing left to train
+
+
+def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
+    """Check all that a run needs before anything is built or loaded.
+
+    Raises:
+        UserError: the run cannot start, or resume, here.
+    """
+    request.check_folder()
+    settings, ds_config = checked_settings(request.settings, ranks)
+    finished = None
+    if request.beginning != "start":
+        finished = finished_already(
+            request.folder,
+            settings,
+            elastic=request.beginning == "elastic",
+            lengthen=request.lengthen,
+        )
+    if finished is None:
+        check_machine(settings, ds_config, ranks.device)
+        refuse_missing_loggers(settings)
+        check_data(settings, is_new=request.beginning == "start")
+    return CheckedRun(settings, ds_config, finished)
+
+
+def check_run(settings: RunSettings, ranks: Ranks) -> None:
+    """Check all but the folder of a new run.
+
+    Raises:
+        UserError: the run cannot start here.
+    """
+    settings, ds_config = checked_settings(settings, ranks)
+    check_machine(settings, ds_config, ranks.device)
+    refuse_missing_loggers(settings)
+    check_data(settings)
+
+
+def ranks_here(count: int) -> Ranks:
+    """Return the ranks that a run of `count` processes on this machine would have.
+
+    Raises:
+        ConfigError: there can be no such number of them.
+    """
+    if count < 1:
+        raise ConfigError(f"--ranks {count}: give the number of processes, such as 2")
+    return Ranks(0, count, "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def check_data(settings: RunSettings, *, is_new: bool = True) -> None:
+    """Check the shards, or that they can be built, and the weights that a new run starts from.
+
+    Raises:
+        UserError: text, shards, tokenizer or weights are missing, damaged, or do not fit.
+    """
+    shards = existing_shards(settings)
+    if shards is None:
+        check_text(settings)
+        check_before_build(settings)
+    elif is_new:
+        fitting_weights(settings, shards)
+
+
+def obstacles(
+    request: RunRequest, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+) -> dict[Subject, str]:
+    """Return why a run of valid settings cannot start, or resume, here; empty: it can.
+
+    Args:
+        request: what was asked for.
+        settings: from `checked_settings`, as `ds_config`.
+        ds_config: of the run.
+        ranks: that would execute it.
+    """
+    checks: dict[Subject, Callable[[], None]] = {
+        "folder": request.check_folder,
+        "machine": lambda: check_machine(settings, ds_config, ranks.device),
+        "loggers": lambda: refuse_missing_loggers(settings),
+        "data": lambda: check_data(settings, is_new=request.beginning == "start"),
+    }
+    found: dict[Subject, str] = {}
+    for subject, check in checks.items():
+        try:
+            check()
+        except UserError as error:
+            found[subject] = str(error)
+    return found

@@ -1,0 +1,48 @@
+"""What a run takes besides time: optimizer state, and room on the disk."""
+
+from typing import Any
+
+from pretrain.checkpoint.folders import kept
+from pretrain.checkpoint.format import FP32_BYTES
+from pretrain.config.ds_config import zero_stage
+from pretrain.config.settings import RunSettings
+from pretrain.engine.optimizers import state_numbers
+from pretrain.model.cost import parameters_by_group
+
+
+def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
+    """Return the bytes of optimizer state per rank: ZeRO 1 to 3 divide it among the ranks."""
+    # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
+    if zero_stage(ds_config) == 0:
+        return FP32_BYTES * state_numbers(settings)
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
+
+
+def checkpoint_bytes(settings: RunSettings) -> int:
+    """Return the approximate size of a checkpoint, of all ranks together."""
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    return FP32_BYTES * (parameters + state_numbers(settings))
+
+
+def num_kept_checkpoints(settings: RunSettings) -> int:
+    """Return how many checkpoints a run of these steps leaves."""
+    checkpoint, last = settings.checkpoint, settings.steps
+    written = {*range(checkpoint.every_steps, last + 1, checkpoint.every_steps), last}
+    written |= {step for step in checkpoint.pinned if step <= last}
+    return len(
+        kept(
+            written,
+            keep_last=checkpoint.keep_last,
+            keep_every=checkpoint.keep_every,
+            pinned=checkpoint.pinned,
+        )
+    )
+
+
+def size(num_bytes: float) -> str:
+    """Return a number of bytes with a binary unit."""
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes:.0f} bytes"

@@ -1,0 +1,219 @@
+"""The plan of a run: its speed on this machine is measured, and all else follows from that."""
+
+import argparse
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_settings import CliSettingsSource
+
+from data_prep.files.program import shell_command
+from data_prep.shards.format import ShardSet
+from pretrain.compare.tables import amount
+from pretrain.config.recipe import read_settings
+from pretrain.config.settings import RunSettings, flat
+from pretrain.data.shards import existing_shards, shards_folder
+from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.engine.launch import build_engine, check_machine, checked_settings
+from pretrain.model.cost import parameters_by_group
+from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.schedules.horizon import SECONDS_PER_HOUR
+from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.schedules.step_plan import finished_before, horizon_of_steps
+from pretrain.train.benchmark import (
+    MeasuredSteps,
+    Speed,
+    endless_batches,
+    mean_theta,
+    measure_speed,
+)
+from pretrain.train.checks import obstacles
+from pretrain.train.provenance import environment
+from pretrain.train.request import RunRequest, folder_of
+from pretrain.train.summary import cost_row, disk_rows, in_columns
+
+
+def plan(read: Callable[[], RunSettings], arguments: argparse.Namespace) -> None:
+    """Measure the speed, and print the plan and the commands that train it.
+
+    Args:
+        read: reads recipe and command line; called on the first rank.
+        arguments: the command line: --seconds, and what the printed commands repeat.
+
+    Raises:
+        UserError: the run cannot be executed on this machine.
+    """
+    ranks = start_ranks()
+    try:
+        given = on_first_rank(ranks, read)
+        request = RunRequest(given, folder_of(None, arguments.recipe, given))
+        settings, ds_config = on_first_rank(ranks, lambda: checked_settings(given, ranks))
+        on_first_rank(ranks, lambda: check_machine(settings, ds_config, ranks.device))
+        if ranks.is_first:
+            for obstacle in obstacles(request, settings, ds_config, ranks).values():
+                print(f"note: a start would be refused: {obstacle}")
+        shards = on_first_rank(ranks, lambda: existing_shards(settings))
+        engine = build_engine(settings, ds_config, ranks)
+        batches = endless_batches(settings, shards, ranks)
+        steps = MeasuredSteps(engine, batches, settings, mean_theta(settings))
+        speed = measure_speed(steps, arguments.seconds)
+        if ranks.is_first:
+            print(describe_plan(settings, speed, shards, ranks, engine.execution))
+            print(f"\n{commands(arguments, settings, speed.seconds_per_step, ranks)}")
+    finally:
+        stop_ranks()
+
+
+def steps_within(settings: RunSettings, seconds_per_step: float) -> int:
+    """Return how many steps fit into the hours; without hours, the steps of the settings."""
+    if settings.hours is None:
+        return settings.steps
+    return max(1, int(settings.hours * SECONDS_PER_HOUR / seconds_per_step))
+
+
+def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
+    """Return what must be changed, by name, for a schedule of the same shape over `steps`.
+
+    Warm-up and the default of `layer_drop.gamma` are shares of the steps already.
+    """
+    changes: dict[str, int | float] = {"steps": steps}
+    rate, gamma = settings.learning_rate, settings.layer_drop.gamma
+    if rate.decay_steps is not None:
+        # A run so short that all of it is warm-up has no decay to scale.
+        after_warmup = [max(1, n - round(rate.warmup_ratio * n)) for n in (steps, settings.steps)]
+        scaled = rate.decay_steps * after_warmup[0] / after_warmup[1]
+        changes["learning_rate.decay_steps"] = max(1, round(scaled))
+    if gamma is not None:
+        changes["layer_drop.gamma"] = gamma * settings.steps / steps
+    return changes
+
+
+def describe_plan(
+    settings: RunSettings,
+    speed: Speed,
+    shards: ShardSet | None,
+    ranks: Ranks,
+    execution: ExecutionPlan,
+) -> str:
+    """Return what was measured and what follows from it, as text."""
+    steps = steps_within(settings, speed.seconds_per_step)
+    tokens = settings.batch.global_sequences * settings.data.sequence_length
+    low, median, high = speed.quartiles
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    rows = [
+        (
+            "measured",
+            f"{sum(speed.steps):,} optimizer steps in {sum(speed.seconds):.1f} s, after "
+            f"{speed.uncounted_steps} that are not counted",
+        ),
+        ("on", f"{ranks.world_size} rank(s), {environment()['device']}"),
+        ("with", execution.describe()),
+        ("batches", _batches_in_words(settings, shards)),
+        ("blocks", _blocks_in_words(settings, speed)),
+        (
+            "seconds per step",
+            f"{speed.seconds_per_step:.4g}; median of intervals {median:.4g}, middle half "
+            f"{low:.4g} to {high:.4g}",
+        ),
+        ("tokens/s", f"{tokens / speed.seconds_per_step:,.0f}"),
+        _answer(settings, steps, steps * tokens, steps * speed.seconds_per_step),
+        ("passes over the text", _passes_in_words(settings, shards, steps)),
+        *_schedule_rows(settings, steps),
+        ("not in this time", "evaluation and checkpoints"),
+        ("parameters", f"{parameters / 1e6:.2f} M"),
+        *disk_rows(settings.model_copy(update={"steps": steps}), shards),
+        cost_row(steps * speed.seconds_per_step, ranks),
+    ]
+    return in_columns(rows)
+
+
+def commands(
+    arguments: argparse.Namespace, settings: RunSettings, seconds_per_step: float, ranks: Ranks
+) -> str:
+    """Return the commands that train what was planned: for so many steps, and for so long."""
+    source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
+    recipe = flat(read_settings(arguments, source).model_dump())
+    steps = steps_within(settings, seconds_per_step)
+    changes: dict[str, Any] = {
+        name: value for name, value in fitted(settings, steps).items() if value != recipe[name]
+    }
+    if recipe["layer_drop.gamma"] is None:
+        changes.pop("layer_drop.gamma", None)  # it is in the DeepSpeed JSON, and must stay as there
+    given = {name: vars(arguments).get(name) for name in recipe}
+    by_steps = {**given, **changes, "hours": None}
+    if recipe["hours"] is not None and given["hours"] is None:
+        by_steps["hours"] = "none"  # against the recipe
+    hours = settings.hours or steps * seconds_per_step / SECONDS_PER_HOUR
+    by_hours = {**given, "hours": f"{hours:.4g}" if settings.hours is None else f"{hours:.10g}"}
+    launcher, note = shell_command(), ""
+    if ranks.world_size > 1:
+        launcher = f"torchrun --nproc-per-node {ranks.world_size} -m pretrain"
+        note = " (or with the launcher that started this)"
+    start = ["train", arguments.recipe]
+    if arguments.corpus:
+        start += ["--corpus", *arguments.corpus]
+    return (
+        f"Train it{note}:\n  {launcher} {shlex.join([*start, *_options(by_steps)])}\n"
+        "or until the time is up, whatever the speed does:\n"
+        f"  {launcher} {shlex.join([*start, *_options(by_hours)])}"
+    )
+
+
+def _options(values: dict[str, Any]) -> list[str]:
+    """Return values by name as a command line has them; None is left out."""
+    words = []
+    for name, value in values.items():
+        for part in value if isinstance(value, list) else [value]:
+            words += [] if part is None else [f"--{name}", str(part)]
+    return words
+
+
+def _batches_in_words(settings: RunSettings, shards: ShardSet | None) -> str:
+    if shards is None:
+        return "random ids; there are no shards yet, so reading them is not measured"
+    return f"real ones, from the shards in {shards_folder(settings)}"
+
+
+def _blocks_in_words(settings: RunSettings, speed: Speed) -> str:
+    num_layers, theta = settings.model.num_layers, mean_theta(settings)
+    if settings.layer_drop.schedule == "none":
+        return f"all {num_layers} run in every step"
+    expected = sum(keep_probabilities(theta, num_layers, settings.layer_drop))
+    return (
+        f"{speed.blocks:.2f} of {num_layers} ran on average, {expected:.2f} expected: coins at "
+        f"theta {theta:.3f}, its mean over the run"
+    )
+
+
+def _passes_in_words(settings: RunSettings, shards: ShardSet | None, steps: int) -> str:
+    if shards is None:
+        return "not known before the shards are built"
+    rows = shards.split("train").num_rows
+    return f"{steps * settings.batch.global_sequences / rows:.3g} ({rows:,} rows)"
+
+
+def _answer(settings: RunSettings, steps: int, tokens: int, seconds: float) -> tuple[str, str]:
+    in_words = f"{amount(tokens, 'tokens')} tokens"
+    if settings.hours is None:
+        return f"{steps:,} steps take", f"{amount(seconds, 'training_seconds')}, for {in_words}"
+    return f"{settings.hours:g} h allow", f"{steps:,} steps, {in_words}"
+
+
+def _schedule_rows(settings: RunSettings, steps: int) -> list[tuple[str, str]]:
+    rate = settings.learning_rate
+    scaled = fitted(settings, steps).get("learning_rate.decay_steps")
+    fitting = rate.model_copy(update={"decay_steps": scaled})
+    final = learning_rate_at(finished_before(steps), fitting, steps)
+    horizon, last_step = horizon_of_steps(settings), finished_before(settings.steps)
+    own = learning_rate_at(horizon.position(last_step), rate, horizon.span(last_step))
+    if steps == settings.steps:
+        final = own
+    return [
+        ("warm-up", f"{round(rate.warmup_ratio * steps):,} steps, to {rate.peak:g}"),
+        (
+            "final learning rate",
+            f"{final:.3g} with {rate.schedule}, {final / rate.peak:.2%} of the peak "
+            f"(the recipe's own {settings.steps:,} steps: {own / rate.peak:.2%})",
+        ),
+    ]

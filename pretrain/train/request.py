@@ -1,0 +1,71 @@
+"""What a start asks for: which run, in which folder, from its beginning or resumed.
+
+Imports no torch: a start prints this, and refuses a folder, within the first second.
+"""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pretrain.checkpoint.lengthening import How
+from pretrain.checkpoint.starting import (
+    RUN_FILE,
+    finished,
+    refuse_to_resume_nothing,
+    refuse_to_start,
+)
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings
+
+Beginning = Literal["start", "resume", "elastic"]
+
+
+class RunRequest(NamedTuple):
+    """A run as the command line asks for it."""
+
+    settings: RunSettings
+    folder: Path
+    beginning: Beginning = "start"
+    lengthen: How | None = None  # how the schedules of a resumed run continue if it becomes longer
+
+    def describe(self) -> str:
+        """Return the run in a line."""
+        settings, model = self.settings, self.settings.model
+        length = f"{settings.steps:,} steps" if settings.hours is None else f"{settings.hours:g} h"
+        return (
+            f"{settings.name}: {model.num_layers} layers x {model.width}, {model.positions}, "
+            f"{model.norm} norm; {length}; run folder {self.folder}"
+        )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a run that is resumed, and not lengthened, has reached its end."""
+        resumes = self.beginning != "start" and self.lengthen is None
+        return resumes and finished(self.folder) is not None
+
+    def check_folder(self) -> None:
+        """Refuse a folder that does not suit.
+
+        Raises:
+            ConfigError: a new run finds something in it, a resumed run finds no run.
+        """
+        if self.beginning != "start":
+            refuse_to_resume_nothing(self.folder)
+            return
+        if self.lengthen is not None:
+            raise ConfigError(
+                "--lengthen belongs to --resume; a new run has the steps that you give"
+            )
+        restarts = self.settings.restarts_after
+        if self.settings.hours is not None and restarts:
+            raise ConfigError(
+                f"restarts_after={restarts[0]} counts steps, and a new run of given hours has no "
+                "schedule of steps; give --steps without --hours"
+            )
+        refuse_to_start(self.folder)
+
+
+def folder_of(given: Path | None, recipe: str, settings: RunSettings) -> Path:
+    """Return the folder of a run: `given`, or that of the run that is named, or runs/NAME."""
+    if given is not None:
+        return given
+    return Path(recipe) if (Path(recipe) / RUN_FILE).is_file() else Path("runs") / settings.name

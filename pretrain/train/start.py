@@ -1,0 +1,140 @@
+"""A launch: join the ranks, check the run, build all that its settings describe, and train it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from data_prep.shards.format import ShardSet
+from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
+from pretrain.checkpoint.format import Checkpoint
+from pretrain.checkpoint.resume import Resumption, plan_resumption
+from pretrain.checkpoint.writer import Saver
+from pretrain.config.ds_config import compute_type, zero_stage
+from pretrain.config.settings import RunSettings
+from pretrain.convert.initial_weights import load_initial_weights
+from pretrain.data.shards import held_out_fingerprint, open_data
+from pretrain.distributed.failures import failures_end_the_job
+from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.distributed.signals import Interruption
+from pretrain.engine.launch import build_engine
+from pretrain.model.objectives import Objective
+from pretrain.profiling.hardware import peak_flops
+from pretrain.train.checks import check_before_work
+from pretrain.train.progress import Progress
+from pretrain.train.provenance import num_hosts
+from pretrain.train.request import RunRequest
+from pretrain.train.run_folder import RunRecord
+from pretrain.train.summary import describe_rates
+from pretrain.train.trainer import Trainer
+
+
+def start(read_request: Callable[[], RunRequest], interruption: Interruption) -> None:
+    """Join the ranks, check the run before any work, and train it to its end.
+
+    Args:
+        read_request: reads recipe and command line; called on the first rank.
+        interruption: receives the signals to stop.
+
+    Raises:
+        ConfigError: the run may not start here, or the data or the machine do not fit it.
+        ShardError: the data are damaged.
+    """
+    ranks = start_ranks()
+    try:
+        with failures_end_the_job(ranks, interruption):
+            request = on_first_rank(ranks, read_request)
+            checked = on_first_rank(ranks, lambda: check_before_work(request, ranks))
+            if checked.finished is None:
+                request = request._replace(settings=checked.settings)
+                run(request, checked.ds_config, ranks, interruption)
+            elif ranks.is_first:
+                print(checked.finished)
+    finally:
+        stop_ranks()
+
+
+def run(
+    request: RunRequest, ds_config: dict[str, Any], ranks: Ranks, interruption: Interruption
+) -> None:
+    """Start or resume a run that was checked, and train it to its end.
+
+    Raises:
+        ConfigError: another launch trains in the folder, or the run may not be resumed like this.
+        ShardError: the data are damaged.
+    """
+    settings = request.settings
+    is_new = request.beginning == "start"
+    shards = on_first_rank(ranks, lambda: open_data(settings))
+    launch = _launch(settings, shards, ranks)
+    record = RunRecord(request.folder)
+    resumption = on_first_rank(ranks, lambda: _resumption(request, record, ds_config, launch))
+    checkpoint, lengthening = resumption.checkpoint, resumption.lengthening
+    if lengthening is not None:
+        settings = lengthening.settings
+    if ranks.is_first and not is_new:
+        print(resumption.describe())
+    rate = peak_flops(ranks.device, compute_type(ds_config))
+    launch["initial_weights"] = None
+
+    def start_from_given_weights(model: Objective) -> None:
+        launch["initial_weights"] = on_first_rank(
+            ranks, lambda: load_initial_weights(model, settings, shards)
+        )
+
+    load_weights = start_from_given_weights if checkpoint is None else None
+    engine = build_engine(settings, ds_config, ranks, load_weights=load_weights)
+    if ranks.is_first:
+        print(engine.execution.describe())
+    progress = Progress(settings, ranks.world_size)
+    if checkpoint is not None:
+        saved = Checkpoint(checkpoint)
+        progress.load(saved.content.progress)
+        engine.restore(saved)
+    if ranks.is_first and lengthening is not None:
+        print(f"{lengthening.describe()}:\n{describe_rates(progress)}")
+    if is_new:
+        on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
+    elif resumption.changes:
+        on_first_rank(ranks, lambda: record.describe(settings, ds_config))
+    launch["resumed_from"] = None if is_new else progress.step
+    launch["matrix_rate"] = dataclasses.asdict(rate)
+    launch["execution"] = dataclasses.asdict(engine.execution)
+    launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
+    launch["zero_stage"] = zero_stage(ds_config)
+    launch["changed_settings"] = resumption.changes
+    on_first_rank(ranks, lambda: record.begin(progress.step, launch, settings))
+    newest = None if checkpoint is None else progress.step
+    saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
+    Trainer(settings, engine, shards, record, progress, rate, saver, interruption).train()
+
+
+def _resumption(
+    request: RunRequest, record: RunRecord, ds_config: dict[str, Any], launch: dict[str, Any]
+) -> Resumption:
+    if request.beginning == "start":
+        return Resumption(checkpoint=None, changes={})
+    record.hold()
+    resumption = plan_resumption(
+        request.folder,
+        request.settings,
+        ds_config,
+        launch,
+        elastic=request.beginning == "elastic",
+        lengthen=request.lengthen,
+    )
+    if request.lengthen is not None and resumption.lengthening is None:
+        print("note: --lengthen has no effect, the run has this length already")
+    return resumption
+
+
+def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, Any]:
+    """Return what a resumed run must find again besides its settings."""
+    return {
+        "world_size": ranks.world_size,
+        "hosts": num_hosts(ranks.world_size),
+        "source": shards.manifest.source,
+        "manifest": sha256_of(shards.folder / MANIFEST_FILE),
+        "tokenizer": shards.manifest.tokenizer.sha256,
+        "training_data": shards.split("train").fingerprint(),
+        "held_out": held_out_fingerprint(shards, settings),
+    }

@@ -1,0 +1,139 @@
+"""A tupelo whose interpreter and launcher are stubs that note how they were started."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+# Starts `pretrain WORDS` in a real interpreter, for which the stubs are its environment's programs.
+START = """
+import sys
+sys.executable = sys.argv.pop(1)
+from data_prep.files.program import run_program
+from pretrain.__main__ import main
+run_program(main)
+"""
+
+# Stands for `python -m pretrain` and for deepspeed.
+STUB = r"""#!/usr/bin/env bash
+call="${0##*/} $*"
+echo "$call" >>"$CALLS"
+[[ -z ${CUDA_VISIBLE_DEVICES+x} ]] || echo "$CUDA_VISIBLE_DEVICES" >>"$CALLS.visible"
+[[ -z ${STUB_FAILS:-} || $call != $STUB_FAILS ]] || exit 3
+if [[ -n ${STUB_WAITS:-} && $call == *" $STUB_WAITS "* ]]; then
+  hear() { echo "heard $1" >>"$CALLS"; exit "${STUB_STATUS:-0}"; }
+  for name in INT TERM USR1; do trap "hear $name" "$name"; done
+  touch "$CALLS.waiting"; while :; do sleep 0.02; done
+fi
+case $call in
+  *' train '*--run-folder*)
+    folder=${call##*--run-folder } folder=${folder%% *}
+    mkdir -p "$folder"; touch "$folder/run.json"
+    [[ -n ${STUB_NO_RESULT:-} ]] || touch "$folder/result.json" ;;
+esac
+"""
+
+# Stands for a rank. Bash cannot trap what it was told to ignore, as the launcher is.
+RANK = f"""#!{sys.executable}
+import os, signal, sys
+from pathlib import Path
+
+def note(text):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write(text + "\\n")
+
+def hear(number, frame):
+    note("heard " + signal.Signals(number).name)
+    sys.exit(0)
+
+for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+    signal.signal(number, hear)
+note("ready")
+if Path(os.environ["CALLS"]).read_text().count("ready") == 2:
+    Path(os.environ["CALLS"] + ".waiting").touch()
+while True:
+    signal.pause()
+"""
+
+
+class Stubs:
+    """An empty folder, and the programs that tupelo starts."""
+
+    def __init__(self, folder):
+        self.folder, self.bin, self.log = folder / "here", folder / "bin", folder / "calls"
+        self.bin.mkdir()
+        self.folder.mkdir()
+        self.program("python", STUB)
+        self.program("deepspeed", STUB)
+        self.gpus(0)
+
+    def program(self, name, text):
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def gpus(self, count):
+        lines = "".join(f"echo 'GPU {n}: NVIDIA H200 (UUID: GPU-{n}a{n})'\n" for n in range(count))
+        self.program("nvidia-smi", f"#!/usr/bin/env bash\n{lines}")
+
+    def launcher_with_two_ranks(self):
+        """Make deepspeed what it is: two processes, one below the other, and the ranks."""
+        rank, launch = self.bin / "rank", self.bin / "deepspeed.launcher.launch"
+        self.program("rank", RANK)
+        launch.write_text(f'"{rank}" "$@" &\n"{rank}" "$@" &\nwait\n')
+        self.program("deepspeed", f'#!/usr/bin/env bash\nbash "{launch}" "$@"; exit $?\n')
+
+    def start(self, *words, **environment):
+        hidden = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
+        kept = {name: value for name, value in os.environ.items() if name not in hidden}
+        own = {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "CALLS": str(self.log),
+        }
+        return subprocess.Popen(
+            [sys.executable, "-c", START, str(self.bin / "python"), *map(str, words)],
+            cwd=self.folder,
+            env=kept | own | environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            # A test run in the background ignores interrupts, and bash could not unlearn that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    def run(self, *words, **environment):
+        """Return exit status, stdout and stderr."""
+        process = self.start(*words, **environment)
+        output, errors = process.communicate(timeout=60)
+        return process.returncode, output, errors
+
+    def start_waiting(self, *words, **environment):
+        """Start, and return the process when what it has started waits for a signal."""
+        process = self.start(*words, **environment)
+        waiting, deadline = Path(f"{self.log}.waiting"), time.monotonic() + 60
+        while not waiting.exists():
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+            time.sleep(0.02)
+        return process
+
+    def calls(self, *parts):
+        """Return the calls so far that contain these parts."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if all(part in line for part in parts)]
+
+    def visible(self):
+        """Return CUDA_VISIBLE_DEVICES of the calls that had it."""
+        file = Path(f"{self.log}.visible")
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def stubs(tmp_path):
+    return Stubs(tmp_path)

@@ -1,0 +1,110 @@
+"""What asks tupelo to stop is passed on to the process that it has started."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from pretrain.launching.child import run_child
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+BUILD = ("train", "tiny_cpu", "--corpus", "text.txt")
+
+
+def end(process):
+    """Return exit status and last line of stderr."""
+    _, errors = process.communicate(timeout=30)
+    return process.returncode, (errors.splitlines() or [""])[-1]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_the_preparation_of_data(stubs, number):
+    """As the terminal does it, which signals the whole group of tupelo."""
+    process = stubs.start_waiting(*BUILD, STUB_WAITS="prepare", STUB_STATUS="5")
+    os.killpg(process.pid, number)
+    assert end(process) == (5, "stopped; the same command continues from here")
+    assert stubs.calls("heard") == [f"heard {number.name[3:]}"]
+    assert not stubs.calls(" train ")
+
+
+def test_a_build_that_ends_well_when_asked_to_stop_is_not_followed_by_training(stubs):
+    process = stubs.start_waiting(*BUILD, STUB_WAITS="prepare")
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == 1
+    assert not stubs.calls(" train ")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_reaches_the_ranks_and_not_their_launcher(stubs, shards, number):
+    """The launcher is two processes, one below the other, and would kill the ranks in time."""
+    stubs.gpus(2)
+    stubs.launcher_with_two_ranks()
+    process = stubs.start_waiting(*train(shards))
+    os.killpg(process.pid, number)
+    assert end(process)[0] == 0
+    assert stubs.calls("heard") == [f"heard {number.name}"] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_queue_that_signals_every_process_stops_the_ranks_and_not_the_launcher(
+    stubs, shards, number
+):
+    stubs.gpus(2)
+    stubs.launcher_with_two_ranks()
+    process = stubs.start_waiting(*train(shards))
+    for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+        child.send_signal(number)
+    assert end(process)[0] == 0
+    assert set(stubs.calls("heard")) == {f"heard {number.name}"}
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_on_several_machines_the_launcher_itself_gets_the_signal(stubs, shards, number):
+    (stubs.folder / "hosts").write_text("one slots=4\ntwo slots=4\n")
+    words = (*train(shards), "--hostfile", "hosts")
+    process = stubs.start_waiting(*words, STUB_WAITS="train", STUB_STATUS="7")
+    process.send_signal(number)
+    assert end(process)[0] == 7
+    assert stubs.calls("heard") == [f"heard {number.name[3:]}"]
+
+
+def test_a_signal_ends_a_launcher_that_has_not_started_a_rank(stubs, shards):
+    stubs.gpus(2)
+    process = stubs.start_waiting(*train(shards), STUB_WAITS="train")
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == 128 + signal.SIGKILL
+    assert stubs.calls("heard") == []
+
+
+def test_a_child_reads_nothing_and_has_a_status_as_in_a_shell(capfd):
+    ended = run_child(["bash", "-c", "read line || echo nothing; kill -TERM $$"])
+    assert ended == (128 + signal.SIGTERM, False)
+    assert capfd.readouterr().out == "nothing\n"
+
+
+def test_the_handlers_of_before_come_back():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    assert run_child(["true"]) == (0, False)
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_signal_while_the_child_starts_is_not_lost(monkeypatch, tmp_path):
+    import subprocess
+
+    start = subprocess.Popen
+
+    def start_when_signalled(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.05)
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start_when_signalled)
+    ended = run_child(["sleep", "30"])
+    assert ended == (128 + signal.SIGUSR1, True)
+
+
+def train(shards):
+    sizes = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
+    return ("train", "tiny_cpu", "--data.shards", shards, *sizes, "--run-folder", "f")

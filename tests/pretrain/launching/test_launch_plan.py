@@ -1,0 +1,144 @@
+"""`tupelo train` without a launcher: what it starts, and in which order."""
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pretrain.config.errors import ConfigError
+from pretrain.launching.launch_plan import LaunchPlan, plan_launch
+
+DATA = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
+
+
+@pytest.fixture
+def words(shards):
+    return ("train", "tiny_cpu", "--data.shards", str(shards), *DATA)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "launched"),
+    [
+        (2, [], "deepspeed --module pretrain"),
+        (8, ["--gpus", "2"], "deepspeed --num_gpus 2 --module pretrain"),
+        (0, ["--hostfile", "hosts"], "deepspeed --hostfile hosts --module pretrain"),
+        (
+            1,
+            ["--hostfile=hosts", "--gpus=4"],
+            "deepspeed --num_gpus 4 --hostfile hosts --module pretrain",
+        ),
+    ],
+)
+def test_gpus_and_hosts_are_launched_by_deepspeed(stubs, words, gpus, options, launched):
+    stubs.gpus(gpus)
+    (stubs.folder / "hosts").write_text("one slots=4\n")
+    (stubs.folder / "f").mkdir()
+    (stubs.folder / "f/run.json").touch()
+    status, output, errors = stubs.run(*words, *options, "--run-folder", "f", "--elastic")
+    assert status == 0, errors
+    (call,) = stubs.calls()
+    assert call.startswith(f"{launched} train tiny_cpu ")
+    passed = call.partition(" pretrain ")[2].split()
+    assert sorted(passed) == sorted([*words, "--run-folder", "f", "--elastic"])
+    assert output.splitlines()[1].startswith("shards in ")
+
+
+def test_the_launcher_gets_the_gpus_that_the_variable_allows(stubs, words):
+    """The runner of DeepSpeed removes the variable."""
+    stubs.gpus(8)
+    status, _, errors = stubs.run(*words, CUDA_VISIBLE_DEVICES="4,5")
+    assert status == 0, errors
+    (call,) = stubs.calls()
+    included = r"deepspeed --include localhost:4,5 --master_port \d+ --module pretrain train .*"
+    assert re.fullmatch(included, call)
+    stubs.run(*words, "--gpus", "2", CUDA_VISIBLE_DEVICES="4,5,6")
+    assert re.fullmatch(included, stubs.calls()[1])
+    assert stubs.visible() == []  # else DeepSpeed reports that it ignores it
+
+
+@pytest.mark.parametrize(
+    ("gpus", "allowed", "visible", "only"),
+    [
+        (None, None, 0, None),
+        (None, None, 1, None),
+        (1, None, 4, "0"),
+        (1, "2,3", 4, "2"),
+        (None, "3", 4, None),
+        (None, "", 4, None),
+    ],
+)
+def test_one_gpu_and_a_cpu_need_no_launcher(stubs, monkeypatch, gpus, allowed, visible, only):
+    stubs.gpus(visible)
+    monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if allowed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
+    assert plan_launch(gpus, None) == LaunchPlan(only_gpu=only)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--gpus", "two"], "two: give a number of GPUs"),
+        (["--gpus", "0"], "0: give a number of GPUs"),
+        (["--gpus", "3"], "--gpus 3: there are 2 NVIDIA GPUs here"),
+        (["--hostfile", "absent"], "--hostfile absent: there is no such file"),
+    ],
+)
+def test_a_wrong_number_or_file_is_one_line(stubs, words, options, parts):
+    stubs.gpus(2)
+    status, output, errors = stubs.run(*words, *options)
+    assert status == 1 and "shards" not in output and stubs.calls() == []
+    assert errors.startswith("error: ") and parts in errors and errors.count("\n") == 1
+
+
+def test_the_trainer_finds_the_programs_of_an_environment_that_is_not_active(monkeypatch):
+    """Hints are for the PATH of the user all the same."""
+    for name in ("TUPELO_COMMAND", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    python = shlex.quote(sys.executable)
+    monkeypatch.setenv("PATH", "/bin")
+    variables = LaunchPlan(only_gpu="2").variables()
+    assert variables["PATH"] == f"{Path(sys.executable).parent}:/bin"
+    assert variables["TUPELO_COMMAND"] in (f"{python} -m tupelo", f"{python[:-6]}tupelo")
+    assert variables["CUDA_VISIBLE_DEVICES"] == "2"
+    monkeypatch.setenv("PATH", variables["PATH"])
+    assert LaunchPlan().variables() == dict(os.environ)
+
+
+def test_a_rank_starts_no_launcher_of_its_own(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    assert plan_launch(None, None) == LaunchPlan()
+    with pytest.raises(ConfigError, match="RANK=0.*unset RANK"):
+        plan_launch(2, None)
+
+
+def test_missing_shards_are_built_before_the_launch_with_the_settings_alone(stubs):
+    stubs.gpus(2)
+    (stubs.folder / "text.txt").write_text("One.\n")
+    words = ("--run-folder", "f", "--corpus", "text.txt", "--optimizer.betas=0.9,0.98")
+    status, _, errors = stubs.run("train", "tiny_cpu", *words, "--model.norm", "post")
+    assert status == 0, errors
+    settings = "tiny_cpu --corpus text.txt --model.norm post --optimizer.betas 0.9,0.98"
+    prepared, launched = stubs.calls()
+    assert prepared == f"python -m pretrain prepare {settings} --ranks 2"
+    assert launched.startswith("deepspeed --module pretrain train tiny_cpu ")
+
+
+def test_a_failed_build_ends_the_start(stubs):
+    stubs.gpus(2)
+    failing = {"STUB_FAILS": "* prepare *"}
+    status, _, errors = stubs.run("train", "tiny_cpu", "--corpus", "a", **failing)
+    assert (status, errors) == (3, "") and len(stubs.calls()) == 1
+
+
+def test_a_dry_run_needs_neither_data_nor_launcher(stubs):
+    stubs.gpus(2)
+    (stubs.folder / "text.txt").write_text("One.\n")
+    status, output, _ = stubs.run("train", "tiny_cpu", "--dry-run", "--corpus", "text.txt")
+    assert status == 0 and "tokens per step" in output
+    assert "2 x 1 x 4" in output  # two GPUs would train
+    assert stubs.calls() == []

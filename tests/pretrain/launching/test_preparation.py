@@ -1,0 +1,73 @@
+"""Data of a run: used as they are, without loading torch, or built first."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pretrain.config.recipe import CommandParser, add_settings
+from pretrain.launching.given_words import given_words, setting_words
+
+ROOT = Path(__file__).parents[3]
+SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
+
+WITHOUT_TORCH = """
+import sys
+from pretrain.__main__ import main
+main(sys.argv[1:])
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("command", [("prepare", "tiny_cpu"), ("sweep", "tiny_cpu", "--dry-run")])
+def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, command):
+    """Training loads it, in a process of its own."""
+    words = (*command, "--data.shards", str(shards), *SIZES)
+    start = f"import sys; sys.executable = {str(stubs.bin / 'python')!r}\n{WITHOUT_TORCH}"
+    environment = {"CALLS": str(stubs.log), "PATH": f"{stubs.bin}:{os.defpath}"}
+    subprocess.run([sys.executable, "-c", start, *words], cwd=ROOT, env=environment, check=True)
+    assert len(stubs.calls()) == (command[0] == "sweep")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tiny_cpu",
+        "tiny_cpu --corpus a b --steps 7 --run-folder f --resume",
+        "tiny_cpu --data.corpus x,y --initial_weights none --checkpoint.background false",
+        "tiny_cpu --corpus=-odd --optimizer.betas=0.9,0.98 --resume",
+    ],
+)
+def test_given_words_are_read_as_the_same_arguments(words):
+    parser = CommandParser(allow_abbrev=False)
+    parser.add_argument("--run-folder")
+    parser.add_argument("--resume", action="store_true")
+    parser.set_defaults(source=add_settings(parser))
+    arguments = parser.parse_args(words.split())
+    again = given_words(arguments)
+    assert parser.parse_args(again) == arguments
+    assert sorted(" ".join(again).split()) == sorted(words.replace("betas=", "betas ").split())
+    settings = parser.parse_args(setting_words(arguments))
+    assert (settings.run_folder, settings.resume) == (None, False)
+    assert settings.corpus == arguments.corpus
+
+
+def test_a_run_builds_its_missing_shards(tmp_path):
+    sentence = "The boats are moved one after the other, never two of them at once, says {}. "
+    text = "\n\n".join(sentence.format(n) * 5 for n in range(80))
+    (tmp_path / "text.txt").write_text(text + "\n")
+    words = ["tiny_cpu", "--corpus", "text.txt", "--model.vocabulary_size", "256"]
+    words += ["--data.valid_fraction", "0.1", "--steps", "2", "--run-folder", "run"]
+    trained = subprocess.run(
+        [sys.executable, "-m", "pretrain", "train", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert trained.returncode == 0, trained.stderr
+    (folder,) = (tmp_path / "data").iterdir()
+    assert f"shards in data/{folder.name}: train " in trained.stdout
+    assert (tmp_path / "run/result.json").exists()

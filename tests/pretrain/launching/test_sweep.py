@@ -1,0 +1,272 @@
+"""Sweeps whose trainer is a stub, and one real one that is killed and resumed."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.commands import sweep
+from pretrain.config.errors import ConfigError
+from tests.pretrain.conftest import lines
+
+ARMS = ["bert_a", "tupe_r", "tupe_r_pld"]
+SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
+
+
+@pytest.fixture
+def here(stubs, monkeypatch):
+    """An empty folder, with stubs in place of trainer and comparison."""
+    monkeypatch.chdir(stubs.folder)
+    monkeypatch.setattr(sys, "executable", str(stubs.bin / "python"))
+    monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
+    monkeypatch.setenv("CALLS", str(stubs.log))
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    compared = []
+    monkeypatch.setattr(sweep, "run_command", lambda _, words, **habits: compared.append(words))
+    stubs.compared = compared
+    return stubs
+
+
+@pytest.fixture
+def run(here, shards):
+    """Run a sweep over existing shards."""
+
+    def run(*words):
+        main(["sweep", *words, "--data.shards", str(shards), *SIZES])
+
+    return run
+
+
+def trained(stubs):
+    """Return arm, folder and the words given below for each training so far."""
+    found = []
+    for call in stubs.calls(" pretrain train "):
+        words = call.split()
+        seed = words[words.index("--seed") + 1] if "--seed" in words else None
+        found.append((words[4], words[words.index("--run-folder") + 1], seed, "--resume" in words))
+    return found
+
+
+def test_without_arms_the_three_of_the_readme_are_trained_and_compared(here, run, capsys):
+    run("--name", "x", "--steps", "7")
+    assert trained(here) == [(arm, f"runs/x/{arm}", None, False) for arm in ARMS]
+    assert all("--steps 7 " in call for call in here.calls())
+    folders = [f"runs/x/{arm}" for arm in ARMS]
+    assert here.compared == [["compare", *folders, "--report", "runs/x/report"]]
+    first, *middle, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("shards in ")
+    assert middle == [f"[{n}/3] {a}: starting in runs/x/{a}" for n, a in enumerate(ARMS, 1)]
+    for part in ("runs/x/report", "--logdir runs/x ", "tupelo sweep --resume --name x"):
+        assert part in last
+
+
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [
+        (("--seeds", "3"), "0 1 2"),
+        (("--seeds", "2", "--seed", "5"), "5 6"),
+        (("--seeds", "7", "3"), "7 3"),
+    ],
+)
+def test_every_arm_is_trained_with_every_seed_and_first_all_with_the_first(here, run, words, seeds):
+    run("bert_a", "tupe_r", "--name", "x", *words)
+    assert trained(here) == [
+        (arm, f"runs/x/{arm}-seed{seed}", seed, False)
+        for seed in seeds.split()
+        for arm in ("bert_a", "tupe_r")
+    ]
+    compared = [
+        f"runs/x/{arm}-seed{seed}" for arm in ("bert_a", "tupe_r") for seed in seeds.split()
+    ]
+    assert here.compared[0][1:-2] == compared
+
+
+def test_one_seed_of_choice_needs_no_name_of_its_own(here, run):
+    run("bert_a", "--name", "x", "--seed", "5")
+    run("bert_a", "--name", "y", "--seed", "5", "--seeds", "1")
+    assert trained(here) == [
+        ("bert_a", "runs/x/bert_a", "5", False),
+        ("bert_a", "runs/y/bert_a", "5", False),
+    ]
+
+
+def test_an_arm_can_be_a_file(here, run):
+    (here.folder / "mine").mkdir()
+    (here.folder / "mine/wide.toml").write_text("model.width = 64\nmodel.num_heads = 2\n")
+    run("bert_a", "mine/wide.toml", "--name", "x")
+    assert trained(here)[1] == ("mine/wide.toml", "runs/x/wide", None, False)
+
+
+def test_a_sweep_without_a_name_is_named_after_the_time(here, run):
+    run("bert_a")
+    (folder,) = Path("runs").iterdir()
+    assert time.strptime(folder.name, "compare-%Y%m%d-%H%M%S")
+
+
+def test_data_are_prepared_before_the_first_run_once_for_arms_that_share_them(here):
+    (here.folder / "text.txt").write_text("One.\n")
+    (here.folder / "long.toml").write_text("data.sequence_length = 256\n")
+    main(["sweep", "bert_a", "tupe_r", "long.toml", "--seeds", "2", "--corpus", "text.txt"])
+    first, second, *others = [call.split()[3:5] for call in here.calls()]
+    assert (first, second) == (["prepare", "bert_a"], ["prepare", "long.toml"])
+    assert [words[0] for words in others] == ["train"] * 6
+
+
+def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
+    here, run, capsys, monkeypatch
+):
+    monkeypatch.setenv("STUB_FAILS", "* train tupe_r *")
+    with pytest.raises(SystemExit) as end:
+        run("--name", "x", "--steps", "7")
+    assert end.value.code == 3
+    stopped = "Stopped. Continue with: tupelo sweep --resume --name x\n"
+    assert capsys.readouterr().err == stopped
+    assert [arm for arm, *_ in trained(here)] == ARMS[:2] and not here.compared
+    monkeypatch.delenv("STUB_FAILS")
+    (here.folder / "runs/x/tupe_r").mkdir()
+    (here.folder / "runs/x/tupe_r/run.json").touch()
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x"])
+    assert trained(here) == [
+        ("tupe_r", "runs/x/tupe_r", None, True),
+        ("tupe_r_pld", "runs/x/tupe_r_pld", None, False),
+    ]
+    assert all("--steps 7 " in call for call in here.calls())
+    output = capsys.readouterr().out
+    assert "[1/3] bert_a: finished before" in output
+    assert "[2/3] tupe_r: resuming in runs/x/tupe_r" in output
+
+
+def test_a_run_that_ends_without_a_result_ends_the_sweep(here, run, monkeypatch):
+    """As under the deepspeed launcher, which reports success of ranks that were killed."""
+    monkeypatch.setenv("STUB_NO_RESULT", "1")
+    with pytest.raises(ConfigError, match="bert_a ended without a result.*--resume --name x"):
+        run("--name", "x")
+    assert len(trained(here)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_reaches_the_run_and_ends_the_sweep_and_not_only_the_run(stubs, shards, number):
+    words = ("--name", "x", "--data.shards", shards, *SIZES)
+    process = stubs.start_waiting("sweep", *words, STUB_WAITS="train")
+    os.killpg(process.pid, number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
+    assert stubs.calls("heard") == [f"heard {number.name[3:]}"]
+    assert len(trained(stubs)) == 1
+
+
+def test_settings_are_compared_by_meaning_on_resume(here, run, shards):
+    run("bert_a", "--name", "x", "--steps=7", "--seeds", "2")
+    again = ("sweep", "--resume", "--name", "x", "--seeds", "2", "--steps", "7", *SIZES)
+    main([*again, f"--data.shards={shards}", "bert_a"])
+    for other in ("--model.norm=pre", "--steps=8"):
+        with pytest.raises(
+            ConfigError, match="bert_a --seeds 2 .*--steps 7.*; give these, or none"
+        ):
+            main([*again, f"--data.shards={shards}", other, "bert_a"])
+    with pytest.raises(ConfigError, match="other arms or settings"):
+        main(["sweep", "tupe_r", "--resume", "--name", "x"])
+
+
+@pytest.mark.parametrize("settings", ["--steps\0" + "7 7\0", ""])
+def test_a_comparison_from_before_there_were_sweeps_continues(here, shards, settings):
+    """Its file holds the settings alone: the arms were always the same."""
+    settings = settings.replace("7 7", "77")
+    words = ("--data.shards", str(shards), *SIZES)
+    Path("runs/x/bert_a").mkdir(parents=True)
+    for name in ("run.json", "result.json"):
+        Path("runs/x/bert_a", name).touch()
+    Path("runs/x/settings").write_text(settings + "".join(f"{word}\0" for word in words))
+    main(["sweep", "--resume", "--name", "x"])
+    assert [arm for arm, *_ in trained(here)] == ARMS[1:]
+    assert all(("--steps 77 " in call) == bool(settings) for call in here.calls())
+
+
+def test_the_number_of_gpus_reaches_every_run_and_the_line_that_continues(here, run, capsys):
+    """A run resumes on as many ranks as it had."""
+    here.gpus(4)
+    run("bert_a", "tupe_r", "--name", "x", "--gpus", "2")
+    assert capsys.readouterr().out.endswith("tupelo sweep --resume --name x --gpus 2\n")
+    assert all(call.startswith("deepspeed --num_gpus 2 --module") for call in here.calls())
+    here.log.unlink()
+    run("bert_a", "--name", "y", "--gpus", "1")
+    assert here.calls()[0].startswith("python -m pretrain train bert_a")
+    assert here.visible() == ["0"]
+
+
+def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):
+    run("--dry-run", "--seeds", "2")
+    assert [arm for arm, *_ in trained(here)] == ARMS
+    assert all(call.endswith(" --dry-run") for call in here.calls())
+    assert not here.compared and not list(Path("runs").glob("*/settings"))
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("--resume", "--resume needs the --name"),
+        ("--resume --name absent", "no comparison runs/absent"),
+        ("--resume --name single", "is a run, not a comparison; .*tupelo train runs/single"),
+        ("--name begun", "--resume --name begun"),
+        ("--name other", "runs/other holds notes.txt"),
+        ("--name single", "runs/single holds run.json"),
+        ("--name a/b", "'a/b'"),
+        ("bert_a bert_a", "two arms are called bert_a"),
+        ("bert_a brt_b", "no recipe 'brt_b'; did you mean bert_a"),
+        ("--steps many", "steps"),
+        ("--seeds 0", "--seeds 0: give a number"),
+        ("--seeds 1 1", "--seeds 1 1: a seed is given twice"),
+        ("--seeds 1 2 --seed 3", "--seed 3 and --seeds 1 2: give one"),
+        ("--seeds 1,2", "1,2"),
+        ("--gpus 2", "--gpus 2: there are 0"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_started(here, words, parts):
+    for name in ("runs/begun/bert_a/run.json", "runs/other/notes.txt", "runs/single/run.json"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    with pytest.raises(ConfigError, match=parts):
+        main(["sweep", *words.split()])
+    assert here.calls() == [] and len(list(Path("runs").iterdir())) == 3
+
+
+def test_a_launcher_of_ranks_is_not_for_sweeps(here, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ConfigError, match="unset RANK"):
+        main(["sweep", "bert_a"])
+
+
+@pytest.mark.slow("the parts of a sweep have tests of their own")
+def test_a_killed_sweep_is_resumed_as_the_sweep_that_was_never_stopped(command, tmp_path):
+    words = [*command.words("--steps", 40, "--model.norm", "post")[2:], "--seeds", "2"]
+    names = {kind: f"test-{kind}-{os.getpid()}" for kind in ("whole", "killed")}
+    runs = Path(__file__).parents[3] / "runs"
+    try:
+        whole = command.run(["sweep", "tiny_cpu", *words, "--name", names["whole"]])
+        assert whole[0] == 0, whole[2][-3000:]
+        process = command.start(["sweep", "tiny_cpu", *words, "--name", names["killed"]])
+        second = runs / names["killed"] / "tiny_cpu-seed1/metrics.jsonl"
+        while not second.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        (run,) = psutil.Process(process.pid).children()
+        process.kill()
+        process.communicate()
+        run.wait(60)  # it notices, and saves
+        again = command.run(["sweep", "--resume", "--name", names["killed"]])
+        assert again[0] == 0, again[2][-3000:]
+        for seed in (0, 1):
+            ours, theirs = (runs / name / f"tiny_cpu-seed{seed}" for name in names.values())
+            assert lines(ours, "metrics.jsonl") == lines(theirs, "metrics.jsonl")
+    finally:
+        for name in names.values():
+            shutil.rmtree(runs / name, ignore_errors=True)
