@@ -197,6 +197,7 @@ def test_a_debian_without_ensurepip_is_told_the_package_and_continues_after_it(c
 
 
 def test_a_half_made_environment_is_named_with_the_way_out(checkout):
+    (checkout.root / ".venv/bin").mkdir(parents=True)
     (checkout.root / ".venv/bin/python").symlink_to("/nonexistent/python3")
     assert_one_line(checkout.run("run_pretrain.sh"), "half-made", "rm -rf .venv", "start again")
 
