@@ -373,11 +373,11 @@ def test_files_of_fine_tuning_are_found_from_the_callers_folder(checkout, tmp_pa
         (caller / name).touch()
     words = "mine runs/b --train train.tsv --dev=dev.tsv --text text --protocol p.toml"
     checkout.run("run_finetune.sh", *words.split(), cwd=caller)
-    checkout.run("run_finetune.sh", "--regression", "mine", "runs/b", cwd=caller)
+    checkout.run("run_finetune.sh", "--regression", "mine", "runs/b", "--to=out", cwd=caller)
     assert checkout.calls(".* finetune") == [
         f"python -m finetune run {caller}/mine runs/b --train {caller}/train.tsv --dev dev.tsv "
         f"--text text --protocol {caller}/p.toml",
-        f"python -m finetune run --regression {caller}/mine runs/b",
+        f"python -m finetune run --regression {caller}/mine runs/b --to {caller}/out",
     ]
 
 
