@@ -7,6 +7,7 @@
 # .venv/bin/tupelo. The encoders are tiny and learn nothing: this shows the commands, not results.
 set -euo pipefail
 
+checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tupelo=${TUPELO:-tupelo}
 command -v "$tupelo" >/dev/null ||
   { echo "error: no $tupelo on PATH; source .venv/bin/activate, or TUPELO=PATH $0" >&2 && exit 1; }
@@ -34,13 +35,14 @@ main() {
   look_at_runs
   fine_tune
   convert
+  shell_scripts
   title "All commands ran; their files are in $folder"
 }
 
 look_ahead() {
   title "Before a run"
   run tupelo doctor
-  run tupelo train tupe_base --dry-run --corpus my_texts
+  run tupelo train tupe_base --dry-run --corpus my_texts --engine.ds_config auto
   run tupelo plan tiny_cpu --hours 24 --seconds 2 --corpus my_texts "${SMALL[@]}"
 }
 
@@ -71,7 +73,7 @@ pretrain() {
 look_at_runs() {
   title "Looking at runs"
   run tupelo doctor runs/first
-  run tupelo compare runs/arms/* --target 5.5 --report report
+  run tupelo compare runs/arms/*-seed* --target 5.5 --report report
   run tupelo profile tiny_cpu --corpus my_texts "${SMALL[@]}" --steps 2
   run tupelo fill-mask runs/first "The boats are [MASK] one after the other."
 }
@@ -92,11 +94,23 @@ convert() {
   run tupelo fill-mask my_model "The boats are [MASK] one after the other."
 }
 
+shell_scripts() { # their relative paths are looked up here first
+  [[ -e $checkout/.venv/bin/tupelo || -n ${VIRTUAL_ENV:-} ]] || return 0
+  title "The scripts of the checkout"
+  run ./run_pretrain.sh tiny_cpu --data.shards data/both --model.vocabulary_size 256 \
+    --run-folder scripts/run
+  run ./run_pretrain.sh scripts/run --resume
+  run ./run_finetune.sh scripts/run --train reviews.csv "${REVIEWS[@]}" --regression
+}
+
 title() { printf '\n== %s\n' "$1"; }
 
-run() { # tupelo ARGUMENT ...
+run() { # COMMAND ARGUMENT ...
   printf '\n+ %s\n' "$*" >&2
-  "$tupelo" "${@:2}"
+  case $1 in
+    tupelo) "$tupelo" "${@:2}" ;;
+    ./*) "$checkout/$1" "${@:2}" ;;
+  esac
 }
 
 write_files() {
@@ -109,7 +123,7 @@ write_files() {
     printf '{"text": "Ship %d waits in harbour %d until it is its turn."}\n' "$number" $((number * 3))
   done >wiki.jsonl
   sed 's/oat/arge/g' my_texts/boats.txt >more.txt
-  printf '%s\n' 'extends = "small"' '[model]' 'positions = "tupe-r"' >small_tupe.toml
+  printf '%s\n' 'extends = "tiny_cpu"' '[model]' 'positions = "tupe-r"' >small_tupe.toml
   {
     echo title,body,stars
     for number in {1..60}; do

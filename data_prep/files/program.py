@@ -55,6 +55,12 @@ def shell_command(*words: str | Path) -> str:
     return " ".join((_program(), *(shlex.quote(str(word)) for word in words)))
 
 
+def curves_command(folder: str | Path) -> str:
+    """Return the line that starts the TensorBoard of this environment."""
+    program = Path(sys.executable).with_name("tensorboard")
+    return shlex.join((str(program), "--logdir", str(folder)))
+
+
 def _program() -> str:
     given = os.environ.get(COMMAND_VARIABLE)
     if given:

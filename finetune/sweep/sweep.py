@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from tabulate import tabulate
 
+from data_prep.files.program import curves_command
 from data_prep.files.workers import cpu_count
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
@@ -17,6 +18,7 @@ from finetune.sweep.references import ModelRef, TaskRef
 from finetune.sweep.trial import Trial, is_over
 from finetune.sweep.workers import SweepContext, run_trials
 from finetune.tasks.task import TaskData
+from pretrain.compare.words import counted
 
 # Cost of a row's share of the optimizer step, in letters of text: measured with 4 layers of width
 # 256 on a CPU and 32 rows of 9 to 75 tokens (CoLA's and RTE's).
@@ -112,7 +114,7 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
     missing = sweep.missing()
     over = len(sweep.trials) - len(missing)
     before = f", {over:,} are over already" if over else ""
-    print(f"{len(missing):,} trials to {sweep.folder}{before}", file=sys.stderr)
+    print(f"{counted(len(missing), 'trial')} to {sweep.folder}{before}", file=sys.stderr)
     if not missing:
         return
     # By all trials, not the missing ones: results depend on the number of threads, which must not
@@ -155,7 +157,7 @@ def report(sweep: Sweep) -> None:
     """
     print_table([sweep.folder], step="all")
     results = [read_result(sweep.folder / trial.folder) for trial in sweep.trials]
-    print(f"results: {sweep.folder} | curves: tensorboard --logdir {sweep.folder}")
+    print(f"results: {sweep.folder} | curves: {curves_command(sweep.folder)}")
     if any(result is not None and result.status == "failed" for result in results):
         print("Repeat the command with --retry-failed to run failed trials again", file=sys.stderr)
         raise SystemExit(1)

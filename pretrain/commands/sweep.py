@@ -12,8 +12,8 @@ import argparse
 import shlex
 import sys
 import time
-from pathlib import Path
 
+from data_prep.files.program import curves_command
 from pretrain.commands.catalog import COMMANDS
 from pretrain.commands.command_line import run_command
 from pretrain.config.errors import ConfigError
@@ -82,8 +82,7 @@ def main(arguments: argparse.Namespace) -> None:
     report = folder.path / "report"
     runs = [str(run.folder) for arm in by_arm for run in arm]
     run_command(COMMANDS, ["compare", *runs, "--report", str(report)], habits={})
-    curves = shlex.quote(str(Path(sys.executable).with_name("tensorboard")))
-    print(f"Report: {report} | curves: {curves} --logdir {folder.path} | again: {again}")
+    print(f"Report: {report} | curves: {curves_command(folder.path)} | again: {again}")
 
 
 def _folder(arguments: argparse.Namespace) -> SweepFolder:

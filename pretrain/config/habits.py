@@ -83,5 +83,5 @@ HABITS: dict[str, str] = {
         ("gradient-checkpointing", "activation-checkpointing"), "--engine.recompute_blocks"
     ),
     **dict.fromkeys(("compile", "torch-compile"), "--engine.compile_blocks"),
-    "arms": "./run_pretrain.sh without RECIPE, which trains and compares the three arms",
+    "arms": "the command sweep, which takes several recipes: tupelo sweep RECIPE RECIPE ...",
 }

@@ -206,7 +206,7 @@ def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSetti
 def read_recipe(recipe: str) -> dict[str, Any]:
     """Read a recipe by name or path, or the settings of an earlier run by its folder.
 
-    `extends = "other"` in a recipe starts from another one in the same folder.
+    `extends = "other"` in a recipe starts from another one in the same folder, or one of ours.
 
     Raises:
         ConfigError: there is no such recipe, or it is not valid TOML.
@@ -243,11 +243,13 @@ def list_of_recipes() -> str:
 
 
 def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a TOML file and, under it, the one in the same folder that it `extends`.
+    """Read a TOML file and, under it, the recipe that it `extends`.
 
     Args:
         path: of the file; its stem is the default of `name`.
         children: files that extend this one.
+
+    A recipe in the same folder comes before one of ours with that name.
 
     Raises:
         ConfigError: it is not valid TOML, or extends a missing file or itself.
@@ -260,11 +262,17 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not isinstance(parent, str) or not PARENT.fullmatch(parent):
         raise ConfigError(
             f"{path} extends {quoted(parent)}, which is not the name of a recipe; give that of one "
-            "in the same folder, without .toml"
+            "in the same folder, without .toml, or one that tupelo recipes lists"
         )
     parent_path = path.parent / f"{parent}.toml"
     if not parent_path.is_file():
-        raise ConfigError(f"{path} extends {parent!r}, but there is no {parent_path}")
+        parent_path = RECIPES / parent_path.name
+    if not parent_path.is_file():
+        known = list(recipe_summaries())
+        raise ConfigError(
+            f"{path} extends {parent!r}, but there is no {path.parent / parent_path.name}, and no "
+            f"such recipe of ours{nearest(parent, known)}"
+        )
     if parent_path in (*children, path):
         raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
     if len(children) == MOST_PARENTS:

@@ -52,7 +52,7 @@ def refusal(commands, habits, *words):
         (["--optimizer", "muon"], "there is no --optimizer; use --optimizer.kind"),
         (["--checkpoint", "x"], "use the folder of the run as RECIPE, with --resume"),
         (["--every_steps", "5"], "use --evaluation.every_steps or --checkpoint.every_steps"),
-        (["--arms", "2"], "use ./run_pretrain.sh without RECIPE"),
+        (["--arms", "2"], "use the command sweep"),
         (["--model.with", "3"], "there is no --model.with; did you mean --model.width?"),
     ],
 )

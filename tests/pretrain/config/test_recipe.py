@@ -42,6 +42,16 @@ def test_the_command_line_wins_over_the_recipe_and_the_recipe_over_its_parent(tm
     assert settings.model.feedforward_width == 4 * 96
 
 
+def test_a_recipe_of_the_user_extends_one_of_ours_unless_the_folder_has_one(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "tiny_cpu"\nsteps = 7\n')
+    settings = load_settings(mine)
+    assert (settings.name, settings.steps) == ("mine", 7)
+    assert settings.model == load_settings("tiny_cpu").model
+    (tmp_path / "tiny_cpu.toml").write_text("[model]\nwidth = 24\nnum_heads = 2\n")
+    assert load_settings(mine).model.width == 24
+
+
 def test_a_preset_gives_the_shape_and_single_numbers_override_it():
     model = load_settings("tupe_base", ["--model.num_layers", "6"]).model
     assert (model.num_layers, model.width) == (6, 768)
@@ -119,6 +129,9 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
         load_settings(broken)
     broken.write_text("model = 3\n")
     with pytest.raises(ConfigError, match="model=3: input should be"):
+        load_settings(broken)
+    broken.write_text('extends = "tiny_cpi"\n')
+    with pytest.raises(ConfigError, match="no such recipe of ours; did you mean tiny_cpu?"):
         load_settings(broken)
     broken.write_text('extends = "nowhere"\n')
     with pytest.raises(ConfigError, match="extends 'nowhere', but there is no"):

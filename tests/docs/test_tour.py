@@ -1,0 +1,109 @@
+"""The commands of README and docs run: examples/tour.sh has each of them, in small."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tupelo.conftest import installed
+
+__all__ = ["installed"]
+
+ROOT = Path(__file__).parents[2]
+TOUR = ROOT / "examples" / "tour.sh"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"(?:^|`)(tupelo [^`#\n]*)", re.M)
+BLOCK = re.compile(r"^```\n(.*?)^```", re.M | re.S)
+
+# Commands that the tour leaves out, and who runs them.
+ELSEWHERE = {
+    "import": "tests/pretrain/convert/test_import.py: needs a BERT of transformers",
+    "data import": "tests/data_prep/tools/test_import_shards.py: needs shards of NVIDIA's BERT",
+    "finetune submission": "tests/finetune/commands/test_submission.py: needs all of GLUE",
+}
+
+
+def command_of(line):
+    """Return "data build" for "tupelo data build --to x"."""
+    words = line.split()[1:]
+    return " ".join(words[: 2 if words[0] in ("data", "finetune") else 1])
+
+
+def options_in(line):
+    return set(re.findall(r"(?<=\s)--[a-z_.-]+", line))
+
+
+def tour_commands():
+    text = TOUR.read_text().replace("\\\n", " ")
+    return [line.strip().removeprefix("run ") for line in text.splitlines() if "run tupelo" in line]
+
+
+def test_the_tour_has_every_command_of_the_pages_or_a_test_has():
+    shown = {command_of(line) for line in tour_commands()} | ELSEWHERE.keys()
+    documented = {
+        command_of(line)
+        for page in PAGES
+        for block in BLOCK.findall(page.read_text())
+        for line in COMMAND.findall(block)
+    }
+    assert len(documented) > 15
+    assert documented <= shown
+
+
+def test_every_option_in_a_documented_command_exists():
+    """Of the options in code, those of the command itself; settings are checked elsewhere."""
+    for page in PAGES:
+        for line in COMMAND.findall(page.read_text()):
+            words = command_of(line).split() if len(line.split()) > 1 else []
+            options = {name for name in options_in(line) if "." not in name} - {"--help"}
+            if not words or not options or not words[0].islower():
+                continue
+            help_of = subprocess.run(
+                [sys.executable, "-m", "tupelo", *words, "--help"],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+            )
+            missing = {name for name in options if name not in help_of.stdout}
+            assert not missing, (page.name, line)
+
+
+def take_tour(folder, tour, **variables):
+    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    return subprocess.run(
+        [tour, folder],
+        env=kept | {"OMP_NUM_THREADS": "1", **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow("every command, twice")
+def test_the_tour_runs_in_an_installed_copy_without_activation(installed, tmp_path):
+    tour = shutil.copy(TOUR, tmp_path / "tour.sh")
+    program = str(installed.programs / "tupelo")
+    done = take_tour(tmp_path / "new", tour, TUPELO=program, PATH=os.defpath)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "All commands ran" in done.stdout
+    # A hint that was printed runs as it is.
+    hint = re.search(rf"again: ({program} sweep .*)", done.stdout)[1]
+    again = subprocess.run(
+        ["/bin/sh", "-c", hint], cwd=tmp_path / "new", env={"PATH": os.defpath}, check=True
+    )
+    assert again.returncode == 0
+
+
+@pytest.mark.slow("every command, twice")
+def test_the_tour_runs_in_the_checkout_with_activation(tmp_path):
+    search = f"{Path(sys.executable).parent}:{os.defpath}"
+    done = take_tour(tmp_path / "new", TOUR, PATH=search, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "again: tupelo sweep" in done.stdout
+    has_scripts = (ROOT / ".venv/bin/tupelo").exists()
+    assert ("./run_finetune.sh" in done.stdout) == has_scripts
