@@ -177,3 +177,11 @@ path_from_caller() { # PATH; what exists in the folder of the caller is taken fr
     echo "$1"
   fi
 }
+
+folder_from_caller() { # FOLDER; what is written belongs to the folder of the caller
+  if [[ $caller != "$PWD" && $1 != /* ]]; then
+    echo "$caller/$1"
+  else
+    echo "$1"
+  fi
+}

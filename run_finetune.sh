@@ -15,7 +15,8 @@
 #                           change the protocol; RUN --help lists all settings
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training
 #   --from-scratch          fine-tune the same encoders with new weights too
-#   --to FOLDER             folder of the results (default: RUN/finetune/PROTOCOL)
+#   --to FOLDER             folder of the results, from the folder you call from
+#                           (default: RUN/finetune/PROTOCOL)
 #   --workers N             trials at once (default: one per GPU, or per CPU core)
 #   --predict-test          write predictions of the test sets
 #   --retry-failed          run failed trials again
@@ -24,14 +25,14 @@
 # A sweep is one trial per model, task, learning rate and seed. The same command continues a sweep
 # that was stopped, and repeats no trial that is over.
 # The first start installs what is needed into .venv, unless an environment is active.
-# Relative paths are looked up in the folder you call from, then in the folder of this script (so
-# runs/NAME means the same from everywhere).
+# Other relative paths are looked up in the folder you call from, then in the folder of this script
+# (so runs/NAME means the same from everywhere).
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
-PATH_OPTIONS='glue|train|dev|test|to'
+PATH_OPTIONS='glue|train|dev|test'
 FLAGS='from-scratch|predict-test|retry-failed|dry-run|regression' # without a value: a RUN may follow
 arguments=()
 
@@ -49,12 +50,14 @@ main() {
 read_arguments() { # ARGUMENT ...
   local option=''
   while (($#)); do
-    if [[ $1 =~ ^--($PATH_OPTIONS|protocol)= ]]; then
+    if [[ $1 =~ ^--($PATH_OPTIONS|protocol|to)= ]]; then
       set -- "${1%%=*}" "${1#*=}" "${@:2}"
     fi
     if [[ $1 == --* ]]; then
       option=$1
       [[ ! $option =~ ^--($FLAGS)$ ]] || option=''
+    elif [[ $option == --to ]]; then
+      set -- "$(folder_from_caller "$1")" "${@:2}"
     elif [[ -z $option || $option =~ ^--($PATH_OPTIONS)$ || $option$1 == --protocol*.toml ]]; then
       set -- "$(path_from_caller "$1")" "${@:2}"
     fi

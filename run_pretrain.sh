@@ -64,8 +64,8 @@ read_options() { # ARGUMENT ...
       set -- "$(path_from_caller "$1")" "${@:2}"
     elif [[ $option =~ ^--($SOURCE_OPTIONS)$ ]]; then
       set -- "$(source_from_caller "$1")" "${@:2}"
-    elif [[ $option$1 == --run-folder[!/]* && $caller != "$PWD" ]]; then
-      set -- "$caller/$1" "${@:2}"
+    elif [[ $option == --run-folder ]]; then
+      set -- "$(folder_from_caller "$1")" "${@:2}"
     fi
     if [[ $option != --arms ]]; then
       options+=("$1")

@@ -197,6 +197,7 @@ def test_a_debian_without_ensurepip_is_told_the_package_and_continues_after_it(c
 
 
 def test_a_half_made_environment_is_named_with_the_way_out(checkout):
+    (checkout.root / ".venv/bin").mkdir(parents=True)
     (checkout.root / ".venv/bin/python").symlink_to("/nonexistent/python3")
     assert_one_line(checkout.run("run_pretrain.sh"), "half-made", "rm -rf .venv", "start again")
 
@@ -372,11 +373,11 @@ def test_files_of_fine_tuning_are_found_from_the_callers_folder(checkout, tmp_pa
         (caller / name).touch()
     words = "mine runs/b --train train.tsv --dev=dev.tsv --text text --protocol p.toml"
     checkout.run("run_finetune.sh", *words.split(), cwd=caller)
-    checkout.run("run_finetune.sh", "--regression", "mine", "runs/b", cwd=caller)
+    checkout.run("run_finetune.sh", "--regression", "mine", "runs/b", "--to=out", cwd=caller)
     assert checkout.calls(".* finetune") == [
         f"python -m finetune run {caller}/mine runs/b --train {caller}/train.tsv --dev dev.tsv "
         f"--text text --protocol {caller}/p.toml",
-        f"python -m finetune run --regression {caller}/mine runs/b",
+        f"python -m finetune run --regression {caller}/mine runs/b --to {caller}/out",
     ]
 
 

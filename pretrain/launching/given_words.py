@@ -32,5 +32,6 @@ def given_words(arguments: argparse.Namespace, *, without: Collection[str] = ())
 
 def setting_words(arguments: argparse.Namespace, *, without: Collection[str] = ()) -> list[str]:
     """Return those that every command with the settings of a run reads, RECIPE among them."""
-    settings = {"recipe", "corpus", *flat(RunSettings().model_dump())}
+    tree = RunSettings().model_dump()
+    settings = {"recipe", "corpus", *tree, *flat(tree)}  # a section can be given as JSON
     return given_words(arguments, without={*vars(arguments)} - settings | {*without})

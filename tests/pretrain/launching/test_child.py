@@ -8,6 +8,8 @@ import psutil
 import pytest
 
 from pretrain.launching.child import run_child
+from tests.pretrain.conftest import lines
+from tests.pretrain.distributed.test_signals import step_of, wait_for_step
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
 BUILD = ("train", "tiny_cpu", "--corpus", "text.txt")
@@ -103,6 +105,27 @@ def test_a_signal_while_the_child_starts_is_not_lost(monkeypatch, tmp_path):
     monkeypatch.setattr(subprocess, "Popen", start_when_signalled)
     ended = run_child(["sleep", "30"])
     assert ended == (128 + signal.SIGUSR1, True)
+
+
+@pytest.mark.slow("the stub of the launcher has its structure, and starts sooner")
+@pytest.mark.ranks
+def test_two_ranks_below_the_real_launcher_save_and_the_status_is_0(
+    command, stubs, tmp_path, monkeypatch
+):
+    """DeepSpeed starts as many ranks on a CPU as it is asked for."""
+    stubs.gpus(2)
+    monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
+    for name in ("RANK", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--steps", 1_000_000, "--gpus", 2)
+    process = command.start(words, start_new_session=True)
+    wait_for_step(process, folder, 5)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors[-3000:]
+    assert (folder / "checkpoints" / f"step_{step_of(output, folder):08d}").is_dir()
+    assert lines(folder, "launches.jsonl")[0]["world_size"] == 2
 
 
 def train(shards):

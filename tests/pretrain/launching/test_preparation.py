@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.config.recipe import CommandParser, add_settings
+from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.launching.given_words import given_words, setting_words
 
 ROOT = Path(__file__).parents[3]
@@ -38,6 +38,7 @@ def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, c
         "tiny_cpu --corpus a b --steps 7 --run-folder f --resume",
         "tiny_cpu --data.corpus x,y --initial_weights none --checkpoint.background false",
         "tiny_cpu --corpus=-odd --optimizer.betas=0.9,0.98 --resume",
+        'tiny_cpu --data {"sequence_length":16} --model.norm post --run-folder f',
     ],
 )
 def test_given_words_are_read_as_the_same_arguments(words):
@@ -51,7 +52,8 @@ def test_given_words_are_read_as_the_same_arguments(words):
     assert sorted(" ".join(again).split()) == sorted(words.replace("betas=", "betas ").split())
     settings = parser.parse_args(setting_words(arguments))
     assert (settings.run_folder, settings.resume) == (None, False)
-    assert settings.corpus == arguments.corpus
+    source = arguments.source
+    assert read_settings(settings, source) == read_settings(arguments, source)
 
 
 def test_a_run_builds_its_missing_shards(tmp_path):
