@@ -54,7 +54,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--dry-run",
         action="store_true",
         help="check all that a start checks, and print size, time and cost; status 1 if the run "
-        "cannot start here",
+        "cannot start, 0 if it can, here or on a machine that has what it needs",
     )
     parser.add_argument(
         "--show-settings", action="store_true", help="with --dry-run: all settings, as JSON"
@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Train, or describe the run if --dry-run is given.
 
     Raises:
-        SystemExit: a dry run found that the run cannot start here.
+        SystemExit: a dry run found that the run cannot start.
     """
     if arguments.show_settings and not arguments.dry_run:
         raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")

@@ -44,7 +44,7 @@ REFERENCE_GPU = "A100-SXM4-80GB"  # for the estimate where this machine cannot e
 
 
 def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool:
-    """Print what a run would be, and return whether it can start, or resume, here.
+    """Print what a run would be, and return whether it can start, or resume, on a fit machine.
 
     Args:
         request: what was asked for.
@@ -64,9 +64,10 @@ def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool
     print(describe_run(settings, ds_config, ranks.world_size))
     rows = [*disk_rows(settings, shards), *_time_rows(settings, ranks, rate)]
     print(f"\n{in_columns(rows)}")
-    for obstacle in found.values():
-        print(f"it cannot start here: {obstacle}")
-    return not found
+    for subject, obstacle in found.items():
+        cannot = "this machine cannot execute it" if subject == "machine" else "it cannot start"
+        print(f"{cannot}: {obstacle}")
+    return not found.keys() - {"machine"}
 
 
 def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> str:

@@ -318,11 +318,21 @@ def test_a_dry_run_reports_all_that_a_start_would_refuse(command, tmp_path):
     ]
     status, output, _ = command.run(words)
     assert status == 1
-    refused = [line for line in output.splitlines() if line.startswith("it cannot start here: ")]
-    texts = ("note.txt", "fp16 needs a CUDA device", "nowhere.txt")
+    refused = [line for line in output.splitlines() if re.match(r"(it|this machine) cannot ", line)]
+    texts = ("note.txt", "cannot execute it: fp16 needs a CUDA device", "nowhere.txt")
     for line, text in zip(refused, texts, strict=True):
         assert text in line
     assert "optimizer state" in output  # it is described all the same
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has what is missing here")
+def test_a_dry_run_of_a_run_for_another_machine_succeeds_and_says_so(command, tmp_path):
+    fp16 = ("--engine.ds_config", "zero1_fp16", "--dry-run")
+    words = command.words("--run-folder", tmp_path / "run", *fp16)
+    status, output, errors = command.run(words)
+    assert status == 0, errors
+    assert "this machine cannot execute it: fp16 needs a CUDA device" in output
+    assert re.search(r"^time +not known here; about .* A100", output, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -265,8 +265,9 @@ def test_muon_is_refused_where_zero_divides_the_matrices(stage):
 
 
 def test_muon_is_refused_before_data_are_touched(command, tmp_path):
+    (tmp_path / "text.txt").write_text("A text of which no shards are there.\n")
     words = ("train", "tiny_cpu", *MUON, "--engine.ds_config", "zero1_fp32")
-    words += ("--data.shards", tmp_path / "none", "--run-folder", tmp_path / "run")
+    words += ("--corpus", tmp_path / "text.txt", "--run-folder", tmp_path / "run")
     status, _, errors = command.run(list(map(str, words)))
     assert status != 0 and "does not work at ZeRO stage 1" in errors
     assert "shards" not in errors and not (tmp_path / "run").exists()
