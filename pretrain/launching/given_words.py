@@ -32,6 +32,5 @@ def given_words(arguments: argparse.Namespace, *, without: Collection[str] = ())
 
 def setting_words(arguments: argparse.Namespace, *, without: Collection[str] = ()) -> list[str]:
     """Return those that every command with the settings of a run reads, RECIPE among them."""
-    tree = RunSettings().model_dump()
-    settings = {"recipe", "corpus", *tree, *flat(tree)}  # a section can be given as JSON
+    settings = {"recipe", "corpus", *flat(RunSettings().model_dump())}
     return given_words(arguments, without={*vars(arguments)} - settings | {*without})

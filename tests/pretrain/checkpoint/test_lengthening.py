@@ -58,8 +58,7 @@ def test_resuming_a_finished_run_says_so_and_changes_nothing(command, run):
     loss = lines(run, "evals.jsonl")[-1]["loss"]
     assert said == [
         f"{run} is finished already: 20 steps, held-out loss {loss:.4f}; nothing to do",
-        f"to lengthen it: tupelo train {run} --resume --steps N --lengthen stretch "
-        "(or restart)",
+        f"to lengthen it: tupelo train {run} --resume --steps N --lengthen stretch (or restart)",
     ]
     again = continued(command, run, "--steps", 20, "--lengthen", "restart")
     assert again.splitlines()[-2:] == said

@@ -38,7 +38,6 @@ def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, c
         "tiny_cpu --corpus a b --steps 7 --run-folder f --resume",
         "tiny_cpu --data.corpus x,y --initial_weights none --checkpoint.background false",
         "tiny_cpu --corpus=-odd --optimizer.betas=0.9,0.98 --resume",
-        'tiny_cpu --data {"sequence_length":16} --model.norm post --run-folder f',
     ],
 )
 def test_given_words_are_read_as_the_same_arguments(words):
