@@ -67,7 +67,7 @@ pretrain() {
   run tupelo train tiny_cpu --corpus my_texts "${SMALL[@]}" --name first
   run tupelo train runs/first --resume
   run tupelo train tiny_cpu --data.shards data/both "${SMALL[@]}" --name both
-  run tupelo sweep tiny_cpu small_tupe.toml --seeds 2 --name arms --corpus my_texts "${SMALL[@]}"
+  run tupelo sweep tiny_cpu small_bert.toml --seeds 2 --name arms --corpus my_texts "${SMALL[@]}"
 }
 
 look_at_runs() {
@@ -123,7 +123,7 @@ write_files() {
     printf '{"text": "Ship %d waits in harbour %d until it is its turn."}\n' "$number" $((number * 3))
   done >wiki.jsonl
   sed 's/oat/arge/g' my_texts/boats.txt >more.txt
-  printf '%s\n' 'extends = "tiny_cpu"' '[model]' 'positions = "tupe-r"' >small_tupe.toml
+  printf '%s\n' 'extends = "tiny_cpu"' '[model]' 'positions = "bert-a"' >small_bert.toml
   {
     echo title,body,stars
     for number in {1..60}; do

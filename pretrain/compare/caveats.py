@@ -86,17 +86,18 @@ def _budget(run: Run) -> str:
 
 
 def _not_annealed(runs: Sequence[Run]) -> list[str]:
-    notes = []
+    by_share: dict[str, list[str]] = {}
     for run in runs:
         rates = run.result
         if rates is None or rates["final_learning_rate"] <= ANNEALED * rates["peak_learning_rate"]:
             continue
         share = rates["final_learning_rate"] / rates["peak_learning_rate"]
-        notes.append(
-            f"the learning rate of {run.folder} was not annealed: it ended at {share:.0%} of its "
-            "peak, and annealing it would lower the loss"
-        )
-    return notes
+        by_share.setdefault(f"{share:.0%}", []).append(str(run.folder))
+    return [
+        f"the learning rate of {listed(folders)} was not annealed: it ended at {share} of its "
+        "peak, and annealing it would lower the loss"
+        for share, folders in by_share.items()
+    ]
 
 
 def _missed(arms: Sequence[Arm], target: float) -> list[str]:
@@ -111,11 +112,12 @@ def _missed(arms: Sequence[Arm], target: float) -> list[str]:
 
 
 def _bounds(runs: Sequence[Run], target: float) -> list[str]:
+    below = [str(run.folder) for run in runs if is_below_from_the_start(run, target)]
+    if not below:
+        return []
     return [
-        f"{run.folder} was below {target:.3f} at its first finite evaluation: what it needed is "
-        "at most what the table says"
-        for run in runs
-        if is_below_from_the_start(run, target)
+        f"at its first finite evaluation the loss of {listed(below)} was below {target:.3f}: what "
+        "it needed is at most what the table says"
     ]
 
 
