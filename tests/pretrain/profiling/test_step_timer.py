@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pretrain.profiling import step_timer as module
+from pretrain.profiling.phase_names import SHARES
 from pretrain.profiling.step_timer import Phases
 
 ROOT = Path(__file__).parents[3]
@@ -181,5 +182,5 @@ def test_in_the_engine_data_takes_as_long_as_a_slow_loader():
     seconds, waited, spent = json.loads(finished.stdout.splitlines()[-1])
     assert waited > 3 * 4 * 0.05
     assert spent["data"] == pytest.approx(waited, rel=0.05)  # and handing it to the device
-    assert set(spent) == {*module.SHARES} - {"other"}
+    assert set(spent) == {*SHARES} - {"other"}
     assert sum(spent.values()) < seconds  # evaluation is no phase

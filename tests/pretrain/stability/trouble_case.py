@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 from deepspeed.accelerator import get_accelerator
 
-from pretrain.commands import train
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import AnomalyError
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption
 from pretrain.engine.engine import Engine
-from pretrain.train import trainer
+from pretrain.train import start, trainer
+from pretrain.train.request import RunRequest
 
 WEIGHT = "encoder.blocks.1.feedforward.inner.weight"
 REWIND = ("--trouble.on_not_finite", "rewind")
@@ -107,8 +107,8 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
     trainer.Trainer._take_step, Engine.train_step = harmed, noted
     try:
         with Interruption(prints=ranks.is_first) as interruption:
-            how = "resume" if resume else "start"
-            train.run(settings, config, ranks, interruption, folder=folder, how=how)
+            request = RunRequest(settings, folder, "resume" if resume else "start")
+            start.run(request, config, ranks, interruption)
     except (AnomalyError, SystemExit) as error:
         ended = str(error)
     finally:
