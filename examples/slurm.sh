@@ -30,19 +30,28 @@ shift
 read -r MASTER_ADDR < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export MASTER_ADDR MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 
-start=(train "$@" --run-folder "$folder")
-if [[ -e $folder/run.json ]]; then
-  start=(train "$folder" --resume)
-else
-  srun --nodes=1 --ntasks=1 tupelo prepare "$@"
-fi
-# shellcheck disable=SC2016 # each task has variables of its own
-srun bash -c '
-  export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID
-  export WORLD_SIZE=$SLURM_NTASKS LOCAL_WORLD_SIZE=$((SLURM_NTASKS / SLURM_NNODES))
-  exec tupelo "$@"' rank "${start[@]}"
+# Since Slurm 22.05 srun does not take it from sbatch.
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 
-if [[ ! -e $folder/result.json ]]; then
+train() {
+  if [[ -e $folder/run.json ]]; then
+    set -- train "$folder" --resume
+  else
+    srun --nodes=1 --ntasks=1 tupelo prepare "$@" || return
+    set -- train "$@" --run-folder "$folder"
+  fi
+  # shellcheck disable=SC2016 # each task has variables of its own
+  srun bash -c '
+    export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID
+    export WORLD_SIZE=$SLURM_NTASKS LOCAL_WORLD_SIZE=$((SLURM_NTASKS / SLURM_NNODES))
+    exec tupelo "$@"' rank "$@"
+}
+
+status=0
+train "$@" || status=$?
+# 138 is USR1 before training began: shards that are half built are continued too.
+if ((status == 138)) || { ((status == 0)) && [[ ! -e $folder/result.json ]]; }; then
   echo "stopped before its end; the job queues again"
   scontrol requeue "$SLURM_JOB_ID"
 fi
+exit "$status"
