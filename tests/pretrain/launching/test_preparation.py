@@ -26,8 +26,11 @@ def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, c
     """Training loads it, in a process of its own."""
     words = (*command, "--data.shards", str(shards), *SIZES)
     start = f"import sys; sys.executable = {str(stubs.bin / 'python')!r}\n{WITHOUT_TORCH}"
-    environment = {"CALLS": str(stubs.log), "PATH": f"{stubs.bin}:{os.defpath}"}
-    subprocess.run([sys.executable, "-c", start, *words], cwd=ROOT, env=environment, check=True)
+    search = f"{stubs.bin}:{os.defpath}"
+    environment = {"CALLS": str(stubs.log), "PATH": search, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, "-c", start, *words], cwd=stubs.folder, env=environment, check=True
+    )
     assert len(stubs.calls()) == (command[0] == "sweep")
 
 
