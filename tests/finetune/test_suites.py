@@ -52,7 +52,7 @@ def test_another_suite_is_swept_averaged_and_submitted(toy, run, tmp_path, capfd
     main(["run", str(run), *words, *protocol])
     output = capfd.readouterr().out
     assert output.split()[:6] == ["model", "steps", "Vowel", "Vowel-l", "Count", "average"]
-    assert "The average is over all 2 tasks, as Toy counts it." in output
+    assert "The average is over all 2 tasks, as Toy counts it." in " ".join(output.split())
     files = (tmp_path / "sweep").rglob("result.json")
     scores = {result.task: result.scores for result in (read_result(f.parent) for f in files)}
     assert scores["Vowel"].keys() == {"dev", "dev_long"}

@@ -110,7 +110,7 @@ def tables_of(folder):
     for average in ("glue", "tupe"):
         table = score_table(results, average, "newest")
         remarks = notes(table, results)
-        texts = [as_text(table), caption(table), as_markdown(table, remarks)]
+        texts = [as_text(table, 80), caption(table), as_markdown(table, remarks)]
         texts.append(as_latex(table, remarks))
         assert all(text.encode() is not None for text in texts)
     return score_rows(folder.parents[1], None)
