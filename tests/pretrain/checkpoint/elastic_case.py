@@ -11,7 +11,7 @@ from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks, stop_ranks
-from tests.pretrain import training_case as case
+from tests.pretrain.engine import training_case as case
 
 SETTINGS = ("--batch.global_sequences", "12", "--batch.micro_sequences", "2")
 

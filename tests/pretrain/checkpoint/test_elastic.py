@@ -15,8 +15,8 @@ from pretrain.checkpoint.format import Checkpoint, Piece
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
-from tests.pretrain import training_case as case
 from tests.pretrain.conftest import lines
+from tests.pretrain.engine import training_case as case
 from tests.selection import mostly_slow
 
 from . import elastic_case

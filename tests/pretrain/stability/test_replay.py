@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pretrain.stability.replay import layer_of, norms_per_layer, replay_step
-from tests.pretrain import training_case as case
+from tests.pretrain.engine import training_case as case
 
 SETTINGS = case.case_settings()
 SCALES = ([1.25, 0.0, 2.0], [1.25, 1.5, 2.0])
