@@ -139,7 +139,7 @@ def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
 def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
     class Arguments:
         folders, to, model, step = [sweep], tmp_path / "submission", None, "newest"
-        suite = "glue"
+        suite, replace = "glue", False
 
     files = [
         sweep / task / "m-None" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
