@@ -95,23 +95,18 @@ def build(
     """
     start = time.monotonic()
     sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
-    with workplace_of(folder) as workplace, Workers(workers or cpu_count()) as pool:
+    pool = Workers(workers or cpu_count())
+    with workplace_of(folder) as workplace:
         work = _Build(settings, sources, workplace, pool, progress=progress)
         work.check()
         try:
-            loaded = work.load_tokenizer()
-            segments = work.read(segment_bytes)
-            tokenizer = loaded or work.train_tokenizer(segments)
-            encoded = work.encode(segments, tokenizer)
-            splits = write_shards(
-                segments, encoded, tokenizer, settings, workplace, pool, progress=progress
-            )
+            with pool:  # ended before anything is removed: workers write into the folder
+                manifest = work.run(segment_bytes)
         except (TooLittleText, TokenizerError):
             shutil.rmtree(workplace)  # the same text and tokenizer cannot succeed later
             raise
         except CorpusError as error:
             raise _with_parts(error, workplace) from error
-        manifest = work.manifest(segments, tokenizer, splits)
         finish(workplace, folder)
     if progress:
         seconds = time.monotonic() - start
@@ -155,6 +150,23 @@ class _Build:
             reused.append(f"{num_discarded} parts read again, their files have changed")
         if reused and self.progress:
             print(f"resuming {self.workplace}: {', '.join(reused)}", file=sys.stderr)
+
+    def run(self, segment_bytes: int) -> Manifest:
+        """Do what is missing, and return the manifest."""
+        loaded = self.load_tokenizer()
+        segments = self.read(segment_bytes)
+        tokenizer = loaded or self.train_tokenizer(segments)
+        encoded = self.encode(segments, tokenizer)
+        splits = write_shards(
+            segments,
+            encoded,
+            tokenizer,
+            self.settings,
+            self.workplace,
+            self.pool,
+            progress=self.progress,
+        )
+        return self.manifest(segments, tokenizer, splits)
 
     def read(self, segment_bytes: int) -> list[Segment]:
         """Read the sources, clean the text, find repetitions, and return the segments."""

@@ -3,14 +3,15 @@
 Such a file would otherwise be read as text: most of its lines are not UTF-8, the rest is noise.
 """
 
+import codecs
 import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.files.program import shell_command
-from data_prep.sources.compression import COMPRESSIONS
+from data_prep.sources.compression import COMPRESSIONS, opened
 from data_prep.sources.encoding import FEWEST_ZEROS, conversion, encoding_of_mark, encoding_of_zeros
-from data_prep.sources.source import CorpusError, NotText
+from data_prep.sources.source import CorpusError, DamagedFile, NotText
 
 BEGINNING_BYTES = 4096  # what is looked at; the mark of tar is at 257
 
@@ -184,9 +185,26 @@ _CONTROLS = bytes(set(range(32)) - set(b"\b\t\n\v\f\r\x1b"))
 
 
 def type_of_name(file: Path) -> FileType | None:
-    """Return what a file is by its name, None if it may be text."""
+    """Return what a file is by its name, None if it may be text.
+
+    A name is not enough: europarl.pt is Portuguese, or a file of PyTorch.
+    """
     stem = file.stem if file.suffix in COMPRESSIONS else file.name
-    return TYPE_OF_SUFFIX.get(Path(stem).suffix.lower())
+    kind = TYPE_OF_SUFFIX.get(Path(stem).suffix.lower())
+    return None if kind not in _READABLE and _begins_as_text(file) else kind
+
+
+def _begins_as_text(file: Path) -> bool:
+    """Return whether the first bytes, decompressed, are UTF-8 text and of no other type."""
+    try:
+        with opened(file) as (content, _):
+            beginning = content.read(BEGINNING_BYTES)
+        is_whole = len(beginning) < BEGINNING_BYTES  # else the last character may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(beginning, final=is_whole)
+    except (DamagedFile, UnicodeDecodeError):
+        return False
+    has_controls = len(beginning.translate(None, _CONTROLS)) < len(beginning)
+    return not has_controls and type_of_content(beginning) is None
 
 
 def type_of_content(beginning: bytes) -> FileType | None:
@@ -213,7 +231,7 @@ def compression_of(beginning: bytes) -> str | None:
 
 
 def refuse_name(file: Path) -> None:
-    """Refuse a file whose name says that it is not plain text.
+    """Refuse a file whose name says that it is not plain text, and whose bytes do not deny it.
 
     Raises:
         NotText: It is not.

@@ -18,7 +18,6 @@ from finetune.report.score_table import ScoreTable, score_table
 from finetune.report.scores import rate_scores
 from finetune.report.submission import (
     Prediction,
-    submission_files,
     submission_format,
     write_predictions,
     zip_submission,
@@ -28,6 +27,7 @@ from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, r
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.suite import Suite
 from finetune.tasks.task import Task
+from pretrain.compare.report_folder import ReportFolder
 from pretrain.config.errors import ConfigError, nearest
 
 
@@ -42,7 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo finetune submission`."""
     submitted = [name for name, suite in SUITES.items() if suite.submission]
     parser.add_argument("folders", nargs="+", type=Path, help="runs or sweeps of one model")
-    parser.add_argument("--to", type=Path, required=True, help="folder for the files and the zip")
+    parser.add_argument(
+        "--to",
+        type=Path,
+        required=True,
+        help="folder for the files and the zip: new, empty, or with an earlier submission of this "
+        "model from these folders",
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="replace another submission or report there"
+    )
     parser.add_argument("--model", help="its name in the table, if there are several")
     parser.add_argument("--step", default="newest", help="of pre-training: newest, or a number")
     parser.add_argument(
@@ -55,7 +64,7 @@ def main(arguments: argparse.Namespace) -> None:
 
     Raises:
         ConfigError: there are several models, none of their trials predicted a test set, or the
-            folder cannot be written.
+            folder holds something else or cannot be written.
     """
     results, suite = read_sweep_results(arguments.folders), SUITES[arguments.suite]
     if arguments.step == "all":
@@ -71,7 +80,9 @@ def main(arguments: argparse.Namespace) -> None:
             f"no trial of {table.label(row)} has predictions: "
             + (reasons or f"no task is of {suite.name}")
         )
-    missing = _write(suite, found, arguments.to)
+    what = f"a submission of {table.label(row)}"
+    folder = ReportFolder(arguments.to, what, arguments.folders, "--to", arguments.replace)
+    missing = _write(suite, found, folder)
     print(_table(table, row, found))
     for name, choice in choices.items():
         if choice.reason:
@@ -124,22 +135,15 @@ def _named_row(table: ScoreTable, name: str | None) -> TableRow:
     return pretrained[0]
 
 
-def _write(suite: Suite, found: Mapping[str, EndedTrial], folder: Path) -> list[str]:
+def _write(suite: Suite, found: Mapping[str, EndedTrial], folder: ReportFolder) -> list[str]:
     """Write a submission in place of an earlier one; return the files that it lacks."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in submission_files(suite):
-            (folder / name).unlink(missing_ok=True)  # those of another model would be packed too
+    with folder.writing() as place:
         for name, trial in found.items():
             task = suite.tasks[name]
             for split in _predicted_splits(trial, task):
                 predictions = _read(predictions_file(trial.folder, split), task)
-                write_predictions(suite, task, split, predictions, folder)
-        return zip_submission(suite, folder, folder / "submission.zip")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the submission to {folder}: {error.strerror}; choose another --to"
-        ) from None
+                write_predictions(suite, task, split, predictions, place)
+        return zip_submission(suite, place, place / "submission.zip")
 
 
 def _predicted_splits(trial: EndedTrial, task: Task) -> list[str]:

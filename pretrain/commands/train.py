@@ -27,6 +27,8 @@ from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_optio
 from pretrain.launching.preparation import prepare_data
 from pretrain.train.request import Beginning, RunRequest, folder_of
 
+SET_BY_DS_CONFIG = ("layer_drop.",)  # by its block progressive_layer_drop; it is read later
+
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo train`."""
@@ -78,6 +80,7 @@ def main(arguments: argparse.Namespace) -> None:
     if not is_launched():
         request = _announce(arguments)
         request.check_folder()
+        request.check_settings(undecided=SET_BY_DS_CONFIG)
         if not request.is_finished:
             _prepare_and_launch(request.settings, arguments, plan)
         plan.apply()

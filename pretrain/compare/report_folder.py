@@ -10,6 +10,8 @@ The rule, for every command that writes a folder of pages, pictures and tables:
 """
 
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from pretrain.config.errors import ConfigError
 
 RECORD_FILE = "written.json"
 PARTIAL = ".partial-"  # begins the name of a report that is being written
+_PARTIAL_NAME = re.compile(re.escape(PARTIAL) + "[a-z0-9_]{8}")  # as `tempfile` completes it
 MOST_NAMES = 3
 
 
@@ -75,6 +78,7 @@ class ReportFolder:
         before = self._replaceable()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._remove_remains()
             with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=self.folder) as partial:
                 yield Path(partial)
                 self._move(Path(partial), before)
@@ -83,6 +87,12 @@ class ReportFolder:
                 f"cannot write {self.kind} to {self.folder}: {error.strerror}; choose another "
                 f"{self.option}"
             ) from None
+
+    def _remove_remains(self) -> None:
+        """Remove what killed commands were writing."""
+        for entry in self.folder.iterdir():
+            if _PARTIAL_NAME.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
 
     def _replaceable(self) -> list[str]:
         """Return the files of the report that is to be replaced."""

@@ -38,14 +38,10 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
     """
     request.check_folder()
     settings, ds_config = checked_settings(request.settings, ranks)
+    request._replace(settings=settings).check_settings()
     finished = None
     if request.beginning != "start":
-        finished = finished_already(
-            request.folder,
-            settings,
-            elastic=request.beginning == "elastic",
-            lengthen=request.lengthen,
-        )
+        finished = finished_already(request.folder, settings, lengthen=request.lengthen)
     if finished is None:
         check_machine(settings, ds_config, ranks.device)
         refuse_missing_loggers(settings)
@@ -101,8 +97,13 @@ def obstacles(
         ds_config: of the run.
         ranks: that would execute it.
     """
+
+    def check_folder() -> None:
+        request.check_folder()
+        request._replace(settings=settings).check_settings()
+
     checks: dict[Subject, Callable[[], None]] = {
-        "folder": request.check_folder,
+        "folder": check_folder,
         "machine": lambda: check_machine(settings, ds_config, ranks.device),
         "loggers": lambda: refuse_missing_loggers(settings),
         "data": lambda: check_data(settings, is_new=request.beginning == "start"),

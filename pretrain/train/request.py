@@ -6,6 +6,7 @@ Imports no torch: a start prints this, and refuses a folder, within the first se
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pretrain.checkpoint.changes import refuse_other_settings
 from pretrain.checkpoint.lengthening import How
 from pretrain.checkpoint.starting import (
     RUN_FILE,
@@ -62,6 +63,24 @@ class RunRequest(NamedTuple):
                 "schedule of steps; give --steps without --hours"
             )
         refuse_to_start(self.folder)
+
+    def check_settings(self, *, undecided: tuple[str, ...] = ()) -> None:
+        """Refuse settings with which the run cannot be resumed.
+
+        Args:
+            undecided: beginnings of names of settings that are not compared yet.
+
+        Raises:
+            ConfigError: they differ from before (they are named).
+        """
+        if self.beginning != "start":
+            refuse_other_settings(
+                self.folder,
+                self.settings,
+                elastic=self.beginning == "elastic",
+                lengthen=self.lengthen,
+                undecided=undecided,
+            )
 
 
 def folder_of(given: Path | None, recipe: str, settings: RunSettings) -> Path:

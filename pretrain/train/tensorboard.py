@@ -12,7 +12,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from pretrain.checkpoint.resume import FREE
+from pretrain.checkpoint.changes import FREE
 from pretrain.config.settings import RunSettings, flat
 from pretrain.train.metric_files import warn_of_waiting
 from pretrain.train.scalars import HELD_OUT_LOSS

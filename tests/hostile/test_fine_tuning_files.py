@@ -110,7 +110,7 @@ def tables_of(folder):
     for average in ("glue", "tupe"):
         table = score_table(results, average, "newest")
         remarks = notes(table, results)
-        texts = [as_text(table), caption(table), as_markdown(table, remarks)]
+        texts = [as_text(table, 80), caption(table), as_markdown(table, remarks)]
         texts.append(as_latex(table, remarks))
         assert all(text.encode() is not None for text in texts)
     return score_rows(folder.parents[1], None)
@@ -139,7 +139,7 @@ def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
 def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
     class Arguments:
         folders, to, model, step = [sweep], tmp_path / "submission", None, "newest"
-        suite = "glue"
+        suite, replace = "glue", False
 
     files = [
         sweep / task / "m-None" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)

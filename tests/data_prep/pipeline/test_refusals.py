@@ -1,6 +1,8 @@
 """A build stops where its text is skipped or unknown in large part, and leaves little behind."""
 
 import json
+import multiprocessing
+import shutil
 
 import pytest
 
@@ -124,6 +126,27 @@ def test_a_source_that_is_stopped_early_leaves_nothing_in_the_way_of_the_convert
             workers=1,
             segment_bytes=2000,
         )
+    assert not (tmp_path / "s.building").exists()
+
+
+def test_nothing_is_removed_while_workers_write_into_it(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_bytes(lines_with(1000, 5000))
+    writing, remove = [], shutil.rmtree
+
+    def remove_after_looking(*arguments, **options):
+        writing.append(multiprocessing.active_children())
+        remove(*arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_after_looking)
+    with pytest.raises(CorpusError, match="lines were skipped"):
+        build(
+            settings_for(tmp_path / "a.txt"),
+            tmp_path / "s",
+            progress=False,
+            workers=2,
+            segment_bytes=2000,
+        )
+    assert writing == [[]]
     assert not (tmp_path / "s.building").exists()
 
 

@@ -131,13 +131,36 @@ def test_text_of_a_terminal_or_with_stray_control_characters_is_text(tmp_path):
     ],
 )
 def test_a_name_that_is_no_text_is_refused_with_what_to_do(tmp_path, name, message):
-    (tmp_path / name).write_text(WORDS)
+    is_readable = name.endswith(("sv", "html"))
+    (tmp_path / name).write_bytes(WORDS.encode() if is_readable else b"\x01\x90\xff" * 9)
     for place in (tmp_path / name, tmp_path):
         with pytest.raises(CorpusError, match=message.partition(".*text:")[0]):
             open_source(str(place))
     with pytest.raises(CorpusError, match=message):
         open_source(str(tmp_path / name))
-    assert open_source(f"text:{tmp_path / name}").files, "whoever names the kind knows"
+    if is_readable:
+        assert open_source(f"text:{tmp_path / name}").files, "whoever names the kind knows"
+
+
+@pytest.mark.parametrize("name", ["europarl.pt", "europarl.pt.gz", "notes.doc", "words.db"])
+@pytest.mark.parametrize("folder", [True, False])
+def test_text_is_not_refused_for_its_name(tmp_path, name, folder):
+    text = f"{4095 * 'a'}é {WORDS}".encode()  # the first bytes end within a character
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    if folder:
+        with pytest.raises(CorpusError, match="say what its files are, for example text:FOLDER"):
+            open_source(str(tmp_path))
+    else:
+        (raw,) = open_source(str(tmp_path / name)).raw_documents()
+        assert raw.content.decode() == text.decode().strip()
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.pt.gz"])
+@pytest.mark.parametrize("content", [pickle.dumps([1]), FILES["torch"][0], "olá".encode("latin-1")])
+def test_what_is_no_text_is_refused_for_its_name(tmp_path, name, content):
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(CorpusError, match="a Python pickle or PyTorch file"):
+        open_source(str(tmp_path / name))
 
 
 def test_the_command_for_a_table_converts_it(tmp_path):

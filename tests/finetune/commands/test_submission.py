@@ -1,11 +1,13 @@
 """Submissions are made of the trials that the protocol of the table selects."""
 
 import json
+import shutil
 import zipfile
 
 import pytest
 
 from finetune.commands.submission import add_arguments, main
+from pretrain.compare.report_folder import RECORD_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
 from tests.finetune.report.score_case import write_result
@@ -72,15 +74,36 @@ def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(sweep, tmp
     predict(write_result(sweep, "CoLA", 0.5), "test", 1)
     predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
     submit(sweep, "--to", tmp_path / "out", "--model", "m")
-    submit(sweep, "--to", tmp_path / "out", "--model", "other")
+    submit(sweep, "--to", tmp_path / "out", "--model", "other", "--replace")
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as archive:
         assert archive.namelist() == ["RTE.tsv"]
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {"RTE.tsv", "submission.zip"}
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert names == {"RTE.tsv", "submission.zip", RECORD_FILE}
+
+
+def test_only_a_submission_of_the_same_model_and_sweep_is_replaced(sweep, tmp_path):
+    predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
+    shutil.copytree(sweep, tmp_path / "again")
+    out = tmp_path / "out"
+    submit(sweep, "--to", out, "--model", "m")
+    submit(sweep, "--to", out, "--model", "m")
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    for folder, model, message in (
+        (sweep, "other", "out holds a submission of m; choose another --to, or replace it with"),
+        (tmp_path / "again", "m", r"with runs that are not named here \(.*sweep\); .*--replace"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            submit(folder, "--to", out, "--model", model)
+        assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "RTE.tsv").write_text("mine")
+    with pytest.raises(ConfigError, match="mine holds other files"):
+        submit(sweep, "--to", tmp_path / "mine", "--model", "m", "--replace")
 
 
 def test_a_folder_that_cannot_be_written_is_refused(sweep, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot write the submission .*choose another --to"):
+    with pytest.raises(ConfigError, match="cannot write a submission of m .*choose another --to"):
         submit(sweep, "--to", tmp_path / "file")
 
 

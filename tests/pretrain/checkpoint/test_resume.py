@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from pretrain.__main__ import main
 from pretrain.checkpoint.resume import Resumption, plan_resumption
 from pretrain.checkpoint.starting import refuse_to_resume_nothing, refuse_to_start
+from pretrain.commands.train import SET_BY_DS_CONFIG
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
+from pretrain.train.request import RunRequest
 
 LAUNCH = {"world_size": 2, "training_data": "a", "held_out": "b"}
 DS_CONFIG = {"zero_optimization": {"stage": 1}}
@@ -116,3 +119,50 @@ def test_a_folder_without_a_run_cannot_be_resumed_and_one_with_a_run_not_started
         refuse_to_resume_nothing(tmp_path / "empty")
     with pytest.raises(ConfigError, match="already holds a run; continue it with --resume"):
         refuse_to_start(run)
+
+
+LONGER = f"was planned for {load_settings('tiny_cpu').steps} steps; to continue it to 900"
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("--model.width", "64"), "other settings: model.width (was 32, is 64)"),
+        (("--data.sequence_length", "16"), "other settings: data.sequence_length (was 32, is 16)"),
+        (("--steps", "900"), LONGER),
+        (("--steps", "900", "--lengthen", "stretch"), None),
+        (("--engine.recompute_blocks", "true"), "with --elastic it is resumed"),
+        (("--engine.recompute_blocks", "true", "--elastic"), None),
+        (("--layer_drop.schedule", "constant"), "layer_drop.schedule (was none, is constant)"),
+    ],
+)
+def test_a_dry_run_refuses_the_settings_that_a_resume_refuses(
+    run, monkeypatch, capsys, words, refusal
+):
+    monkeypatch.chdir(run)
+    words = ["train", str(run), "--resume", "--dry-run", *words]
+    if refusal is None:
+        main(words)
+        assert "cannot start" not in capsys.readouterr().out
+        return
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 1
+    output = capsys.readouterr().out
+    assert "it cannot start" in output and refusal in output
+
+
+def test_settings_are_refused_before_shards_are_built_for_them(run, monkeypatch):
+    monkeypatch.chdir(run)
+    with pytest.raises(ConfigError, match=r"data.sequence_length \(was 32, is 16\)"):
+        main(["train", str(run), "--resume", "--data.sequence_length", "16"])
+    assert not (run / "data").exists()
+
+
+def test_layer_drop_of_an_old_deepspeed_json_is_no_other_setting(run):
+    lifted = load_settings("tiny_cpu", ["--layer_drop.schedule", "progressive"])
+    (run / "run.json").write_text(as_json(lifted))
+    request = RunRequest(load_settings("tiny_cpu", []), run, "resume")
+    request.check_settings(undecided=SET_BY_DS_CONFIG)
+    with pytest.raises(ConfigError, match="layer_drop.schedule"):
+        request.check_settings()

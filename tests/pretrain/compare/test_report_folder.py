@@ -1,10 +1,13 @@
 """What a report may overwrite: only what the same command wrote from the same runs."""
 
 import json
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from pretrain.compare.report_folder import RECORD_FILE, ReportFolder
+from pretrain.compare.report_folder import PARTIAL, RECORD_FILE, ReportFolder
 from pretrain.config.errors import ConfigError
 
 
@@ -109,9 +112,14 @@ def test_a_report_that_fails_leaves_the_one_before(runs, report):
 
 
 def test_what_a_killed_command_left_does_not_keep_the_next_one_out(runs, report):
-    (report / ".partial-killed").mkdir(parents=True)
+    killed = tempfile.mkdtemp(prefix=PARTIAL, dir=runs[0])
+    shutil.copytree(runs[0], report)
+    (report / ".partial-mine").mkdir()
     written(report, runs)
-    assert (report / "index.html").is_file()
+    assert {entry.name for entry in report.iterdir()} == {
+        *("index.html", RECORD_FILE, ".partial-mine")
+    }
+    assert Path(killed).is_dir(), "nothing is removed elsewhere"
 
 
 def test_runs_and_report_can_be_moved_together(runs, report, tmp_path):

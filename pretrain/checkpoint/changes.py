@@ -1,0 +1,111 @@
+"""Settings that differ from those of the run that is resumed, and which of them are refused.
+
+Imports no torch: a resume with other settings is refused before shards are built for them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pretrain.checkpoint.lengthening import How, choice_missing, longer_setting
+from pretrain.checkpoint.starting import RUN_FILE
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.settings import RunSettings, as_json, flat
+
+# Settings that change no number of the run. Shards are compared by their content.
+FREE = (
+    *("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards"),
+    *("loggers", "log_project"),
+)
+# How a run is executed, with the DeepSpeed JSON and the number of ranks.
+ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
+
+FIX = "restore it from a copy"
+
+Changes = dict[str, tuple[Any, Any]]  # by setting: value before, value now
+
+
+def refuse_other_settings(
+    folder: Path,
+    settings: RunSettings,
+    *,
+    elastic: bool,
+    lengthen: How | None,
+    undecided: tuple[str, ...] = (),
+) -> None:
+    """Refuse settings with which a run cannot be resumed; needs neither its data nor its machine.
+
+    Args:
+        folder: of the run.
+        settings: that are asked for.
+        elastic: whether the execution may differ from before.
+        lengthen: how the schedules continue, if `settings` has more steps or hours.
+        undecided: beginnings of names of settings that are not compared yet.
+
+    Raises:
+        ConfigError: settings differ (they are named), or the run becomes longer and `lengthen` is
+            None; or run.json is damaged.
+    """
+    _, longer, changes = compared(folder, settings, lengthen)
+    changes = {name: change for name, change in changes.items() if not name.startswith(undecided)}
+    refuse_changes(folder, changes, elastic=elastic, longer=longer)
+
+
+def compared(
+    folder: Path, settings: RunSettings, lengthen: How | None
+) -> tuple[dict[str, Any], str | None, Changes]:
+    """Return the settings of the run so far, the one that lengthens it, and all that differ.
+
+    Raises:
+        ConfigError: the run becomes longer and `lengthen` is None, or run.json is damaged.
+    """
+    # A run older than a setting was started with the behaviour that is its default today.
+    stored = flat_settings(RunSettings()) | flat(read_json_object(folder / RUN_FILE, fix=FIX))
+    now = flat_settings(settings)
+    longer = longer_setting(stored, now)
+    if longer is not None and lengthen is None:
+        raise choice_missing(folder, settings, longer, stored[longer])
+    return stored, longer, changed(stored, now)
+
+
+def flat_settings(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings by name, as run.json holds them."""
+    return flat(json.loads(as_json(settings)))
+
+
+def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: str | None) -> None:
+    """Refuse changes with which a run is not the same run.
+
+    Args:
+        folder: of the run.
+        changes: of settings, DeepSpeed JSON and number of ranks.
+        elastic: whether the execution may differ from before.
+        longer: the setting by which the run becomes longer.
+
+    Raises:
+        ConfigError: names them.
+    """
+    bound = {
+        name: change
+        for name, change in changes.items()
+        if name != longer and not name.startswith(FREE)
+    }
+    needs_elastic = {name for name in bound if name.startswith(ELASTIC)}
+    refused = bound.keys() - needs_elastic if elastic else bound.keys()
+    if not refused:
+        return
+    described = ", ".join(f"{n} (was {bound[n][0]}, is {bound[n][1]})" for n in sorted(refused))
+    hint = "; a resume is the same run: leave these out, or start a new one"
+    if refused == needs_elastic:
+        hint = "; with --elastic it is resumed, equal within rounding"
+    raise ConfigError(f"cannot resume {folder} with other settings: {described}{hint}")
+
+
+def changed(before: dict[str, Any], now: dict[str, Any]) -> Changes:
+    """Return what differs, by name."""
+    return {
+        name: (before.get(name), now.get(name))
+        for name in before | now
+        if before.get(name) != now.get(name)
+    }
