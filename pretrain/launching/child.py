@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, NamedTuple
 
+from data_prep.files.program import own_packages_first
+
 PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 LOCAL_LAUNCHER = b"deepspeed.launcher.launch"  # the lower of the launcher's two processes
@@ -61,7 +63,7 @@ def run_child(
     try:
         child = subprocess.Popen(
             words,
-            env=variables,
+            env=own_packages_first(os.environ if variables is None else variables),
             stdin=subprocess.DEVNULL,
             process_group=0,
             preexec_fn=_ignore_queue if signals_to == "ranks" else None,

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from pretrain.launching.child import run_child
+from pretrain.launching.child import run_child, trainer_words
 from tests.pretrain.conftest import lines
 from tests.pretrain.distributed.test_signals import step_of, wait_for_step
 
@@ -84,6 +84,15 @@ def test_a_child_reads_nothing_and_has_a_status_as_in_a_shell(capfd):
     ended = run_child(["bash", "-c", "read line || echo nothing; kill -TERM $$"])
     assert ended == (128 + signal.SIGTERM, False)
     assert capfd.readouterr().out == "nothing\n"
+
+
+def test_a_file_of_the_user_is_not_imported_in_place_of_ours(tmp_path, monkeypatch):
+    """The child is started in the folder of the user, and is not installed in a checkout."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name in ("pretrain", "random", "profile"):
+        (tmp_path / f"{name}.py").write_text("import sys; sys.exit(9)\n")
+    assert run_child(trainer_words("train", "--help")) == (0, False)
 
 
 def test_the_handlers_of_before_come_back():
