@@ -101,7 +101,7 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     if saved is None:
         return given
     before = Sweep(arguments.source.root_parser.parse_args(saved))
-    if not given_words(arguments, without=("name", "resume", *OPTIONS)):
+    if not given_words(arguments, without=("name", "resume", "dry_run", *OPTIONS)):
         return before
     if folder.has_begun and given.words != before.words:
         raise ConfigError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
+from pretrain.checkpoint.starting import RESULT_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Ended, run_child, trainer_words
@@ -50,6 +51,20 @@ class LaunchPlan:
             # On several machines the launcher itself must act on a signal.
             signals_to="child" if self.several_machines else "ranks",
         )
+
+    def train(self, words: Sequence[str], folder: Path) -> None:
+        """Run `pretrain train WORDS`, which trains in this run folder, to its end.
+
+        Raises:
+            SystemExit: it failed, or a signal asked to stop.
+            ConfigError: it ended without a result.
+        """
+        ended = self.run(["train", *words])
+        if ended.stopped or ended.status:
+            sys.exit(ended.status)
+        # The deepspeed launcher reports success when its workers are killed by a signal.
+        if not (folder / RESULT_FILE).exists():
+            raise ConfigError(f"{folder.name} ended without a result; see its last messages above")
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the trainer.
