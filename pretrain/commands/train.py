@@ -72,7 +72,7 @@ def main(arguments: argparse.Namespace) -> None:
     plan = plan_launch(arguments.gpus, arguments.hostfile)
     if arguments.dry_run:
         if is_first_process():
-            _describe(arguments, launched_ranks() or plan.ranks or 1)
+            _describe(arguments, launched_ranks() or plan.ranks)
         return
     if not is_launched():
         request = _announce(arguments)
@@ -105,7 +105,7 @@ def _prepare_and_launch(
         SystemExit: other processes have trained, or the shards could not be built.
         ConfigError: they ended without a result.
     """
-    prepare_data(request.settings, setting_words(arguments), ranks=plan.ranks)
+    prepare_data(request.settings, setting_words(arguments), ranks=plan.ranks_here)
     if not plan.is_one_process:
         plan.train(given_words(arguments, without=OPTIONS), request.folder)
         sys.exit()

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shutil
 import socket
 import sys
@@ -16,6 +17,8 @@ from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Ended, run_child, trainer_words
 from pretrain.launching.gpus import VARIABLE, visible_gpus
 
+SLOTS = re.compile(r"^[ \t]*[^\s#]\S*[ \t]+slots=(\d+)", re.MULTILINE)  # in a host file
+
 OPTIONS = ("gpus", "hostfile")  # of `add_launch_options`
 
 
@@ -26,12 +29,17 @@ class LaunchPlan:
     launcher: tuple[str, ...] = ()  # up to `--module`; empty: one process without a launcher
     only_gpu: str | None = None  # the GPU of one process, where it could see several
     several_machines: bool = False
-    ranks: int | None = 1  # processes; None: the host file decides
+    ranks: int = 1  # processes, of all machines
 
     @property
     def is_one_process(self) -> bool:
         """Whether no launcher is needed."""
         return not self.launcher
+
+    @property
+    def ranks_here(self) -> int | None:
+        """Processes, if this machine executes all of them."""
+        return None if self.several_machines else self.ranks
 
     def apply(self) -> None:
         """Make this process the one of the plan; before CUDA is initialised."""
@@ -109,7 +117,8 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
         hostfile: of DeepSpeed; None: this machine.
 
     Raises:
-        ConfigError: there are fewer GPUs, no such file, or this process is a rank already.
+        ConfigError: there are fewer GPUs, no such file, no machine in it, or this process is a
+            rank already.
     """
     if is_launched():
         if (gpus, hostfile) == (None, None):
@@ -122,7 +131,7 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
         if not hostfile.is_file():
             raise ConfigError(f"--hostfile {hostfile}: there is no such file")
         words = (_deepspeed(), *_num_gpus(gpus), "--hostfile", str(hostfile))
-        return LaunchPlan(words, several_machines=True, ranks=None)
+        return LaunchPlan(words, several_machines=True, ranks=_ranks_of(hostfile, gpus))
     visible = visible_gpus()
     if gpus is not None and gpus > len(visible):
         raise ConfigError(
@@ -137,6 +146,13 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     # Another run, on the other GPUs of this machine, has the default port.
     include = ("--include", f"localhost:{','.join(used)}", "--master_port", str(_free_port()))
     return LaunchPlan((_deepspeed(), *include), ranks=len(used))
+
+
+def _ranks_of(hostfile: Path, gpus: int | None) -> int:
+    slots = [int(count) for count in SLOTS.findall(hostfile.read_text())]
+    if not slots:
+        raise ConfigError(f"--hostfile {hostfile}: no line names a machine; write: NAME slots=8")
+    return sum(slots) if gpus is None else gpus * len(slots)
 
 
 def _num_gpus(gpus: int | None) -> tuple[str, ...]:

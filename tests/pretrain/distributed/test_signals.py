@@ -10,7 +10,12 @@ import time
 import psutil
 import pytest
 
-from pretrain.distributed.signals import ECHO_SECONDS, Interruption, silence_unread_output
+from pretrain.distributed.signals import (
+    ECHO_SECONDS,
+    SIGNALS,
+    Interruption,
+    silence_unread_output,
+)
 from tests.pretrain.conftest import ROOT, lines, two_ranks
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
@@ -58,13 +63,21 @@ class Waiting:
         return self.process.returncode, output.strip(), errors.strip()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("number", sorted(SIGNALS))
 def test_a_signal_in_training_is_noted(number):
     waiting = Waiting("loop")
     waiting.send(number)
     status, output, errors = waiting.end()
     assert (status, output) == (0, f"stops: {number.name}")
     assert errors == f"{number.name}: saving after this step; a second signal ends at once"
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing():
+    waiting = Waiting("loop", "nohup")
+    waiting.send(signal.SIGHUP)
+    time.sleep(0.2)
+    waiting.send(signal.SIGTERM)
+    assert waiting.end()[:2] == (0, "stops: SIGTERM")
 
 
 def test_a_signal_before_training_ends_the_process_at_once_with_one_line():

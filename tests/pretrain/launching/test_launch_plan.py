@@ -93,10 +93,12 @@ def test_one_gpu_and_a_cpu_need_no_launcher(stubs, monkeypatch, gpus, allowed, v
         (["--gpus", "0"], "0: give a number of GPUs"),
         (["--gpus", "3"], "--gpus 3: there are 2 NVIDIA GPUs here"),
         (["--hostfile", "absent"], "--hostfile absent: there is no such file"),
+        (["--hostfile", "hosts"], "--hostfile hosts: no line names a machine"),
     ],
 )
 def test_a_wrong_number_or_file_is_one_line(stubs, words, options, parts):
     stubs.gpus(2)
+    (stubs.folder / "hosts").write_text("one\n")
     status, output, errors = stubs.run(*words, *options)
     assert status == 1 and "shards" not in output and stubs.calls() == []
     assert errors.startswith("error: ") and parts in errors and errors.count("\n") == 1
@@ -140,6 +142,17 @@ def test_a_failed_build_ends_the_start(stubs):
     failing = {"STUB_FAILS": "* prepare *"}
     status, _, errors = stubs.run("train", "tiny_cpu", "--corpus", "a", **failing)
     assert (status, errors) == (3, "") and len(stubs.calls()) == 1
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [((), 6), (("--gpus", "2"), 4)])
+def test_a_dry_run_counts_the_ranks_of_all_machines(stubs, words, gpus, ranks):
+    (stubs.folder / "hosts").write_text(
+        "# ours\none slots=4\n\n  two  slots=2 # small\n#x slots=9\n"
+    )
+    options = ("--dry-run", "--hostfile", "hosts", "--batch.global_sequences", "48")
+    status, output, errors = stubs.run(*words, *options, *gpus)
+    assert status == 0, errors
+    assert f"{ranks} x {48 // 4 // ranks} x 4" in output
 
 
 def test_a_dry_run_needs_neither_data_nor_launcher(stubs):
