@@ -111,21 +111,23 @@ def test_the_handlers_of_before_come_back():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-@pytest.mark.parametrize("killed", ["parent", "grandparent"])
+@pytest.mark.parametrize("killed", ["parent", "grandparent", "tupelo"])
 def test_a_launcher_that_is_killed_is_noticed(tmp_path, killed):
     """The names are those of the deepspeed launcher, whose upper process dies without a word."""
     start = "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"
-    for name in ("deepspeed", "deepspeed.launcher.launch"):
+    for name in ("tupelo", "deepspeed", "deepspeed.launcher.launch"):
         (tmp_path / name).write_text(start)
     above = [
+        *(sys.executable, tmp_path / "tupelo"),
         *(sys.executable, tmp_path / "deepspeed"),
         *(sys.executable, tmp_path / "deepspeed.launcher.launch"),
     ]
     waiting = Waiting("loop", *above)
-    upper = psutil.Process(waiting.process.pid)
+    tupelo = psutil.Process(waiting.process.pid)
+    (upper,) = tupelo.children()
     (lower,) = upper.children()
     (rank,) = lower.children()
-    (upper if killed == "grandparent" else lower).kill()
+    {"parent": lower, "grandparent": upper, "tupelo": tupelo}[killed].kill()
     assert waiting.process.stdout.readline() == "stops: its launcher is gone\n"
     psutil.wait_procs([lower, rank], timeout=60)
     waiting.end()
