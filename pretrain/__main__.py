@@ -1,6 +1,9 @@
 """The command line: `python -m pretrain COMMAND`, under torchrun and deepspeed too."""
 
+import signal
+
 from data_prep.files.program import run_program
+from pretrain.distributed.processes import is_launched
 
 LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher puts one in front
 
@@ -12,6 +15,10 @@ def main(words: list[str]) -> None:
     from pretrain.commands.command_line import run_command
     from pretrain.config.habits import HABITS
 
+    if is_launched():
+        # Ignored by the launcher, and so far by its ranks: see `run_child`.
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_DFL)
     words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
     run_command(COMMANDS, words, habits=HABITS)
 

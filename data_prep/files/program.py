@@ -7,7 +7,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from data_prep.files.errors import UserError
@@ -53,6 +54,22 @@ def shell_command(*words: str | Path) -> str:
     else `python -m tupelo`.
     """
     return " ".join((_program(), *(shlex.quote(str(word)) for word in words)))
+
+
+def own_packages_first(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a Python program of ours, with these variables.
+
+    `python -m` puts the current folder first on sys.path: a random.py of the user, or a
+    pretrain.py, would be imported in place of the real one.
+    """
+    root = str(Path(__file__).parents[2])
+    safe = {**variables, "PYTHONSAFEPATH": "1"}
+    # Installed packages are found anyway; before the standard library they would shadow it.
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        # An empty entry would be the current folder.
+        others = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
+        safe["PYTHONPATH"] = os.pathsep.join([root, *others])
+    return safe
 
 
 def curves_command(folder: str | Path) -> str:

@@ -67,7 +67,7 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         _describe([runs[0] for runs in by_arm])
         return
-    sweep.prepare(ranks=plan.ranks)
+    sweep.prepare(ranks=plan.ranks_here)
     folder.save_words(sweep.words)
     launch_words = given_words(arguments, without=vars(arguments).keys() - set(OPTIONS))
     again = folder.resume_command(launch_words)
@@ -101,7 +101,7 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     if saved is None:
         return given
     before = Sweep(arguments.source.root_parser.parse_args(saved))
-    if not given_words(arguments, without=("name", "resume", *OPTIONS)):
+    if not given_words(arguments, without=("name", "resume", "dry_run", *OPTIONS)):
         return before
     if folder.has_begun and given.words != before.words:
         raise ConfigError(

@@ -19,7 +19,6 @@ from pathlib import Path
 from pretrain.checkpoint.lengthening import WAYS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
-from pretrain.config.settings import RunSettings
 from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
 from pretrain.distributed.signals import Interruption
 from pretrain.launching.given_words import given_words, setting_words
@@ -75,14 +74,14 @@ def main(arguments: argparse.Namespace) -> None:
     plan = plan_launch(arguments.gpus, arguments.hostfile)
     if arguments.dry_run:
         if is_first_process():
-            _describe(arguments, launched_ranks() or plan.ranks or 1)
+            _describe(arguments, launched_ranks() or plan.ranks)
         return
     if not is_launched():
         request = _announce(arguments)
         request.check_folder()
         request.check_settings(undecided=SET_BY_DS_CONFIG)
         if not request.is_finished:
-            _prepare_and_launch(request.settings, arguments, plan)
+            _prepare_and_launch(request, arguments, plan)
         plan.apply()
     with Interruption(prints=is_first_process()) as interruption:
         # Imported late: torch and DeepSpeed take seconds.
@@ -101,16 +100,18 @@ def _describe(arguments: argparse.Namespace, ranks: int) -> None:
 
 
 def _prepare_and_launch(
-    settings: RunSettings, arguments: argparse.Namespace, plan: LaunchPlan
+    request: RunRequest, arguments: argparse.Namespace, plan: LaunchPlan
 ) -> None:
     """Build shards that are missing; end with the ranks of a launcher where several train.
 
     Raises:
         SystemExit: other processes have trained, or the shards could not be built.
+        ConfigError: they ended without a result.
     """
-    prepare_data(settings, setting_words(arguments), ranks=plan.ranks)
+    prepare_data(request.settings, setting_words(arguments), ranks=plan.ranks_here)
     if not plan.is_one_process:
-        sys.exit(plan.run(["train", *given_words(arguments, without=OPTIONS)]).status)
+        plan.train(given_words(arguments, without=OPTIONS), request.folder)
+        sys.exit()
 
 
 def _announce(arguments: argparse.Namespace) -> RunRequest:

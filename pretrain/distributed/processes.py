@@ -7,13 +7,17 @@ on SIGTERM without signalling the child.
 Imports no torch: a start asks this first.
 """
 
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-# Words in the command line of the parent of a rank, and of the parent of that process.
-LAUNCHERS = ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun", "sweep")
-LAUNCHERS_OF_LAUNCHERS = ("deepspeed", "deepspeed.launcher.runner")
+# Words in the command line of the parent of a rank, of the parent of that process, and so on.
+ANCESTORS = (
+    ("deepspeed.launcher.launch", "torch.distributed.run", "torchrun", "sweep"),
+    ("deepspeed", "deepspeed.launcher.runner"),
+    ("tupelo", "pretrain"),
+)
 
 # State in /proc/PID/stat -> what a message says.
 CONDITIONS = {
@@ -55,23 +59,21 @@ class Launcher:
     """The launcher of this process at the time of construction, if there is one."""
 
     def __init__(self) -> None:
-        self._parent = os.getppid()
-        self._is_launched = _is_one_of(self._parent, LAUNCHERS)
-        process = process_of(self._parent) if self._is_launched else None
-        # On other machines of a job the parent of launch.py is a shell, which may end.
-        watched = process is not None and _is_one_of(process.parent, LAUNCHERS_OF_LAUNCHERS)
-        self._grandparent = process.parent if process is not None and watched else None
+        self._line = [os.getpid()]  # this process, its parent, and so on
+        for names in ANCESTORS:
+            process = process_of(self._line[-1])
+            # On other machines of a job the parent of launch.py is a shell, which may end.
+            if process is None or not _is_one_of(process.parent, names):
+                break
+            self._line.append(process.parent)
 
     def is_gone(self) -> bool:
         """Return whether a process of the launcher has ended: its child has another parent then."""
-        if not self._is_launched:
-            return False
-        if os.getppid() != self._parent:
-            return True
-        if self._grandparent is None:
-            return False
-        process = process_of(self._parent)
-        return process is None or process.parent != self._grandparent
+        for child, parent in itertools.pairwise(self._line):
+            process = process_of(child)
+            if process is None or process.parent != parent:
+                return True
+        return False
 
 
 def process_of(pid: int) -> Process | None:

@@ -1,7 +1,8 @@
 """Requests to stop: a signal, or the end of the launcher.
 
-On SIGTERM (a queue, `kill`, a spot machine), SIGUSR1 (Slurm's --signal=USR1@120) or SIGINT (Ctrl-C)
-the training loop saves and exits after its step. A second signal ends the process at once.
+On SIGTERM (a queue, `kill`, a spot machine), SIGUSR1 (Slurm's --signal=USR1@120), SIGINT (Ctrl-C)
+or SIGHUP (a closed terminal; not under nohup) the training loop saves and exits after its step. A
+second signal ends the process at once.
 
 Python runs signal handlers between instructions of the main thread, which may be waiting in a
 collective for ever. So a thread receives the signals, through the file descriptor to which Python's
@@ -22,7 +23,7 @@ from typing import Any, Literal, NoReturn
 
 from pretrain.distributed.processes import Launcher
 
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGINT})
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP})
 
 # One Ctrl-C reaches a process twice: from the terminal, and passed on by its launcher.
 ECHO_SECONDS = 2.0
@@ -61,7 +62,7 @@ class Interruption:
         self._previous_descriptor = signal.set_wakeup_fd(
             self._writer.fileno(), warn_on_full_buffer=False
         )
-        self._previous = {number: signal.signal(number, _leave_to_thread) for number in SIGNALS}
+        self._previous = {n: signal.signal(n, _leave_to_thread) for n in signals_to_stop()}
         self._thread.start()
         return self
 
@@ -124,6 +125,12 @@ class Interruption:
             # One write: other ranks and a progress bar write to the same stream.
             sys.stderr.write(f"\n{line}\n")
             sys.stderr.flush()
+
+
+def signals_to_stop() -> set[signal.Signals]:
+    """Return SIGNALS; without SIGHUP under nohup, which ignores it."""
+    has_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return {number for number in SIGNALS if not (has_nohup and number == signal.SIGHUP)}
 
 
 def silence_unread_output() -> None:

@@ -2,15 +2,23 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NamedTuple
 
-PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+from data_prep.files.program import own_packages_first
+from pretrain.distributed.processes import process_of
+from pretrain.distributed.signals import signals_to_stop
+
+CAUGHT = re.compile(rb"^SigCgt:\s*(\w+)", re.MULTILINE)  # a mask, in /proc/PID/status
+
+ENDING_SECONDS = 1.0  # what a launcher without ranks needs at most to end by itself
 
 LOCAL_LAUNCHER = b"deepspeed.launcher.launch"  # the lower of the launcher's two processes
 
@@ -51,17 +59,19 @@ def run_child(
     def receive(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
         stopped = True
+        # A closed terminal: the child, in a group of its own, did not get the signal.
+        number = signal.SIGTERM if number == signal.SIGHUP else number
         if child is None:
             early.append(number)
         else:
             _pass_on(number, child, signals_to)
 
     sys.stdout.flush()
-    before = {number: signal.signal(number, receive) for number in PASSED_ON}
+    before = {number: signal.signal(number, receive) for number in signals_to_stop()}
     try:
         child = subprocess.Popen(
             words,
-            env=variables,
+            env=own_packages_first(os.environ if variables is None else variables),
             stdin=subprocess.DEVNULL,
             process_group=0,
             preexec_fn=_ignore_queue if signals_to == "ranks" else None,
@@ -86,30 +96,43 @@ def _pass_on(
 ) -> None:
     if child.returncode is not None:
         return
-    receivers = [child.pid] if signals_to == "child" else _ranks_below(child.pid)
-    with contextlib.suppress(ProcessLookupError):
-        if not receivers:  # the launcher has not started a rank yet
-            os.killpg(child.pid, signal.SIGKILL)
-    for process in receivers:
+    if signals_to == "child":
+        _send(number, [child.pid])
+        return
+    launchers = [p for p in _children(child.pid) if LOCAL_LAUNCHER in _read(p, "cmdline")]
+    ranks = [rank for launcher in launchers for rank in _children(launcher)]
+    if not ranks and not any(map(_has_started_ranks, launchers)):
+        # Either there is nothing to save yet, or the launcher is about to end by itself.
+        timer = threading.Timer(ENDING_SECONDS, _kill_group, [child])
+        timer.daemon = True
+        timer.start()
+    _send(number, ranks)
+
+
+def _kill_group(child: "subprocess.Popen[bytes]") -> None:
+    if child.returncode is None:
+        _send(signal.SIGKILL, [-child.pid])
+
+
+def _send(number: int, processes: Iterable[int]) -> None:
+    for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
 
 
-def _ranks_below(launcher: int) -> list[int]:
-    return [
-        rank
-        for process in _children(launcher)
-        if LOCAL_LAUNCHER in _read(Path(f"/proc/{process}/cmdline"))
-        for rank in _children(process)
-    ]
+def _has_started_ranks(launcher: int) -> bool:
+    """Return whether this launcher catches SIGTERM: it ignores it until its ranks are started."""
+    caught = CAUGHT.search(_read(launcher, "status"))
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def _children(process: int) -> list[int]:
-    return [int(word) for word in _read(Path(f"/proc/{process}/task/{process}/children")).split()]
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [n for n in numbers if (found := process_of(n)) and found.parent == process]
 
 
-def _read(file: Path) -> bytes:
+def _read(process: int, file: str) -> bytes:
     try:
-        return file.read_bytes()
+        return Path(f"/proc/{process}/{file}").read_bytes()
     except OSError:  # the process has ended
         return b""

@@ -19,14 +19,18 @@ def given_words(arguments: argparse.Namespace, *, without: Collection[str] = ())
         if action.dest in without or value in (None, action.default):
             continue
         values = [str(part) for part in (value if isinstance(value, list) else [value])]
+        option = action.option_strings[-1] if action.option_strings else ""
         if not action.option_strings:
             words = [*values, *words]  # an option of several values would take a positional too
         elif action.nargs == 0:
-            words.append(action.option_strings[-1])
+            words.append(option)
+        elif action.nargs is None:  # an option that was given several times has several values
+            for text in values:
+                words += [f"{option}={text}"] if text.startswith("-") else [option, text]
         elif len(values) == 1 and values[0].startswith("-"):
-            words.append(f"{action.option_strings[-1]}={values[0]}")
+            words.append(f"{option}={values[0]}")
         else:
-            words += [action.option_strings[-1], *values]
+            words += [option, *values]
     return words
 
 

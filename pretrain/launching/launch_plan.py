@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shutil
 import socket
 import sys
@@ -10,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
+from pretrain.checkpoint.starting import RESULT_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Ended, run_child, trainer_words
 from pretrain.launching.gpus import VARIABLE, visible_gpus
+
+SLOTS = re.compile(r"^[ \t]*[^\s#]\S*[ \t]+slots=(\d+)", re.MULTILINE)  # in a host file
 
 OPTIONS = ("gpus", "hostfile")  # of `add_launch_options`
 
@@ -25,12 +29,17 @@ class LaunchPlan:
     launcher: tuple[str, ...] = ()  # up to `--module`; empty: one process without a launcher
     only_gpu: str | None = None  # the GPU of one process, where it could see several
     several_machines: bool = False
-    ranks: int | None = 1  # processes; None: the host file decides
+    ranks: int = 1  # processes, of all machines
 
     @property
     def is_one_process(self) -> bool:
         """Whether no launcher is needed."""
         return not self.launcher
+
+    @property
+    def ranks_here(self) -> int | None:
+        """Processes, if this machine executes all of them."""
+        return None if self.several_machines else self.ranks
 
     def apply(self) -> None:
         """Make this process the one of the plan; before CUDA is initialised."""
@@ -50,6 +59,20 @@ class LaunchPlan:
             # On several machines the launcher itself must act on a signal.
             signals_to="child" if self.several_machines else "ranks",
         )
+
+    def train(self, words: Sequence[str], folder: Path) -> None:
+        """Run `pretrain train WORDS`, which trains in this run folder, to its end.
+
+        Raises:
+            SystemExit: it failed, or a signal asked to stop.
+            ConfigError: it ended without a result.
+        """
+        ended = self.run(["train", *words])
+        if ended.stopped or ended.status:
+            sys.exit(ended.status)
+        # The deepspeed launcher reports success when its workers are killed by a signal.
+        if not (folder / RESULT_FILE).exists():
+            raise ConfigError(f"{folder.name} ended without a result; see its last messages above")
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the trainer.
@@ -94,7 +117,8 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
         hostfile: of DeepSpeed; None: this machine.
 
     Raises:
-        ConfigError: there are fewer GPUs, no such file, or this process is a rank already.
+        ConfigError: there are fewer GPUs, no such file, no machine in it, or this process is a
+            rank already.
     """
     if is_launched():
         if (gpus, hostfile) == (None, None):
@@ -107,7 +131,7 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
         if not hostfile.is_file():
             raise ConfigError(f"--hostfile {hostfile}: there is no such file")
         words = (_deepspeed(), *_num_gpus(gpus), "--hostfile", str(hostfile))
-        return LaunchPlan(words, several_machines=True, ranks=None)
+        return LaunchPlan(words, several_machines=True, ranks=_ranks_of(hostfile, gpus))
     visible = visible_gpus()
     if gpus is not None and gpus > len(visible):
         raise ConfigError(
@@ -122,6 +146,13 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     # Another run, on the other GPUs of this machine, has the default port.
     include = ("--include", f"localhost:{','.join(used)}", "--master_port", str(_free_port()))
     return LaunchPlan((_deepspeed(), *include), ranks=len(used))
+
+
+def _ranks_of(hostfile: Path, gpus: int | None) -> int:
+    slots = [int(count) for count in SLOTS.findall(hostfile.read_text())]
+    if not slots:
+        raise ConfigError(f"--hostfile {hostfile}: no line names a machine; write: NAME slots=8")
+    return sum(slots) if gpus is None else gpus * len(slots)
 
 
 def _num_gpus(gpus: int | None) -> tuple[str, ...]:

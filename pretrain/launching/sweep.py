@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,15 +198,8 @@ def train(runs: Sequence[SweepRun], plan: LaunchPlan) -> None:
             continue
         print(f"{'resuming' if run.has_begun else 'starting'} in {run.folder}")
         again = ["--resume"] if run.has_begun else []
-        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), *again]
-        ended = plan.run(words)
-        if ended.stopped or ended.status:
-            sys.exit(ended.status)
-        # The deepspeed launcher reports success when its workers are killed by a signal.
-        if not run.is_finished:
-            raise ConfigError(
-                f"{run.folder.name} ended without a result; see its last messages above"
-            )
+        words = [run.recipe, *run.words, "--run-folder", str(run.folder), *again]
+        plan.train(words, run.folder)
 
 
 def _arm(recipe: str, arguments: argparse.Namespace) -> Arm:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pretrain
 from data_prep.files.atomic import save_text
+from data_prep.files.program import own_packages_first
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import RunSettings
@@ -36,8 +36,6 @@ class TrackerProcesses:
     def __init__(self, folder: Path, settings: RunSettings) -> None:
         """Start them; the run folder must describe the launch already."""
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
-        root = str(Path(pretrain.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         for name in TRACKERS:
             if name not in settings.loggers:
                 continue
@@ -47,7 +45,7 @@ class TrackerProcesses:
                     command,
                     stdin=subprocess.PIPE,
                     stdout=2,  # stderr: the output of a command is its own
-                    env={**os.environ, "PYTHONPATH": path},
+                    env=own_packages_first(os.environ),
                     start_new_session=True,  # a terminal's Ctrl-C ends the run, which ends this
                 )
             except OSError as error:

@@ -10,7 +10,12 @@ import time
 import psutil
 import pytest
 
-from pretrain.distributed.signals import ECHO_SECONDS, Interruption, silence_unread_output
+from pretrain.distributed.signals import (
+    ECHO_SECONDS,
+    SIGNALS,
+    Interruption,
+    silence_unread_output,
+)
 from tests.pretrain.conftest import ROOT, lines, two_ranks
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
@@ -58,13 +63,21 @@ class Waiting:
         return self.process.returncode, output.strip(), errors.strip()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("number", sorted(SIGNALS))
 def test_a_signal_in_training_is_noted(number):
     waiting = Waiting("loop")
     waiting.send(number)
     status, output, errors = waiting.end()
     assert (status, output) == (0, f"stops: {number.name}")
     assert errors == f"{number.name}: saving after this step; a second signal ends at once"
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing():
+    waiting = Waiting("loop", "nohup")
+    waiting.send(signal.SIGHUP)
+    time.sleep(0.2)
+    waiting.send(signal.SIGTERM)
+    assert waiting.end()[:2] == (0, "stops: SIGTERM")
 
 
 def test_a_signal_before_training_ends_the_process_at_once_with_one_line():
@@ -98,21 +111,23 @@ def test_the_handlers_of_before_come_back():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-@pytest.mark.parametrize("killed", ["parent", "grandparent"])
+@pytest.mark.parametrize("killed", ["parent", "grandparent", "tupelo"])
 def test_a_launcher_that_is_killed_is_noticed(tmp_path, killed):
     """The names are those of the deepspeed launcher, whose upper process dies without a word."""
     start = "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"
-    for name in ("deepspeed", "deepspeed.launcher.launch"):
+    for name in ("tupelo", "deepspeed", "deepspeed.launcher.launch"):
         (tmp_path / name).write_text(start)
     above = [
+        *(sys.executable, tmp_path / "tupelo"),
         *(sys.executable, tmp_path / "deepspeed"),
         *(sys.executable, tmp_path / "deepspeed.launcher.launch"),
     ]
     waiting = Waiting("loop", *above)
-    upper = psutil.Process(waiting.process.pid)
+    tupelo = psutil.Process(waiting.process.pid)
+    (upper,) = tupelo.children()
     (lower,) = upper.children()
     (rank,) = lower.children()
-    (upper if killed == "grandparent" else lower).kill()
+    {"parent": lower, "grandparent": upper, "tupelo": tupelo}[killed].kill()
     assert waiting.process.stdout.readline() == "stops: its launcher is gone\n"
     psutil.wait_procs([lower, rank], timeout=60)
     waiting.end()

@@ -41,7 +41,7 @@ esac
 
 # Stands for a rank. Bash cannot trap what it was told to ignore, as the launcher is.
 RANK = f"""#!{sys.executable}
-import os, signal, sys
+import os, signal
 from pathlib import Path
 
 def note(text):
@@ -50,7 +50,7 @@ def note(text):
 
 def hear(number, frame):
     note("heard " + signal.Signals(number).name)
-    sys.exit(0)
+    os._exit(0)  # an interpreter that ends dies of the next signal
 
 for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
     signal.signal(number, hear)
@@ -59,6 +59,24 @@ if Path(os.environ["CALLS"]).read_text().count("ready") == 2:
     Path(os.environ["CALLS"] + ".waiting").touch()
 while True:
     signal.pause()
+"""
+
+
+# Stands for the lower process of the launcher.
+LAUNCHER = f"""#!{sys.executable}
+import signal, subprocess, sys
+ranks = [subprocess.Popen([RANK, *sys.argv[1:]]) for _ in range(2)]
+signal.signal(signal.SIGTERM, lambda *_: None)
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+# Stands for the launcher when its ranks have ended: it has handlers since it has started them.
+LAUNCHER_WITHOUT_RANKS = f"""#!{sys.executable}
+import os, signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+Path(os.environ["CALLS"] + ".waiting").touch()
+time.sleep(2)
 """
 
 
@@ -85,8 +103,14 @@ class Stubs:
         """Make deepspeed what it is: two processes, one below the other, and the ranks."""
         rank, launch = self.bin / "rank", self.bin / "deepspeed.launcher.launch"
         self.program("rank", RANK)
-        launch.write_text(f'"{rank}" "$@" &\n"{rank}" "$@" &\nwait\n')
-        self.program("deepspeed", f'#!/usr/bin/env bash\nbash "{launch}" "$@"; exit $?\n')
+        self.program(launch.name, LAUNCHER.replace("RANK", repr(str(rank))))
+        self.program("deepspeed", f'#!/usr/bin/env bash\n"{launch}" "$@"; exit $?\n')
+
+    def launcher_between_ranks_and_end(self):
+        """Make deepspeed one whose ranks have ended, and which ends well two seconds later."""
+        launch = self.bin / "deepspeed.launcher.launch"
+        self.program(launch.name, LAUNCHER_WITHOUT_RANKS)
+        self.program("deepspeed", f'#!/usr/bin/env bash\n"{launch}"; exit $?\n')
 
     def start(self, *words, **environment):
         hidden = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")

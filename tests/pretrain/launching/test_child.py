@@ -7,7 +7,8 @@ import time
 import psutil
 import pytest
 
-from pretrain.launching.child import run_child
+from pretrain.__main__ import main
+from pretrain.launching.child import run_child, trainer_words
 from tests.pretrain.conftest import lines
 from tests.pretrain.distributed.test_signals import step_of, wait_for_step
 
@@ -80,10 +81,57 @@ def test_a_signal_ends_a_launcher_that_has_not_started_a_rank(stubs, shards):
     assert stubs.calls("heard") == []
 
 
+def test_a_launcher_whose_ranks_have_ended_ends_by_itself(stubs, shards):
+    stubs.gpus(2)
+    stubs.launcher_between_ranks_and_end()
+    process = stubs.start_waiting(*train(shards))
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == 0
+
+
+def test_a_closed_terminal_stops_the_ranks_as_sigterm_does(stubs, shards):
+    stubs.gpus(2)
+    stubs.launcher_with_two_ranks()
+    process = stubs.start_waiting(*train(shards))
+    os.killpg(process.pid, signal.SIGHUP)
+    assert end(process)[0] == 0
+    assert stubs.calls("heard") == ["heard SIGTERM"] * 2
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_child(["bash", "-c", "kill -HUP $PPID $$"]) == (0, False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_rank_can_be_stopped_before_it_trains(monkeypatch):
+    """The launcher ignores the signals of a queue, and its ranks inherit that."""
+    before = [signal.signal(number, signal.SIG_IGN) for number in SIGNALS[1:]]
+    monkeypatch.setenv("RANK", "0")
+    try:
+        with pytest.raises(SystemExit):
+            main(["train", "--help"])
+        assert {signal.getsignal(number) for number in SIGNALS[1:]} == {signal.SIG_DFL}
+    finally:
+        for number, handler in zip(SIGNALS[1:], before, strict=True):
+            signal.signal(number, handler)
+
+
 def test_a_child_reads_nothing_and_has_a_status_as_in_a_shell(capfd):
     ended = run_child(["bash", "-c", "read line || echo nothing; kill -TERM $$"])
     assert ended == (128 + signal.SIGTERM, False)
     assert capfd.readouterr().out == "nothing\n"
+
+
+def test_a_file_of_the_user_is_not_imported_in_place_of_ours(tmp_path, monkeypatch):
+    """The child is started in the folder of the user, and is not installed in a checkout."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name in ("pretrain", "random", "profile"):
+        (tmp_path / f"{name}.py").write_text("import sys; sys.exit(9)\n")
+    assert run_child(trainer_words("train", "--help")) == (0, False)
 
 
 def test_the_handlers_of_before_come_back():

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -46,15 +45,23 @@ def test_gpus_and_hosts_are_launched_by_deepspeed(stubs, words, gpus, options, l
     assert output.splitlines()[1].startswith("shards in ")
 
 
+def test_a_launcher_that_reports_success_without_a_result_has_failed(stubs, words):
+    """As that of DeepSpeed, when its lower process is killed by a signal."""
+    stubs.gpus(2)
+    status, _, errors = stubs.run(*words, "--run-folder", "f", STUB_NO_RESULT="1")
+    assert status == 1 and len(stubs.calls()) == 1
+    assert errors == "error: f ended without a result; see its last messages above\n"
+
+
 def test_the_launcher_gets_the_gpus_that_the_variable_allows(stubs, words):
     """The runner of DeepSpeed removes the variable."""
     stubs.gpus(8)
-    status, _, errors = stubs.run(*words, CUDA_VISIBLE_DEVICES="4,5")
+    status, _, errors = stubs.run(*words, "--run-folder", "f", CUDA_VISIBLE_DEVICES="4,5")
     assert status == 0, errors
     (call,) = stubs.calls()
     included = r"deepspeed --include localhost:4,5 --master_port \d+ --module pretrain train .*"
     assert re.fullmatch(included, call)
-    stubs.run(*words, "--gpus", "2", CUDA_VISIBLE_DEVICES="4,5,6")
+    stubs.run(*words, "--run-folder", "g", "--gpus", "2", CUDA_VISIBLE_DEVICES="4,5,6")
     assert re.fullmatch(included, stubs.calls()[1])
     assert stubs.visible() == []  # else DeepSpeed reports that it ignores it
 
@@ -86,24 +93,26 @@ def test_one_gpu_and_a_cpu_need_no_launcher(stubs, monkeypatch, gpus, allowed, v
         (["--gpus", "0"], "0: give a number of GPUs"),
         (["--gpus", "3"], "--gpus 3: there are 2 NVIDIA GPUs here"),
         (["--hostfile", "absent"], "--hostfile absent: there is no such file"),
+        (["--hostfile", "hosts"], "--hostfile hosts: no line names a machine"),
     ],
 )
 def test_a_wrong_number_or_file_is_one_line(stubs, words, options, parts):
     stubs.gpus(2)
+    (stubs.folder / "hosts").write_text("one\n")
     status, output, errors = stubs.run(*words, *options)
     assert status == 1 and "shards" not in output and stubs.calls() == []
     assert errors.startswith("error: ") and parts in errors and errors.count("\n") == 1
 
 
-def test_the_trainer_finds_the_programs_of_an_environment_that_is_not_active(monkeypatch):
+def test_the_trainer_finds_the_programs_of_an_environment_that_is_not_active(tmp_path, monkeypatch):
     """Hints are for the PATH of the user all the same."""
     for name in ("TUPELO_COMMAND", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    python = shlex.quote(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
     monkeypatch.setenv("PATH", "/bin")
     variables = LaunchPlan(only_gpu="2").variables()
-    assert variables["PATH"] == f"{Path(sys.executable).parent}:/bin"
-    assert variables["TUPELO_COMMAND"] in (f"{python} -m tupelo", f"{python[:-6]}tupelo")
+    assert variables["PATH"] == f"{tmp_path}/bin:/bin"
+    assert variables["TUPELO_COMMAND"] == f"{shlex.quote(sys.executable)} -m tupelo"
     assert variables["CUDA_VISIBLE_DEVICES"] == "2"
     monkeypatch.setenv("PATH", variables["PATH"])
     assert LaunchPlan().variables() == dict(os.environ)
@@ -133,6 +142,17 @@ def test_a_failed_build_ends_the_start(stubs):
     failing = {"STUB_FAILS": "* prepare *"}
     status, _, errors = stubs.run("train", "tiny_cpu", "--corpus", "a", **failing)
     assert (status, errors) == (3, "") and len(stubs.calls()) == 1
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [((), 6), (("--gpus", "2"), 4)])
+def test_a_dry_run_counts_the_ranks_of_all_machines(stubs, words, gpus, ranks):
+    (stubs.folder / "hosts").write_text(
+        "# ours\none slots=4\n\n  two  slots=2 # small\n#x slots=9\n"
+    )
+    options = ("--dry-run", "--hostfile", "hosts", "--batch.global_sequences", "48")
+    status, output, errors = stubs.run(*words, *options, *gpus)
+    assert status == 0, errors
+    assert f"{ranks} x {48 // 4 // ranks} x 4" in output
 
 
 def test_a_dry_run_needs_neither_data_nor_launcher(stubs):

@@ -210,6 +210,14 @@ def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):
     assert not here.compared and not list(Path("runs").glob("*/settings"))
 
 
+def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here, run):
+    run("bert_a", "--name", "x", "--steps", "7")
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x", "--dry-run"])
+    (call,) = here.calls()
+    assert call.startswith("python -m pretrain train bert_a ") and "--steps 7 " in call
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

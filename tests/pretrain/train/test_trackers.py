@@ -163,6 +163,17 @@ class Collector:
         self.steps.append((step, scalars["train/loss"]))
 
 
+def test_a_file_of_the_user_is_not_imported_in_place_of_a_module(run, tmp_path, monkeypatch):
+    folder, settings, read = run
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "random.py").write_text("import sys; sys.exit(9)\n")
+    record = RunRecord(folder)
+    record.begin(0, ONE_RANK, settings)
+    record.log(metrics(5))
+    record.close()
+    assert [call[1] for call in read() if call[0] == "log"] == [5]
+
+
 def test_after_a_rewind_the_new_lines_are_sent(run):
     folder, settings, _ = run
 
