@@ -202,7 +202,7 @@ def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_p
     begun = time.monotonic()
     assert start(straight).wait() == 0
     # Most of that is loading libraries; earlier kills would find nothing done.
-    moments, num_kills, wait = random.Random(0), 0, 0.5 * (time.monotonic() - begun)
+    moments, num_kills, wait = random.Random(0), 0, 0.3 * (time.monotonic() - begun)
     while True:
         process = start(killed)
         try:

@@ -121,7 +121,7 @@ def check_numbers(output, shards_rows):
     steps = number(output, r"allow +([\d,]+) steps")
     assert steps == pytest.approx(0.1 * 3600 / seconds, rel=1e-3)  # printed with four digits
     assert number(output, r"tokens/s +([\d,]+)") == pytest.approx(8 * 32 / seconds, rel=1e-3)
-    passes = number(output, r"passes over the text +([\d.]+) ")
+    passes = number(output, r"passes over the text +([\d.e+]+) ")
     assert passes == pytest.approx(steps * 8 / shards_rows, rel=0.01)
     assert number(output, r"warm-up +([\d,]+) steps, to 0.001") == round(0.1 * steps)
     assert f"--steps {steps:.0f} " in output and "--hours 0.1 " in output

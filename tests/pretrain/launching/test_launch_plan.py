@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import as_json
 from pretrain.launching.launch_plan import LaunchPlan, plan_launch
 
 DATA = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
@@ -35,7 +37,7 @@ def test_gpus_and_hosts_are_launched_by_deepspeed(stubs, words, gpus, options, l
     stubs.gpus(gpus)
     (stubs.folder / "hosts").write_text("one slots=4\n")
     (stubs.folder / "f").mkdir()
-    (stubs.folder / "f/run.json").touch()
+    (stubs.folder / "f/run.json").write_text(as_json(load_settings(words[1], words[2:])))
     status, output, errors = stubs.run(*words, *options, "--run-folder", "f", "--elastic")
     assert status == 0, errors
     (call,) = stubs.calls()
