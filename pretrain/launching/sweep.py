@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.program import shell_command
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
 from pretrain.config.settings import RunSettings
@@ -42,12 +43,12 @@ class SweepRun:
     @property
     def is_finished(self) -> bool:
         """Whether nothing is left to train."""
-        return (self.folder / "result.json").exists()
+        return (self.folder / RESULT_FILE).exists()
 
     @property
     def has_begun(self) -> bool:
         """Whether it has to be resumed."""
-        return (self.folder / "run.json").exists()
+        return (self.folder / RUN_FILE).exists()
 
 
 class Sweep:
@@ -161,7 +162,7 @@ class SweepFolder:
     @property
     def has_begun(self) -> bool:
         """Whether a run was started in it."""
-        return any(self.path.glob("*/run.json"))
+        return any(self.path.glob(f"*/{RUN_FILE}"))
 
     def saved_words(self) -> list[str] | None:
         """Return the words that the sweep was started with; None if they were not saved.
@@ -169,7 +170,7 @@ class SweepFolder:
         Raises:
             ConfigError: there is no sweep.
         """
-        if (self.path / "run.json").exists():
+        if (self.path / RUN_FILE).exists():
             command = shell_command("train", self.path, "--resume")
             raise ConfigError(f"{self.path} is a run, not a comparison; resume it with: {command}")
         if not self.path.is_dir():

@@ -43,9 +43,9 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
     if request.beginning != "start":
         finished = finished_already(request.folder, settings, lengthen=request.lengthen)
     if finished is None:
-        check_machine(settings, ds_config, ranks.device)
-        refuse_missing_loggers(settings)
-        check_data(settings, is_new=request.beginning == "start")
+        is_new = request.beginning == "start"
+        for check in _checks(settings, ds_config, ranks, is_new=is_new).values():
+            check()
     return CheckedRun(settings, ds_config, finished)
 
 
@@ -56,9 +56,8 @@ def check_run(settings: RunSettings, ranks: Ranks) -> None:
         UserError: the run cannot start here.
     """
     settings, ds_config = checked_settings(settings, ranks)
-    check_machine(settings, ds_config, ranks.device)
-    refuse_missing_loggers(settings)
-    check_data(settings)
+    for check in _checks(settings, ds_config, ranks, is_new=True).values():
+        check()
 
 
 def ranks_here(count: int) -> Ranks:
@@ -102,16 +101,24 @@ def obstacles(
         request.check_folder()
         request._replace(settings=settings).check_settings()
 
-    checks: dict[Subject, Callable[[], None]] = {
-        "folder": check_folder,
-        "machine": lambda: check_machine(settings, ds_config, ranks.device),
-        "loggers": lambda: refuse_missing_loggers(settings),
-        "data": lambda: check_data(settings, is_new=request.beginning == "start"),
-    }
+    is_new = request.beginning == "start"
+    checks = _checks(settings, ds_config, ranks, is_new=is_new)
     found: dict[Subject, str] = {}
-    for subject, check in checks.items():
+    every: dict[Subject, Callable[[], None]] = {"folder": check_folder, **checks}
+    for subject, check in every.items():
         try:
             check()
         except UserError as error:
             found[subject] = str(error)
     return found
+
+
+def _checks(
+    settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks, *, is_new: bool
+) -> dict[Subject, Callable[[], None]]:
+    """Return the checks of all but the folder, in the order in which a start makes them."""
+    return {
+        "machine": lambda: check_machine(settings, ds_config, ranks.device),
+        "loggers": lambda: refuse_missing_loggers(settings),
+        "data": lambda: check_data(settings, is_new=is_new),
+    }

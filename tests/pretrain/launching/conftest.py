@@ -39,7 +39,7 @@ case $call in
 esac
 """
 
-# Stands for a rank. Bash cannot trap what it was told to ignore, as the launcher is.
+# Stands for a rank. Bash cannot trap a signal that was ignored when it started.
 RANK = f"""#!{sys.executable}
 import os, signal
 from pathlib import Path
