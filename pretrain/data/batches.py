@@ -72,8 +72,8 @@ class TrainingBatches(Dataset[MaskedBatch]):
 class HeldOutBatches(Dataset[MaskedBatch]):
     """The held-out rows of one rank, with fixed masks; every rank has the same number of batches.
 
-    Ranks without rows left get a batch in which nothing is predicted, so that all of them call
-    the model equally often (ZeRO-3 exchanges weights in every call).
+    All batches have one shape, so that compiled blocks are compiled once for them: the last ones
+    are filled with a row in which nothing is predicted.
     """
 
     def __init__(self, shards: ShardSet, settings: RunSettings, place: Place) -> None:
@@ -86,13 +86,13 @@ class HeldOutBatches(Dataset[MaskedBatch]):
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return batch `index` of this rank."""
         places = self.place.samples(index)
-        places = places[places < self.num_rows]
-        if len(places):
-            # Spread over the whole split: its beginning may be about one thing only.
-            numbers = places * self.rows.split.num_rows // self.num_rows
-            return self.rows.batch(numbers, seed=HELD_OUT_SEED, epoch=0)
-        batch = self.rows.batch(numpy.zeros(1, dtype=numpy.int64), seed=HELD_OUT_SEED, epoch=0)
-        return batch._replace(labels_M=torch.full_like(batch.labels_M, IGNORED))
+        # Spread over the whole split: its beginning may be about one thing only.
+        existing = numpy.minimum(places, self.num_rows - 1)
+        numbers = existing * self.rows.split.num_rows // self.num_rows
+        batch = self.rows.batch(numbers, seed=HELD_OUT_SEED, epoch=0)
+        labels = batch.labels_M.view(len(places), -1)
+        labels[torch.from_numpy(places >= self.num_rows)] = IGNORED
+        return batch
 
 
 class MaskedSplit:
