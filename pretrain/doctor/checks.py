@@ -1,6 +1,7 @@
 """All checks, in the order in which they run: a new one is a function and a line here."""
 
 from pretrain.doctor.check import Check
+from pretrain.doctor.compilers import compiler
 from pretrain.doctor.device import accelerator
 from pretrain.doctor.hanging_starts import build_locks, launcher_variables
 from pretrain.doctor.memory import gpu_memory, memory, shared_memory
@@ -14,6 +15,7 @@ from pretrain.doctor.storage import space_for_runs, space_for_shards, write_spee
 
 CHECKS = (
     Check("accelerator", accelerator),
+    Check("compiler", compiler),
     Check("build locks", build_locks),
     Check("launcher variables", launcher_variables),
     Check("memory", memory),

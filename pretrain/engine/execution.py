@@ -7,7 +7,6 @@ before anything starts.
 
 import dataclasses
 import importlib.util
-import shutil
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +15,9 @@ import torch
 from pretrain.config.ds_config import compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine.agreement import first_problem, refused_once, results_of_all_ranks
+from pretrain.engine.compile_check import missing_for_compiling, problem_of_compiling
 from pretrain.kernels.cpu_kernels import (
     KERNEL_TYPES,
     KernelError,
@@ -29,6 +31,9 @@ from pretrain.model.objectives import Objective, objective_named
 from pretrain.model.positions import POSITION_ENCODINGS
 
 AMPERE = (8, 0)
+
+# Each before what "auto" replaces it by on a machine that lacks it.
+FALLBACKS = ("folded", "fused", "triton", "sdpa", "eager")
 
 # Up to here the matrix of the scores is so small that writing it out costs less than it saves.
 SHORT_ROWS = 128
@@ -44,20 +49,26 @@ class Machine:
     capability: tuple[int, int] = (0, 0)  # of the GPU
 
 
-def build_model(
-    settings: RunSettings, ds_config: dict[str, Any], device: Literal["cpu", "cuda"]
-) -> Objective:
-    """Build the model, initialised from torch's generator, as it is executed on this machine.
+def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) -> Objective:
+    """Build the model, initialised from torch's generator, as all ranks can execute it.
+
+    A collective: each rank tests its own machine, and all take what none of them refuses.
 
     Raises:
-        ConfigError: what the settings ask for cannot work here.
+        ConfigError: what the settings ask for cannot work here; SystemExit on all ranks but the
+            first.
     """
-    machine = this_machine(ds_config, device)
-    execution = plan_execution(settings, machine)
-    if execution.fuses_loss:
-        execution = _with_kernels(execution, settings)
-    if execution.attention == "fused" or (device == "cuda" and execution.attention != "eager"):
-        execution = _checked(execution, settings, machine)
+    machine = this_machine(ds_config, ranks.device)
+    with refused_once(ranks):
+        plans = results_of_all_ranks(lambda: plan_execution(settings, machine), ranks)
+        execution = _common(plans)
+        if execution.fuses_loss:
+            execution = _with_kernels(execution, settings, ranks)
+        on_gpu = machine.device == "cuda"
+        if execution.attention == "fused" or (on_gpu and execution.attention != "eager"):
+            execution = _checked(execution, settings, machine, ranks)
+        if execution.compiles_blocks:
+            execution = _compilable(execution, settings, ds_config, ranks)
     return objective_named(settings.objective)(settings.model, execution)
 
 
@@ -94,6 +105,22 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
         settings.engine.recompute_blocks,
         fuses_loss=obstacle is None,
         kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
+    )
+
+
+def _common(plans: list[ExecutionPlan]) -> ExecutionPlan:
+    """Return the plan that every rank can execute, given the plan of each for its machine."""
+    slowest = max(plans, key=lambda plan: FALLBACKS.index(plan.attention))
+    reason = slowest.reason
+    if any(plan.attention != slowest.attention for plan in plans):
+        reason = f"{reason} (on rank {plans.index(slowest)})"
+    problems = [plan.kernel_problem for plan in plans if plan.kernel_problem is not None]
+    return dataclasses.replace(
+        slowest,
+        reason=reason,
+        compiles_blocks=all(plan.compiles_blocks for plan in plans),
+        fuses_loss=all(plan.fuses_loss for plan in plans),
+        kernel_problem=next(iter(problems), None),
     )
 
 
@@ -181,33 +208,52 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
             "engine.compile_blocks='on' with ZeRO stage 3, which takes the weights of a block "
             "away between its steps, where a compiled block cannot see it; use stage 1 or 2"
         )
-    if machine.device == "cpu" and not any(map(shutil.which, ("g++", "clang++"))):
-        raise ConfigError(
-            "engine.compile_blocks='on' needs a C++ compiler on a CPU, and there is neither g++ "
-            "nor clang++; install one, or leave it at auto"
-        )
+    missing = missing_for_compiling("cpu") if machine.device == "cpu" else None
+    if missing is not None:
+        raise ConfigError(f"engine.compile_blocks='on': {missing}, or leave it at auto")
     return True
 
 
-def _with_kernels(execution: ExecutionPlan, settings: RunSettings) -> ExecutionPlan:
+def _with_kernels(execution: ExecutionPlan, settings: RunSettings, ranks: Ranks) -> ExecutionPlan:
     """Load our kernels for CPUs; if "auto" chose them and they fail, plan without them."""
+    problem = None
     try:
         load_cpu_kernels()
     except KernelError as error:
-        engine = settings.engine
-        if engine.cpu_kernels == "on" or engine.attention == "fused":
-            raise ConfigError(
-                f"our kernels for CPUs cannot be built: {error}; set engine.cpu_kernels=off"
-            ) from error
-        problem = f"no kernel of ours: {error}"
-        without = dataclasses.replace(execution, fuses_loss=False)
-        if execution.attention != "fused":
-            return dataclasses.replace(without, kernel_problem=problem)
-        return dataclasses.replace(without, attention="eager", reason=problem)
-    return execution
+        problem = str(error)
+    problem = first_problem(problem, ranks)
+    if problem is None:
+        return execution
+    engine = settings.engine
+    if engine.cpu_kernels == "on" or engine.attention == "fused":
+        raise ConfigError(
+            f"our kernels for CPUs cannot be built: {problem}; set engine.cpu_kernels=off"
+        )
+    problem = f"no kernel of ours: {problem}"
+    without = dataclasses.replace(execution, fuses_loss=False)
+    if execution.attention != "fused":
+        return dataclasses.replace(without, kernel_problem=problem)
+    return dataclasses.replace(without, attention="eager", reason=problem)
 
 
-def _checked(execution: ExecutionPlan, settings: RunSettings, machine: Machine) -> ExecutionPlan:
+def _compilable(
+    execution: ExecutionPlan, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+) -> ExecutionPlan:
+    """Compile a small model; if "auto" chose to compile and it fails, plan without it."""
+    problem = problem_of_compiling(settings, execution, ds_config, ranks.device)
+    problem = first_problem(problem, ranks)
+    if problem is None:
+        return execution
+    if settings.engine.compile_blocks == "on":
+        raise ConfigError(
+            f"engine.compile_blocks='on' does not work on this machine: {problem}; leave it at auto"
+        )
+    return dataclasses.replace(execution, compiles_blocks=False, compile_problem=problem)
+
+
+def _checked(
+    execution: ExecutionPlan, settings: RunSettings, machine: Machine, ranks: Ranks
+) -> ExecutionPlan:
     """Test the attention on this machine; if "auto" chose one that fails, take the next best."""
     engine = settings.engine
     insists = execution.attention == "fused" and engine.cpu_kernels == "on"
@@ -225,6 +271,7 @@ def _checked(execution: ExecutionPlan, settings: RunSettings, machine: Machine) 
             device=machine.device,
             dtype=machine.dtype,
         )
+        problem = first_problem(problem, ranks)
         if problem is None:
             reason = "; ".join(problems) or execution.reason
             return dataclasses.replace(execution, attention=attention, reason=reason)

@@ -91,7 +91,7 @@ def build_engine(
         ConfigError: what the settings ask for cannot work here.
     """
     torch.manual_seed(settings.seed)
-    model = build_model(settings, ds_config, ranks.device)
+    model = build_model(settings, ds_config, ranks)
     if load_weights is not None:
         load_weights(model)
     return Engine(model, settings, ds_config, ranks)

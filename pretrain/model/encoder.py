@@ -17,6 +17,12 @@ from pretrain.model.blocks import Block
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
 
+# torch counts the graphs of all compiled blocks of a process together, and a further one than this
+# ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
+# one for the others. Programs with several models, as benchmarks, need 4 for each; a process that
+# reaches this number compiles something anew at every step.
+RECOMPILE_LIMIT = 64
+
 
 class Encoder(nn.Module):
     """Token ids to hidden states: embeddings, norm, blocks, and a last norm if norm = "pre"."""
@@ -73,6 +79,9 @@ class Encoder(nn.Module):
         There is a second one for the last that runs, where some positions are wanted only. The
         whole encoder would be compiled anew for every pattern of skipped blocks.
         """
+        import torch._dynamo  # takes two seconds
+
+        torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
         for block in self.blocks:
             block.compile(dynamic=False, fullgraph=True)
 

@@ -18,6 +18,7 @@ class ExecutionPlan:
     recomputes_blocks: bool = False
     fuses_loss: bool = False  # by our kernels for CPUs
     kernel_problem: str | None = None  # why our kernels for CPUs are not used as planned
+    compile_problem: str | None = None  # why blocks are not compiled as planned
 
     def describe(self) -> str:
         """Return a line for the user."""
@@ -25,6 +26,8 @@ class ExecutionPlan:
         extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
         extras += ["loss fused"] * self.fuses_loss
         extras += [] if self.kernel_problem is None else [self.kernel_problem]
+        if self.compile_problem is not None:
+            extras.append(f"blocks not compiled: {self.compile_problem}")
         return "; ".join([f"attention {self.attention} ({self.reason})", *extras])
 
 

@@ -1,0 +1,59 @@
+"""Decisions that depend on the machine of a rank, made equal on all ranks.
+
+Every rank looks at its own device, compilers and packages. Ranks that executed the model in
+different ways would wait for each other in different collectives, or compute different sums.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from pretrain.config.errors import ConfigError
+from pretrain.distributed.ranks import Ranks, from_all_ranks
+
+Result = TypeVar("Result")
+
+
+def first_problem(problem: str | None, ranks: Ranks) -> str | None:
+    """Return the problem of the first rank that has one, naming the rank, or None; a collective.
+
+    The rank is left out where all ranks have the same problem.
+    """
+    by_rank = from_all_ranks(problem, ranks)
+    if len(set(by_rank)) == 1:
+        return problem
+    rank = next(rank for rank, found in enumerate(by_rank) if found is not None)
+    return f"{by_rank[rank]} (on rank {rank})"
+
+
+def results_of_all_ranks(action: Callable[[], Result], ranks: Ranks) -> list[Result]:
+    """Run an action on every rank and return the results by rank; a collective.
+
+    Raises:
+        ConfigError: on all ranks, if the action raises it on one.
+    """
+    result, refusal = None, None
+    try:
+        result = action()
+    except ConfigError as error:
+        refusal = str(error)
+    results = from_all_ranks(result, ranks)
+    refusal = first_problem(refusal, ranks)
+    if refusal is not None:
+        raise ConfigError(refusal)
+    return results
+
+
+@contextlib.contextmanager
+def refused_once(ranks: Ranks) -> Iterator[None]:
+    """Let the first rank alone print a refusal that all ranks raise.
+
+    Raises:
+        ConfigError: of the body, on the first rank; SystemExit on the others.
+    """
+    try:
+        yield
+    except ConfigError:
+        if ranks.is_first:
+            raise
+        raise SystemExit(1) from None

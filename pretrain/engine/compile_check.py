@@ -1,0 +1,125 @@
+"""Whether torch.compile works on this machine: what it needs, and a trial with a small model.
+
+On a GPU, Triton compiles its launcher in C against Python's headers when the first kernel runs; on
+a CPU, torch compiles the kernels themselves in C++. Without a compiler both fail in the first step
+of training. So a run that compiles its blocks compiles a small model at its start.
+"""
+
+import contextlib
+import os
+import shutil
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from pretrain.config.ds_config import autocasts, compute_type
+from pretrain.config.settings import RunSettings
+from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.objectives import objective_named
+
+# variable that names the compiler, and the commands that are looked for without it
+COMPILERS = {"cuda": ("CC", ("gcc", "clang")), "cpu": ("CXX", ("g++",))}
+ROWS, VOCABULARY = 2, 64
+
+
+def missing_for_compiling(
+    device: Literal["cpu", "cuda"],
+    *,
+    environment: Mapping[str, str] = os.environ,
+    headers: Path | None = None,
+) -> str | None:
+    """Return what torch.compile lacks on this machine and the package to install, or None.
+
+    Args:
+        device: for which it compiles.
+        environment: the variables of the process.
+        headers: the folder of Python.h; default: that of this Python.
+    """
+    variable, commands = COMPILERS[device]
+    path = environment.get("PATH", "")
+    named = environment.get(variable)
+    if not any(shutil.which(name, path=path) for name in ([named] if named else commands)):
+        return f"there is no {named or commands[0]} on the PATH: install the package {commands[0]}"
+    if headers is None:
+        # Debian's default scheme names a folder below /usr/local, which it leaves empty.
+        scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
+        headers = Path(sysconfig.get_path("include", scheme))
+    if not (headers / "Python.h").is_file():
+        return f"{headers} has no Python.h: install the package python3-dev (python3-devel)"
+    return None
+
+
+def problem_of_compiling(
+    settings: RunSettings,
+    execution: ExecutionPlan,
+    ds_config: Mapping[str, Any],
+    device: Literal["cpu", "cuda"],
+) -> str | None:
+    """Return why compiled blocks do not work here, or None.
+
+    Forgets all that torch.compile has compiled in this process: models that are still used are
+    compiled again at their next step.
+
+    Args:
+        settings: of the run; its model is tried with one layer and a small vocabulary.
+        execution: with compiled blocks.
+        ds_config: decides the precision.
+        device: on which it runs.
+    """
+    import torch._dynamo  # takes two seconds
+
+    # Graphs of an earlier model of this process would count against the limit of this one.
+    torch._dynamo.reset()
+    # The run's own weights and masks come from these generators.
+    devices = [torch.cuda.current_device()] if device == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            return _problem_of_a_step(settings, execution, dict(ds_config), device)
+    except Exception as error:  # of a compiler, a driver or a kernel
+        return missing_for_compiling(device) or _in_one_line(error)
+    finally:
+        torch._dynamo.reset()
+
+
+def _problem_of_a_step(
+    settings: RunSettings,
+    execution: ExecutionPlan,
+    ds_config: dict[str, Any],
+    device: Literal["cpu", "cuda"],
+) -> str | None:
+    """Take forward and backward pass of one layer and its head, as training does."""
+    small = settings.model.model_copy(update={"num_layers": 1, "vocabulary_size": VOCABULARY})
+    model = objective_named(settings.objective)(small, execution).to(device).train()
+    dtype = compute_type(ds_config)
+    precision: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if autocasts(ds_config):
+        precision = torch.autocast(device, dtype=dtype)
+    else:
+        model = model.to(dtype)
+    ids_BS = torch.arange(ROWS * settings.data.sequence_length, device=device) % VOCABULARY
+    positions_M = torch.arange(ROWS, device=device) * settings.data.sequence_length
+    scales = None if settings.layer_drop.schedule == "none" else [1.5]
+    with precision:
+        loss = model(ids_BS.view(ROWS, -1), positions_M, ids_BS[positions_M], scales)
+    loss.backward()
+    is_finite = [
+        parameter.grad.isfinite().all()
+        for parameter in model.parameters()
+        if parameter.grad is not None
+    ]
+    if not torch.stack([loss.isfinite(), *is_finite]).all():
+        return "loss or gradients of a compiled block are not finite"
+    return None
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return type and first line of an error, without what torch.compile wraps around it."""
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    if isinstance(error, BackendCompilerFailed):
+        return _in_one_line(error.inner_exception)
+    first_line = next(iter(str(error).strip().splitlines()), "without a message")
+    return f"{type(error).__name__}: {first_line[:200]}"

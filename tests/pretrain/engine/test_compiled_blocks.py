@@ -1,0 +1,212 @@
+"""Blocks compiled: how many graphs a run needs, and a machine on which nothing compiles."""
+
+import functools
+import subprocess
+
+import pytest
+import torch
+from torch import nn
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.distributed.ranks import Ranks, start_ranks
+from pretrain.engine import compile_check, execution
+from pretrain.engine.compile_check import missing_for_compiling, problem_of_compiling
+from pretrain.engine.execution import build_model
+from pretrain.model.blocks import Block
+from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.objectives import MaskedLanguageModel
+from tests.pretrain.engine import training_case as case
+from tests.pretrain.engine.test_execution import loss_and_gradients
+
+ALONE = Ranks(0, 1, "cpu")
+ON = ("--engine.compile_blocks", "on")
+
+
+def compile_with(monkeypatch, backend):
+    monkeypatch.setattr(
+        Block, "compile", functools.partialmethod(nn.Module.compile, backend=backend)
+    )
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """A list that grows with each graph; the graphs run as they are."""
+    found = []
+
+    def backend(graph, inputs):
+        found.append(len(inputs))
+        return graph.forward
+
+    compile_with(monkeypatch, backend)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("attention", "positions"),
+    [("eager", "tupe-a"), ("sdpa", "tupe-a"), ("folded", "tupe-a"), ("sdpa", "rope")],
+)
+def test_all_blocks_share_their_graphs_whichever_of_them_run(graphs, attention, positions):
+    """16 patterns of kept blocks, as many scales, two compilations: the last to run has its own."""
+    torch._dynamo.reset()
+    settings = load_settings(
+        "tiny_cpu", ["--model.num_layers", "4", "--model.positions", positions]
+    ).model
+    models = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        plan = ExecutionPlan(attention=attention, compiles_blocks=compiles)
+        models.append(MaskedLanguageModel(settings, plan))
+    for pattern in range(16):
+        scales = [float(pattern >> block & 1) * (1 + pattern / 7) for block in range(4)]
+        plain, compiled = (loss_and_gradients(model, scales) for model in models)
+        torch.testing.assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+    assert len(graphs) == 2
+
+
+def steps_and_evaluation(engine, settings):
+    case.train_steps(engine, settings, range(case.STEPS))
+    engine.evaluate([case.micro_batch(0, 0), case.micro_batch(0, 1)])
+
+
+@pytest.mark.parametrize("drops", [True, False], ids=["layer drop", "full depth"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--engine.recompute_blocks", "true", "--model.dropout", "0.1"),
+        ("--model.norm", "post", "--model.attention_dropout", "0.1"),
+    ],
+    ids=["plain", "recomputed", "attention dropout"],
+)
+def test_a_run_needs_four_graphs_however_long_it_is(graphs, words, drops):
+    """Training and evaluation, each with the last block and the others."""
+    settings = case.case_settings(*ON, *words)
+    if not drops:
+        full_depth = settings.layer_drop.model_copy(update={"schedule": "none"})
+        settings = settings.model_copy(update={"layer_drop": full_depth})
+    engine = case.build_engine(settings, start_ranks(), "zero0_bf16_autocast")
+    graphs.clear()  # of the check at the start
+    counts = []
+    for _ in range(2):
+        steps_and_evaluation(engine, settings)
+        counts.append(len(graphs))
+    assert counts == [4, 4]
+
+
+def test_several_models_take_turns_in_a_process(graphs):
+    """Their blocks are one code object for torch, whose own limit is 8 graphs."""
+    ranks, engines = start_ranks(), []
+    for width in ("64", "96", "128"):
+        settings = case.case_settings(*ON, "--model.width", width, "--model.num_heads", "4")
+        engines.append((case.build_engine(settings, ranks, "zero0_fp32"), settings))
+    graphs.clear()
+    for _ in range(2):
+        for engine, settings in engines:
+            steps_and_evaluation(engine, settings)
+    assert len(graphs) == 4 * len(engines)
+
+
+def test_a_new_model_does_not_inherit_the_graphs_of_others(graphs):
+    """Else a process that builds one model after the other would reach the limit."""
+    ranks, settings = start_ranks(), case.case_settings(*ON)
+    for _ in range(2):
+        engine = case.build_engine(settings, ranks, "zero0_fp32")
+        graphs.clear()
+        steps_and_evaluation(engine, settings)
+        assert len(graphs) == 4
+
+
+def on_a_gpu_in_name(monkeypatch):
+    """Let "auto" compile blocks, as it does on a GPU."""
+    monkeypatch.setattr(execution, "_compiles_blocks", lambda *_: True)
+
+
+def test_blocks_that_cannot_be_compiled_run_without_and_say_what_to_install(monkeypatch):
+    """What Triton raises without Python.h, deep in the chain of torch's own errors."""
+
+    def backend(graph, inputs):
+        raise subprocess.CalledProcessError(1, ["/usr/bin/gcc", "main.c"])
+
+    compile_with(monkeypatch, backend)
+    on_a_gpu_in_name(monkeypatch)
+    monkeypatch.setattr(compile_check, "missing_for_compiling", lambda _: None)
+    found = build_model(load_settings("tiny_cpu", []), {}, ALONE)
+    assert not found.execution.compiles_blocks
+    assert "blocks not compiled: CalledProcessError: Command" in found.execution.describe()
+    loss_and_gradients(found, [1.2, 1.0])
+    monkeypatch.setattr(compile_check, "missing_for_compiling", lambda _: "install python3-dev")
+    found = build_model(load_settings("tiny_cpu", []), {}, ALONE)
+    assert found.execution.compile_problem == "install python3-dev"
+    with pytest.raises(ConfigError, match="compile_blocks='on' .*: install python3-dev; leave it"):
+        build_model(load_settings("tiny_cpu", list(ON)), {}, ALONE)
+
+
+def test_a_block_that_computes_no_finite_numbers_is_not_compiled(monkeypatch):
+    def backend(graph, inputs):
+        return lambda *values: [torch.nan * output for output in graph.forward(*values)]
+
+    compile_with(monkeypatch, backend)
+    on_a_gpu_in_name(monkeypatch)
+    found = build_model(load_settings("tiny_cpu", []), {}, ALONE).execution
+    assert found.compile_problem == "loss or gradients of a compiled block are not finite"
+
+
+def test_torch_without_a_compiler_is_noticed_at_the_start(monkeypatch):
+    """torch's own compilation, and its own error."""
+    import torch._inductor.config as inductor
+
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
+        found = problem_of_compiling(
+            load_settings("tiny_cpu", []), ExecutionPlan(compiles_blocks=True), {}, "cpu"
+        )
+    assert found == "there is no no-such-compiler on the PATH: install the package g++"
+
+
+@pytest.mark.parametrize("name", ["zero0_fp32", "zero0_bf16_autocast", "zero1_bf16"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_check_compiles_what_the_run_compiles_and_leaves_no_trace(graphs, name, norm):
+    """The generators of the run's weights, and the counts of torch.compile."""
+    settings = load_settings("tiny_cpu", ["--model.norm", norm, "--model.dropout", "0.1"])
+    config = case.read_ds_config(name, "cpu")
+    state = torch.get_rng_state()
+    plan = ExecutionPlan("sdpa", compiles_blocks=True)
+    assert problem_of_compiling(settings, plan, config, "cpu") is None
+    assert len(graphs) == 1
+    assert torch.equal(torch.get_rng_state(), state)
+    assert problem_of_compiling(settings, plan, config, "cpu") is None
+    assert len(graphs) == 2  # compiled again: nothing was left
+
+
+@pytest.mark.slow("torch compiles a block in C++, half a minute")
+def test_a_model_whose_blocks_are_compiled_learns_the_same():
+    results = []
+    for choice in ("on", "off"):
+        torch.manual_seed(0)
+        words = ["--engine.compile_blocks", choice, "--engine.attention", "eager"]
+        model = build_model(load_settings("tiny_cpu", words), {}, ALONE)
+        assert model.execution.compiles_blocks == (choice == "on")
+        results.append(loss_and_gradients(model, [1.2, 1.0]))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_compiler_lacks_is_named_with_the_package(tmp_path):
+    gcc, headers = tmp_path / "bin" / "gcc", tmp_path / "include"
+    gcc.parent.mkdir()
+    headers.mkdir()
+
+    def missing(**environment):
+        return missing_for_compiling("cuda", environment=environment, headers=headers)
+
+    path = str(gcc.parent)
+    assert missing(PATH=path) == "there is no gcc on the PATH: install the package gcc"
+    gcc.touch(mode=0o755)
+    assert missing(PATH=path).endswith(
+        "no Python.h: install the package python3-dev (python3-devel)"
+    )
+    assert "no icc on the PATH" in missing(PATH=path, CC="icc")
+    (headers / "Python.h").touch()
+    assert missing(PATH=path) is None
+    assert missing(PATH="/nowhere", CC=str(gcc)) is None
+    assert missing_for_compiling("cpu", environment={"PATH": path}, headers=headers) is not None
