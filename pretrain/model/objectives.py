@@ -95,7 +95,7 @@ class MaskedLanguageModelHead(nn.Module):
             self.output_bias,
             labels_M,
             ignored=IGNORED,
-            fused=self.execution.fuses_loss,
+            method=self.execution.loss_method,
         )
         return summed / labels_M.ne(IGNORED).sum().clamp(min=1)
 

@@ -13,6 +13,7 @@ from pretrain.distributed.ranks import Ranks, start_ranks
 from pretrain.engine import compile_check, execution
 from pretrain.engine.compile_check import missing_for_compiling, problem_of_compiling
 from pretrain.engine.execution import build_model
+from pretrain.kernels import cross_entropy
 from pretrain.model.blocks import Block
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives import MaskedLanguageModel
@@ -20,13 +21,17 @@ from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_execution import loss_and_gradients
 
 ALONE = Ranks(0, 1, "cpu")
-ON = ("--engine.compile_blocks", "on")
+# As on a GPU: without our kernels for CPUs the loss is compiled, too.
+ON = ("--engine.compile_blocks", "on", "--engine.cpu_kernels", "off")
+GRAPHS_OF_A_RUN = 4 + 1
 
 
 def compile_with(monkeypatch, backend):
     monkeypatch.setattr(
         Block, "compile", functools.partialmethod(nn.Module.compile, backend=backend)
     )
+    loss = torch.compile(cross_entropy._turn_whole, dynamic=False, fullgraph=True, backend=backend)
+    monkeypatch.setattr(cross_entropy, "_compiled_turn", lambda: loss)
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def graphs(monkeypatch):
     [("eager", "tupe-a"), ("sdpa", "tupe-a"), ("folded", "tupe-a"), ("sdpa", "rope")],
 )
 def test_all_blocks_share_their_graphs_whichever_of_them_run(graphs, attention, positions):
-    """16 patterns of kept blocks, as many scales, two compilations: the last to run has its own."""
+    """16 patterns of kept blocks, as many scales, two graphs: the last to run has its own."""
     torch._dynamo.reset()
     settings = load_settings(
         "tiny_cpu", ["--model.num_layers", "4", "--model.positions", positions]
@@ -61,7 +66,7 @@ def test_all_blocks_share_their_graphs_whichever_of_them_run(graphs, attention, 
         scales = [float(pattern >> block & 1) * (1 + pattern / 7) for block in range(4)]
         plain, compiled = (loss_and_gradients(model, scales) for model in models)
         torch.testing.assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
-    assert len(graphs) == 2
+    assert len(graphs) == 2 + 1  # and the loss
 
 
 def steps_and_evaluation(engine, settings):
@@ -79,8 +84,8 @@ def steps_and_evaluation(engine, settings):
     ],
     ids=["plain", "recomputed", "attention dropout"],
 )
-def test_a_run_needs_four_graphs_however_long_it_is(graphs, words, drops):
-    """Training and evaluation, each with the last block and the others."""
+def test_a_run_needs_five_graphs_however_long_it_is(graphs, words, drops):
+    """Training and evaluation, each with the last block and the others; the loss of both."""
     settings = case.case_settings(*ON, *words)
     if not drops:
         full_depth = settings.layer_drop.model_copy(update={"schedule": "none"})
@@ -91,7 +96,7 @@ def test_a_run_needs_four_graphs_however_long_it_is(graphs, words, drops):
     for _ in range(2):
         steps_and_evaluation(engine, settings)
         counts.append(len(graphs))
-    assert counts == [4, 4]
+    assert counts == [GRAPHS_OF_A_RUN] * 2
 
 
 def test_several_models_take_turns_in_a_process(graphs):
@@ -104,7 +109,7 @@ def test_several_models_take_turns_in_a_process(graphs):
     for _ in range(2):
         for engine, settings in engines:
             steps_and_evaluation(engine, settings)
-    assert len(graphs) == 4 * len(engines)
+    assert len(graphs) == (GRAPHS_OF_A_RUN - 1) * len(engines) + 1  # one loss serves all
 
 
 def test_a_new_model_does_not_inherit_the_graphs_of_others(graphs):
@@ -114,7 +119,7 @@ def test_a_new_model_does_not_inherit_the_graphs_of_others(graphs):
         engine = case.build_engine(settings, ranks, "zero0_fp32")
         graphs.clear()
         steps_and_evaluation(engine, settings)
-        assert len(graphs) == 4
+        assert len(graphs) == GRAPHS_OF_A_RUN
 
 
 def on_a_gpu_in_name(monkeypatch):
@@ -173,10 +178,10 @@ def test_the_check_compiles_what_the_run_compiles_and_leaves_no_trace(graphs, na
     state = torch.get_rng_state()
     plan = ExecutionPlan("sdpa", compiles_blocks=True)
     assert problem_of_compiling(settings, plan, config, "cpu") is None
-    assert len(graphs) == 1
+    assert len(graphs) == 2  # of the block and the loss
     assert torch.equal(torch.get_rng_state(), state)
     assert problem_of_compiling(settings, plan, config, "cpu") is None
-    assert len(graphs) == 2  # compiled again: nothing was left
+    assert len(graphs) == 4  # compiled again: nothing was left
 
 
 @pytest.mark.slow("torch compiles a block in C++, half a minute")

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
+from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.kernel_check import disagreement_with_eager
 from tests.pretrain.commands.test_profile import profiled
 from tests.pretrain.engine import training_case as case
@@ -133,6 +134,25 @@ def test_compiled_blocks_learn_what_plain_ones_learn(tmp_path):
         found = train_on_gpu(tmp_path / choice, ["zero1_fp32"], *words)
         losses[choice] = found["zero1_fp32"]["losses"]
     assert losses["on"] == pytest.approx(losses["off"], rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_compiled_loss_is_that_of_torchs_operations(dtype):
+    generator = torch.Generator().manual_seed(0)
+    leaves = [
+        torch.randn(1232, 768, generator=generator).to("cuda", dtype),
+        (torch.randn(30_528, 768, generator=generator) * 0.02).cuda(),
+        torch.zeros(30_528, device="cuda"),
+    ]
+    labels = torch.randint(30_528, (1232,), generator=generator).cuda()
+    results = {}
+    for method in ("sliced", "compiled"):
+        inputs = [leaf.clone().requires_grad_() for leaf in leaves]
+        loss = linear_cross_entropy(*inputs, labels, ignored=-100, method=method)
+        results[method] = [loss.detach(), *torch.autograd.grad(loss, inputs)]
+    for plain, compiled in zip(*results.values(), strict=True):
+        # bf16 keeps 8 bits of a gradient
+        assert float((compiled.float() - plain.float()).norm() / plain.float().norm()) < 1e-2
 
 
 def attention_example(length, *, batch=4, heads=3, head_width=64, dtype=torch.bfloat16):

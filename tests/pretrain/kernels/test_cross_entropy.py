@@ -1,5 +1,7 @@
 """The output projection with its loss, against the two written one after the other in fp64."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,15 +37,17 @@ def relative_error(found, expected):
 
 
 @pytest.mark.parametrize("dtype", list(BOUNDS))
-@pytest.mark.parametrize("slice_rows", [1, 8, 1000, "fused"])
+@pytest.mark.parametrize("slice_rows", [1, 8, 1000, "kernel", "compiled"])
 def test_it_is_a_projection_and_a_cross_entropy(monkeypatch, dtype, slice_rows):
-    fused = slice_rows == "fused"
-    if not fused:
+    method = "sliced" if isinstance(slice_rows, int) else slice_rows
+    if method == "sliced":
         monkeypatch.setitem(module.SLICE_BYTES, "cpu", slice_rows * 300 * 4)
+    elif method == "compiled":  # what is compiled, as it is written
+        monkeypatch.setattr(module, "_compiled_turn", lambda: module._turn_whole)
     elif obstacle_to_cpu_kernels() is not None or dtype not in KERNEL_TYPES:
         pytest.skip("no kernels for that")
     hidden, weight, bias, labels = case(dtype)
-    loss = linear_cross_entropy(hidden, weight, bias, labels, ignored=IGNORED, fused=fused)
+    loss = linear_cross_entropy(hidden, weight, bias, labels, ignored=IGNORED, method=method)
     found = torch.autograd.grad(loss * 0.25, (hidden, weight, bias))
     expected_loss, expected = reference(hidden, weight, bias, labels, 0.25)
     assert loss.dtype is torch.float32
@@ -89,3 +93,34 @@ def test_labels_that_are_all_ignored_give_zeros():
     gradients = torch.autograd.grad(loss, (hidden, weight, bias))
     assert loss == 0
     assert not any(gradient.any() for gradient in gradients)
+
+
+def test_compiled_it_computes_the_same_and_holds_one_matrix():
+    """In place: what is as large as the logits would cost a GPU more time than it saves."""
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    logits = torch.randn(37, 300, generator=torch.Generator().manual_seed(0)).bfloat16()
+    *_, bias, labels = case(torch.bfloat16)
+    bias = bias.detach()
+    plain, compiled = logits.clone(), logits.clone()
+    expected = module._turn_whole(plain, bias, labels, IGNORED)
+    found, (code,) = run_and_get_code(module._compiled_turn(), compiled, bias, labels, IGNORED)
+    # sums of 300 and of 37 terms in another order
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(compiled, plain, rtol=2**-7, atol=1e-6)  # once rounded to bf16
+    buffers = re.findall(r"buf\d+ = empty_strided_cpu\(\(([^)]*)\)", code)
+    assert buffers and not [shape for shape in buffers if "300" in shape]
+
+
+@pytest.mark.parametrize("method", ["sliced", "compiled"])
+def test_the_largest_logits_do_not_overflow(monkeypatch, method):
+    monkeypatch.setattr(module, "_compiled_turn", lambda: module._turn_whole)
+    hidden, weight, bias, labels = case(torch.float32)
+    hidden = (hidden.detach() * 100).requires_grad_()
+    loss = linear_cross_entropy(hidden, weight, bias, labels, ignored=IGNORED, method=method)
+    found = torch.autograd.grad(loss, (hidden, weight, bias))
+    expected_loss, expected = reference(hidden, weight, bias, labels, 1)
+    assert loss.item() == pytest.approx(expected_loss.item(), rel=1e-5)
+    for gradient, true in zip(found, expected, strict=True):
+        assert relative_error(gradient, true) < 1e-4  # logits of 300 carry errors of 3e-5
