@@ -6,9 +6,14 @@ sequence (BNSS) and sums it afterwards. Here no tensor of the size BNSS is store
 
 * forward: online softmax over tiles of keys; the output and the logsumexp of each row are saved
   (Dao et al. 2022, "FlashAttention", arXiv:2205.14135; Dao 2023, arXiv:2307.08691);
-* backward: with P the attention weights, D = rowsum(o * dO) and dS = P * (dO v^T - D), one kernel
-  for dQ = scale dS k (and D), one for dK = scale dS^T q and dV = P^T dO, and one for
+* backward: with P the attention weights, dP = dO v^T, D = rowsum(o * dO) and dS = P * (dP - D),
+  one kernel for dQ = scale dS k (and D), one for dK = scale dS^T q and dV = P^T dO, and one for
   dBias = the sum of dS over the batch. Each recomputes the tiles of P that it needs;
+* dropout: what it drops is a function of the place of a weight and of two random seeds per head
+  and sequence, which every kernel evaluates again (`triton_tiles.drop`). With M = 1 for the
+  survivors and r their share, o = (M * P / r) v, dV = (M * P / r)^T dO and dP = M * (dO v^T) / r.
+  dS = P * (dP - D) as before, with the same D: the derivative of softmax takes from dP_ij the sum
+  over j of P_ij dP_ij, which is the sum of dO_i . (M_ij P_ij / r) v_j, and that is dO_i . o_i;
 * dBias: a program sums one tile of the bias of one head over a fixed share of the batch, in
   registers. That costs two more products than atomic additions, and is deterministic, as are the
   other kernels.
@@ -45,6 +50,7 @@ def triton_attention(
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
     scale: float,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Return softmax(scale q k^T + bias) v, shape BNSH, differentiable in all four tensors.
 
@@ -52,13 +58,22 @@ def triton_attention(
     BSNH. The bias may have any float dtype and is read as fp32; -inf is allowed if every query
     keeps a finite score. Its gradient is summed in fp32 and returned in its dtype. lengths_B
     (int32, on the device, each at least 1, unchecked: reading it would synchronise) hides the keys
-    from lengths_B[b] on; queries there are computed like any other. No dropout.
+    from lengths_B[b] on; queries there are computed like any other. `dropout` of the weights,
+    chosen by torch's generator of the device, are dropped and the others scaled up.
 
     Raises:
         ValueError: a shape, dtype, head width or device that the kernels do not support.
     """
     _check(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B)
-    o_BNSH: Tensor = attention_forward(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale)[0]
+    batch, heads = q_BNSH.shape[:2]
+    seeds_BN2 = None
+    if dropout:
+        # On the device: nothing waits, torch.compile knows it as random, and a block that is
+        # computed again draws the same.
+        seeds_BN2 = torch.randint(2**31, (batch, heads, 2), dtype=torch.int32, device=q_BNSH.device)
+    o_BNSH: Tensor = attention_forward(
+        q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, scale, dropout
+    )[0]
     return o_BNSH
 
 
@@ -108,7 +123,9 @@ def attention_forward(
     v_BNSH: Tensor,
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
+    seeds_BN2: Tensor | None,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the output and, per row, the base-2 logarithm of the sum of exponentials (BNS)."""
     batch, heads, length, _ = q_BNSH.shape
@@ -118,10 +135,10 @@ def attention_forward(
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).forward
         triton_kernels.forward_kernel[-(-length // tiling.queries), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, logsumexp_BNS),
+            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, logsumexp_BNS),
             *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS),
             *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
     return o_BNSH, logsumexp_BNS
 
@@ -133,7 +150,9 @@ def attention_backward(
     v_BNSH: Tensor,
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
+    seeds_BN2: Tensor | None,
     scale: float,
+    dropout: float,
     o_BNSH: Tensor,
     logsumexp_BNS: Tensor,
     d_o_BNSH: Tensor,
@@ -148,19 +167,19 @@ def attention_backward(
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).query_gradient
         triton_kernels.query_gradient_kernel[-(-length // tiling.queries), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, d_o_BNSH),
+            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, d_o_BNSH),
             *(logsumexp_BNS, row_products_BNS, d_q_BNSH),
             *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS, o_BNSH, d_o_BNSH),
             *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
         tiling = _tilings_for(q_BNSH).key_value_gradient
         triton_kernels.key_value_gradient_kernel[-(-length // tiling.keys), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, d_o_BNSH),
+            *(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, seeds_BN2, d_o_BNSH),
             *(logsumexp_BNS, row_products_BNS, d_k_BNSH, d_v_BNSH),
             *_strides(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, d_o_BNSH),
             *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
     return d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS
 
@@ -172,7 +191,9 @@ def attention_bias_gradient(
     v_BNSH: Tensor,
     bias_NSS: Tensor,
     lengths_B: Tensor | None,
+    seeds_BN2: Tensor | None,
     scale: float,
+    dropout: float,
     logsumexp_BNS: Tensor,
     d_o_BNSH: Tensor,
     row_products_BNS: Tensor,
@@ -191,11 +212,11 @@ def attention_bias_gradient(
             (num_splits, heads, length, length), dtype=torch.float32
         )
         triton_kernels.bias_gradient_kernel[num_tiles, heads, num_splits](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, d_o_BNSH),
+            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, d_o_BNSH),
             *(logsumexp_BNS, row_products_BNS, partial_sums_NSS),
             *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS, d_o_BNSH),
             *(batch, split_size, heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
     sum_NSS = partial_sums_NSS[0] if num_splits == 1 else partial_sums_NSS.sum(0)
     return sum_NSS.to(bias_NSS.dtype)
@@ -223,7 +244,7 @@ def _bias_gradient_output(
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.scale = inputs
+    *tensors, ctx.scale, ctx.dropout = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
@@ -231,14 +252,14 @@ def _differentiate(ctx: Any, d_o_BNSH: Tensor, d_logsumexp_BNS: Tensor) -> tuple
     del d_logsumexp_BNS  # `triton_attention` does not return it
     *inputs, o_BNSH, logsumexp_BNS = ctx.saved_tensors
     d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = attention_backward(
-        *inputs, ctx.scale, o_BNSH, logsumexp_BNS, d_o_BNSH
+        *inputs, ctx.scale, ctx.dropout, o_BNSH, logsumexp_BNS, d_o_BNSH
     )
     d_bias_NSS = None
     if ctx.needs_input_grad[3]:
         d_bias_NSS = attention_bias_gradient(
-            *inputs, ctx.scale, logsumexp_BNS, d_o_BNSH, row_products_BNS
+            *inputs, ctx.scale, ctx.dropout, logsumexp_BNS, d_o_BNSH, row_products_BNS
         )
-    return d_q_BNSH, d_k_BNSH, d_v_BNSH, d_bias_NSS, None, None
+    return d_q_BNSH, d_k_BNSH, d_v_BNSH, d_bias_NSS, None, None, None, None
 
 
 attention_forward.register_autograd(_differentiate, setup_context=_save_for_backward)
@@ -271,7 +292,9 @@ def _tilings_for(q_BNSH: Tensor) -> Tilings:
     return tilings(q_BNSH.shape[-1], q_BNSH.dtype, triton_kernels.architecture())
 
 
-def _constants(tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None) -> dict[str, int]:
+def _constants(
+    tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None, dropout: float
+) -> dict[str, int]:
     """Return the compile-time constants of a kernel."""
     whole = q_BNSH.shape[2] % max(tiling.queries, tiling.keys) == 0
     return {
@@ -280,6 +303,7 @@ def _constants(tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None) -> dict
         "NUM_KEYS": tiling.keys,
         "WHOLE": whole,
         "HIDE": lengths_B is not None or not whole,
+        "NUM_DROPPED": round(dropout * 2**32),
         "num_warps": tiling.warps,
         "num_stages": tiling.stages,
     }

@@ -8,11 +8,24 @@ the dtype of q, k and v, and fp32 ones are multiplied in full fp32, never in TF3
 Only features common to Triton 3.2 to 3.7 are used (compiled with 3.2, 3.6 and 3.7): no tensor
 descriptors, no tuples of arguments.
 Names in capitals are compile-time constants. WHOLE: the sequence ends where a tile ends. HIDE: some
-keys of a tile may be hidden. Shape letters as in positions.py.
+keys of a tile may be hidden. NUM_DROPPED: see `drop`. Shape letters as in positions.py.
 """
 
 import triton
 import triton.language as tl
+
+from pretrain.kernels.triton_tiles import (
+    INTERPRETED,
+    drop,
+    load_bias,
+    load_rows,
+    load_seeds,
+    load_values,
+    product,
+    store_rows,
+    survivor_scale,
+    visible_keys,
+)
 
 LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x log2(e)), and GPUs compute exp2
 
@@ -33,12 +46,12 @@ def architecture() -> int:
 # fmt: off
 @triton.jit
 def forward_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BSNH, logsumexp_BNS,
+    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BSNH, logsumexp_BNS,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Mix the values for NUM_QUERIES queries: softmax over the keys, tile by tile.
 
@@ -59,6 +72,8 @@ def forward_kernel(
     highest = tl.full([NUM_QUERIES], -1e30, tl.float32)
     total = tl.zeros([NUM_QUERIES], tl.float32)
     mixed = tl.zeros([NUM_QUERIES, HEAD_WIDTH], tl.float32)
+    head_of_batch = sequence * num_heads + head
+    query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     for first in range(0, limit, NUM_KEYS):
         keys = first + tl.arange(0, NUM_KEYS)
         k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
@@ -72,24 +87,28 @@ def forward_kernel(
         correction = tl.exp2((highest - new_highest) * LOG2_E)
         highest = new_highest
         total = total * correction + tl.sum(weights, 1)
+        weights = drop(
+            weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
+        )
         v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
         mixed = mixed * correction[:, None] + product(weights.to(v.dtype), v)
+    mixed = mixed * survivor_scale(NUM_DROPPED) / total[:, None]
     o_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
-    store_rows(o_BSNH, queries, num_heads * HEAD_WIDTH, mixed / total[:, None], length, HEAD_WIDTH)
-    rows = (sequence * num_heads + head) * length + queries
+    store_rows(o_BSNH, queries, num_heads * HEAD_WIDTH, mixed, length, HEAD_WIDTH)
+    rows = head_of_batch * length + queries
     tl.store(logsumexp_BNS + rows, highest * LOG2_E + tl.log2(total), mask=queries < length)
 
 
 @triton.jit
 def query_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, d_o_BNSH, logsumexp_BNS,
-    row_products_BNS, d_q_BSNH,
+    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, d_o_BNSH,
+    logsumexp_BNS, row_products_BNS, d_q_BSNH,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     o_stride_b, o_stride_n, o_stride_s, d_o_stride_b, d_o_stride_n, d_o_stride_s,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Write dQ of NUM_QUERIES queries, and the products o . dO that the other gradients need.
 
@@ -109,11 +128,13 @@ def query_gradient_kernel(
     q = load_rows(q_BNSH, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
     d_o = load_rows(d_o_BNSH, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
     o = load_rows(o_BNSH, queries, o_stride_s, length, HEAD_WIDTH, WHOLE)
-    rows = (sequence * num_heads + head) * length + queries
+    head_of_batch = sequence * num_heads + head
+    rows = head_of_batch * length + queries
     row_products = tl.sum(o.to(tl.float32) * d_o.to(tl.float32), 1)
     tl.store(row_products_BNS + rows, row_products, mask=queries < length)
     logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
     d_q = tl.zeros([NUM_QUERIES, HEAD_WIDTH], tl.float32)
+    query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     for first in range(0, limit, NUM_KEYS):
         keys = first + tl.arange(0, NUM_KEYS)
         k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
@@ -124,7 +145,11 @@ def query_gradient_kernel(
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
         weights = tl.exp2(scores * LOG2_E - logsumexp[:, None])
-        d_scores = weights * (product(d_o, tl.trans(v)) - row_products[:, None])
+        d_weights = product(d_o, tl.trans(v))
+        d_weights = drop(
+            d_weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
+        )
+        d_scores = weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[:, None])
         d_q += product(d_scores.to(k.dtype), k)
     d_q_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
     store_rows(d_q_BSNH, queries, num_heads * HEAD_WIDTH, d_q * scale, length, HEAD_WIDTH)
@@ -132,14 +157,14 @@ def query_gradient_kernel(
 
 @triton.jit
 def key_value_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, d_o_BNSH, logsumexp_BNS,
-    row_products_BNS, d_k_BSNH, d_v_BSNH,
+    q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, seeds_BN2, d_o_BNSH,
+    logsumexp_BNS, row_products_BNS, d_k_BSNH, d_v_BSNH,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     d_o_stride_b, d_o_stride_n, d_o_stride_s,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Write dK and dV of NUM_KEYS keys. Grid: key tiles, heads, sequences.
 
@@ -163,11 +188,13 @@ def key_value_gradient_kernel(
     v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
     d_k = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
     d_v = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
+    head_of_batch = sequence * num_heads + head
+    query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     # Keys that are all beyond the limit are hidden from every query: their gradients stay zero.
     end = tl.where(first_key < limit, length, 0)
     for first in range(0, end, NUM_QUERIES):
         queries = first + tl.arange(0, NUM_QUERIES)
-        rows = (sequence * num_heads + head) * length + queries
+        rows = head_of_batch * length + queries
         q = load_rows(q_BNSH, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
         d_o = load_rows(d_o_BNSH, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
         logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
@@ -178,9 +205,17 @@ def key_value_gradient_kernel(
         if HIDE:
             scores = tl.where((keys < limit)[:, None], scores, float("-inf"))
         weights = tl.exp2(scores * LOG2_E - logsumexp[None, :])
-        d_v += product(weights.to(d_o.dtype), d_o)
-        d_scores = weights * (product(v, tl.trans(d_o)) - row_products[None, :])
+        kept_weights = drop(
+            weights, queries[None, :], keys[:, None], query_seed, key_seed, NUM_DROPPED
+        )
+        d_v += product(kept_weights.to(d_o.dtype), d_o)
+        d_weights = product(v, tl.trans(d_o))
+        d_weights = drop(
+            d_weights, queries[None, :], keys[:, None], query_seed, key_seed, NUM_DROPPED
+        )
+        d_scores = weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[None, :])
         d_k += product(d_scores.to(q.dtype), q)
+    d_v *= survivor_scale(NUM_DROPPED)
     start = (sequence * length * num_heads + head) * HEAD_WIDTH
     stride = num_heads * HEAD_WIDTH
     store_rows(d_k_BSNH + start, keys, stride, d_k * scale, length, HEAD_WIDTH)
@@ -189,14 +224,14 @@ def key_value_gradient_kernel(
 
 @triton.jit
 def bias_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, d_o_BNSH, logsumexp_BNS, row_products_BNS,
-    partial_sums_NSS,
+    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, d_o_BNSH,
+    logsumexp_BNS, row_products_BNS, partial_sums_NSS,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     d_o_stride_b, d_o_stride_n, d_o_stride_s,
     num_sequences, sequences_per_split, num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Sum the gradient of one tile of the bias over one split of the batch, in registers.
 
@@ -220,7 +255,8 @@ def bias_gradient_kernel(
         k_start = k_BNSH + sequence * k_stride_b + head * k_stride_n
         v_start = v_BNSH + sequence * v_stride_b + head * v_stride_n
         d_o_start = d_o_BNSH + sequence * d_o_stride_b + head * d_o_stride_n
-        rows = (sequence * num_heads + head) * length + queries
+        head_of_batch = sequence * num_heads + head
+        rows = head_of_batch * length + queries
         q = load_rows(q_start, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
         k = load_rows(k_start, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
         v = load_rows(v_start, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
@@ -231,75 +267,13 @@ def bias_gradient_kernel(
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
         weights = tl.exp2(scores * LOG2_E - logsumexp[:, None])
-        d_bias += weights * (product(d_o, tl.trans(v)) - row_products[:, None])
+        d_weights = product(d_o, tl.trans(v))
+        query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
+        d_weights = drop(
+            d_weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
+        )
+        d_bias += weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[:, None])
     rows_of_bias = (split * num_heads + head) * length + queries
     pointers = partial_sums_NSS + rows_of_bias[:, None] * length + keys[None, :]
     tl.store(pointers, d_bias, mask=(queries < length)[:, None] & (keys < length)[None, :])
 # fmt: on
-
-
-@triton.jit
-def product(left, right):
-    """Multiply two tiles with an fp32 sum; fp32 operands are not rounded to TF32."""
-    if INTERPRETED:
-        # Triton's interpreter would multiply the bit patterns of bf16. The products of a tensor
-        # core are exact in fp32, so this computes what the hardware does.
-        left = left.to(tl.float32)
-        right = right.to(tl.float32)
-    return tl.dot(left, right, input_precision="ieee")
-
-
-INTERPRETED = tl.constexpr(not isinstance(product, triton.JITFunction))
-
-
-@triton.jit
-def visible_keys(lengths_B, sequence, length):
-    """Return the number of keys that are no padding."""
-    limit = length
-    if lengths_B is not None:
-        limit = tl.load(lengths_B + sequence)
-    return limit
-
-
-@triton.jit
-def load_rows(start, rows, stride, length, WIDTH: tl.constexpr, WHOLE: tl.constexpr):
-    """Load rows of q, k, v, o or dO; rows beyond the sequence are zeros.
-
-    `start`, where a head of a sequence begins, is an address of 64 bits. Offsets from there have
-    32: in 64 they took so many registers that some kernels spilled.
-    """
-    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
-    if WHOLE:
-        tile = tl.load(pointers)
-    else:
-        tile = tl.load(pointers, mask=(rows < length)[:, None], other=0.0)
-    return tile
-
-
-@triton.jit
-def load_bias(start, queries, keys, stride, length, WHOLE: tl.constexpr):
-    """Load a tile of the bias as fp32; beyond the sequence it is zero."""
-    pointers = start + queries[:, None] * stride + keys[None, :]
-    if WHOLE:
-        tile = tl.load(pointers)
-    else:
-        inside = (queries < length)[:, None] & (keys < length)[None, :]
-        tile = tl.load(pointers, mask=inside, other=0.0)
-    return tile.to(tl.float32)
-
-
-@triton.jit
-def load_values(start, places, queries, length, WHOLE: tl.constexpr):
-    """Load one fp32 number for each query; zeros beyond the sequence."""
-    if WHOLE:
-        values = tl.load(start + places)
-    else:
-        values = tl.load(start + places, mask=queries < length, other=0.0)
-    return values
-
-
-@triton.jit
-def store_rows(start, rows, stride, tile, length, WIDTH: tl.constexpr):
-    """Store the rows of a tile that are within the sequence."""
-    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
-    tl.store(pointers, tile.to(start.dtype.element_ty), mask=(rows < length)[:, None])
