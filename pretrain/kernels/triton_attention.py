@@ -55,8 +55,8 @@ def triton_attention(
     """Return softmax(scale q k^T + bias) v, shape BNSH, differentiable in all four tensors.
 
     q, k and v may be any views whose last dimension is contiguous; the result is contiguous as
-    BSNH. The bias may have any float dtype and is read as fp32; -inf is allowed if every query
-    keeps a finite score. Its gradient is summed in fp32 and returned in its dtype. lengths_B
+    BSNH. The bias may have any float dtype and is rounded to that of q; -inf is allowed if every
+    query keeps a finite score. Its gradient is summed in fp32 and returned in its dtype. lengths_B
     (int32, on the device, each at least 1, unchecked: reading it would synchronise) hides the keys
     from lengths_B[b] on; queries there are computed like any other. `dropout` of the weights,
     chosen by torch's generator of the device, are dropped and the others scaled up.
@@ -130,7 +130,7 @@ def attention_forward(
     """Return the output and, per row, the base-2 logarithm of the sum of exponentials (BNS)."""
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
-    bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
+    bias_NSS = None if bias_NSS is None else _as_read(bias_NSS, q_BNSH.dtype)
     o_BNSH, logsumexp_BNS = _forward_outputs(q_BNSH)
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).forward
@@ -161,8 +161,10 @@ def attention_backward(
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
     o_BNSH, d_o_BNSH = map(_with_unit_stride, (o_BNSH, d_o_BNSH))
-    bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
-    turned_bias_NSS = None if bias_NSS is None else bias_NSS.transpose(1, 2).contiguous()
+    turned_bias_NSS = None
+    if bias_NSS is not None:
+        turned_bias_NSS = _as_read(bias_NSS.transpose(1, 2), q_BNSH.dtype)
+        bias_NSS = _as_read(bias_NSS, q_BNSH.dtype)
     d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = _backward_outputs(q_BNSH)
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).query_gradient
@@ -201,7 +203,8 @@ def attention_bias_gradient(
     """Return the gradient of the bias, summed over the batch in a fixed order."""
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
-    bias_NSS, d_o_BNSH = map(_with_unit_stride, (bias_NSS, d_o_BNSH))
+    d_o_BNSH, bias_dtype = _with_unit_stride(d_o_BNSH), bias_NSS.dtype
+    bias_NSS = _as_read(bias_NSS, q_BNSH.dtype)
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).bias_gradient
         num_tiles = -(-length // tiling.queries) * -(-length // tiling.keys)
@@ -219,7 +222,7 @@ def attention_bias_gradient(
             **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
     sum_NSS = partial_sums_NSS[0] if num_splits == 1 else partial_sums_NSS.sum(0)
-    return sum_NSS.to(bias_NSS.dtype)
+    return sum_NSS.to(bias_dtype)
 
 
 @attention_forward.register_fake
@@ -268,6 +271,17 @@ attention_forward.register_autograd(_differentiate, setup_context=_save_for_back
 def _with_unit_stride(x: Tensor) -> Tensor:
     """Return x, copied if needed: the gradient of a sum, for example, has stride 0."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _as_read(bias_NSS: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the bias as the kernels read it: contiguous, times log2(e), rounded once to a dtype.
+
+    Every sequence reads it again: in bf16 it is half as much, and rounded as for other kernels.
+    """
+    read_NSS = torch.empty(bias_NSS.shape, dtype=dtype, device=bias_NSS.device)
+    # The type of the arguments is that of the product, before it is written as that of `out`.
+    wide_NSS = bias_NSS.to(torch.promote_types(bias_NSS.dtype, torch.float32))
+    return torch.mul(wide_NSS, triton_kernels.LOG2_E.value, out=read_NSS)
 
 
 def _strides(*tensors: Tensor | None) -> list[int]:

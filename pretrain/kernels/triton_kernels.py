@@ -2,8 +2,9 @@
 
 A tile is a rectangle of the score matrix of one head of one sequence. Every kernel recomputes the
 tiles that it needs from q and k, so that no matrix of the size of the scores is ever stored.
-Accumulators, the bias and everything between two products are fp32; operands of a product have
-the dtype of q, k and v, and fp32 ones are multiplied in full fp32, never in TF32.
+Accumulators and everything between two products are fp32; operands of a product have the dtype of
+q, k and v, and fp32 ones are multiplied in full fp32, never in TF32. GPUs compute exp2, and exp(x)
+is exp2(x log2(e)): scores are formed times log2(e), and so is the bias when it comes.
 
 Only features common to Triton 3.2 to 3.7 are used (compiled with 3.2, 3.6 and 3.7): no tensor
 descriptors, no tuples of arguments.
@@ -27,7 +28,7 @@ from pretrain.kernels.triton_tiles import (
     visible_keys,
 )
 
-LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x log2(e)), and GPUs compute exp2
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def interpreted() -> bool:
@@ -62,6 +63,7 @@ def forward_kernel(
     head = tl.program_id(1).to(tl.int64)
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
+    scale_of_2 = scale * LOG2_E
     q_BNSH += sequence * q_stride_b + head * q_stride_n
     k_BNSH += sequence * k_stride_b + head * k_stride_n
     v_BNSH += sequence * v_stride_b + head * v_stride_n
@@ -77,14 +79,14 @@ def forward_kernel(
     for first in range(0, limit, NUM_KEYS):
         keys = first + tl.arange(0, NUM_KEYS)
         k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
-        scores = product(q, tl.trans(k)) * scale
+        scores = product(q, tl.trans(k)) * scale_of_2
         if bias_NSS is not None:
             scores += load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
         new_highest = tl.maximum(highest, tl.max(scores, 1))
-        weights = tl.exp2(scores * LOG2_E - (new_highest * LOG2_E)[:, None])
-        correction = tl.exp2((highest - new_highest) * LOG2_E)
+        weights = tl.exp2(scores - new_highest[:, None])
+        correction = tl.exp2(highest - new_highest)
         highest = new_highest
         total = total * correction + tl.sum(weights, 1)
         weights = drop(
@@ -96,7 +98,7 @@ def forward_kernel(
     o_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
     store_rows(o_BSNH, queries, num_heads * HEAD_WIDTH, mixed, length, HEAD_WIDTH)
     rows = head_of_batch * length + queries
-    tl.store(logsumexp_BNS + rows, highest * LOG2_E + tl.log2(total), mask=queries < length)
+    tl.store(logsumexp_BNS + rows, highest + tl.log2(total), mask=queries < length)
 
 
 @triton.jit
@@ -118,6 +120,7 @@ def query_gradient_kernel(
     head = tl.program_id(1).to(tl.int64)
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
+    scale_of_2 = scale * LOG2_E
     q_BNSH += sequence * q_stride_b + head * q_stride_n
     k_BNSH += sequence * k_stride_b + head * k_stride_n
     v_BNSH += sequence * v_stride_b + head * v_stride_n
@@ -139,12 +142,12 @@ def query_gradient_kernel(
         keys = first + tl.arange(0, NUM_KEYS)
         k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
         v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
-        scores = product(q, tl.trans(k)) * scale
+        scores = product(q, tl.trans(k)) * scale_of_2
         if bias_NSS is not None:
             scores += load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
-        weights = tl.exp2(scores * LOG2_E - logsumexp[:, None])
+        weights = tl.exp2(scores - logsumexp[:, None])
         d_weights = product(d_o, tl.trans(v))
         d_weights = drop(
             d_weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
@@ -170,14 +173,15 @@ def key_value_gradient_kernel(
 
     Tiles are computed transposed, keys down and queries across: the weights are then the left
     operand of the product that follows, and need not be turned in shared memory. The bias comes
-    transposed too (keys before queries): turned here, an fp32 tile would be copied to shared
-    memory in pieces of 4 bytes and not of 16.
+    transposed too (keys before queries): turned here, a tile would be copied to shared memory in
+    pieces of one number and not of 16 bytes.
     """
     first_key = tl.program_id(0) * NUM_KEYS
     keys = first_key + tl.arange(0, NUM_KEYS)
     head = tl.program_id(1).to(tl.int64)
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
+    scale_of_2 = scale * LOG2_E
     q_BNSH += sequence * q_stride_b + head * q_stride_n
     k_BNSH += sequence * k_stride_b + head * k_stride_n
     v_BNSH += sequence * v_stride_b + head * v_stride_n
@@ -199,12 +203,12 @@ def key_value_gradient_kernel(
         d_o = load_rows(d_o_BNSH, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
         logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
         row_products = load_values(row_products_BNS, rows, queries, length, WHOLE)
-        scores = product(k, tl.trans(q)) * scale
+        scores = product(k, tl.trans(q)) * scale_of_2
         if turned_bias_NSS is not None:
             scores += load_bias(turned_bias_NSS, keys, queries, bias_stride_s, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[:, None], scores, float("-inf"))
-        weights = tl.exp2(scores * LOG2_E - logsumexp[None, :])
+        weights = tl.exp2(scores - logsumexp[None, :])
         kept_weights = drop(
             weights, queries[None, :], keys[:, None], query_seed, key_seed, NUM_DROPPED
         )
@@ -247,6 +251,7 @@ def bias_gradient_kernel(
     first_sequence = split * sequences_per_split
     bias_NSS += head * bias_stride_n
     bias = load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
+    scale_of_2 = scale * LOG2_E
     d_bias = tl.zeros([NUM_QUERIES, NUM_KEYS], tl.float32)
     for step in range(0, tl.minimum(sequences_per_split, num_sequences - first_sequence)):
         sequence = first_sequence + step
@@ -263,10 +268,10 @@ def bias_gradient_kernel(
         d_o = load_rows(d_o_start, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
         logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
         row_products = load_values(row_products_BNS, rows, queries, length, WHOLE)
-        scores = product(q, tl.trans(k)) * scale + bias
+        scores = product(q, tl.trans(k)) * scale_of_2 + bias
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
-        weights = tl.exp2(scores * LOG2_E - logsumexp[:, None])
+        weights = tl.exp2(scores - logsumexp[:, None])
         d_weights = product(d_o, tl.trans(v))
         query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
         d_weights = drop(
