@@ -27,15 +27,26 @@ from unittest.mock import patch
 
 import torch
 
-LIMITS_KIB = {80: 163, 90: 227}  # shared memory of one program; CUDA C++ Programming Guide
+# Shared memory of one program; CUDA C++ Programming Guide. A100; RTX 30 and A40; RTX 40 and L40S;
+# H100 and H200; B200; RTX 50.
+LIMITS_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 POINTERS = {torch.int32: "*i32", **{dtype: f"*{name}" for name, dtype in DTYPES.items()}}
 
+# Products of fp16 and bf16: of a warp; of four warps (Hopper); of a program (Blackwell, sm_100).
+TENSOR_CORE = re.compile(r"\b(?:HMMA|HGMMA|UTCHMMA)\b")
+
 SEQUENCES, HEADS = 32, 12  # a micro-batch of BERT-Base
 
-# Length of the rows, and whether sequences end before their rows. The first is pre-training; the
-# others take the paths with masks.
-CASES = {"whole": (512, False), "odd": (500, False), "padded": (512, True)}
+# Length of the rows, whether sequences end before their rows, and dropout. The first two are
+# pre-training; the others take the paths with masks.
+CASES = {
+    "whole": (512, False, 0.0),
+    "dropout": (512, False, 0.1),
+    "odd": (500, False, 0.0),
+    "odd-dropout": (500, False, 0.1),
+    "padded": (512, True, 0.0),
+}
 
 
 class Launch(NamedTuple):
@@ -52,7 +63,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, help="write the rows of the table to this file too")
-    parser.add_argument("--architectures", type=int, nargs="+", default=list(LIMITS_KIB))
+    parser.add_argument(
+        "--architectures", type=int, nargs="+", choices=LIMITS_KIB, default=[80, 90]
+    )
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--head-widths", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
@@ -75,12 +88,13 @@ def launches(architecture: int, dtype: str, head_width: int, case: str) -> list[
     """Return what a forward and a backward pass launch on this architecture."""
     from pretrain.kernels import triton_attention, triton_kernels
 
-    length, padded = CASES[case]
+    length, padded, dropout = CASES[case]
     shape = (SEQUENCES, length, 3, HEADS, head_width)
     q, k, v = torch.empty(shape, dtype=DTYPES[dtype]).permute(2, 0, 3, 1, 4)
     bias = torch.zeros(HEADS, length, length)
     lengths = torch.full((SEQUENCES,), 300, dtype=torch.int32) if padded else None
-    inputs = (q, k, v, bias, lengths, 0.125)
+    seeds = torch.zeros(SEQUENCES, HEADS, 2, dtype=torch.int32) if dropout else None
+    inputs = (q, k, v, bias, lengths, seeds, 0.125, dropout)
     with (
         patch.object(triton_kernels, "architecture", return_value=architecture),
         recorded_launches() as found,
@@ -132,7 +146,7 @@ def row(
         "registers": numbers["REG"],
         "spilled_bytes": numbers["STACK"] + numbers["LOCAL"],  # the kernels have no local arrays
         "shared_memory_bytes": compiled.metadata.shared + numbers["SHARED"],
-        "tensor_core_instructions": len(re.findall(r"\b(?:HMMA|HGMMA)\b", code)),
+        "tensor_core_instructions": len(TENSOR_CORE.findall(code)),
     }
     return {**measured, "faults": faults(measured)}
 

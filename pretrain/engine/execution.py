@@ -146,7 +146,7 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     model = settings.model
     if attention == "folded" and not POSITION_ENCODINGS[model.positions].is_foldable:
         return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
-    if attention in ("fused", "folded", "triton") and model.attention_dropout:
+    if attention in ("fused", "folded") and model.attention_dropout:
         return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
     if attention == "fused":
         return _fused_obstacle(settings, machine)

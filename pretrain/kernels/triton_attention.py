@@ -6,9 +6,14 @@ sequence (BNSS) and sums it afterwards. Here no tensor of the size BNSS is store
 
 * forward: online softmax over tiles of keys; the output and the logsumexp of each row are saved
   (Dao et al. 2022, "FlashAttention", arXiv:2205.14135; Dao 2023, arXiv:2307.08691);
-* backward: with P the attention weights, D = rowsum(o * dO) and dS = P * (dO v^T - D), one kernel
-  for dQ = scale dS k (and D), one for dK = scale dS^T q and dV = P^T dO, and one for
+* backward: with P the attention weights, dP = dO v^T, D = rowsum(o * dO) and dS = P * (dP - D),
+  one kernel for dQ = scale dS k (and D), one for dK = scale dS^T q and dV = P^T dO, and one for
   dBias = the sum of dS over the batch. Each recomputes the tiles of P that it needs;
+* dropout: what it drops is a function of the place of a weight and of two random seeds per head
+  and sequence, which every kernel evaluates again (`triton_tiles.drop`). With M = 1 for the
+  survivors and r their share, o = (M * P / r) v, dV = (M * P / r)^T dO and dP = M * (dO v^T) / r.
+  dS = P * (dP - D) as before, with the same D: the derivative of softmax takes from dP_ij the sum
+  over j of P_ij dP_ij, which is the sum of dO_i . (M_ij P_ij / r) v_j, and that is dO_i . o_i;
 * dBias: a program sums one tile of the bias of one head over a fixed share of the batch, in
   registers. That costs two more products than atomic additions, and is deterministic, as are the
   other kernels.
@@ -45,20 +50,30 @@ def triton_attention(
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
     scale: float,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Return softmax(scale q k^T + bias) v, shape BNSH, differentiable in all four tensors.
 
     q, k and v may be any views whose last dimension is contiguous; the result is contiguous as
-    BSNH. The bias may have any float dtype and is read as fp32; -inf is allowed if every query
-    keeps a finite score. Its gradient is summed in fp32 and returned in its dtype. lengths_B
+    BSNH. The bias may have any float dtype and is rounded to that of q; -inf is allowed if every
+    query keeps a finite score. Its gradient is summed in fp32 and returned in its dtype. lengths_B
     (int32, on the device, each at least 1, unchecked: reading it would synchronise) hides the keys
-    from lengths_B[b] on; queries there are computed like any other. No dropout.
+    from lengths_B[b] on; queries there are computed like any other. `dropout` of the weights,
+    chosen by torch's generator of the device, are dropped and the others scaled up.
 
     Raises:
         ValueError: a shape, dtype, head width or device that the kernels do not support.
     """
     _check(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B)
-    o_BNSH: Tensor = attention_forward(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale)[0]
+    batch, heads = q_BNSH.shape[:2]
+    seeds_BN2 = None
+    if dropout:
+        # On the device: nothing waits, torch.compile knows it as random, and a block that is
+        # computed again draws the same.
+        seeds_BN2 = torch.randint(2**31, (batch, heads, 2), dtype=torch.int32, device=q_BNSH.device)
+    o_BNSH: Tensor = attention_forward(
+        q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, scale, dropout
+    )[0]
     return o_BNSH
 
 
@@ -108,20 +123,22 @@ def attention_forward(
     v_BNSH: Tensor,
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
+    seeds_BN2: Tensor | None,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the output and, per row, the base-2 logarithm of the sum of exponentials (BNS)."""
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
-    bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
+    bias_NSS = None if bias_NSS is None else _as_read(bias_NSS, q_BNSH.dtype)
     o_BNSH, logsumexp_BNS = _forward_outputs(q_BNSH)
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).forward
         triton_kernels.forward_kernel[-(-length // tiling.queries), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, logsumexp_BNS),
+            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, logsumexp_BNS),
             *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS),
             *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
     return o_BNSH, logsumexp_BNS
 
@@ -133,7 +150,9 @@ def attention_backward(
     v_BNSH: Tensor,
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
+    seeds_BN2: Tensor | None,
     scale: float,
+    dropout: float,
     o_BNSH: Tensor,
     logsumexp_BNS: Tensor,
     d_o_BNSH: Tensor,
@@ -142,25 +161,27 @@ def attention_backward(
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
     o_BNSH, d_o_BNSH = map(_with_unit_stride, (o_BNSH, d_o_BNSH))
-    bias_NSS = None if bias_NSS is None else _with_unit_stride(bias_NSS)
-    turned_bias_NSS = None if bias_NSS is None else bias_NSS.transpose(1, 2).contiguous()
+    turned_bias_NSS = None
+    if bias_NSS is not None:
+        turned_bias_NSS = _as_read(bias_NSS.transpose(1, 2), q_BNSH.dtype)
+        bias_NSS = _as_read(bias_NSS, q_BNSH.dtype)
     d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = _backward_outputs(q_BNSH)
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).query_gradient
         triton_kernels.query_gradient_kernel[-(-length // tiling.queries), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, d_o_BNSH),
+            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, d_o_BNSH),
             *(logsumexp_BNS, row_products_BNS, d_q_BNSH),
             *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS, o_BNSH, d_o_BNSH),
             *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
         tiling = _tilings_for(q_BNSH).key_value_gradient
         triton_kernels.key_value_gradient_kernel[-(-length // tiling.keys), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, d_o_BNSH),
+            *(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, seeds_BN2, d_o_BNSH),
             *(logsumexp_BNS, row_products_BNS, d_k_BNSH, d_v_BNSH),
             *_strides(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, d_o_BNSH),
             *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
     return d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS
 
@@ -172,7 +193,9 @@ def attention_bias_gradient(
     v_BNSH: Tensor,
     bias_NSS: Tensor,
     lengths_B: Tensor | None,
+    seeds_BN2: Tensor | None,
     scale: float,
+    dropout: float,
     logsumexp_BNS: Tensor,
     d_o_BNSH: Tensor,
     row_products_BNS: Tensor,
@@ -180,7 +203,8 @@ def attention_bias_gradient(
     """Return the gradient of the bias, summed over the batch in a fixed order."""
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
-    bias_NSS, d_o_BNSH = map(_with_unit_stride, (bias_NSS, d_o_BNSH))
+    d_o_BNSH, bias_dtype = _with_unit_stride(d_o_BNSH), bias_NSS.dtype
+    bias_NSS = _as_read(bias_NSS, q_BNSH.dtype)
     with _device_of(q_BNSH):
         tiling = _tilings_for(q_BNSH).bias_gradient
         num_tiles = -(-length // tiling.queries) * -(-length // tiling.keys)
@@ -191,14 +215,14 @@ def attention_bias_gradient(
             (num_splits, heads, length, length), dtype=torch.float32
         )
         triton_kernels.bias_gradient_kernel[num_tiles, heads, num_splits](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, d_o_BNSH),
+            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, d_o_BNSH),
             *(logsumexp_BNS, row_products_BNS, partial_sums_NSS),
             *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS, d_o_BNSH),
             *(batch, split_size, heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B),
+            **_constants(tiling, q_BNSH, lengths_B, dropout),
         )
     sum_NSS = partial_sums_NSS[0] if num_splits == 1 else partial_sums_NSS.sum(0)
-    return sum_NSS.to(bias_NSS.dtype)
+    return sum_NSS.to(bias_dtype)
 
 
 @attention_forward.register_fake
@@ -223,7 +247,7 @@ def _bias_gradient_output(
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.scale = inputs
+    *tensors, ctx.scale, ctx.dropout = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
@@ -231,14 +255,14 @@ def _differentiate(ctx: Any, d_o_BNSH: Tensor, d_logsumexp_BNS: Tensor) -> tuple
     del d_logsumexp_BNS  # `triton_attention` does not return it
     *inputs, o_BNSH, logsumexp_BNS = ctx.saved_tensors
     d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = attention_backward(
-        *inputs, ctx.scale, o_BNSH, logsumexp_BNS, d_o_BNSH
+        *inputs, ctx.scale, ctx.dropout, o_BNSH, logsumexp_BNS, d_o_BNSH
     )
     d_bias_NSS = None
     if ctx.needs_input_grad[3]:
         d_bias_NSS = attention_bias_gradient(
-            *inputs, ctx.scale, logsumexp_BNS, d_o_BNSH, row_products_BNS
+            *inputs, ctx.scale, ctx.dropout, logsumexp_BNS, d_o_BNSH, row_products_BNS
         )
-    return d_q_BNSH, d_k_BNSH, d_v_BNSH, d_bias_NSS, None, None
+    return d_q_BNSH, d_k_BNSH, d_v_BNSH, d_bias_NSS, None, None, None, None
 
 
 attention_forward.register_autograd(_differentiate, setup_context=_save_for_backward)
@@ -247,6 +271,17 @@ attention_forward.register_autograd(_differentiate, setup_context=_save_for_back
 def _with_unit_stride(x: Tensor) -> Tensor:
     """Return x, copied if needed: the gradient of a sum, for example, has stride 0."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _as_read(bias_NSS: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the bias as the kernels read it: contiguous, times log2(e), rounded once to a dtype.
+
+    Every sequence reads it again: in bf16 it is half as much, and rounded as for other kernels.
+    """
+    read_NSS = torch.empty(bias_NSS.shape, dtype=dtype, device=bias_NSS.device)
+    # The type of the arguments is that of the product, before it is written as that of `out`.
+    wide_NSS = bias_NSS.to(torch.promote_types(bias_NSS.dtype, torch.float32))
+    return torch.mul(wide_NSS, triton_kernels.LOG2_E.value, out=read_NSS)
 
 
 def _strides(*tensors: Tensor | None) -> list[int]:
@@ -271,7 +306,9 @@ def _tilings_for(q_BNSH: Tensor) -> Tilings:
     return tilings(q_BNSH.shape[-1], q_BNSH.dtype, triton_kernels.architecture())
 
 
-def _constants(tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None) -> dict[str, int]:
+def _constants(
+    tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None, dropout: float
+) -> dict[str, int]:
     """Return the compile-time constants of a kernel."""
     whole = q_BNSH.shape[2] % max(tiling.queries, tiling.keys) == 0
     return {
@@ -280,6 +317,7 @@ def _constants(tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None) -> dict
         "NUM_KEYS": tiling.keys,
         "WHOLE": whole,
         "HIDE": lengths_B is not None or not whole,
+        "NUM_DROPPED": round(dropout * 2**32),
         "num_warps": tiling.warps,
         "num_stages": tiling.stages,
     }

@@ -2,19 +2,33 @@
 
 A tile is a rectangle of the score matrix of one head of one sequence. Every kernel recomputes the
 tiles that it needs from q and k, so that no matrix of the size of the scores is ever stored.
-Accumulators, the bias and everything between two products are fp32; operands of a product have
-the dtype of q, k and v, and fp32 ones are multiplied in full fp32, never in TF32.
+Accumulators and everything between two products are fp32; operands of a product have the dtype of
+q, k and v, and fp32 ones are multiplied in full fp32, never in TF32. GPUs compute exp2, and exp(x)
+is exp2(x log2(e)): scores are formed times log2(e), and so is the bias when it comes.
 
 Only features common to Triton 3.2 to 3.7 are used (compiled with 3.2, 3.6 and 3.7): no tensor
 descriptors, no tuples of arguments.
 Names in capitals are compile-time constants. WHOLE: the sequence ends where a tile ends. HIDE: some
-keys of a tile may be hidden. Shape letters as in positions.py.
+keys of a tile may be hidden. NUM_DROPPED: see `drop`. Shape letters as in positions.py.
 """
 
 import triton
 import triton.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x log2(e)), and GPUs compute exp2
+from pretrain.kernels.triton_tiles import (
+    INTERPRETED,
+    drop,
+    load_bias,
+    load_rows,
+    load_seeds,
+    load_values,
+    product,
+    store_rows,
+    survivor_scale,
+    visible_keys,
+)
+
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def interpreted() -> bool:
@@ -33,12 +47,12 @@ def architecture() -> int:
 # fmt: off
 @triton.jit
 def forward_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BSNH, logsumexp_BNS,
+    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BSNH, logsumexp_BNS,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Mix the values for NUM_QUERIES queries: softmax over the keys, tile by tile.
 
@@ -49,6 +63,7 @@ def forward_kernel(
     head = tl.program_id(1).to(tl.int64)
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
+    scale_of_2 = scale * LOG2_E
     q_BNSH += sequence * q_stride_b + head * q_stride_n
     k_BNSH += sequence * k_stride_b + head * k_stride_n
     v_BNSH += sequence * v_stride_b + head * v_stride_n
@@ -59,37 +74,43 @@ def forward_kernel(
     highest = tl.full([NUM_QUERIES], -1e30, tl.float32)
     total = tl.zeros([NUM_QUERIES], tl.float32)
     mixed = tl.zeros([NUM_QUERIES, HEAD_WIDTH], tl.float32)
+    head_of_batch = sequence * num_heads + head
+    query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     for first in range(0, limit, NUM_KEYS):
         keys = first + tl.arange(0, NUM_KEYS)
         k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
-        scores = product(q, tl.trans(k)) * scale
+        scores = product(q, tl.trans(k)) * scale_of_2
         if bias_NSS is not None:
             scores += load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
         new_highest = tl.maximum(highest, tl.max(scores, 1))
-        weights = tl.exp2(scores * LOG2_E - (new_highest * LOG2_E)[:, None])
-        correction = tl.exp2((highest - new_highest) * LOG2_E)
+        weights = tl.exp2(scores - new_highest[:, None])
+        correction = tl.exp2(highest - new_highest)
         highest = new_highest
         total = total * correction + tl.sum(weights, 1)
+        weights = drop(
+            weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
+        )
         v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
         mixed = mixed * correction[:, None] + product(weights.to(v.dtype), v)
+    mixed = mixed * survivor_scale(NUM_DROPPED) / total[:, None]
     o_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
-    store_rows(o_BSNH, queries, num_heads * HEAD_WIDTH, mixed / total[:, None], length, HEAD_WIDTH)
-    rows = (sequence * num_heads + head) * length + queries
-    tl.store(logsumexp_BNS + rows, highest * LOG2_E + tl.log2(total), mask=queries < length)
+    store_rows(o_BSNH, queries, num_heads * HEAD_WIDTH, mixed, length, HEAD_WIDTH)
+    rows = head_of_batch * length + queries
+    tl.store(logsumexp_BNS + rows, highest + tl.log2(total), mask=queries < length)
 
 
 @triton.jit
 def query_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, o_BNSH, d_o_BNSH, logsumexp_BNS,
-    row_products_BNS, d_q_BSNH,
+    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, d_o_BNSH,
+    logsumexp_BNS, row_products_BNS, d_q_BSNH,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     o_stride_b, o_stride_n, o_stride_s, d_o_stride_b, d_o_stride_n, d_o_stride_s,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Write dQ of NUM_QUERIES queries, and the products o . dO that the other gradients need.
 
@@ -99,6 +120,7 @@ def query_gradient_kernel(
     head = tl.program_id(1).to(tl.int64)
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
+    scale_of_2 = scale * LOG2_E
     q_BNSH += sequence * q_stride_b + head * q_stride_n
     k_BNSH += sequence * k_stride_b + head * k_stride_n
     v_BNSH += sequence * v_stride_b + head * v_stride_n
@@ -109,22 +131,28 @@ def query_gradient_kernel(
     q = load_rows(q_BNSH, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
     d_o = load_rows(d_o_BNSH, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
     o = load_rows(o_BNSH, queries, o_stride_s, length, HEAD_WIDTH, WHOLE)
-    rows = (sequence * num_heads + head) * length + queries
+    head_of_batch = sequence * num_heads + head
+    rows = head_of_batch * length + queries
     row_products = tl.sum(o.to(tl.float32) * d_o.to(tl.float32), 1)
     tl.store(row_products_BNS + rows, row_products, mask=queries < length)
     logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
     d_q = tl.zeros([NUM_QUERIES, HEAD_WIDTH], tl.float32)
+    query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     for first in range(0, limit, NUM_KEYS):
         keys = first + tl.arange(0, NUM_KEYS)
         k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
         v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
-        scores = product(q, tl.trans(k)) * scale
+        scores = product(q, tl.trans(k)) * scale_of_2
         if bias_NSS is not None:
             scores += load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
-        weights = tl.exp2(scores * LOG2_E - logsumexp[:, None])
-        d_scores = weights * (product(d_o, tl.trans(v)) - row_products[:, None])
+        weights = tl.exp2(scores - logsumexp[:, None])
+        d_weights = product(d_o, tl.trans(v))
+        d_weights = drop(
+            d_weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
+        )
+        d_scores = weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[:, None])
         d_q += product(d_scores.to(k.dtype), k)
     d_q_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
     store_rows(d_q_BSNH, queries, num_heads * HEAD_WIDTH, d_q * scale, length, HEAD_WIDTH)
@@ -132,27 +160,28 @@ def query_gradient_kernel(
 
 @triton.jit
 def key_value_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, d_o_BNSH, logsumexp_BNS,
-    row_products_BNS, d_k_BSNH, d_v_BSNH,
+    q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, seeds_BN2, d_o_BNSH,
+    logsumexp_BNS, row_products_BNS, d_k_BSNH, d_v_BSNH,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     d_o_stride_b, d_o_stride_n, d_o_stride_s,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Write dK and dV of NUM_KEYS keys. Grid: key tiles, heads, sequences.
 
     Tiles are computed transposed, keys down and queries across: the weights are then the left
     operand of the product that follows, and need not be turned in shared memory. The bias comes
-    transposed too (keys before queries): turned here, an fp32 tile would be copied to shared
-    memory in pieces of 4 bytes and not of 16.
+    transposed too (keys before queries): turned here, a tile would be copied to shared memory in
+    pieces of one number and not of 16 bytes.
     """
     first_key = tl.program_id(0) * NUM_KEYS
     keys = first_key + tl.arange(0, NUM_KEYS)
     head = tl.program_id(1).to(tl.int64)
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
+    scale_of_2 = scale * LOG2_E
     q_BNSH += sequence * q_stride_b + head * q_stride_n
     k_BNSH += sequence * k_stride_b + head * k_stride_n
     v_BNSH += sequence * v_stride_b + head * v_stride_n
@@ -163,24 +192,34 @@ def key_value_gradient_kernel(
     v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
     d_k = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
     d_v = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
+    head_of_batch = sequence * num_heads + head
+    query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     # Keys that are all beyond the limit are hidden from every query: their gradients stay zero.
     end = tl.where(first_key < limit, length, 0)
     for first in range(0, end, NUM_QUERIES):
         queries = first + tl.arange(0, NUM_QUERIES)
-        rows = (sequence * num_heads + head) * length + queries
+        rows = head_of_batch * length + queries
         q = load_rows(q_BNSH, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
         d_o = load_rows(d_o_BNSH, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
         logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
         row_products = load_values(row_products_BNS, rows, queries, length, WHOLE)
-        scores = product(k, tl.trans(q)) * scale
+        scores = product(k, tl.trans(q)) * scale_of_2
         if turned_bias_NSS is not None:
             scores += load_bias(turned_bias_NSS, keys, queries, bias_stride_s, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[:, None], scores, float("-inf"))
-        weights = tl.exp2(scores * LOG2_E - logsumexp[None, :])
-        d_v += product(weights.to(d_o.dtype), d_o)
-        d_scores = weights * (product(v, tl.trans(d_o)) - row_products[None, :])
+        weights = tl.exp2(scores - logsumexp[None, :])
+        kept_weights = drop(
+            weights, queries[None, :], keys[:, None], query_seed, key_seed, NUM_DROPPED
+        )
+        d_v += product(kept_weights.to(d_o.dtype), d_o)
+        d_weights = product(v, tl.trans(d_o))
+        d_weights = drop(
+            d_weights, queries[None, :], keys[:, None], query_seed, key_seed, NUM_DROPPED
+        )
+        d_scores = weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[None, :])
         d_k += product(d_scores.to(q.dtype), q)
+    d_v *= survivor_scale(NUM_DROPPED)
     start = (sequence * length * num_heads + head) * HEAD_WIDTH
     stride = num_heads * HEAD_WIDTH
     store_rows(d_k_BSNH + start, keys, stride, d_k * scale, length, HEAD_WIDTH)
@@ -189,14 +228,14 @@ def key_value_gradient_kernel(
 
 @triton.jit
 def bias_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, d_o_BNSH, logsumexp_BNS, row_products_BNS,
-    partial_sums_NSS,
+    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, d_o_BNSH,
+    logsumexp_BNS, row_products_BNS, partial_sums_NSS,
     q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
     v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
     d_o_stride_b, d_o_stride_n, d_o_stride_s,
     num_sequences, sequences_per_split, num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    WHOLE: tl.constexpr, HIDE: tl.constexpr,
+    WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
 ):
     """Sum the gradient of one tile of the bias over one split of the batch, in registers.
 
@@ -212,6 +251,7 @@ def bias_gradient_kernel(
     first_sequence = split * sequences_per_split
     bias_NSS += head * bias_stride_n
     bias = load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
+    scale_of_2 = scale * LOG2_E
     d_bias = tl.zeros([NUM_QUERIES, NUM_KEYS], tl.float32)
     for step in range(0, tl.minimum(sequences_per_split, num_sequences - first_sequence)):
         sequence = first_sequence + step
@@ -220,86 +260,25 @@ def bias_gradient_kernel(
         k_start = k_BNSH + sequence * k_stride_b + head * k_stride_n
         v_start = v_BNSH + sequence * v_stride_b + head * v_stride_n
         d_o_start = d_o_BNSH + sequence * d_o_stride_b + head * d_o_stride_n
-        rows = (sequence * num_heads + head) * length + queries
+        head_of_batch = sequence * num_heads + head
+        rows = head_of_batch * length + queries
         q = load_rows(q_start, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
         k = load_rows(k_start, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
         v = load_rows(v_start, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
         d_o = load_rows(d_o_start, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
         logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
         row_products = load_values(row_products_BNS, rows, queries, length, WHOLE)
-        scores = product(q, tl.trans(k)) * scale + bias
+        scores = product(q, tl.trans(k)) * scale_of_2 + bias
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
-        weights = tl.exp2(scores * LOG2_E - logsumexp[:, None])
-        d_bias += weights * (product(d_o, tl.trans(v)) - row_products[:, None])
+        weights = tl.exp2(scores - logsumexp[:, None])
+        d_weights = product(d_o, tl.trans(v))
+        query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
+        d_weights = drop(
+            d_weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
+        )
+        d_bias += weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[:, None])
     rows_of_bias = (split * num_heads + head) * length + queries
     pointers = partial_sums_NSS + rows_of_bias[:, None] * length + keys[None, :]
     tl.store(pointers, d_bias, mask=(queries < length)[:, None] & (keys < length)[None, :])
 # fmt: on
-
-
-@triton.jit
-def product(left, right):
-    """Multiply two tiles with an fp32 sum; fp32 operands are not rounded to TF32."""
-    if INTERPRETED:
-        # Triton's interpreter would multiply the bit patterns of bf16. The products of a tensor
-        # core are exact in fp32, so this computes what the hardware does.
-        left = left.to(tl.float32)
-        right = right.to(tl.float32)
-    return tl.dot(left, right, input_precision="ieee")
-
-
-INTERPRETED = tl.constexpr(not isinstance(product, triton.JITFunction))
-
-
-@triton.jit
-def visible_keys(lengths_B, sequence, length):
-    """Return the number of keys that are no padding."""
-    limit = length
-    if lengths_B is not None:
-        limit = tl.load(lengths_B + sequence)
-    return limit
-
-
-@triton.jit
-def load_rows(start, rows, stride, length, WIDTH: tl.constexpr, WHOLE: tl.constexpr):
-    """Load rows of q, k, v, o or dO; rows beyond the sequence are zeros.
-
-    `start`, where a head of a sequence begins, is an address of 64 bits. Offsets from there have
-    32: in 64 they took so many registers that some kernels spilled.
-    """
-    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
-    if WHOLE:
-        tile = tl.load(pointers)
-    else:
-        tile = tl.load(pointers, mask=(rows < length)[:, None], other=0.0)
-    return tile
-
-
-@triton.jit
-def load_bias(start, queries, keys, stride, length, WHOLE: tl.constexpr):
-    """Load a tile of the bias as fp32; beyond the sequence it is zero."""
-    pointers = start + queries[:, None] * stride + keys[None, :]
-    if WHOLE:
-        tile = tl.load(pointers)
-    else:
-        inside = (queries < length)[:, None] & (keys < length)[None, :]
-        tile = tl.load(pointers, mask=inside, other=0.0)
-    return tile.to(tl.float32)
-
-
-@triton.jit
-def load_values(start, places, queries, length, WHOLE: tl.constexpr):
-    """Load one fp32 number for each query; zeros beyond the sequence."""
-    if WHOLE:
-        values = tl.load(start + places)
-    else:
-        values = tl.load(start + places, mask=queries < length, other=0.0)
-    return values
-
-
-@triton.jit
-def store_rows(start, rows, stride, tile, length, WIDTH: tl.constexpr):
-    """Store the rows of a tile that are within the sequence."""
-    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
-    tl.store(pointers, tile.to(start.dtype.element_ty), mask=(rows < length)[:, None])

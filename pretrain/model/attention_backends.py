@@ -120,8 +120,7 @@ def triton(inputs: AttentionInputs) -> Tensor:
     from pretrain.kernels.triton_attention import triton_attention
 
     q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
-    assert not dropout, "refused by execution.py"
-    return triton_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
+    return triton_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale, dropout)
 
 
 ATTENTION_BACKENDS: dict[str, AttentionBackend] = {

@@ -41,7 +41,7 @@ def settings_of(*words, length=512):
         (HOPPER, (), 512, "triton"),
         (HOPPER, (), 128, "eager"),
         (HOPPER, ("--model.positions", "bert-a"), 512, "sdpa"),
-        (HOPPER, ("--model.attention_dropout", "0.1"), 512, "sdpa"),
+        (HOPPER, ("--model.attention_dropout", "0.1"), 512, "triton"),
         (HOPPER, ("--model.num_heads", "8"), 512, "sdpa"),  # 96 wide
         (Machine("cuda", torch.float16, 1, (7, 0)), (), 512, "sdpa"),  # V100
     ],
@@ -64,7 +64,6 @@ def test_attention_is_chosen_by_device_shape_precision_and_variant(
         (CPU, "fused", ("--engine.cpu_kernels", "off"), "engine.cpu_kernels is off"),
         (Machine("cpu", torch.float16, 1), "fused", (), "and this run in torch.float16"),
         (CPU, "triton", (), "needs an NVIDIA GPU"),
-        (HOPPER, "triton", ("--model.attention_dropout", "0.1"), "no attention dropout"),
         (HOPPER, "triton", ("--model.num_heads", "8"), "heads are 96 wide"),
         (Machine("cuda", torch.float16, 1, (7, 5)), "triton", (), "this GPU has 7.5"),
         (CPU, "folded", (), "'tupe-r' is no product of factors"),

@@ -1,7 +1,12 @@
 """The Triton kernels against the formula in fp64; in Triton's interpreter where no GPU is."""
 
+import math
+from functools import partial
+
+import numpy
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from pretrain.config.recipe import load_settings
 from pretrain.kernels import triton_attention as module
@@ -177,6 +182,8 @@ def test_rows_of_scores_near_minus_100_stay_exact(dtype):
     # exp(-100) is no fp32 number, and 192 % 128 = 64: where other kernels have returned NaN
     q, k, v, bias, d_o = example(192, batch=1, dtype=dtype)
     bias = bias - 100
+    if dtype is torch.bfloat16:  # which has whole powers of two there, and nothing between
+        bias = (bias / math.log(2)).round() * math.log(2)
     check(q, k, v, bias, None, d_o, BOUNDS[dtype] + 1e-5)  # fp32 numbers near 100 are 8e-6 apart
 
 
@@ -213,6 +220,125 @@ def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_re
         assert torch.linalg.norm(one - other) <= BOUNDS[torch.float32] * torch.linalg.norm(other)
 
 
+def test_a_sequence_reads_the_bias_in_the_type_of_the_queries_and_its_gradient_is_fp32(monkeypatch):
+    seen = []
+
+    class Recorder:
+        def __getitem__(self, grid):
+            return lambda *arguments, **constants: seen.append(arguments[3])
+
+    for name in ("forward", "query_gradient", "key_value_gradient", "bias_gradient"):
+        monkeypatch.setattr(triton_kernels, f"{name}_kernel", Recorder())
+    q, k, v, bias, d_o = example(20, dtype=torch.bfloat16)
+    gradients = with_gradients(triton_attention, q, k, v, bias, None, 0.2, d_o)
+    assert gradients[-1].dtype == torch.float32
+    scaled = (bias.double() / math.log(2)).to(torch.bfloat16)
+    for tile_of, read in zip((scaled, scaled, scaled.mT, scaled), seen, strict=True):
+        assert read.dtype == torch.bfloat16 and read.is_contiguous()
+        torch.testing.assert_close(read, tile_of, rtol=2**-8, atol=0)
+
+
+def survivors(seeds, length, dropout):
+    """Return BNSS, 1 where dropout leaves a weight and 0 where not, by the documented formula."""
+    place = numpy.arange(length, dtype=numpy.uint64)
+    query_seed, key_seed = seeds.cpu().numpy().astype(numpy.uint64)[..., None].transpose(2, 0, 1, 3)
+    from_query = (place * 0x9E3779B1 + query_seed) % 2**32
+    from_key = (place * 0x85EBCA77 + key_seed) % 2**32
+    x = from_query[..., :, None] ^ from_key[..., None, :]
+    x = x * 0x7FEB352D % 2**32
+    x = (x ^ (x >> 15)) * 0x846CA68B % 2**32
+    return torch.from_numpy(x >= round(dropout * 2**32)).to(DEVICE)
+
+
+def seeds_after(seed, batch, heads):
+    """Return the seeds that attention draws after torch.manual_seed(seed)."""
+    torch.manual_seed(seed)
+    return torch.randint(2**31, (batch, heads, 2), dtype=torch.int32, device=DEVICE)
+
+
+def check_dropout(q, k, v, bias, lengths, d_o, dropout, bound):
+    factors = survivors(seeds_after(5, *q.shape[:2]), q.shape[2], dropout) / (1 - dropout)
+    arguments = (q, k, v, bias, lengths, 0.2, d_o)
+    torch.manual_seed(5)
+    found = with_gradients(partial(triton_attention, dropout=dropout), *arguments)
+    assert_close(found, exact(*arguments, factors), bound)
+
+
+@pytest.mark.parametrize(
+    ("length", "dropout"), mostly_slow([(33, 0.1), (64, 0.5), (100, 0.1)], INTERPRETED)
+)
+def test_dropout_drops_the_same_weights_in_every_kernel(length, dropout):
+    q, k, v, bias, d_o = example(length)
+    check_dropout(q, k, v, bias, None, d_o, dropout, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("with_bias", mostly_slow([True, False], INTERPRETED))
+def test_dropout_goes_with_padding_and_without_a_bias(with_bias):
+    q, k, v, bias, d_o = example(40)
+    bias = bias if with_bias else None
+    check_dropout(q, k, v, bias, counts(40, 9), d_o, 0.3, BOUNDS[torch.float32])
+
+
+@pytest.mark.parametrize("dtype", mostly_slow([torch.bfloat16, torch.float16], INTERPRETED))
+@pytest.mark.usefixtures("architecture")
+def test_which_weights_are_dropped_does_not_depend_on_the_tiles(dtype):
+    q, k, v, bias, d_o = example(130, batch=1, heads=1, head_width=64, dtype=dtype)
+    check_dropout(q, k, v, bias, None, d_o, 0.1, BOUNDS[dtype])
+
+
+def test_dropped_weights_are_a_fair_and_independent_choice():
+    """Over 48 heads of 128 x 128 weights, each mean within five standard errors."""
+    dropout, shape = 0.1, (8, 6)
+    dropped = ~survivors(seeds_after(0, *shape), 128, dropout)
+    z = (dropped.double() - dropout) / (dropout * (1 - dropout)) ** 0.5
+    step = z[1:] * z[:-1], z[:, 1:] * z[:, :-1]  # the same place in other sequences and heads
+    lags = [(a, b) for a in (0, 1, 2, 3, 8, 64) for b in (-64, -8, -1, 0, 1, 2, 8, 64)]
+    moved = [
+        z[:, :, a:] * z[:, :, : 128 - a].roll(b, -1) for a, b in lags if a or b
+    ]  # other places of the same head
+    later = ~survivors(seeds_after(1, *shape), 128, dropout)
+    others = z * (later.double() - dropout)
+    # Four corners of rectangles: the two numbers of a weight are combined by an exclusive or.
+    corners = [
+        z[:, :, a:, b:] * z[:, :, :-a, :-b] * z[:, :, a:, :-b] * z[:, :, :-a, b:]
+        for a in (1, 2, 3, 8, 64)
+        for b in (1, 2, 3, 8, 64)
+    ]
+    for sample in (z, *step, *moved, others, *corners):
+        assert abs(sample.mean()) < 5 * sample.std() / sample.numel() ** 0.5
+    # Heads differ as much from their mean as independent draws do: chi-square of 48.
+    assert 20 < z.mean((2, 3)).square().sum() * 128 * 128 < 90
+
+
+def test_calls_draw_other_seeds_and_without_dropout_none():
+    q, k, v, bias, _ = example(20)
+    torch.manual_seed(0)
+    first, second = (triton_attention(q, k, v, bias, None, 0.2, 0.5) for _ in range(2))
+    torch.manual_seed(0)
+    again = triton_attention(q, k, v, bias, None, 0.2, 0.5)
+    assert torch.equal(first, again) and not torch.equal(first, second)
+    generator_state = torch.cuda.get_rng_state if DEVICE == "cuda" else torch.get_rng_state
+    before = generator_state()
+    triton_attention(q, k, v, bias, None, 0.2)
+    assert torch.equal(before, generator_state())
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_recomputed_block_drops_the_weights_that_it_dropped(compiles):
+    def block(projected, bias):
+        q, k, v = projected.permute(2, 0, 3, 1, 4)
+        return triton_attention(q, k, v, bias, None, 0.2, 0.3)
+
+    projected = torch.randn(2, 20, 3, 2, 16, device=DEVICE, requires_grad=True)
+    bias = torch.randn(2, 20, 20, device=DEVICE, requires_grad=True)
+    run = torch.compile(block, backend="aot_eager", fullgraph=True) if compiles else block
+    output = checkpoint(run, projected, bias, use_reentrant=False, preserve_rng_state=True)
+    torch.rand(3, device=DEVICE)  # what the rest of a step draws
+    (gradient,) = torch.autograd.grad(output.sum(), projected)
+    # The output is linear in the values.
+    torch.testing.assert_close((gradient * projected)[:, :, 2].sum(), output.sum())
+
+
 def test_a_bias_that_needs_no_gradient_costs_none(monkeypatch):
     def refuse(*arguments):
         raise AssertionError("computed the gradient of the bias")
@@ -230,12 +356,13 @@ def test_a_bias_that_needs_no_gradient_costs_none(monkeypatch):
 def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
     q, k, v, bias, d_o = example(20, bias_dtype=torch.bfloat16)
     extra = (bias, counts(20, 7)) if with_bias_and_lengths else (None, None)
-    fixed = (q, k, v, *extra, 0.2)
+    seeds = seeds_after(0, *q.shape[:2])
+    fixed = (q, k, v, *extra, seeds, 0.2, 0.1)
     learned = (x if x is None or x.dtype == torch.int32 else x.detach() for x in fixed[:5])
     learned = [
         x.requires_grad_() if x is not None and x.is_floating_point() else x for x in learned
     ]
-    torch.library.opcheck(module.attention_forward, (*learned, 0.2))
+    torch.library.opcheck(module.attention_forward, (*learned, seeds, 0.2, 0.1))
     o, logsumexp = module.attention_forward(*fixed)
     torch.library.opcheck(module.attention_backward, (*fixed, o, logsumexp, d_o))
     row_products = module.attention_backward(*fixed, o, logsumexp, d_o)[3]

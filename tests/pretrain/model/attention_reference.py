@@ -1,5 +1,7 @@
 """Attention with a shared bias by its formula, in fp64, against which kernels are measured."""
 
+from functools import partial
+
 import numpy
 import pytest
 import torch
@@ -22,15 +24,18 @@ needs_triton = pytest.mark.skipif(
 BOUNDS = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.5e-2}
 
 
-def eager(q, k, v, bias, lengths, scale):
-    """Return softmax(scale q k^T + bias) v with the whole score matrix in memory."""
+def eager(q, k, v, bias, lengths, scale, factors=1.0):
+    """Return (factors * softmax(scale q k^T + bias)) v with the whole score matrix in memory.
+
+    `factors` are those of dropout: 0 for a dropped weight, 1 / r for the share r that stays.
+    """
     scores = scale * q @ k.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias
     if lengths is not None:
         hidden = torch.arange(k.shape[2], device=k.device) >= lengths[:, None]
         scores = scores.masked_fill(hidden[:, None, None, :], float("-inf"))
-    return torch.softmax(scores, dim=-1) @ v
+    return (torch.softmax(scores, dim=-1) * factors) @ v
 
 
 def with_gradients(attention, q, k, v, bias, lengths, scale, d_o):
@@ -40,10 +45,10 @@ def with_gradients(attention, q, k, v, bias, lengths, scale, d_o):
     return output, *torch.autograd.grad(output, leaves, d_o)
 
 
-def exact(q, k, v, bias, lengths, scale, d_o):
+def exact(q, k, v, bias, lengths, scale, d_o, factors=1.0):
     """Return the same of `eager` in fp64."""
     q, k, v, bias, d_o = (x if x is None else x.double() for x in (q, k, v, bias, d_o))
-    return with_gradients(eager, q, k, v, bias, lengths, scale, d_o)
+    return with_gradients(partial(eager, factors=factors), q, k, v, bias, lengths, scale, d_o)
 
 
 def assert_close(found, expected, bound):
