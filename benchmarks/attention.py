@@ -8,16 +8,20 @@ compared with an fp64 reference: the largest relative error of output and gradie
 backend that does not work here is listed with its reason.
 """
 
+from functools import partial
 from typing import Any
 
 from side_by_side import (
     ALLOCATOR,
     alternate,
+    fail_after_errors,
     milliseconds,
     parser,
     print_rows,
+    ready,
     restart_with,
     spread,
+    where_it_fits,
     write_json,
 )
 
@@ -38,10 +42,15 @@ def main() -> None:
     cuda = torch.cuda.is_available()
     device, tokens = ("cuda", 32_768) if cuda else ("cpu", 4096)
     tokens, heads = arguments.tokens or tokens, arguments.heads or (12 if cuda else 8)
-    results = []
+    results: list[dict[str, Any]] = []
     for length in arguments.lengths:
-        results.append(measure(length, max(1, tokens // length), heads, device, arguments))
-    write_json(arguments.json, results)
+        chosen = (1, heads * HEAD_WIDTH, length, max(1, tokens // length))
+        found = where_it_fits(
+            chosen, lambda size: measure(size[2], size[3], heads, device, arguments)
+        )
+        results.append(found)
+        write_json(arguments.json, results)
+    fail_after_errors(results)
 
 
 def measure(length: int, sequences: int, heads: int, device: str, arguments: Any) -> dict[str, Any]:
@@ -51,7 +60,9 @@ def measure(length: int, sequences: int, heads: int, device: str, arguments: Any
     wanted = [("bert-a", "sdpa", PLAIN)]
     for positions in ("tupe-a", "tupe-r"):
         wanted += [(positions, name, f"{name}, {positions}") for name in ATTENTION_BACKENDS]
-    variants, obstacles, errors = {}, {}, {}
+    builders: dict[str, Any] = {}
+    obstacles: dict[str, str] = {}
+    errors: dict[str, float] = {}
     for positions, backend, label in wanted:
         settings = settings_of(positions, length, heads)
         obstacle, error = try_out(backend, settings, device)
@@ -59,12 +70,13 @@ def measure(length: int, sequences: int, heads: int, device: str, arguments: Any
             obstacles[label] = obstacle
             continue
         errors[label] = error
-        variants[label] = attention_step(backend, settings, sequences, device)
-    measured = alternate(variants, arguments.steps, clock=arguments.clock)
-    seconds = {label: spread(found) for label, found in measured.items()}
+        builders[label] = partial(attention_step, backend, settings, sequences, device)
+    variants, failures = ready(builders)
+    timing = alternate(variants, arguments.steps, device=device, clock=arguments.clock)
+    seconds = {label: spread(found) for label, found in timing.seconds.items()}
     rows = []
     for label, found in seconds.items():
-        ratio = found["median"] / seconds[PLAIN]["median"]
+        ratio = found["median"] / seconds.get(PLAIN, found)["median"]
         rows.append((label, *milliseconds(found), f"{ratio:.2f}", f"{errors[label]:.1e}"))
     headers = ("", "median ms", "quartiles", "x no bias", "worst error")
     print_rows(f"{sequences} x {heads} heads x {length} x {HEAD_WIDTH}", headers, rows)
@@ -76,6 +88,8 @@ def measure(length: int, sequences: int, heads: int, device: str, arguments: Any
         "seconds": seconds,
         "errors": errors,
         "obstacles": obstacles,
+        "failures": failures,
+        "gpu": timing.gpu,
     }
 
 
@@ -149,8 +163,6 @@ def attention_step(backend: str, settings: Any, sequences: int, device: str) -> 
     def step() -> None:
         output_BNSH = attend(attended)
         torch.autograd.grad(output_BNSH, inputs, upstream_BNSH, retain_graph=True)
-        if device == "cuda":
-            torch.cuda.synchronize()
 
     return step
 

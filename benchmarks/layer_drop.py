@@ -9,22 +9,25 @@ optimizer does not know of skipped blocks: what it takes is shared by the micro-
 (--accumulation). Under torchrun every rank takes part and the first one prints.
 """
 
-import gc
 import math
 import random
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from side_by_side import (
     ALLOCATOR,
+    STEPS_PER_ROUND,
     alternate,
+    fail_after_errors,
     milliseconds,
     parser,
     print_rows,
     restart_with,
     shape,
     spread,
+    where_it_fits,
     write_json,
 )
 
@@ -46,18 +49,17 @@ def main() -> None:
     from pretrain.distributed.ranks import start_ranks, stop_ranks
 
     ranks = start_ranks()
-    results = []
+    results: list[dict[str, Any]] = []
     for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
-        found = []
         for stage in arguments.stages:
-            found.append(measure(chosen, stage, ranks, arguments))
-            gc.collect()
-        results += found
+            timed = partial(measure, stage=stage, ranks=ranks, arguments=arguments)
+            results.append(where_it_fits(chosen, timed))
+            if ranks.is_first:
+                write_json(arguments.json, results)
         if ranks.is_first:
-            print_table(chosen, found)
-    if ranks.is_first:
-        write_json(arguments.json, results)
+            print_table(chosen, results[-len(arguments.stages) :])
     stop_ranks()
+    fail_after_errors(results)
 
 
 def measure(
@@ -74,12 +76,13 @@ def measure(
     dropping = OurStep(shape, name, ranks, *DROP, scales=tosses, accumulation=accumulation)
     full = OurStep(shape, name, ranks, accumulation=accumulation)
     both = {"full depth": full, "dropping": dropping}
-    seconds = alternate(both, steps, clock=arguments.clock)
-    counted = kept[-steps * accumulation :]
+    timing = alternate(both, steps, device=ranks.device, clock=arguments.clock)
+    seconds = timing.seconds
+    passes = accumulation * STEPS_PER_ROUND[ranks.device]  # of a round
+    counted = kept[-steps * passes :]
     whole = full.flops([True] * shape.layers)
     shares = [full.flops(blocks) / whole for blocks in counted]
-    steps_of_shares = zip(*[iter(shares)] * accumulation, strict=True)
-    computed = [statistics.mean(step) for step in steps_of_shares]
+    computed = [statistics.mean(found) for found in zip(*[iter(shares)] * passes, strict=True)]
     rounds = list(zip(seconds["dropping"], seconds["full depth"], computed, strict=True))
     return {
         "shape": chosen,
@@ -92,6 +95,7 @@ def measure(
         "flops_saved": 1 - statistics.mean(computed),
         "paid": paid_share(rounds),
         "standard_error": standard_error(rounds),
+        "gpu": timing.gpu,
     }
 
 
@@ -142,6 +146,7 @@ def print_table(chosen: tuple[int, int, int, int], results: list[dict[str, Any]]
             f"{found['paid']:.0%} ± {found['standard_error']:.0%}",
         )
         for found in results
+        if "error" not in found
     ]
     headers = (
         "",

@@ -10,6 +10,7 @@ of the machine cannot touch.
 """
 
 import statistics
+from functools import partial
 from typing import Any
 
 from side_by_side import (
@@ -18,6 +19,7 @@ from side_by_side import (
     milliseconds,
     parser,
     print_rows,
+    ready,
     restart_with,
     spread,
     time_shapes,
@@ -42,22 +44,23 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     words = {name: ("--model.positions", name) for name in (BASELINE, "tupe-a", "tupe-r")}
     if ranks.device == "cuda":
         words["tupe-a, folded"] = ("--model.positions", "tupe-a", "--engine.attention", "folded")
-    variants = {
-        name: OurStep(shape, "auto", ranks, "--model.norm", "pre", *positions)
+    builders = {
+        name: partial(OurStep, shape, "auto", ranks, "--model.norm", "pre", *positions)
         for name, positions in words.items()
     }
-    seconds = alternate(variants, arguments.steps, clock=arguments.clock)
+    variants, failures = ready(builders)
+    timing = alternate(variants, arguments.steps, device=ranks.device, clock=arguments.clock)
     rows, numbers = [], {}
-    for name, measured in seconds.items():
-        ratios = [own / base for own, base in zip(measured, seconds[BASELINE], strict=True)]
+    for name, measured in timing.seconds.items():
         found = spread(measured)
-        cost = statistics.median(ratios) - 1
+        base = timing.seconds.get(BASELINE, measured)
+        cost = statistics.median(own / other for own, other in zip(measured, base, strict=True)) - 1
         attention = variants[name].engine.execution.attention
         numbers[name] = {**found, "cost": cost, "attention": attention}
         rows.append((name, *milliseconds(found), f"{cost:+.1%}", attention))
     headers = ("", "median ms", "quartiles", f"against {BASELINE}", "attention")
     print_rows(str(shape), headers, rows)
-    return {"shape": chosen, "positions": numbers}
+    return {"shape": chosen, "positions": numbers, "failures": failures, "gpu": timing.gpu}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from side_by_side import ALLOCATOR, alternate, parser, print_rows, shape, write_json
+from side_by_side import (
+    ALLOCATOR,
+    STEPS_PER_ROUND,
+    WARM_UP_ROUNDS,
+    alternate,
+    parser,
+    print_rows,
+    shape,
+    write_json,
+)
 
 STAGES = (0, 1, 2, 3)
 POSITIONS = ("--model.positions", "tupe-r", "--model.norm", "pre")
@@ -42,9 +51,9 @@ def main() -> None:
         for stage in arguments.stages:
             for ranks in arguments.ranks:
                 found.setdefault((stage, ranks), []).append(launch(stage, ranks, arguments))
-    results = [merged(launches) for launches in found.values()]
+                results = [merged(launches) for launches in found.values()]
+                write_json(arguments.json, results)
     print_table(results, arguments)
-    write_json(arguments.json, results)
 
 
 def launch(stage: int, ranks: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -75,17 +84,18 @@ def measure_rank(arguments: argparse.Namespace) -> None:
     ranks, shape = start_ranks(), Shape(*arguments.shape)
     step = OurStep(shape, f"zero{arguments.stage}_bf16_autocast", ranks, *POSITIONS)
     step()
+    step.engine.synchronize()
     step.engine.pop_costs()
-    seconds = alternate({"step": step}, arguments.steps)["step"]
+    timing = alternate({"step": step}, arguments.steps, device=ranks.device)
     spent = step.engine.pop_costs()
-    taken = arguments.steps + 3  # with those that warm up
+    taken = WARM_UP_ROUNDS + arguments.steps * STEPS_PER_ROUND[ranks.device]
     parameters = parameters_by_group(step.progress.settings.model)["total"]
     config = {"zero_optimization": {"stage": arguments.stage}}
     if ranks.is_first:
         numbers = {
             "zero_stage": arguments.stage,
             "ranks": ranks.world_size,
-            "seconds": seconds,
+            "seconds": timing.seconds["step"],
             "communication_share": spent.seconds.get("communication", 0.0)
             / sum(spent.seconds.values()),
             "exchanged_bytes": {kind: size / taken for kind, size in spent.payload_bytes.items()},

@@ -1,9 +1,12 @@
 """What the benchmarks share: variants that take turns in one process, medians, JSON.
 
 A machine whose speed drifts slows all variants alike when they take turns. Each is warmed up
-first. Wall time of steps that end with the device finished; medians and quartiles. On a CPU whose
-cores others use too, `OMP_NUM_THREADS=1` and `--clock processor` count the seconds that this
-process really computed instead.
+first. Wall time between two moments in which the device has finished; medians and quartiles. On a
+CPU whose cores others use too, `OMP_NUM_THREADS=1` and `--clock processor` count the seconds that
+this process really computed instead.
+
+Results are written after each shape. A variant that fails is recorded with its error, and the
+others go on; a shape that does not fit into the memory is timed with half the sequences.
 """
 
 import argparse
@@ -13,9 +16,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 # As in run_pretrain.sh; glibc reads them when the process starts, so it is started again.
 ALLOCATOR = {
@@ -25,12 +28,23 @@ ALLOCATOR = {
 }
 WARM_UP_ROUNDS = 3
 
+# In training nothing waits between two steps. On a GPU a wait after each one would add the time in
+# which the host issues the first kernels of the next.
+STEPS_PER_ROUND = {"cpu": 1, "cuda": 5}
+
 Step = Callable[[], object]
 Shape = tuple[int, int, int, int]  # layers, width, length, sequences
 CLOCKS: dict[str, Callable[[], float]] = {
     "wall": time.perf_counter,
     "processor": time.process_time,
 }
+
+
+class Timing(NamedTuple):
+    """The seconds of a step in each counted round, by variant, and the state of the GPU."""
+
+    seconds: dict[str, list[float]]
+    gpu: dict[str, float] | None
 
 
 def restart_with(environment: dict[str, str]) -> None:
@@ -44,7 +58,9 @@ def parser(description: str, *, steps: int) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--steps", type=int, default=steps, help="counted steps of each variant")
+    made.add_argument(
+        "--steps", type=int, default=steps, help="counted rounds: a step, on a GPU five"
+    )
     made.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: on a CPU only")
     made.add_argument("--json", type=Path, help="write the numbers there too")
     return made
@@ -70,32 +86,132 @@ def time_shapes(
         measure: times one shape and prints its table.
         cpu: the default shapes on a CPU.
         gpu: the default shapes on a GPU.
+
+    Raises:
+        SystemExit: a shape failed.
     """
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     arguments = options.parse_args()
-    from pretrain.distributed.ranks import start_ranks
+    from pretrain.distributed.ranks import start_ranks, stop_ranks
 
     ranks = start_ranks()
-    results = []
+    results: list[dict[str, Any]] = []
     for chosen in arguments.shapes or (cpu if ranks.device == "cpu" else gpu):
-        results.append(measure(chosen, ranks, arguments))
-        gc.collect()
-    write_json(arguments.json, results)
+        results.append(where_it_fits(chosen, lambda size: measure(size, ranks, arguments)))
+        if ranks.is_first:
+            write_json(arguments.json, results)
+    stop_ranks()
+    fail_after_errors(results)
+
+
+def where_it_fits(chosen: Shape, measure: Callable[[Shape], dict[str, Any]]) -> dict[str, Any]:
+    """Return what `measure` returns for a shape, or with half the sequences until they fit.
+
+    An error is returned as `error`. Ranks that wait for each other must not halve alone: of
+    several ranks every error ends the program.
+    """
+    import torch
+
+    layers, width, length, sequences = chosen
+    while True:
+        try:
+            return measure((layers, width, length, sequences))
+        except torch.OutOfMemoryError as error:
+            problem, sequences = one_line(error), sequences // 2
+        except Exception as error:
+            if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+                raise
+            problem, sequences = one_line(error), 0
+        finally:
+            release_memory()
+        print(f"{chosen}: {problem}", flush=True)
+        if sequences == 0:
+            return {"shape": chosen, "error": problem}
+
+
+def ready(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], dict[str, str]]:
+    """Build each variant and take its first step, which compiles.
+
+    Returns:
+        The variants, and of those that failed the error in one line.
+
+    Raises:
+        OutOfMemoryError: of torch; variants are compared at one shape only.
+    """
+    import torch
+
+    variants: dict[str, Step] = {}
+    failures: dict[str, str] = {}
+    for name, build in builders.items():
+        try:
+            step = build()
+            step()
+            variants[name] = step
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            failures[name] = one_line(error)
+            print(f"{name} failed: {failures[name]}", flush=True)
+    return variants, failures
 
 
 def alternate(
-    variants: dict[str, Step], steps: int, *, clock: str = "wall"
-) -> dict[str, list[float]]:
-    """Run every variant in turn and return the seconds of each counted step."""
-    now = CLOCKS[clock]
+    variants: Mapping[str, Step], steps: int, *, device: str, clock: str = "wall"
+) -> Timing:
+    """Run every variant in turn for so many rounds, after those that warm up."""
+    from gpu_clocks import GpuClocks
+
+    now, count = CLOCKS[clock], STEPS_PER_ROUND[device]
     seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for round_number in range(steps + WARM_UP_ROUNDS):
-        for name, step in variants.items():
-            start = now()
-            step()
-            if round_number >= WARM_UP_ROUNDS:
-                seconds[name].append(now() - start)
-    return seconds
+    for name in list(variants) * WARM_UP_ROUNDS:
+        variants[name]()
+    wait_for(device)
+    with GpuClocks() as gpu:
+        for _ in range(steps):
+            for name, step in variants.items():
+                start = now()
+                for _ in range(count):
+                    step()
+                wait_for(device)
+                seconds[name].append((now() - start) / count)
+    return Timing(seconds, gpu.medians)
+
+
+def wait_for(device: str) -> None:
+    """Wait until the device has finished; a CPU has."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def release_memory() -> None:
+    """Free what the variants of a shape held, compiled graphs too."""
+    import torch
+
+    gc.collect()
+    torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def one_line(error: BaseException) -> str:
+    """Return the type and the first line of an error, not too long for a table."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:200].removesuffix(": ")
+
+
+def fail_after_errors(results: list[dict[str, Any]]) -> None:
+    """End with status 1 where a shape or a variant failed.
+
+    Raises:
+        SystemExit: with what failed.
+    """
+    failed = [str(found["shape"]) for found in results if "error" in found]
+    failed += [name for found in results for name in found.get("failures", ())]
+    if failed:
+        sys.exit(f"error: failed: {'; '.join(failed)}")
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
@@ -121,8 +237,9 @@ def print_rows(title: str, headers: tuple[str, ...], rows: list[tuple[str, ...]]
 
 
 def write_json(file: Path | None, numbers: Any) -> None:
-    """Write the numbers with what they were measured on."""
+    """Write the numbers with what they were measured on, complete or not at all."""
+    from data_prep.files.atomic import save_text
     from pretrain.train.provenance import environment
 
     if file is not None:
-        file.write_text(json.dumps({"environment": environment(), "results": numbers}, indent=1))
+        save_text(file, json.dumps({"environment": environment(), "results": numbers}, indent=1))

@@ -13,13 +13,16 @@ import torch
 from pretrain.config.ds_config import compute_type, fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import RunSettings
+from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine
 from pretrain.profiling.hardware import MEASURED_SHAPES, measured_peak_flops
 from pretrain.train.benchmark import RandomBatches
 from pretrain.train.progress import Progress
 
 VOCABULARY = 30_528
+LEARNING_RATE = 1e-4
 Scales = Callable[[], Sequence[float]]
 
 
@@ -45,7 +48,7 @@ class Shape:
 
 
 class OurStep:
-    """Calling it takes one optimizer step through the DeepSpeed engine."""
+    """Calling it takes one optimizer step through the DeepSpeed engine, without waiting."""
 
     def __init__(
         self,
@@ -76,19 +79,26 @@ class OurStep:
         self.engine = build_engine(settings, config, ranks)
         self.progress = Progress(settings, ranks.world_size)
         self.dtype = compute_type(config)
-        self._batch = RandomBatches(settings, shape.sequences)[0]
+        batch = RandomBatches(settings, shape.sequences)[0]
+        # As the loader gives it: from pinned memory the copy does not wait for the device.
+        pins = ranks.device == "cuda"
+        self._batch = MaskedBatch(*(part.pin_memory() for part in batch)) if pins else batch
         self._scales = scales or (lambda: [1.0] * shape.layers)
         self._accumulation = accumulation
 
-    def __call__(self) -> None:
-        """Take a step and wait until the device has finished."""
+    def __call__(self) -> StepResult:
+        """Take a step; reading the losses of its result waits for the device."""
         micro_batches = [(self._batch, self._scales()) for _ in range(self._accumulation)]
-        self.engine.train_step(micro_batches, 1e-4).losses.tolist()
-        self.engine.synchronize()
+        return self.engine.train_step(micro_batches, LEARNING_RATE)
 
     def flops(self, kept: Sequence[bool]) -> float:
         """Return the FLOPs of a micro-batch of one rank in which these blocks run."""
         return self.progress.pass_flops(kept) / self.progress.world_size
+
+
+def precision_of_auto(ranks: Ranks) -> torch.dtype:
+    """Return the type in which `auto` computes here."""
+    return compute_type(read_ds_config("auto", ranks.device, world_size=ranks.world_size))
 
 
 def settings_of(shape: Shape, micro_batches: int, *words: str) -> RunSettings:
@@ -108,7 +118,10 @@ def settings_of(shape: Shape, micro_batches: int, *words: str) -> RunSettings:
 
 
 def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype) -> Callable[[], None]:
-    """Return a step of Hugging Face's BertForMaskedLM, under autocast unless the type is fp32."""
+    """Return a step of Hugging Face's BertForMaskedLM with torch's attention.
+
+    Under autocast unless the type is fp32. On a GPU it is compiled, as our blocks are.
+    """
     from transformers import BertConfig, BertForMaskedLM
 
     config = BertConfig(
@@ -120,9 +133,11 @@ def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype) -> Callable
         max_position_embeddings=shape.length,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
+        attn_implementation="sdpa",
     )
     model = BertForMaskedLM(config).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    compute = torch.compile(model, dynamic=False) if device == "cuda" else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
     batch = RandomBatches(settings_of(shape, 1), shape.sequences)[0]
     labels = torch.full_like(batch.ids_BS, -100)
     labels.view(-1)[batch.positions_M] = batch.labels_M
@@ -130,12 +145,11 @@ def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype) -> Callable
 
     def step() -> None:
         with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
-            loss = model(**inputs).loss
+            loss = compute(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        loss.item()
 
     return step
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 SMALL = "2,64,32,2"
@@ -65,7 +66,7 @@ def test_a_step_is_timed_against_hugging_face_in_the_precision_of_a_run(
     assert found["hugging_face_best"] == best
     row = next(line for line in finished.stdout.splitlines() if line.startswith(ours[0])).split()
     same = steps[f"Hugging Face, {precision}"]["median"] / steps[ours[0]]["median"]
-    assert row[-3:-1] == [f"{same:.2f}", f"{steps[best]['median'] / steps[ours[0]]['median']:.2f}"]
+    assert row[-4:-2] == [f"{same:.2f}", f"{steps[best]['median'] / steps[ours[0]]['median']:.2f}"]
     assert f"x HF {precision}" in finished.stdout and f"of the {precision} rate" in finished.stdout
 
 
@@ -115,12 +116,78 @@ def test_scaling_compares_bytes_and_memory_with_what_zero_promises(tmp_path):
         assert row["optimizer_bytes"] == pytest.approx(row["predicted_optimizer_bytes"], rel=0.01)
 
 
-def test_a_gpu_session_needs_a_gpu(tmp_path):
-    finished = subprocess.run(
-        [str(ROOT / "benchmarks/gpu_session.sh"), str(tmp_path / "results")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert finished.returncode == 1
-    assert finished.stderr == "error: PyTorch finds no NVIDIA GPU here\n"
+def side_by_side(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import side_by_side
+
+    return side_by_side
+
+
+def test_a_variant_that_fails_is_named_and_the_others_are_timed(monkeypatch):
+    benchmark = side_by_side(monkeypatch)
+
+    def broken():
+        raise RuntimeError("no such kernel\nand more")
+
+    def builder():
+        return lambda: None
+
+    variants, failures = benchmark.ready({"a": builder, "b": broken, "c": lambda: broken})
+    assert list(variants) == ["a"]
+    assert failures == dict.fromkeys("bc", "RuntimeError: no such kernel")
+    with pytest.raises(SystemExit, match="error: failed: b; c$"):
+        benchmark.fail_after_errors([{"shape": (1, 2, 3, 4), "failures": failures}])
+
+
+def test_a_shape_that_does_not_fit_is_timed_with_half_the_sequences(monkeypatch):
+    benchmark = side_by_side(monkeypatch)
+    tried = []
+
+    def measure(shape):
+        tried.append(shape[3])
+        if shape[3] > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return {"shape": shape}
+
+    limit = 2
+    assert benchmark.where_it_fits((1, 64, 128, 8), measure) == {"shape": (1, 64, 128, 2)}
+    limit = 0
+    found = benchmark.where_it_fits((1, 64, 128, 2), measure)
+    assert found["error"] == "OutOfMemoryError: CUDA out of memory"
+    assert tried == [8, 4, 2, 2, 1]
+
+
+def test_on_a_gpu_a_round_is_several_steps_and_one_wait(monkeypatch):
+    benchmark = side_by_side(monkeypatch)
+    events = []
+    monkeypatch.setattr(benchmark, "wait_for", lambda device: events.append("wait"))
+    monkeypatch.setitem(benchmark.CLOCKS, "counted", lambda: float(len(events)))
+    variants = {name: lambda name=name: events.append(name) for name in "ab"}
+    timing = benchmark.alternate(variants, 2, device="cuda", clock="counted")
+    assert events == ["a", "b"] * 3 + ["wait"] + [*"aaaaa", "wait", *"bbbbb", "wait"] * 2
+    assert timing.seconds == {name: [6 / 5] * 2 for name in "ab"} and timing.gpu is None
+
+
+def test_samples_of_the_gpu_are_read_whatever_they_lack(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from gpu_clocks import medians_of
+
+    found = medians_of("1980, 1980, 600.5, 700.00, 60\n1900, 1980, 690, 700, 62\n345, 19")
+    assert found["clock_mhz"] == 1940 and found["power_watts"] == 645.25
+    assert medians_of("1980, 1980, [N/A], [N/A], 60\n") is None
+
+
+def test_the_time_of_kernels_that_overlap_counts_once(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from host_cost import covered
+
+    assert covered([(4.0, 6.0), (0.0, 2.0), (1.0, 3.0), (4.5, 5.0)]) == 5
+    assert covered([]) == 0
+
+
+def test_losses_are_compared_after_the_same_number_of_updates(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from precisions import largest_difference
+
+    assert largest_difference([10.0, 9.9], [10.0, 9.0, 8.0]) == pytest.approx(0.1)
+    assert largest_difference([], [10.0]) == float("inf")

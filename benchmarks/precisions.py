@@ -1,0 +1,142 @@
+"""Train a few steps in every precision and with every AdamW, and compare the losses with fp32.
+
+    python benchmarks/precisions.py [--shapes 12,768,512,64] [--steps 40] [--json FILE]
+
+TUPE-R, PreLN, from the same weights on one batch of random tokens, which each variant learns by
+heart. A step that fp16 skipped because of an overflow counts as no step: losses are compared after
+the same number of updates. What cannot run here is listed with its reason.
+"""
+
+import time
+from typing import Any, NamedTuple
+
+from side_by_side import (
+    ALLOCATOR,
+    one_line,
+    parser,
+    print_rows,
+    release_memory,
+    restart_with,
+    time_shapes,
+    wait_for,
+)
+
+CPU_SHAPES = [(4, 256, 128, 8)]
+GPU_SHAPES = [(12, 768, 512, 64)]
+WORDS = ("--model.positions", "tupe-r", "--model.norm", "pre")
+REFERENCE = "fp32, torch's AdamW"
+
+
+class Variant(NamedTuple):
+    """A precision and an optimizer."""
+
+    ds_config: str
+    optimizer: str
+
+    def obstacle(self, device: str) -> str | None:
+        """Return why it cannot run here, or None."""
+        import torch
+        from torch.utils.cpp_extension import CUDA_HOME
+
+        if device == "cpu":
+            is_possible = "fp16" not in self.ds_config and self.optimizer == "torch"
+            return None if is_possible else "it needs an NVIDIA GPU"
+        if "bf16" in self.ds_config and not torch.cuda.is_bf16_supported(including_emulation=False):
+            return "this GPU does not compute in bf16"
+        if self.optimizer == "deepspeed" and CUDA_HOME is None:
+            return "DeepSpeed compiles it with nvcc, and CUDA's toolkit is not installed"
+        return None
+
+
+VARIANTS = {
+    REFERENCE: Variant("zero0_fp32", "torch"),
+    "bf16, torch's AdamW": Variant("zero0_bf16_autocast", "torch"),
+    "fp16, torch's AdamW": Variant("zero1_fp16", "torch"),
+    "bf16, DeepSpeed's FusedAdam": Variant("zero0_bf16_autocast", "deepspeed"),
+    "fp16, DeepSpeed's FusedAdam": Variant("zero1_fp16", "deepspeed"),
+}
+
+
+def main() -> None:
+    """Train all variants at all shapes and print a table of each."""
+    restart_with(ALLOCATOR)
+    time_shapes(parser(__doc__, steps=40), measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
+
+
+def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
+    """Train at one shape, print its table and return its numbers."""
+    import torch
+    from training_step import Shape
+
+    found: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    for name, variant in VARIANTS.items():
+        reason = variant.obstacle(ranks.device)
+        if reason is not None:
+            skipped[name] = reason
+            continue
+        try:
+            found[name] = train(Shape(*chosen), variant, ranks, arguments.steps)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            failures[name] = one_line(error)
+        release_memory()
+    expected = found[REFERENCE]["losses"] if REFERENCE in found else []
+    for numbers in found.values():
+        numbers["difference"] = largest_difference(numbers["losses"], expected)
+    print_table(Shape(*chosen), found, {**skipped, **failures})
+    return {"shape": chosen, "variants": found, "skipped": skipped, "failures": failures}
+
+
+def train(shape: Any, variant: Variant, ranks: Any, steps: int) -> dict[str, Any]:
+    """Take so many updates and return losses, skipped steps and the time of a later step."""
+    from training_step import OurStep
+
+    words = (*WORDS, "--optimizer.kind", variant.optimizer)
+    step = OurStep(shape, variant.ds_config, ranks, *words)
+    results = []
+    half = max(1, steps // 2)  # the first ones compile, and lower the loss scale
+    for _ in range(half):
+        results.append(step())
+    wait_for(ranks.device)
+    start = time.perf_counter()
+    while sum(not result.skipped for result in results) < steps and len(results) < 3 * steps:
+        results.append(step())
+    wait_for(ranks.device)
+    seconds = (time.perf_counter() - start) / (len(results) - half)
+    return {
+        "losses": [float(result.losses.mean()) for result in results if not result.skipped],
+        "skipped_steps": sum(result.skipped for result in results),
+        "loss_scale": results[-1].loss_scale,
+        "seconds": seconds,
+        "execution": step.engine.execution.describe(),
+    }
+
+
+def largest_difference(losses: list[float], reference: list[float]) -> float:
+    """Return the largest relative difference of losses after the same number of updates."""
+    pairs = zip(losses, reference, strict=False)  # one that overflowed too often has fewer
+    return max((abs(own - other) / other for own, other in pairs), default=float("inf"))
+
+
+def print_table(shape: Any, found: dict[str, Any], others: dict[str, str]) -> None:
+    """Print one row per variant, and the reasons of those that did not run."""
+    rows = [
+        (
+            name,
+            f"{numbers['losses'][0]:.3f} - {numbers['losses'][-1]:.3f}",
+            f"{numbers['difference']:.2%}",
+            str(numbers["skipped_steps"]),
+            f"{numbers['seconds'] * 1e3:.0f}",
+        )
+        for name, numbers in found.items()
+    ]
+    print_rows(str(shape), ("", "loss", "from fp32", "skipped", "step ms"), rows)
+    for name, reason in others.items():
+        print(f"{name}: {reason}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""The session on a GPU: what it does with its parts, shown with tiny ones, and a dry run of all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.selection import mostly_slow
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "benchmarks/gpu_session"
+MODULES = ("child", "findings", "machine", "parts", "session", "summary", "killed_run")
+MACHINE = {
+    "dry_run": False,
+    "device": "NVIDIA Test",
+    "gpus": 1,
+    "memory_gib": 80,
+    "commit": "abc",
+    "code": "0123",
+    "versions": {"torch": "2.11.0"},
+    "nvcc": False,
+    "has_transformers": True,
+    "has_pytest": True,
+}
+NOTES = "open(r'{folder}/calls', 'a').write('%s ')"
+WRITES = "open(r'{numbers}', 'w').write('3')"
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The modules of the session, as its program imports them."""
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    yield __import__
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def part(programs):
+    from findings import Finding
+    from parts import Part
+
+    def read(name):
+        def findings(folder, machine):
+            number = int((folder / f"{name}.numbers.json").read_text())
+            return [Finding(f"number of {name}", str(number), "passed", "none")]
+
+        return findings
+
+    def make(name, code=WRITES, *, seconds=30, obstacle=None):
+        words = ("-c", f"{NOTES % name}; {code}")
+        return Part(name, f"title of {name}", seconds, words, words, read(name), lambda _: obstacle)
+
+    return make
+
+
+@pytest.fixture
+def run(programs, tmp_path):
+    from session import Session
+
+    def run(*parts, machine=MACHINE, budget=None, only=None):
+        return Session(tmp_path, machine, budget=budget, limit=None).run(parts, only)
+
+    return run
+
+
+def calls(folder):
+    return (folder / "calls").read_text().split()
+
+
+def outcome(folder, name):
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+def test_what_passed_is_not_run_again_with_the_same_code_on_the_same_machine(part, run, tmp_path):
+    assert run(part("one"), part("two")) == 0
+    assert run(part("one"), part("two")) == 0
+    assert calls(tmp_path) == ["one", "two"]
+    assert run(part("one"), part("two"), machine={**MACHINE, "code": "4567"}) == 0
+    assert run(part("one"), part("two"), machine={**MACHINE, "device": "NVIDIA Other"}) == 0
+    assert calls(tmp_path) == ["one", "two"] * 3
+
+
+def test_a_part_that_fails_does_not_stop_the_others_and_comes_last_in_the_next_call(
+    part, run, tmp_path, capsys
+):
+    fails = part("fails", "raise SystemExit('error: no such kernel')")
+    parts = (fails, part("silent", "pass"), part("good"))
+    assert run(*parts) == 1
+    assert calls(tmp_path) == ["fails", "silent", "good"]
+    assert outcome(tmp_path, "fails")["reason"] == "status 1: error: no such kernel"
+    assert outcome(tmp_path, "silent")["reason"] == "it has written no silent.numbers.json"
+    assert outcome(tmp_path, "good")["status"] == "passed"
+    assert "failed: fails, silent\n" in capsys.readouterr().out
+    assert run(*parts, part("new")) == 1
+    assert calls(tmp_path)[3:] == ["new", "fails", "silent"]
+
+
+def test_a_part_over_its_limit_is_ended_with_all_it_started_and_keeps_its_numbers(
+    part, run, tmp_path
+):
+    started = "import subprocess, time; child = subprocess.Popen(['sleep', '60'])"
+    noting = "open(r'{folder}/pid', 'w').write(str(child.pid))"
+    slow = part("slow", f"{WRITES}; {started}; {noting}; time.sleep(60)", seconds=3)
+    assert run(slow) == 1
+    found = outcome(tmp_path, "slow")
+    assert found["status"] == "failed" and "over its limit of 3 s" in found["reason"]
+    assert found["findings"][0]["result"] == "3"
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_parts_that_no_longer_fit_are_named_and_the_next_call_begins_with_them(
+    part, run, tmp_path, capsys
+):
+    parts = (part("short", seconds=5), part("long", seconds=500), part("also", seconds=5))
+    assert run(*parts, budget=60) == 3
+    assert calls(tmp_path) == ["short", "also"]
+    printed = capsys.readouterr().out
+    assert "left out: long: may take 500 s, " in printed and "call it again" in printed
+    assert "| long | title of long |" in (tmp_path / "summary.md").read_text()
+    assert run(*parts, budget=600) == 0
+    assert calls(tmp_path) == ["short", "also", "long"]
+
+
+def test_what_cannot_run_here_is_skipped_by_name(part, run, tmp_path, capsys):
+    assert run(part("two_gpus", obstacle="it needs two GPUs"), part("one")) == 0
+    assert calls(tmp_path) == ["one"]
+    assert "skipped: two_gpus: it needs two GPUs" in capsys.readouterr().out
+
+
+def test_single_parts_can_be_chosen_and_the_table_keeps_the_others(part, run, tmp_path):
+    assert run(part("one"), part("two"), only=["one"]) == 0
+    assert run(part("one"), part("two"), only=["two"]) == 0
+    assert calls(tmp_path) == ["one", "two"]
+    assert (tmp_path / "summary.md").read_text().count("passed |") == 2
+
+
+def test_the_table_can_be_pasted(part, run, tmp_path):
+    run(part("one"), part("bad", "raise SystemExit('a | b')"), part("no", obstacle="no GPU"))
+    heading, empty, *table = (tmp_path / "summary.md").read_text().splitlines()
+    assert "NVIDIA Test, 80 GiB; commit abc (code 0123); torch 2.11.0." in heading and not empty
+    assert table == [
+        "| part | what was measured | result | limit |  |",
+        "| --- | --- | --- | --- | --- |",
+        "| one | number of one | 3 | none | passed |",
+        "| bad | title of bad | status 1: a \\| b |  | failed |",
+        "| no | title of no | no GPU |  | skipped |",
+    ]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {programs!r})
+from findings import Finding
+from parts import Part
+from session import Session
+folder = Path({folder!r})
+def read(folder, machine):
+    return [Finding("it", "ran", "passed")]
+note = "open(r'{{folder}}/calls', 'a').write('%s ')"
+pid = "import os, time; open(r'{{folder}}/pid', 'w').write(str(os.getpid())); time.sleep({sleep})"
+quick = Part("quick", "", 60, ("-c", note % "quick"), (), read)
+slow = Part("slow", "", 60, ("-c", note % "slow" + ";" + pid), (), read)
+sys.exit(Session(folder, {machine!r}, budget=None, limit=None).run([quick, slow]))
+"""
+
+
+def killed_session(folder, sleep):
+    program = KILLED.format(
+        programs=str(PROGRAMS), folder=str(folder), sleep=sleep, machine=MACHINE
+    )
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_session_that_is_killed_leaves_no_program_and_continues_after_what_passed(
+    tmp_path, number
+):
+    session = killed_session(tmp_path, sleep=60)
+    wait_for((tmp_path / "pid").exists)
+    pid = int(wait_for((tmp_path / "pid").read_text))
+    session.send_signal(number)
+    session.wait(30)
+    wait_for(lambda: is_gone(pid))
+    assert not (tmp_path / "slow.json").exists()
+    assert "| slow |  |  |  | not run yet |" in (tmp_path / "summary.md").read_text()
+    assert killed_session(tmp_path, sleep=0).wait(30) == 0
+    assert calls(tmp_path) == ["quick", "slow", "slow"]
+
+
+def is_gone(pid):
+    file = Path(f"/proc/{pid}/stat")
+    return not file.exists() or file.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def session_command(*words, **variables):
+    return subprocess.run(
+        [str(ROOT / "benchmarks/gpu_session.sh"), *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": sys.executable, **variables},
+    )
+
+
+def test_a_session_needs_a_gpu(tmp_path):
+    finished = session_command(tmp_path / "results", CUDA_VISIBLE_DEVICES="")
+    assert finished.returncode == 1 and finished.stderr.count("\n") == 1
+    assert finished.stderr.startswith("error: torch ") and "--dry-run" in finished.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_python_without_the_packages_is_named(programs, monkeypatch):
+    import machine
+
+    monkeypatch.setitem(sys.modules, "pretrain.train.provenance", None)
+    with pytest.raises(SystemExit, match=f"error: {sys.executable} has no .*PYTHON"):
+        machine.main(dry_run=True)
+
+
+def test_a_resumed_run_with_other_losses_fails(programs, tmp_path):
+    from findings import of_killed_run
+
+    def findings(difference, bound, lines=4):
+        resumed = {"largest_difference": difference, "bound": bound, "lines": lines}
+        numbers = {"results": {"steps": 60, "resumed": {**resumed, "from_step": 30}}}
+        (tmp_path / "killed_run.numbers.json").write_text(json.dumps(numbers))
+        [found] = of_killed_run(tmp_path, MACHINE)
+        return found.verdict
+
+    assert findings(0.0, 0.0) == findings(1e-3, 2e-3) == "passed"
+    assert findings(1e-9, 0.0) == findings(3e-3, 2e-3) == findings(0.0, 0.0, lines=0) == "failed"
+
+
+def test_a_failing_test_is_named(programs, tmp_path):
+    from findings import of_tests
+
+    (tmp_path / "kernels.xml").write_text(
+        '<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">'
+        '<testcase name="a"/><testcase name="b"><skipped/></testcase>'
+        '<testcase name="c"><failure message="1 != 2&#10;more"/></testcase>'
+        "</testsuite></testsuites>"
+    )
+    counted, named = of_tests(tmp_path, "kernels")
+    assert counted.result == "1 passed, 1 failed, 1 skipped" and counted.verdict == "failed"
+    assert (named.measured, named.result, named.verdict) == ("c", "1 != 2", "failed")
+
+
+def test_speed_below_a_goal_is_missed_and_no_result_of_a_dry_run(programs):
+    from findings import goal
+
+    def verdict(is_reached, **changed):
+        return goal({**MACHINE, **changed}, "m", "r", "l", is_reached=is_reached).verdict
+
+    assert (verdict(True), verdict(False)) == ("passed", "missed")
+    assert verdict(True, dry_run=True) == verdict(False, dry_run=True) == "measured"
+
+
+@pytest.mark.parametrize("name", mostly_slow(["kernels_small", "gpu_tests"], "collects all tests"))
+def test_the_tests_of_a_part_exist(programs, name):
+    """On a machine without a GPU, where none of them runs: pytest collects them."""
+    from parts import PARTS
+
+    [part] = [part for part in PARTS if part.name == name]
+    words = [word for word in part.words if "{" not in word and word != "--junitxml"]
+    finished = subprocess.run(
+        [sys.executable, *words, "--collect-only"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stdout[-2000:]
+    assert "test_the_compiled_attention_kernels_follow_the_formula" in finished.stdout
+
+
+@pytest.mark.slow("runs every part of a session in small")
+def test_a_dry_run_runs_every_part(tmp_path):
+    finished = session_command("--dry-run", tmp_path)
+    assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-3000:]
+    assert max(map(len, finished.stdout.splitlines())) <= 80
+    statuses = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("*.json")}
+    parts = {name: found["status"] for name, found in statuses.items() if "." not in name}
+    assert len(parts) == 11 and set(parts.values()) == {"passed", "skipped"}
+    assert [name for name, status in parts.items() if status == "skipped"] == ["gpu_tests"]
+    table = (tmp_path / "summary.md").read_text()
+    assert "losses after the resume | the same bits | the same bits | passed |" in table
