@@ -130,6 +130,11 @@ class ModelSettings(Section):
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of new weights")
+    output_bias: Literal["zeros", "frequencies"] = Field(
+        "zeros",
+        description="new output bias: zeros, as in BERT, or the logarithm of the frequencies of "
+        "words in the training text",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -185,6 +190,17 @@ class OptimizerSettings(Section):
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(
         False, description="decay biases and norms too, as the TUPE authors' code does"
+    )
+    position_rate: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of the table of absolute positions (p), as a multiple of the "
+        "schedule's; it decays like other weights",
+    )
+    relative_rate: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of the table of relative positions (b), likewise",
     )
     max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
 

@@ -6,6 +6,8 @@ Only step 0 does: a resumed run has its checkpoint. The optimizer and the schedu
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
+
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import NEEDED_TOKENS, TOKENIZER_FILE
@@ -18,10 +20,11 @@ from pretrain.config.settings import ModelSettings, RunSettings
 from pretrain.convert.external import text_encoder_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
+from pretrain.data.frequencies import word_frequencies
 from pretrain.model.objectives import Objective
 
 # Settings that change neither the meaning of a weight nor the shapes.
-FREE = {"preset", "dropout", "attention_dropout", "initializer_range"}
+FREE = {"preset", "dropout", "attention_dropout", "initializer_range", "output_bias"}
 RELATIVE = {"relative_buckets", "relative_max_distance"}
 ENTRIES_TRIED = 1000  # capitalised, in any script
 
@@ -29,7 +32,7 @@ ENTRIES_TRIED = 1000  # capitalised, in any script
 def load_initial_weights(
     model: Objective, settings: RunSettings, shards: ShardSet
 ) -> dict[str, Any] | None:
-    """Give a new model the weights that the settings name.
+    """Give a new model the weights that the settings name, or else its output bias.
 
     Args:
         model: whole, on the host: call this before the engine takes it, on the first rank.
@@ -44,6 +47,9 @@ def load_initial_weights(
     """
     pretrained = fitting_weights(settings, shards)
     if pretrained is None:
+        if settings.model.output_bias == "frequencies":
+            frequencies = word_frequencies(shards, settings.model.vocabulary_size)
+            model.set_output_bias(torch.from_numpy(frequencies).log())
         return None
     model.load_state_dict(pretrained.weights)
     return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}

@@ -125,7 +125,7 @@ class Engine:
         """Take one optimizer step over all micro-batches of this rank and their branch scales."""
         self._engine.train()
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["learning_rate_factor"]
         skipped_before, losses = self._engine.skipped_steps, []
         on_device = ((self.on_device(batch), scales) for batch, scales in micro_batches)
         for batch, scales in self._phases.waiting_for(on_device):

@@ -21,7 +21,7 @@ from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
-from pretrain.engine.optimizers import checked_optimizer
+from pretrain.engine.optimizers import check_table_rates, checked_optimizer
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -49,6 +49,7 @@ def checked_settings(settings: RunSettings, ranks: Ranks) -> tuple[RunSettings, 
     check_learning_rate(settings.learning_rate)
     # Builds the model without memory: refuses unknown parts.
     parameters_by_group(settings.model, settings.objective)
+    check_table_rates(settings)
     # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
     checked_optimizer(settings.optimizer, "cuda", ds_config)
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device="cuda")

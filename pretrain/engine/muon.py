@@ -43,7 +43,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self.grad_scale: Tensor | None = None
         self.found_inf: Tensor | None = None
         group = {"params": [weight for weight, _ in matrices], "weight_decay": weight_decay}
-        super().__init__([{**group, "lr": 0.0}, *adamw.param_groups], {})
+        super().__init__(
+            [{**group, "lr": 0.0, "learning_rate_factor": 1.0}, *adamw.param_groups], {}
+        )
         self._matrix_group = self.param_groups[0]
         adamw.state = self.state
         self._adamw = adamw

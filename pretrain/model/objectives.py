@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data_prep.masking import IGNORED
-from pretrain.config.errors import lookup
+from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.encoder import Encoder, initialise
@@ -51,6 +51,14 @@ class Objective(nn.Module, ABC):
             labels_M: their true ids, or IGNORED.
             branch_scales: see `Encoder.forward`.
         """
+
+    def set_output_bias(self, bias_V: Tensor) -> None:
+        """Set the bias of the head.
+
+        Raises:
+            ConfigError: the head does not predict words.
+        """
+        raise ConfigError("this objective predicts no words; leave model.output_bias at zeros")
 
     @staticmethod
     @abstractmethod
@@ -129,6 +137,11 @@ class MaskedLanguageModel(Objective):
         x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
         logits_MV: Tensor = self.head(x_MD, self.encoder.token_embeddings.weight)
         return logits_MV
+
+    @torch.no_grad()
+    def set_output_bias(self, bias_V: Tensor) -> None:
+        """Set the bias of the head."""
+        self.head.output_bias.copy_(bias_V)
 
     @staticmethod
     def head_multiply_adds(

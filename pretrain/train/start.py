@@ -12,6 +12,7 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type, zero_stage
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
+from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import held_out_fingerprint, open_data
 from pretrain.distributed.failures import failures_end_the_job
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
@@ -76,12 +77,12 @@ def run(
     rate = peak_flops(ranks.device, compute_type(ds_config))
     launch["initial_weights"] = None
 
-    def start_from_given_weights(model: Objective) -> None:
+    def set_first_weights(model: Objective) -> None:
         launch["initial_weights"] = on_first_rank(
             ranks, lambda: load_initial_weights(model, settings, shards)
         )
 
-    load_weights = start_from_given_weights if checkpoint is None else None
+    load_weights = set_first_weights if checkpoint is None else None
     engine = build_engine(settings, ds_config, ranks, load_weights=load_weights)
     if ranks.is_first:
         print(engine.execution.describe())
@@ -137,4 +138,5 @@ def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, 
         "tokenizer": shards.manifest.tokenizer.sha256,
         "training_data": shards.split("train").fingerprint(),
         "held_out": held_out_fingerprint(shards, settings),
+        "frequency_entropy": on_first_rank(ranks, lambda: frequency_entropy(shards, settings)),
     }

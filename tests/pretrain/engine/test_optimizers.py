@@ -13,7 +13,13 @@ from pretrain.config.ds_config import read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
-from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer, checked_optimizer, state_numbers
+from pretrain.engine.optimizers import (
+    OPTIMIZERS,
+    build_optimizer,
+    check_table_rates,
+    checked_optimizer,
+    state_numbers,
+)
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import LAUNCHERS, run_case
 
@@ -183,6 +189,61 @@ def test_the_engine_is_the_plain_loop_and_resumes_bit_for_bit(launcher, tmp_path
             here = numpy.array(found["zero0_fp32"]["weights"][name])
             # where there is next to no gradient, its rounding grows as in `orthogonalised`
             assert distance(here, weight, start[name]) < 0.1, name
+
+
+RATES = ("--optimizer.position_rate", "4", "--optimizer.relative_rate", "16")
+
+
+def adamw_with_table_rates(model, settings):
+    """Return AdamW's formula with a learning rate for each parameter by its name (fp64)."""
+    factors = {"position_embeddings": 4.0, "bucket_embeddings": 16.0}
+    weights, moments, steps = arrays(model), {}, 0
+    beta_1, beta_2 = settings.betas
+
+    def update(learning_rate):
+        nonlocal steps
+        steps += 1
+        for name, parameter in model.named_parameters():
+            gradient, weight = parameter.grad.double().numpy(), weights[name]
+            first, second = moments.get(name, (0.0, 0.0))
+            first = beta_1 * first + (1 - beta_1) * gradient
+            second = beta_2 * second + (1 - beta_2) * gradient**2
+            moments[name] = first, second
+            root = numpy.sqrt(second / (1 - beta_2**steps)) + settings.epsilon
+            rate = learning_rate * factors.get(name.split(".")[-2], 1.0)
+            decay = settings.weight_decay if weight.ndim > 1 else 0.0
+            weights[name] = weight - learning_rate * decay * weight
+            weights[name] -= rate * first / (1 - beta_1**steps) / root
+            parameter.data.copy_(torch.from_numpy(weights[name]))
+
+    return update
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+def test_tables_of_positions_learn_at_their_own_rate_at_every_stage(launcher, tmp_path):
+    """And the rest, and the decay of all, as before; also after a resume."""
+    words = ("--model.positions", "tupe-r", *RATES)
+    settings = case.case_settings(*words)
+    model = case.build_model(settings)
+    start = arrays(model)
+    plain = case.reference(settings, model, adamw_with_table_rates(model, settings.optimizer))
+    stages = [f"zero{stage}_fp32" for stage in range(4)]
+    found = run_case(launcher, tmp_path, stages, *words)
+    for name in stages:
+        assert found[name]["losses"] == pytest.approx(plain.losses, rel=1e-5), name
+        assert found[name]["resumed"] == found[name]["losses"][3:], name
+        for key, weight in found[name]["weights"].items():
+            if key.endswith("embeddings.weight"):  # without a gradient that is only rounding
+                here = numpy.array(weight)
+                assert distance(here, plain.weights[key].double().numpy(), start[key]) < 1e-2
+
+
+def test_a_rate_of_a_table_that_is_not_there_is_refused():
+    settings = case.case_settings("--model.positions", "bert-a", "--optimizer.relative_rate", "2")
+    with pytest.raises(ConfigError, match=r"relative_rate=2 .*'bert-a', which has no such table"):
+        check_table_rates(settings)
+    check_table_rates(case.case_settings("--model.positions", "bert-r", *RATES))
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+import collections
+
+import numpy
+import pytest
+import scipy.stats
+import torch
+
+from data_prep.masking import IGNORED
+from data_prep.shards.format import open_shards
+from pretrain.config.recipe import load_settings
+from pretrain.convert.initial_weights import load_initial_weights
+from pretrain.data import frequencies
+from pretrain.data.batches import HeldOutBatches, Place
+from pretrain.model.objectives import MaskedLanguageModel
+from tests.pretrain.conftest import lines
+
+
+@pytest.fixture(scope="module")
+def opened(shards):
+    return open_shards(shards)
+
+
+def settings(shards, *words):
+    return load_settings("tiny_cpu", ["--data.shards", str(shards), *words])
+
+
+def held_out_words(opened, chosen):
+    batches = HeldOutBatches(opened, chosen, Place(8, rank=0, world_size=1))
+    labels = [
+        label for batch in map(batches.__getitem__, range(len(batches))) for label in batch[2]
+    ]
+    return [int(label) for label in labels if label != IGNORED]
+
+
+def test_frequencies_are_counts_of_the_training_rows_plus_one(opened, monkeypatch):
+    monkeypatch.setattr(frequencies, "ROWS_AT_ONCE", 7)
+    rows = opened.split("train").rows(numpy.arange(opened.split("train").num_rows))
+    counted = collections.Counter(rows.ravel().tolist())
+    special = set(opened.manifest.tokenizer.special_tokens.values())
+    counts = [1 + (0 if number in special else counted[number]) for number in range(1024)]
+    found = frequencies.word_frequencies(opened, 1024)
+    numpy.testing.assert_allclose(found, numpy.array(counts) / sum(counts), rtol=1e-12)
+
+
+def test_a_long_text_is_sampled_over_its_whole_length(opened, monkeypatch):
+    split = opened.split("train")
+    monkeypatch.setattr(frequencies, "MOST_TOKENS", opened.manifest.sequence_length * 10)
+    numbers = [number * split.num_rows // 10 for number in range(10)]
+    counted = collections.Counter(split.rows(numpy.array(numbers)).ravel().tolist())
+    found = frequencies.word_frequencies(opened, 1024)
+    word = max(
+        set(counted) - set(opened.manifest.tokenizer.special_tokens.values()), key=counted.get
+    )
+    assert found[word] / found.min() == pytest.approx(counted[word] + 1)
+
+
+def test_the_entropy_is_that_of_scipy_plus_the_divergence_from_the_training_text(opened, shards):
+    chosen = settings(shards)
+    shares = numpy.bincount(held_out_words(opened, chosen), minlength=1024) / 1.0
+    trained = frequencies.word_frequencies(opened, 1024)
+    expected = scipy.stats.entropy(shares) + scipy.stats.entropy(shares, trained)
+    assert frequencies.frequency_entropy(opened, chosen) == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_model_that_sees_no_context_starts_at_the_entropy(opened, shards):
+    chosen = settings(shards, "--model.output_bias", "frequencies")
+    model = MaskedLanguageModel(chosen.model)
+    assert load_initial_weights(model, chosen, opened) is None
+    torch.nn.init.zeros_(model.encoder.token_embeddings.weight)
+    batches = HeldOutBatches(opened, chosen, Place(1024, rank=0, world_size=1))
+    assert len(batches) == 1
+    found = model(*batches[0]).item()
+    assert found == pytest.approx(frequencies.frequency_entropy(opened, chosen), rel=1e-5)
+
+
+def test_a_run_starts_from_the_bias_and_records_the_entropy(opened, shards, command, tmp_path):
+    entropy = frequencies.frequency_entropy(opened, settings(shards))
+    first_losses = {}
+    for bias in ("zeros", "frequencies"):
+        folder = tmp_path / bias
+        command.train(folder, "--steps", "1", "--model.output_bias", bias)
+        assert lines(folder, "launches.jsonl")[0]["frequency_entropy"] == pytest.approx(entropy)
+        first_losses[bias] = lines(folder, "metrics.jsonl")[0]["loss"]
+    assert first_losses["zeros"] == pytest.approx(numpy.log(1024), abs=0.1)
+    # The embeddings are small: the first predictions are the frequencies.
+    assert first_losses["frequencies"] == pytest.approx(entropy, abs=0.2)
