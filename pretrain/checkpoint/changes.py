@@ -19,7 +19,8 @@ FREE = (
     *("loggers", "log_project"),
 )
 # How a run is executed, with the DeepSpeed JSON and the number of ranks.
-ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
+# Of the optimizers, those that keep the same state; a checkpoint of another one is refused.
+ELASTIC = ("engine.", "batch.micro_sequences", "optimizer.kind", "ds_config.", "world_size")
 
 FIX = "restore it from a copy"
 
