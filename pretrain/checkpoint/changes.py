@@ -16,10 +16,11 @@ from pretrain.config.settings import RunSettings, as_json, flat
 # Settings that change no number of the run. Shards are compared by their content.
 FREE = (
     *("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards"),
-    *("loggers", "log_project"),
+    *("loggers", "log_project", "ds_config.timers."),
 )
 # How a run is executed, with the DeepSpeed JSON and the number of ranks.
-ELASTIC = ("engine.", "batch.micro_sequences", "ds_config.", "world_size")
+# Of the optimizers, those that keep the same state; a checkpoint of another one is refused.
+ELASTIC = ("engine.", "batch.micro_sequences", "optimizer.kind", "ds_config.", "world_size")
 
 FIX = "restore it from a copy"
 

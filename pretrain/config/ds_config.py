@@ -49,6 +49,7 @@ OBJECTS = (
     "zero_optimization.offload_param",
     "optimizer",
     "optimizer.params",
+    "timers",
     "progressive_layer_drop",
 )
 
@@ -181,6 +182,8 @@ def fill_ds_config(
             )
         filled[key] = value
     filled.setdefault("steps_per_print", 10**9)  # the progress bar is ours
+    # On by default, and it waits for the device twice in every micro-batch.
+    filled["timers"] = {"throughput": {"enabled": False}, **config.get("timers", {})}
     return filled
 
 

@@ -183,7 +183,7 @@ class OptimizerSettings(Section):
     kind: str = Field(
         "auto",
         description="AdamW of torch, deepspeed or apex, or muon (start with 2 to 4 times AdamW's "
-        "learning rate), see engine/optimizers.py; auto: deepspeed on CUDA, torch on a CPU",
+        "learning rate), see engine/optimizers.py; auto: torch, which needs no compiler",
     )
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of AdamW's two moments")
     epsilon: float = Field(1e-6, gt=0, description="added to AdamW's denominator")

@@ -2,13 +2,14 @@
 
 import logging
 import os
+import shutil
 import warnings
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 
-from data_prep.files.quoting import plain
+from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
 from pretrain.profiling.communication import CountedCollectives
@@ -16,7 +17,7 @@ from pretrain.profiling.step_timer import Phases
 
 
 def import_deepspeed() -> Any:
-    """Import DeepSpeed without its log output, and without its compiled operation on a CPU."""
+    """Import DeepSpeed without its log output, and without compiling anything."""
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # otherwise it prints its guess
     import deepspeed
@@ -25,9 +26,11 @@ def import_deepspeed() -> Any:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     # DeepSpeed 0.19.8 calls collectives by names that torch 2.13 renames, once a step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
-    # On a CPU it would compile a C++ operation that only inference uses: a minute, a compiler,
-    # and a lock file on which later starts hang if the build is killed.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # `init_distributed` asks here whether to compile a C++ operation for CPUs that only inference
+    # uses: a minute, a compiler, and a lock file on which later starts hang if the build is killed.
+    # Reading DeepSpeed's own table would start compilers to probe every operation, and print a
+    # warning for each that needs nvcc.
+    deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
     return deepspeed
 
 
@@ -65,7 +68,33 @@ def count_collectives(phases: Phases) -> CountedCollectives:
 
 
 def fused_adam() -> Any:
-    """Return the class of DeepSpeed's AdamW for CUDA, which it compiles at its first use."""
+    """Return the class of DeepSpeed's AdamW for CUDA, which it compiles when one is built."""
     from deepspeed.ops.adam import FusedAdam
 
     return FusedAdam
+
+
+def obstacle_to_fused_adam() -> str | None:
+    """Return why DeepSpeed cannot compile its FusedAdam on this machine; None: nothing is known.
+
+    Takes no build: it looks for what the build needs.
+    """
+    import_deepspeed()
+    from deepspeed.git_version_info import installed_ops
+    from deepspeed.ops.op_builder.builder import MissingCUDAException, installed_cuda_version
+    from torch.utils import cpp_extension
+
+    if installed_ops.get("fused_adam"):  # compiled when DeepSpeed was installed
+        return None
+    try:
+        major, minor = installed_cuda_version()
+    except MissingCUDAException:
+        home = cpp_extension.CUDA_HOME
+        where = "CUDA_HOME is not set" if home is None else f"CUDA_HOME is {quoted(home)}"
+        return f"it is compiled with nvcc, which is not on this machine ({where})"
+    if torch.version.cuda is not None and major != int(torch.version.cuda.partition(".")[0]):
+        return f"nvcc is of CUDA {major}.{minor}, and torch is built for CUDA {torch.version.cuda}"
+    if not cpp_extension.is_ninja_available():
+        return "ninja does not run; it is a package of Python, whose folder bin must be in PATH"
+    compiler = os.environ.get("CXX", "c++")
+    return None if shutil.which(compiler) else f"there is no C++ compiler {compiler!r}"

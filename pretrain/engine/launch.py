@@ -21,7 +21,7 @@ from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
-from pretrain.engine.optimizers import check_table_rates, checked_optimizer
+from pretrain.engine.optimizers import check_buildable, check_table_rates, checked_optimizer
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -70,6 +70,7 @@ def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Devi
     """
     check_supported(ds_config, device)
     checked_optimizer(settings.optimizer, device, ds_config)
+    check_buildable(settings.optimizer)
     plan_execution(settings, this_machine(ds_config, device))
 
 

@@ -4,16 +4,19 @@ Adding one is a class and a line of OPTIMIZERS. Its state tensors have the shape
 are fp32, and lie in `optimizer.state[parameter]` by name; checkpoints store them by these names.
 """
 
+import importlib.util
+import subprocess
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from data_prep.files.quoting import plain
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import OptimizerSettings, RunSettings
-from pretrain.distributed.deepspeed_library import fused_adam
+from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
 from pretrain.engine.muon import MuonWithAdamW
 from pretrain.model.objectives import objective_named
 from pretrain.model.shapes import shapes_only
@@ -34,8 +37,12 @@ class OptimizerKind(ABC):
     takes_gradient_scale = False
 
     def obstacle(self, device: Device) -> str | None:
-        """Return why it does not work on this machine, or None."""
+        """Return why it does not work on such a device, or with this torch; or None."""
         del device
+        return None
+
+    def obstacle_to_build(self) -> str | None:
+        """Return why it cannot be built on this machine, as far as a look can say; or None."""
         return None
 
     def state_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
@@ -65,24 +72,42 @@ class TorchAdamW(OptimizerKind):
 
 
 class DeepSpeedAdamW(OptimizerKind):
-    """DeepSpeed's FusedAdam for CUDA, which it compiles at its first use."""
+    """DeepSpeed's FusedAdam for CUDA, which is compiled with nvcc when the first one is built."""
+
+    name = "deepspeed"
 
     def obstacle(self, device: Device) -> str | None:
         """Refuse a CPU."""
         return "needs a CUDA device; on a CPU use torch" if device == "cpu" else None
 
+    def obstacle_to_build(self) -> str | None:
+        """Look for nvcc, of torch's version of CUDA, and for a C++ compiler."""
+        return obstacle_to_fused_adam()
+
     def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-        """Build it."""
-        optimizer: torch.optim.Optimizer = self.fused_class()(
-            parameter_groups(model, settings), adam_w_mode=True, **_adam_values(settings)
-        )
+        """Build it.
+
+        Raises:
+            ConfigError: it cannot be compiled here, or is not installed.
+        """
+        if obstacle := self.obstacle_to_build():
+            raise not_built(self.name, obstacle)
+        groups = parameter_groups(model, settings)
+        # What DeepSpeed's builder, torch's and ninja raise where a compiler fails.
+        try:
+            optimizer: torch.optim.Optimizer = self.fused_class()(
+                groups, adam_w_mode=True, **_adam_values(settings)
+            )
+        except (OSError, RuntimeError, subprocess.SubprocessError, ImportError) as error:
+            first_line = plain(f"{error}\n".partition("\n")[0])
+            raise not_built(self.name, f"{type(error).__name__}: {first_line}") from error
         return optimizer
 
     def fused_class(self) -> Any:
         """Return the class of the optimizer.
 
         Raises:
-            ConfigError: the library that has it is not installed.
+            ImportError: the library that has it is not installed.
         """
         return fused_adam()
 
@@ -98,15 +123,19 @@ class DeepSpeedAdamW(OptimizerKind):
 class ApexAdamW(DeepSpeedAdamW):
     """NVIDIA apex' FusedAdam."""
 
+    name = "apex"
+
+    def obstacle_to_build(self) -> str | None:
+        """Look for NVIDIA apex."""
+        spec = importlib.util.find_spec("apex")
+        if spec is not None and importlib.util.find_spec("apex.optimizers") is not None:
+            return None
+        return "NVIDIA apex is not installed (the package apex of the package index is another one)"
+
     def fused_class(self) -> Any:
         """Return the class of the optimizer."""
-        try:
-            from apex.optimizers import FusedAdam
-        except ImportError:
-            raise ConfigError(
-                "optimizer.kind='apex', but NVIDIA apex is not installed (the package named apex "
-                "on the package index is another one); build it, or use optimizer.kind=deepspeed"
-            ) from None
+        from apex.optimizers import FusedAdam
+
         return FusedAdam
 
 
@@ -180,7 +209,7 @@ def checked_optimizer(
         ConfigError: there is no optimizer of that name, or it does not work on this device, in this
             version of torch or at this ZeRO stage.
     """
-    kind = _kind_named(settings.kind, device)
+    kind = _kind_named(settings.kind)
     if obstacle := kind.obstacle(device):
         raise ConfigError(f"optimizer.kind={settings.kind!r} {obstacle}")
     if zero_stage(ds_config) not in kind.zero_stages:
@@ -194,6 +223,23 @@ def checked_optimizer(
             f"optimizer.kind={settings.kind!r}; remove the block"
         )
     return kind
+
+
+def check_buildable(settings: OptimizerSettings) -> None:
+    """Check that the optimizer can be built on this machine, without building it.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if obstacle := _kind_named(settings.kind).obstacle_to_build():
+        raise not_built(settings.kind, obstacle)
+
+
+def not_built(kind: str, reason: str) -> ConfigError:
+    """Return the error of an optimizer that cannot be built on this machine."""
+    return ConfigError(
+        f"optimizer.kind={kind!r} cannot be built here: {reason}; use --optimizer.kind torch"
+    )
 
 
 def build_optimizer(
@@ -249,15 +295,16 @@ def check_table_rates(settings: RunSettings) -> None:
 
 def state_numbers(settings: RunSettings) -> int:
     """Return how many fp32 numbers of state the optimizer keeps, of all parameters together."""
-    kind = _kind_named(settings.optimizer.kind, "cpu")
+    kind = _kind_named(settings.optimizer.kind)
     with shapes_only():
         model = objective_named(settings.objective)(settings.model)
     names = kind.state_names(model)
     return sum(len(names[name]) * weight.numel() for name, weight in model.named_parameters())
 
 
-def _kind_named(name: str, device: Device) -> OptimizerKind:
-    auto = OPTIMIZERS["deepspeed" if device == "cuda" else "torch"]
+def _kind_named(name: str) -> OptimizerKind:
+    # torch's, which needs no compiler, and leaves out an update that is not finite.
+    auto = OPTIMIZERS["torch"]
     return lookup({"auto": auto, **OPTIMIZERS}, name, setting="optimizer.kind")
 
 

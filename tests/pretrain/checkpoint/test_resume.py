@@ -78,6 +78,7 @@ def test_other_settings_are_named(run):
             {"ds_config": {"zero_optimization": {"stage": 3}}},
             r"ds_config.zero_optimization.stage \(was 1, is 3\)",
         ),
+        (("--optimizer.kind", "torch"), {}, r"optimizer.kind \(was auto, is torch\)"),
         (
             ("--engine.recompute_blocks", "true", "--batch.micro_sequences", "1"),
             {},

@@ -70,6 +70,12 @@ def test_clipping_is_always_written_because_deepspeeds_default_clips():
     assert config["gradient_clipping"] == 0.0
 
 
+def test_deepspeeds_timer_which_waits_for_the_device_is_off_unless_the_json_asks_for_it():
+    assert filled({})["timers"] == {"throughput": {"enabled": False}}
+    asked = {"throughput": {"enabled": True, "synchronized": False}}
+    assert filled({"timers": asked})["timers"] == asked
+
+
 def test_a_json_that_contradicts_the_recipe_is_refused():
     with pytest.raises(ConfigError, match="gradient_clipping=5.0, the recipe 1.0"):
         filled({"gradient_clipping": 5.0})

@@ -1,0 +1,243 @@
+"""The implementations of AdamW: which one is chosen, what it needs to be built, what they share."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pretrain.checkpoint.folders import checkpoint_folder
+from pretrain.checkpoint.format import Checkpoint
+from pretrain.checkpoint.writer import Saver
+from pretrain.config.ds_config import read_ds_config
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import CheckpointSettings
+from pretrain.distributed import deepspeed_library
+from pretrain.distributed.ranks import start_ranks
+from pretrain.engine.launch import check_machine
+from pretrain.engine.optimizers import (
+    OPTIMIZERS,
+    DeepSpeedAdamW,
+    build_optimizer,
+    checked_optimizer,
+)
+from tests.pretrain.engine import training_case as case
+
+ROOT = Path(__file__).parents[3]
+FUSED = ("--optimizer.kind", "deepspeed")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_auto_is_torchs_fused_adamw_whose_update_can_be_left_out(device):
+    settings = case.case_settings()
+    assert settings.optimizer.kind == "auto"
+    kind = checked_optimizer(settings.optimizer, device, {})
+    assert kind is OPTIMIZERS["torch"] and kind.takes_gradient_scale
+    assert kind.obstacle_to_build() is None
+    optimizer = build_optimizer(case.build_model(settings), settings.optimizer, device)
+    assert type(optimizer) is torch.optim.AdamW and optimizer.defaults["fused"]
+
+
+@pytest.fixture
+def builder(monkeypatch):
+    """DeepSpeed's builder on a machine that has all that it needs."""
+    deepspeed_library.import_deepspeed()
+    from deepspeed.ops.op_builder import builder
+    from torch.utils import cpp_extension
+
+    monkeypatch.setattr(builder, "installed_cuda_version", lambda: (13, 0))
+    monkeypatch.setattr(torch.version, "cuda", "13.1")
+    monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: True)
+    monkeypatch.setenv("CXX", "true")
+    assert deepspeed_library.obstacle_to_fused_adam() is None
+    return builder
+
+
+def refusal_of_the_machine():
+    settings = case.case_settings(*FUSED)
+    with pytest.raises(ConfigError) as refused:
+        check_machine(settings, read_ds_config("zero1_fp32", "cuda"), "cuda")
+    message = str(refused.value)
+    assert message.startswith("optimizer.kind='deepspeed' cannot be built here: ")
+    assert message.endswith("; use --optimizer.kind torch")
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def test_fused_adam_without_nvcc_is_refused_before_data_and_model(builder, monkeypatch):
+    def no_nvcc():
+        raise builder.MissingCUDAException("CUDA_HOME does not exist")
+
+    monkeypatch.setattr(builder, "installed_cuda_version", no_nvcc)
+    assert "with nvcc, which is not on this machine (CUDA_HOME is" in refusal_of_the_machine()
+
+
+def test_fused_adam_with_an_nvcc_of_another_cuda_is_refused(builder, monkeypatch):
+    monkeypatch.setattr(builder, "installed_cuda_version", lambda: (12, 4))
+    assert "nvcc is of CUDA 12.4, and torch is built for CUDA 13.1" in refusal_of_the_machine()
+
+
+def test_fused_adam_without_ninja_or_a_compiler_is_refused(builder, monkeypatch):
+    from torch.utils import cpp_extension
+
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "there is no C++ compiler 'no-such-compiler'" in refusal_of_the_machine()
+    monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: False)
+    assert "ninja does not run" in refusal_of_the_machine()
+
+
+def test_what_is_compiled_already_needs_no_compiler(builder, monkeypatch):
+    from deepspeed import git_version_info
+
+    monkeypatch.setitem(git_version_info.installed_ops, "fused_adam", True)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert deepspeed_library.obstacle_to_fused_adam() is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("CUDA_HOME environment variable is not set"),
+        RuntimeError("Error building extension 'fused_adam'\nnvcc fatal: unsupported"),
+        subprocess.CalledProcessError(1, "nvcc"),
+        ImportError("fused_adam.so: undefined symbol"),
+    ],
+)
+def test_a_build_that_fails_is_one_line_with_the_way_out(builder, monkeypatch, error):
+    from deepspeed.ops.adam import fused_adam
+
+    def load(_):
+        raise error
+
+    monkeypatch.setattr(fused_adam.FusedAdamBuilder, "load", load)
+    settings = case.case_settings(*FUSED)
+    with pytest.raises(ConfigError) as refused:
+        build_optimizer(case.build_model(settings), settings.optimizer, "cuda")
+    message = str(refused.value)
+    assert f"{type(error).__name__}: {str(error).splitlines()[0]}; use --optimizer" in message
+    assert len(message.splitlines()) == 1
+
+
+NO_COMPILER_PROGRAM = """
+import os, subprocess, sys
+
+started, start = [], subprocess.Popen.__init__
+
+def record(self, program, *arguments, **options):
+    started.append(program if isinstance(program, str) else program[0])
+    return start(self, program, *arguments, **options)
+
+subprocess.Popen.__init__ = record
+from pretrain.config.ds_config import fill_ds_config, read_ds_config
+from pretrain.config.recipe import load_settings
+from pretrain.distributed.ranks import start_ranks
+from pretrain.engine import launch
+from pretrain.engine.optimizer_state import inner_optimizer
+from pretrain.schedules.layer_drop import scales_of_step
+from tests.pretrain.engine import training_case as case
+import torch
+
+ranks = start_ranks()
+from deepspeed.accelerator import get_accelerator
+get_accelerator().is_fp16_supported = lambda: True  # slow on a CPU, but the same code path
+recipe, *stages = sys.argv[1:]
+small = "--model.preset none --model.num_layers 3 --model.width 32 --model.num_heads 2 \\
+    --model.feedforward_width 64 --model.vocabulary_size 64 --data.sequence_length 16 \\
+    --batch.global_sequences 8 --batch.micro_sequences 2 --engine.cpu_kernels off"
+settings = load_settings(recipe, small.split())
+assert settings.optimizer.kind == "auto" and settings.engine.ds_config == "zero1_fp16"
+for stage in map(int, stages):
+    config = read_ds_config("zero1_fp16", "cuda")
+    config["zero_optimization"]["stage"] = stage
+    config = fill_ds_config(config, settings, world_size=1, device="cuda")
+    assert config["fp16"]["loss_scale"] == 0  # dynamic
+    engine = launch.build_engine(settings, config, ranks)
+    inner = inner_optimizer(engine._optimizer)
+    assert type(inner) is torch.optim.AdamW and inner.defaults["fused"]
+    skipped = []
+    for step in range(4):
+        theta = settings.layer_drop.theta_bar if settings.layer_drop.schedule != "none" else 1.0
+        scales = scales_of_step(step, settings, theta=theta, count=4)
+        batches = [(case.micro_batch(step, place), scales[place]) for place in range(4)]
+        skipped.append(engine.train_step(batches, 1e-4).skipped)
+    assert not skipped[-1] and engine.has_finite_weights(), skipped
+    assert engine.snapshot().counters.adam_steps == skipped.count(False)
+compilers = {"nvcc", "ninja", "g++", "c++", "gcc", "cc", "clang", "ld"}
+assert not any(os.path.basename(name) in compilers for name in started), started
+"""
+
+
+@pytest.mark.parametrize(("recipe", "stages"), [("pld_base", "123"), ("tupe_base", "1")])
+def test_the_papers_recipes_train_in_fp16_on_a_machine_without_compilers(recipe, stages, tmp_path):
+    """No compiler is looked for, and none would be found."""
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    finished = subprocess.run(
+        [sys.executable, "-c", NO_COMPILER_PROGRAM, recipe, *stages],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=environment | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "WARNING" not in finished.stdout
+
+
+def multi_tensor_adam(chunk, no_op, lists, rate, beta_1, beta_2, epsilon, step, mode, *options):
+    """Compute what DeepSpeed's compiled kernel does: AdamW's formulas, in place."""
+    bias_correction, weight_decay = options
+    assert mode == bias_correction == 1
+    for gradient, weight, first, second in zip(*lists, strict=True):
+        first.lerp_(gradient, 1 - beta_1)
+        second.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
+        unbiased = first / (1 - beta_1**step)
+        size = (second / (1 - beta_2**step)).sqrt_() + epsilon
+        weight.sub_(rate * (unbiased / size + weight_decay * weight))
+
+
+@pytest.fixture
+def fused_adam_on_a_cpu(builder, monkeypatch):
+    """DeepSpeed's FusedAdam with its kernel in Python."""
+    from deepspeed.ops.adam import fused_adam
+
+    kernel = SimpleNamespace(multi_tensor_adam=multi_tensor_adam)
+    monkeypatch.setattr(fused_adam.FusedAdamBuilder, "load", lambda _: kernel)
+    monkeypatch.setattr(DeepSpeedAdamW, "obstacle", lambda *_: None)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize(("first", "second"), [("deepspeed", "torch"), ("torch", "deepspeed")])
+def test_a_run_continues_with_another_implementation_of_adamw(
+    fused_adam_on_a_cpu, first, second, stage, tmp_path
+):
+    """Counts of updates included: the bias correction of a wrong one is far off in step 4."""
+    ranks, name = start_ranks(), f"zero{stage}_fp32"
+    settings = {kind: case.case_settings("--optimizer.kind", kind) for kind in (first, second)}
+    plain = case.reference(settings[first])
+    before = case.build_engine(settings[first], ranks, name)
+    losses, _ = case.train_steps(before, settings[first], range(3))
+    saver = Saver(tmp_path, CheckpointSettings(background=False), ranks)
+    saver.save(3, before.snapshot(), {})
+    after = case.build_engine(settings[second], ranks, name)
+    after.restore(Checkpoint(checkpoint_folder(tmp_path, 3)))
+    assert after.snapshot().counters == before.snapshot().counters
+    later, _ = case.train_steps(after, settings[second], range(3, case.STEPS))
+    assert losses + later == pytest.approx(plain.losses, rel=2e-6)  # as engines among themselves
+    assert after.snapshot().counters.adam_steps == case.STEPS
+
+
+def test_only_optimizers_that_take_a_scale_guard_their_updates():
+    """docs/FAULTS.md names them."""
+    guarded = {name for name, kind in OPTIMIZERS.items() if kind.takes_gradient_scale}
+    assert guarded == {"torch", "muon"}
+    settings = case.case_settings()
+    optimizer = build_optimizer(case.build_model(settings), settings.optimizer, "cpu")
+    weight = optimizer.param_groups[0]["params"][0]
+    weight.grad, before = torch.full_like(weight, math.nan), weight.detach().clone()
+    optimizer.param_groups[0]["lr"] = 0.1
+    optimizer.grad_scale, optimizer.found_inf = torch.ones(()), torch.ones(())
+    optimizer.step()
+    assert torch.equal(weight, before)
