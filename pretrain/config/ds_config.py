@@ -273,15 +273,19 @@ def zero_stage(config: dict[str, Any]) -> Any:
     return config.get("zero_optimization", {}).get("stage", 0)
 
 
+def autocasts(config: dict[str, Any]) -> bool:
+    """Return whether the weights are fp32, and `torch_autocast` chooses the type of products."""
+    return bool(config.get("torch_autocast", {}).get("enabled", False))
+
+
 def compute_type(config: dict[str, Any]) -> torch.dtype:
     """Return the type in which matrix products are computed under a configuration.
 
     Raises:
         ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
     """
-    autocast = config.get("torch_autocast", {})
-    if autocast.get("enabled", False):
-        name = str(autocast.get("dtype")).removeprefix("torch.")
+    if autocasts(config):
+        name = str(config["torch_autocast"].get("dtype")).removeprefix("torch.")
         return lookup(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
     for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         if config.get(block, {}).get("enabled", False):
@@ -301,8 +305,7 @@ def _ds_config_path(name: str) -> Path:
 
 
 def _autocasts_to_fp16(config: dict[str, Any]) -> bool:
-    is_on = config.get("torch_autocast", {}).get("enabled", False)
-    return bool(is_on) and compute_type(config) == torch.float16
+    return autocasts(config) and compute_type(config) == torch.float16
 
 
 def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from pretrain.config.ds_config import compute_type, zero_stage
+from pretrain.config.ds_config import autocasts, compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.kernels.cpu_kernels import (
@@ -42,6 +42,7 @@ class Machine:
     dtype: torch.dtype  # of the matrix products
     zero_stage: int
     capability: tuple[int, int] = (0, 0)  # of the GPU
+    autocasts: bool = False  # weights are fp32, whatever the type of the products
 
 
 def build_model(
@@ -64,7 +65,8 @@ def build_model(
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
     """Return this machine, as runs with this DeepSpeed configuration use it."""
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
-    return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability)
+    dtype, stage = compute_type(ds_config), zero_stage(ds_config)
+    return Machine(device, dtype, stage, capability, autocasts(ds_config))
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
@@ -92,6 +94,7 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
         reason,
         compiles,
         settings.engine.recompute_blocks,
+        bf16_residual_stream=_narrows_residual_stream(settings, machine, compiles),
         fuses_loss=obstacle is None,
         kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
     )
@@ -186,6 +189,22 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
             "engine.compile_blocks='on' needs a C++ compiler on a CPU, and there is neither g++ "
             "nor clang++; install one, or leave it at auto"
         )
+    return True
+
+
+def _narrows_residual_stream(settings: RunSettings, machine: Machine, compiles: bool) -> bool:
+    if not settings.engine.bf16_residual_stream:
+        return False
+    obstacle = None
+    if machine.dtype.itemsize > torch.bfloat16.itemsize:
+        obstacle = f"this run computes in {str(machine.dtype).removeprefix('torch.')}"
+    elif not machine.autocasts:
+        obstacle = "its weights have 16 bits in this run, and the residual stream too"
+    elif machine.device == "cuda" and not compiles:
+        # Autocast copies the input of a norm to fp32; only a compiled block does so in registers.
+        obstacle = "it saves nothing on CUDA without compiled blocks"
+    if obstacle is not None:
+        raise ConfigError(f"engine.bf16_residual_stream=True: {obstacle}; remove it")
     return True
 
 
