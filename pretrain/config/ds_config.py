@@ -276,6 +276,11 @@ def zero_stage(config: dict[str, Any]) -> Any:
     return config.get("zero_optimization", {}).get("stage", 0)
 
 
+def autocasts(config: dict[str, Any]) -> bool:
+    """Return whether the weights are fp32, and `torch_autocast` chooses the type of products."""
+    return bool(config.get("torch_autocast", {}).get("enabled", False))
+
+
 def compute_type(config: dict[str, Any]) -> torch.dtype:
     """Return the type in which matrix products are computed under a configuration.
 

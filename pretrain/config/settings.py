@@ -378,6 +378,11 @@ class EngineSettings(Section):
         description="activation checkpointing: keep the input of each block only; a third more "
         "time, a fraction of the memory",
     )
+    bf16_residual_stream: bool = Field(
+        False,
+        description="under bf16 autocast, round the sums of the blocks to bf16 instead of keeping "
+        "them in fp32; on CUDA with compiled blocks only",
+    )
 
 
 class RunSettings(BaseSettings):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from pretrain.config.ds_config import compute_type, zero_stage
+from pretrain.config.ds_config import autocasts, compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks
@@ -47,6 +47,7 @@ class Machine:
     dtype: torch.dtype  # of the matrix products
     zero_stage: int
     capability: tuple[int, int] = (0, 0)  # of the GPU
+    autocasts: bool = False  # weights are fp32, whatever the type of the products
 
 
 def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) -> Objective:
@@ -75,7 +76,8 @@ def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) 
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
     """Return this machine, as runs with this DeepSpeed configuration use it."""
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
-    return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability)
+    dtype, stage = compute_type(ds_config), zero_stage(ds_config)
+    return Machine(device, dtype, stage, capability, autocasts(ds_config))
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
@@ -103,6 +105,7 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
         reason,
         compiles,
         settings.engine.recompute_blocks,
+        bf16_residual_stream=_narrows_residual_stream(settings, machine, compiles),
         fuses_loss=obstacle is None,
         kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
     )
@@ -211,6 +214,22 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
     missing = missing_for_compiling("cpu") if machine.device == "cpu" else None
     if missing is not None:
         raise ConfigError(f"engine.compile_blocks='on': {missing}, or leave it at auto")
+    return True
+
+
+def _narrows_residual_stream(settings: RunSettings, machine: Machine, compiles: bool) -> bool:
+    if not settings.engine.bf16_residual_stream:
+        return False
+    obstacle = None
+    if machine.dtype.itemsize > torch.bfloat16.itemsize:
+        obstacle = f"this run computes in {str(machine.dtype).removeprefix('torch.')}"
+    elif not machine.autocasts:
+        obstacle = "its weights have 16 bits in this run, and the residual stream too"
+    elif machine.device == "cuda" and not compiles:
+        # Autocast copies the input of a norm to fp32; only a compiled block does so in registers.
+        obstacle = "it saves nothing on CUDA without compiled blocks"
+    if obstacle is not None:
+        raise ConfigError(f"engine.bf16_residual_stream=True: {obstacle}; remove it")
     return True
 
 

@@ -13,6 +13,18 @@ from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.positions import PositionTerms
 
 
+class WideLayerNorm(nn.LayerNorm):
+    """LayerNorm in the type of its weights, which returns the type of its input.
+
+    Both differ for bf16 under autocast. torch on a CPU would sum the gradients of the weights in
+    bf16 (5 % off over 2048 rows); on CUDA it would return fp32.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension."""
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 class FeedForward(nn.Module):
     """Two linear maps around a GELU (the exact one: on CPUs it is also the faster one)."""
 
@@ -39,9 +51,9 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.norm_first = model.norm == "pre"
-        self.attention_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
+        self.attention_norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.attention = Attention(model, score_scale, backend=execution.attention)
-        self.feedforward_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
+        self.feedforward_norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.feedforward = FeedForward(model)
         self.dropout = nn.Dropout(model.dropout)
 

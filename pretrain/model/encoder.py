@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
-from pretrain.model.blocks import Block
+from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
 
@@ -32,12 +32,12 @@ class Encoder(nn.Module):
         self.execution = execution
         self.token_embeddings = nn.Embedding(model.vocabulary_size, model.width)
         self.positions = build_position_encoding(model)
-        self.embedding_norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
+        self.embedding_norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.dropout = nn.Dropout(model.dropout)
         scale = self.positions.score_scale
         self.blocks = nn.ModuleList(Block(model, scale, execution) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
-        self.final_norm = nn.LayerNorm(model.width, epsilon) if model.norm == "pre" else None
+        self.final_norm = WideLayerNorm(model.width, epsilon) if model.norm == "pre" else None
         self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0
         if execution.compiles_blocks:
             self._compile_blocks()
@@ -61,6 +61,8 @@ class Encoder(nn.Module):
         """
         x: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
         x = self.dropout(self.embedding_norm(x))
+        if self.execution.bf16_residual_stream:
+            x = x.bfloat16()  # blocks keep the type of their input
         terms = self.positions.terms(
             ids_BS.shape[1], device=x.device, folded=self.execution.attention == "folded"
         )

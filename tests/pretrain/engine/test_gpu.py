@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
-from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.engine.optimizers import OPTIMIZERS
+from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.kernel_check import disagreement_with_eager
 from tests.pretrain.commands.test_profile import profiled
 from tests.pretrain.engine import training_case as case
