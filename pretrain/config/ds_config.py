@@ -296,11 +296,6 @@ def compute_type(config: dict[str, Any]) -> torch.dtype:
     return torch.float32
 
 
-def autocasts(config: dict[str, Any]) -> bool:
-    """Return whether the model is called under autocast, with weights in fp32."""
-    return bool(config.get("torch_autocast", {}).get("enabled", False))
-
-
 def _ds_config_path(name: str) -> Path:
     for path in (Path(name), DS_CONFIGS / name, DS_CONFIGS / f"{name}.json"):
         if os.path.isfile(path):  # unlike pathlib, returns False for a name that is too long
