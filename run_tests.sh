@@ -2,7 +2,7 @@
 # Set up the environment if needed, then run lint, types and tests; stops at the first failure.
 #
 #   ./run_tests.sh                 every promise once, minutes: tests marked slow are left out
-#   ./run_tests.sh --all           the slow tests too
+#   ./run_tests.sh --all           the slow tests too, and a dry run of benchmarks/gpu_session.sh
 #   ./run_tests.sh ARGUMENT ...    the arguments go to pytest: -k shards, tests/pretrain, -m gpu
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

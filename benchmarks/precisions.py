@@ -8,11 +8,12 @@ the same number of updates. What cannot run here is listed with its reason.
 """
 
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
 from side_by_side import (
     ALLOCATOR,
-    one_line,
+    attempted,
     parser,
     print_rows,
     release_memory,
@@ -65,7 +66,6 @@ def main() -> None:
 
 def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
     """Train at one shape, print its table and return its numbers."""
-    import torch
     from training_step import Shape
 
     found: dict[str, Any] = {}
@@ -76,17 +76,13 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
         if reason is not None:
             skipped[name] = reason
             continue
-        try:
-            found[name] = train(Shape(*chosen), variant, ranks, arguments.steps)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            failures[name] = one_line(error)
+        training = partial(train, Shape(*chosen), variant, ranks, arguments.steps)
+        found |= attempted({name: training}, failures)
         release_memory()
     expected = found[REFERENCE]["losses"] if REFERENCE in found else []
     for numbers in found.values():
         numbers["difference"] = largest_difference(numbers["losses"], expected)
-    print_table(Shape(*chosen), found, {**skipped, **failures})
+    print_table(Shape(*chosen), found, skipped)
     return {"shape": chosen, "variants": found, "skipped": skipped, "failures": failures}
 
 

@@ -130,7 +130,9 @@ def where_it_fits(chosen: Shape, measure: Callable[[Shape], dict[str, Any]]) -> 
 
 
 def ready(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], dict[str, str]]:
-    """Build each variant and take its first step, which compiles.
+    """Build every variant, then take the first step of each, which compiles.
+
+    In this order: an engine that is built discards what was compiled before it.
 
     Returns:
         The variants, and of those that failed the error in one line.
@@ -138,21 +140,30 @@ def ready(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], 
     Raises:
         OutOfMemoryError: of torch; variants are compared at one shape only.
     """
+    failures: dict[str, str] = {}
+    built = attempted(builders, failures)
+    attempted(built, failures)
+    return {name: step for name, step in built.items() if name not in failures}, failures
+
+
+def attempted(actions: Mapping[str, Callable[[], Any]], failures: dict[str, str]) -> dict[str, Any]:
+    """Return what each action returns, and add the errors of the others to `failures`.
+
+    Raises:
+        OutOfMemoryError: of torch.
+    """
     import torch
 
-    variants: dict[str, Step] = {}
-    failures: dict[str, str] = {}
-    for name, build in builders.items():
+    results = {}
+    for name, action in actions.items():
         try:
-            step = build()
-            step()
-            variants[name] = step
+            results[name] = action()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             failures[name] = one_line(error)
             print(f"{name} failed: {failures[name]}", flush=True)
-    return variants, failures
+    return results
 
 
 def alternate(

@@ -98,7 +98,7 @@ class OurStep:
 
 def precision_of_auto(ranks: Ranks) -> torch.dtype:
     """Return the type in which `auto` computes here."""
-    return compute_type(read_ds_config("auto", ranks.device, world_size=ranks.world_size))
+    return compute_type(read_ds_config("auto", ranks.device))
 
 
 def settings_of(shape: Shape, micro_batches: int, *words: str) -> RunSettings:

@@ -253,6 +253,21 @@ def of_host_cost(folder: Path, machine: Machine) -> list[Finding]:
     return found
 
 
+def of_profile(folder: Path, machine: Machine) -> list[Finding]:
+    """Return the shares of the phases and the costliest kernels: where the time goes."""
+    del machine
+    numbers = json.loads((folder / "profile/profile.json").read_text())
+    shares = numbers["metrics"]["time_shares"]
+    phases = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
+    operators = ", ".join(
+        f"{row['name'][:40]} {row['milliseconds']:.1f} ms" for row in numbers["operators"][:6]
+    )
+    return [
+        Finding("phases of a step at full depth", phases, "measured"),
+        Finding("costliest operators of a step", operators, "measured"),
+    ]
+
+
 def errors_of(shape: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield a shape that failed, or the variants that did."""
     if "error" in shape:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import findings
 from findings import Finding, Machine
+from killed_run import RECIPE, SMALL
 
 
 def runs_everywhere(machine: Machine) -> str | None:
@@ -95,7 +96,7 @@ PARTS = (
     Part(
         "precisions",
         "fp16, bf16, torch's fused AdamW and DeepSpeed's FusedAdam against fp32",
-        180,
+        240,
         program("precisions"),
         program("precisions", *TINY, "--steps", "4"),
         findings.of_precisions,
@@ -103,7 +104,7 @@ PARTS = (
     Part(
         "killed_run",
         "a run of TUPE-R with layer drop: killed, resumed, equal?",
-        480,
+        450,
         ("benchmarks/gpu_session/killed_run.py", "{work}", "--json", "{numbers}"),
         ("benchmarks/gpu_session/killed_run.py", "{work}", "--json", "{numbers}", "--small"),
         findings.of_killed_run,
@@ -111,7 +112,7 @@ PARTS = (
     Part(
         "step_time",
         "a step against Hugging Face's model, both compiled",
-        180,
+        240,
         program("step_time", "--one-precision"),
         program("step_time", "--one-precision", "--steps", "2", *TINY),
         findings.of_step_time,
@@ -119,7 +120,7 @@ PARTS = (
     Part(
         "position_cost",
         "TUPE's bias against none",
-        120,
+        240,
         program("position_cost", "--shapes", "12,768,512,64", "12,768,128,256"),
         program("position_cost", "--steps", "2", *TINY),
         findings.of_position_cost,
@@ -127,7 +128,7 @@ PARTS = (
     Part(
         "layer_drop",
         "the time that layer drop saves against the FLOPs",
-        90,
+        150,
         program("layer_drop", "--stages", "0", "--shapes", "12,768,512,64", "12,768,128,256"),
         program("layer_drop", "--stages", "0", "--steps", "4", "--shapes", "4,64,32,2"),
         findings.of_layer_drop,
@@ -135,7 +136,7 @@ PARTS = (
     Part(
         "short_rows",
         "eager against our kernels by length, both compiled",
-        150,
+        240,
         program("short_rows"),
         program("short_rows", "--steps", "2", *TINY),
         findings.of_short_rows,
@@ -143,7 +144,7 @@ PARTS = (
     Part(
         "ranks",
         "two ranks against one, over NCCL",
-        150,
+        180,
         program("scaling", "--shape", "12,768,512,64", "--stages", "0", "1", "--rounds", "1"),
         program(
             *("scaling", "--shape", "2,64,32,2", "--stages", "0", "--rounds", "1", "--steps", "2")
@@ -154,9 +155,20 @@ PARTS = (
     Part(
         "host_cost",
         "the share of a step in which the GPU waits for the host",
-        90,
+        150,
         program("host_cost"),
         program("host_cost", "--steps", "2", *TINY),
         findings.of_host_cost,
+    ),
+    Part(
+        "profile",
+        "where the time of a step goes, by phase and kernel, with a trace",
+        120,
+        ("-m", "tupelo", "profile", str(RECIPE), "--full-depth", "--to", "{folder}/profile"),
+        (
+            *("-m", "tupelo", "profile", str(RECIPE), "--full-depth", "--to", "{folder}/profile"),
+            *(*SMALL, "--steps", "2"),
+        ),
+        findings.of_profile,
     ),
 )

@@ -290,7 +290,7 @@ def test_a_dry_run_runs_every_part(tmp_path):
     assert max(map(len, finished.stdout.splitlines())) <= 80
     statuses = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("*.json")}
     parts = {name: found["status"] for name, found in statuses.items() if "." not in name}
-    assert len(parts) == 11 and set(parts.values()) == {"passed", "skipped"}
+    assert len(parts) == 12 and set(parts.values()) == {"passed", "skipped"}
     assert [name for name, status in parts.items() if status == "skipped"] == ["gpu_tests"]
     table = (tmp_path / "summary.md").read_text()
     assert "losses after the resume | the same bits | the same bits | passed |" in table
