@@ -16,6 +16,7 @@ from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.kernels.cross_entropy import linear_cross_entropy
+from pretrain.model.blocks import WideLayerNorm
 from pretrain.model.encoder import Encoder, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 
@@ -82,7 +83,7 @@ class MaskedLanguageModelHead(nn.Module):
         super().__init__()
         self.execution = execution
         self.dense = nn.Linear(model.width, model.width)
-        self.norm = nn.LayerNorm(model.width, eps=model.layer_norm_epsilon)
+        self.norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.output_bias = nn.Parameter(torch.zeros(model.vocabulary_size))
 
     def forward(self, x_MD: Tensor, token_embeddings_VD: Tensor) -> Tensor:

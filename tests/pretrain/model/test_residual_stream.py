@@ -153,6 +153,24 @@ def test_compiled_blocks_do_the_same_with_one_graph_for_all_scales(monkeypatch, 
         assert torch.equal(compiled, plain)
 
 
+def test_no_norm_sums_the_gradients_of_its_weights_in_bf16():
+    """That of the head reads bf16 under autocast whatever the residual stream is."""
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(model_settings())
+    norms = {name: module for name, module in model.named_modules() if name.endswith("norm")}
+    norms.pop("encoder.positions.projected.norm")  # of fp32 weights
+    assert len(norms) == 3 * 2 + 3
+    for name, norm in norms.items():
+        input_MD, upstream_MD = torch.randn(2, 2048, 32).bfloat16()
+        with torch.autocast("cpu", torch.bfloat16):
+            norm(input_MD).backward(upstream_MD)
+        expected_D = upstream_MD.double().sum(0)
+        # fp32 sums of 2048 numbers
+        torch.testing.assert_close(
+            norm.bias.grad.double(), expected_D, rtol=1e-4, atol=1e-4, msg=name
+        )
+
+
 def settings_of(*words):
     return load_settings("tiny_cpu", words)
 
