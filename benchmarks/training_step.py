@@ -17,6 +17,7 @@ from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine
+from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.profiling.hardware import MEASURED_SHAPES, measured_peak_flops
 from pretrain.train.benchmark import RandomBatches
 from pretrain.train.progress import Progress
@@ -71,12 +72,12 @@ class OurStep:
         """
         settings = settings_of(shape, ranks.world_size * accumulation, *words)
         config = fill_ds_config(
-            read_ds_config(ds_config, ranks.device, world_size=ranks.world_size),
+            read_ds_config(ds_config, ranks.device),
             settings,
             world_size=ranks.world_size,
             device=ranks.device,
         )
-        self.engine = build_engine(settings, config, ranks)
+        self.engine = build_engine(settings, with_fitted_buckets(config, settings), ranks)
         self.progress = Progress(settings, ranks.world_size)
         self.dtype = compute_type(config)
         batch = RandomBatches(settings, shape.sequences)[0]

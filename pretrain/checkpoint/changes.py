@@ -17,6 +17,7 @@ from pretrain.config.settings import RunSettings, as_json, flat
 FREE = (
     *("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards"),
     *("loggers", "log_project", "ds_config.timers."),
+    "ds_config.zero_optimization.reduce_bucket_size",  # which sums are exchanged together
 )
 # How a run is executed, with the DeepSpeed JSON and the number of ranks.
 # Of the optimizers, those that keep the same state; a checkpoint of another one is refused.

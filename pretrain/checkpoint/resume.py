@@ -98,6 +98,18 @@ def plan_resumption(
     return Resumption(checkpoint, changes, lengthening)
 
 
+def zero_stage_before(folder: Path) -> int | None:
+    """Return the ZeRO stage of the last launch of a run; None: its folder does not say.
+
+    Raises:
+        ConfigError: the file that holds it is damaged.
+    """
+    file = folder / "ds_config.json"
+    zero = read_json_object(file, fix=FIX).get("zero_optimization") if file.is_file() else None
+    stage = zero.get("stage", 0) if isinstance(zero, dict) else None
+    return stage if type(stage) is int and stage in (0, 1, 2, 3) else None
+
+
 def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | None) -> str | None:
     """Return what to say where a run is resumed that has reached its end; None: it has not.
 

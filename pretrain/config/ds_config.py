@@ -58,19 +58,19 @@ SWITCHED = ("fp16", "bf16", "torch_autocast", "progressive_layer_drop")
 
 
 def read_ds_config(
-    name: str, device: Literal["cpu", "cuda"], *, world_size: int = 1
+    name: str, device: Literal["cpu", "cuda"], *, automatic_stage: int = 0
 ) -> dict[str, Any]:
     """Read the JSON that `engine.ds_config` names.
 
     Args:
         name: a path, the name of a file in ds_configs/, or "auto": see `default_ds_config`.
         device: where the run will be executed.
-        world_size: number of ranks.
+        automatic_stage: ZeRO stage of "auto", see engine/zero_choice.py.
 
     Raises:
         ConfigError: no such file, or not a JSON object.
     """
-    path = _ds_config_path(default_ds_config(device, world_size) if name == AUTO else name)
+    path = _ds_config_path(default_ds_config(device, automatic_stage) if name == AUTO else name)
     config = read_json_object(path)
     for block in OBJECTS:
         outer, _, inner = block.rpartition(".")
@@ -89,13 +89,12 @@ def read_ds_config(
     return config
 
 
-def default_ds_config(device: Literal["cpu", "cuda"], world_size: int) -> str:
-    """Return the name of the configuration that suits this machine.
+def default_ds_config(device: Literal["cpu", "cuda"], stage: int) -> str:
+    """Return the name of the configuration that suits this machine at a ZeRO stage.
 
-    bf16 where the device computes in it, else fp16 on CUDA and fp32 on a CPU. ZeRO-1 divides the
-    optimizer state among the ranks; on one rank it would only copy weights and gradients.
+    bf16 where the device computes in it, else fp32 on a CPU and fp16 on CUDA, for which the stage
+    is 1 always.
     """
-    stage = 0 if world_size == 1 else 1
     if computes_in_bf16(device):
         return f"zero{stage}_bf16_autocast"
     return "zero1_fp16" if device == "cuda" else f"zero{stage}_fp32"

@@ -360,7 +360,8 @@ class EngineSettings(Section):
     ds_config: str = Field(
         "auto",
         description="DeepSpeed JSON: a path, or a name in ds_configs/; auto: bf16 where the "
-        "device has it, else fp16 on CUDA and fp32 on CPU; ZeRO-1, on one rank ZeRO-0",
+        "device has it, else fp16 on CUDA and fp32 on CPU; ZeRO-0 where model and optimizer fit "
+        "into half the memory, else ZeRO-1",
     )
     attention: Literal["auto", "eager", "fused", "sdpa", "folded", "triton"] = Field(
         "auto", description="how attention is computed, see model/attention_backends.py"

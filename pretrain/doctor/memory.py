@@ -3,10 +3,8 @@
 import os
 from pathlib import Path
 
-from pretrain.config.ds_config import zero_stage
 from pretrain.doctor.check import CheckContext, CheckResult, StatVfs, compare_free
-from pretrain.model.cost import parameters_by_group
-from pretrain.train.footprint import checkpoint_bytes, optimizer_state_bytes, size
+from pretrain.engine.footprint import checkpoint_bytes, rank_bytes, size
 
 LITTLE_SHARED_MEMORY = 2**30
 PROCESS_BYTES = 2**30  # Python, torch and DeepSpeed, before there is a model
@@ -105,13 +103,6 @@ def _number(file: Path) -> float | None:
 
 
 def _model_bytes(context: CheckContext) -> int:
-    """Return what a rank needs for weights, gradients and optimizer state."""
+    """Return what a rank needs besides activations."""
     assert context.settings is not None and context.ds_config is not None
-    ds_config, ranks = dict(context.ds_config), context.ranks
-    settings = context.settings
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
-    is_half = any(ds_config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
-    one = parameters * (2 if is_half else 4)
-    # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.
-    weights, gradients = (-(-one // (ranks if zero_stage(ds_config) >= n else 1)) for n in (3, 2))
-    return weights + gradients + optimizer_state_bytes(settings, ds_config, ranks)
+    return rank_bytes(context.settings, dict(context.ds_config), context.ranks)

@@ -6,8 +6,10 @@ from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import Checkpoint, CheckpointError
 from pretrain.config.ds_config import micro_batches_per_step
 from pretrain.data.shards import existing_shards, shards_folder
+from pretrain.distributed.ranks import Ranks
 from pretrain.doctor.check import CheckContext, CheckResult, problem_of
 from pretrain.engine.execution import plan_execution, this_machine
+from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.cost import parameters_by_group
 from pretrain.train.checks import check_data
 
@@ -76,8 +78,9 @@ def execution_is_planned(context: CheckContext) -> CheckResult:
     assert settings is not None and ds_config is not None
     machine = this_machine(dict(ds_config), context.accelerators.device)
     execution = plan_execution(settings, machine)
+    ranks = Ranks(0, context.ranks, context.accelerators.device)
     return CheckResult(
         "ok",
-        f"{execution.describe()}; {str(machine.dtype).removeprefix('torch.')}, ZeRO stage "
-        f"{machine.zero_stage}",
+        f"{execution.describe()}; {str(machine.dtype).removeprefix('torch.')}, "
+        f"{stage_of_run(settings, ds_config, ranks).describe()}",
     )

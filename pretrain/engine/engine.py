@@ -34,6 +34,7 @@ from pretrain.engine.optimizer_state import (
     updated_pieces,
 )
 from pretrain.engine.optimizers import checked_optimizer
+from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.objectives import Objective
 from pretrain.profiling.step_timer import Phases
 
@@ -91,6 +92,7 @@ class Engine:
         self._engine.clip_fp32_gradients = self._clip_and_keep_norm
         self.device = torch.device(self._engine.device)
         self._module: nn.Module = self._engine.module
+        self.stage_choice = stage_of_run(settings, ds_config, ranks)
         self._zero_stage: int = zero_stage(ds_config)
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
         # of 12 layers on a CPU.
@@ -116,6 +118,10 @@ class Engine:
                 "layer drop at ZeRO stage 3 needs the gradient buffer of DeepSpeed 0.19.8, which "
                 "the installed one keeps elsewhere; use stage 1 or 2"
             )
+
+    def describe(self) -> str:
+        """Return how the run is executed, in a line."""
+        return f"{self.execution.describe()}; {self.stage_choice.describe()}"
 
     def train_step(
         self,

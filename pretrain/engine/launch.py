@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from pretrain.config.ds_config import (
+    AUTO,
     check_supported,
     fill_ds_config,
     lift_layer_drop,
@@ -22,6 +23,7 @@ from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.engine.optimizers import check_buildable, check_table_rates, checked_optimizer
+from pretrain.engine.zero_choice import automatic_stage, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -30,17 +32,23 @@ from pretrain.schedules.learning_rate import check_learning_rate
 Device = Literal["cpu", "cuda"]
 
 
-def checked_settings(settings: RunSettings, ranks: Ranks) -> tuple[RunSettings, dict[str, Any]]:
+def checked_settings(
+    settings: RunSettings, ranks: Ranks, *, stage_before: int | None = None
+) -> tuple[RunSettings, dict[str, Any]]:
     """Return the settings and the DeepSpeed configuration of the run, checked against each other.
 
     Args:
         settings: as the recipe and the command line give them.
         ranks: for which "auto" is decided.
+        stage_before: the ZeRO stage of the run that is resumed, which "auto" then keeps.
 
     Raises:
         ConfigError: something does not exist or does not go together.
     """
-    ds_config = read_ds_config(settings.engine.ds_config, ranks.device, world_size=ranks.world_size)
+    name, stage = settings.engine.ds_config, stage_before
+    if name == AUTO and stage is None:
+        stage = automatic_stage(settings, ranks).stage
+    ds_config = read_ds_config(name, ranks.device, automatic_stage=stage or 0)
     layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
     if note:
         print(note)
@@ -53,6 +61,7 @@ def checked_settings(settings: RunSettings, ranks: Ranks) -> tuple[RunSettings, 
     # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
     checked_optimizer(settings.optimizer, "cuda", ds_config)
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device="cuda")
+    filled = with_fitted_buckets(filled, settings)
     check_ds_config(filled)
     return settings, filled
 

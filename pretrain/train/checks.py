@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from data_prep.files.errors import UserError
-from pretrain.checkpoint.resume import finished_already
+from pretrain.checkpoint.resume import finished_already, zero_stage_before
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_before_build, fitting_weights
@@ -37,7 +37,8 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
         UserError: the run cannot start, or resume, here.
     """
     request.check_folder()
-    settings, ds_config = checked_settings(request.settings, ranks)
+    stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
+    settings, ds_config = checked_settings(request.settings, ranks, stage_before=stage_before)
     request._replace(settings=settings).check_settings()
     finished = None
     if request.beginning != "start":

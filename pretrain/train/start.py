@@ -9,7 +9,7 @@ from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import Resumption, plan_resumption
 from pretrain.checkpoint.writer import Saver
-from pretrain.config.ds_config import compute_type, zero_stage
+from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
@@ -85,7 +85,7 @@ def run(
     load_weights = set_first_weights if checkpoint is None else None
     engine = build_engine(settings, ds_config, ranks, load_weights=load_weights)
     if ranks.is_first:
-        print(engine.execution.describe())
+        print(engine.describe())
     progress = Progress(settings, ranks.world_size)
     if checkpoint is not None:
         saved = Checkpoint(checkpoint)
@@ -101,7 +101,8 @@ def run(
     launch["matrix_rate"] = dataclasses.asdict(rate)
     launch["execution"] = dataclasses.asdict(engine.execution)
     launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
-    launch["zero_stage"] = zero_stage(ds_config)
+    launch["zero_stage"] = engine.stage_choice.stage
+    launch["zero_stage_reason"] = engine.stage_choice.reason
     launch["changed_settings"] = resumption.changes
     on_first_rank(ranks, lambda: record.begin(progress.step, launch, settings))
     newest = None if checkpoint is None else progress.step

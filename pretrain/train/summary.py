@@ -9,12 +9,20 @@ from tabulate import tabulate
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
+from pretrain.checkpoint.resume import zero_stage_before
 from pretrain.compare.tables import amount
 from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine.footprint import (
+    checkpoint_bytes,
+    num_kept_checkpoints,
+    optimizer_state_bytes,
+    size,
+)
 from pretrain.engine.launch import checked_settings
+from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
@@ -22,12 +30,6 @@ from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
 from pretrain.train.benchmark import mean_theta
 from pretrain.train.checks import obstacles, ranks_here
-from pretrain.train.footprint import (
-    checkpoint_bytes,
-    num_kept_checkpoints,
-    optimizer_state_bytes,
-    size,
-)
 from pretrain.train.progress import Progress
 from pretrain.train.request import RunRequest
 
@@ -55,14 +57,17 @@ def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool
         ConfigError: there is no such run anywhere: its settings do not go together.
     """
     ranks = ranks_here(num_ranks)
-    settings, ds_config = checked_settings(request.settings, ranks)
+    stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
+    settings, ds_config = checked_settings(request.settings, ranks, stage_before=stage_before)
     found = obstacles(request, settings, ds_config, ranks)
     rate = None if "machine" in found else peak_flops(ranks.device, compute_type(ds_config))
     shards = None if "data" in found else existing_shards(settings)
     if show_settings:
         print(as_json(settings))
     print(describe_run(settings, ds_config, ranks.world_size))
-    rows = [*disk_rows(settings, shards), *_time_rows(settings, ranks, rate)]
+    stage = stage_of_run(settings, ds_config, ranks)
+    rows = [("ZeRO stage", f"{stage.stage} ({stage.reason})"), *disk_rows(settings, shards)]
+    rows += _time_rows(settings, ranks, rate)
     print(f"\n{in_columns(rows)}")
     for subject, obstacle in found.items():
         cannot = "this machine cannot execute it" if subject == "machine" else "it cannot start"

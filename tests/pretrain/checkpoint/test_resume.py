@@ -54,6 +54,15 @@ def test_what_changes_no_number_is_free(run):
     }
 
 
+def test_buckets_and_timers_that_an_older_run_did_not_write_are_free(run):
+    zero = {"stage": 1, "reduce_bucket_size": 1000}
+    now = {"zero_optimization": zero, "timers": {"throughput": {"enabled": False}}}
+    assert resume(run, ds_config=now).changes == {
+        "ds_config.zero_optimization.reduce_bucket_size": (None, 1000),
+        "ds_config.timers.throughput.enabled": (None, False),
+    }
+
+
 def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
     stored = json.loads((run / "run.json").read_text())
     del stored["checkpoint"]["keep_every"], stored["optimizer"]["epsilon"]

@@ -187,6 +187,7 @@ def test_the_run_folder_tells_what_the_run_was(whole, shards):
     assert launch["manifest"] == sha256_of(shards / "manifest.json")
     assert launch["tokenizer"] == sha256_of(shards / "tokenizer.json")
     assert (launch["hosts"], launch["precision"], launch["zero_stage"]) == (1, "float32", 1)
+    assert launch["zero_stage_reason"] == "as engine.ds_config has it"
     assert launch["variables"]["OMP_NUM_THREADS"] == "1" and launch["threads"] == 1
     assert launch["changed_settings"] == {}
     assert launch["diff"] is None or (whole / launch["diff"]).is_file()

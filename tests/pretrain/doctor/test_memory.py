@@ -4,6 +4,7 @@ import pytest
 
 from pretrain.config.recipe import load_settings
 from pretrain.doctor.memory import free_memory_bytes, gpu_memory, memory, shared_memory
+from pretrain.engine.zero_choice import with_fitted_buckets
 from tests.pretrain.doctor.conftest import GIB, H100, WITH_GPUS, disk
 
 FP32 = {"zero_optimization": {"stage": 0}}
@@ -69,7 +70,7 @@ def test_zero_3_divides_what_has_to_fit_into_a_gpu(machine):
     gpus = dataclasses.replace(WITH_GPUS, gpus=(small,) * 4)
 
     def look(stage):
-        ds_config = {"zero_optimization": {"stage": stage}}
+        ds_config = with_fitted_buckets({"zero_optimization": {"stage": stage}}, settings)
         return gpu_memory(
             machine.context(accelerators=gpus, ranks=4, settings=settings, ds_config=ds_config)
         )

@@ -1,4 +1,4 @@
-"""What a run takes besides time: optimizer state, and room on the disk."""
+"""What a run takes besides time: memory but for activations, and room on the disk."""
 
 from typing import Any
 
@@ -17,6 +17,34 @@ def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], worl
         return FP32_BYTES * state_numbers(settings)
     parameters = parameters_by_group(settings.model, settings.objective)["total"]
     return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
+
+
+# Of DeepSpeed, in numbers: at stage 0 always, from stage 1 on where the JSON has no other.
+LARGEST_BUCKET = 500_000_000
+
+
+def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
+    """Return what a rank holds of weights, gradients, their buckets and optimizer state."""
+    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    one = parameters * _weight_bytes(ds_config)
+    # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.
+    stage = zero_stage(ds_config)
+    weights, gradients = (-(-one // (world_size if stage >= first else 1)) for first in (3, 2))
+    state = optimizer_state_bytes(settings, ds_config, world_size)
+    return weights + gradients + state + bucket_bytes(settings, ds_config, world_size)
+
+
+def bucket_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
+    """Return the bytes of the buckets through which DeepSpeed exchanges gradients, per rank."""
+    zero = ds_config.get("zero_optimization", {})
+    if zero_stage(ds_config) == 0:  # the engine exchanges nothing for one rank
+        parameters = parameters_by_group(settings.model, settings.objective)["total"]
+        return FP32_BYTES * min(parameters, LARGEST_BUCKET) if world_size > 1 else 0
+    if not zero.get("contiguous_gradients", True):
+        return 0
+    buffers = 2 if zero.get("overlap_comm") and zero_stage(ds_config) < 3 else 1
+    numbers = int(zero.get("reduce_bucket_size", LARGEST_BUCKET))
+    return buffers * numbers * _weight_bytes(ds_config)
 
 
 def checkpoint_bytes(settings: RunSettings) -> int:
@@ -46,3 +74,9 @@ def size(num_bytes: float) -> str:
         if num_bytes >= unit:
             return f"{num_bytes / unit:.1f} {name}"
     return f"{num_bytes:.0f} bytes"
+
+
+def _weight_bytes(ds_config: dict[str, Any]) -> int:
+    """Return the bytes of a weight with which the model computes, and of its gradient."""
+    is_half = any(ds_config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
+    return 2 if is_half else FP32_BYTES

@@ -1,0 +1,100 @@
+"""The ZeRO stage of `engine.ds_config = "auto"`, and the size of the buckets of gradients.
+
+ZeRO-1 exchanges gradients and updated weights, one and a half times the traffic of stage 0 (an
+all-reduce moves twice the gradients, a gather of the weights once more; Rajbhandari et al. 2019,
+Sec. 7), and DeepSpeed waits for the device at each of its updates. So it is chosen only where it
+has to save memory.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pretrain.config.ds_config import AUTO, computes_in_bf16, zero_stage
+from pretrain.config.settings import RunSettings
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine.footprint import rank_bytes, size
+from pretrain.engine.optimizers import OPTIMIZERS
+from pretrain.model.objectives import objective_named
+from pretrain.model.shapes import shapes_only
+
+# The rest is for activations.
+SHARE_OF_MEMORY = 0.5
+
+# So many buckets let DeepSpeed reduce one while the backward pass fills the next, where
+# `overlap_comm` is on, and each is still large enough for the full bandwidth: 100 MB of BERT-Base.
+BUCKETS = 4
+
+
+@dataclass(frozen=True)
+class StageChoice:
+    """A ZeRO stage, and why."""
+
+    stage: int
+    reason: str
+
+    def describe(self) -> str:
+        """Return a line for the user."""
+        return f"ZeRO stage {self.stage} ({self.reason})"
+
+
+def automatic_stage(settings: RunSettings, ranks: Ranks) -> StageChoice:
+    """Return the ZeRO stage that "auto" takes; the first rank decides for all of them."""
+    if ranks.device == "cuda" and not computes_in_bf16("cuda"):
+        return StageChoice(1, "fp16 works from stage 1 on")
+    if ranks.world_size == 1:
+        return StageChoice(0, "one rank")
+    kind = OPTIMIZERS.get(settings.optimizer.kind)
+    if kind is not None and 1 not in kind.zero_stages:
+        return StageChoice(0, f"optimizer.kind={settings.optimizer.kind} needs it")
+    needed = rank_bytes(settings, {"zero_optimization": {"stage": 0}}, ranks.world_size)
+    memory = device_bytes(ranks)
+    taken = f"weights, gradients and optimizer state would take {size(needed)} of {size(memory)}"
+    if needed <= SHARE_OF_MEMORY * memory:
+        return StageChoice(0, f"{taken}, and stage 1 exchanges 1.5 times as much")
+    return StageChoice(1, f"{taken} at stage 0")
+
+
+def stage_of_run(settings: RunSettings, ds_config: Mapping[str, Any], ranks: Ranks) -> StageChoice:
+    """Return the ZeRO stage of a configuration, and why it is that."""
+    stage = zero_stage(dict(ds_config))
+    if settings.engine.ds_config != AUTO:
+        return StageChoice(stage, "as engine.ds_config has it")
+    choice = automatic_stage(settings, ranks)
+    return choice if choice.stage == stage else StageChoice(stage, "as before the resume")
+
+
+def device_bytes(ranks: Ranks) -> int:
+    """Return the memory of a rank's device, not only what is free of it.
+
+    That of the smallest GPU that this machine gives to ranks; on a CPU a rank's share of the
+    machine. So a plan and a dry run, which are one process, see what a start sees.
+    """
+    if ranks.device == "cuda":
+        gpus = range(min(ranks.world_size, torch.cuda.device_count()))
+        return min((torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus), default=0)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // ranks.world_size
+
+
+def with_fitted_buckets(ds_config: dict[str, Any], settings: RunSettings) -> dict[str, Any]:
+    """Return the configuration with buckets of gradients for this model, unless it has its own.
+
+    DeepSpeed allocates a bucket whole, from the first gradient of a backward pass on (at stage 3
+    for good, twice with `overlap_comm` at stages 1 and 2): with its default of 5e8 numbers, 1.9 GiB
+    for any model. No parameter may be larger than a bucket: its gradient would be reduced alone,
+    by other code. `allgather_bucket_size` allocates nothing where torch gathers into one tensor.
+    """
+    if zero_stage(ds_config) == 0:
+        return ds_config
+    zero = ds_config["zero_optimization"]
+    return {**ds_config, "zero_optimization": {"reduce_bucket_size": _bucket(settings), **zero}}
+
+
+def _bucket(settings: RunSettings) -> int:
+    with shapes_only():
+        model = objective_named(settings.objective)(settings.model)
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    return max(-(-sum(sizes) // BUCKETS), *sizes)

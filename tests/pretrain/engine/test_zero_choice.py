@@ -1,0 +1,172 @@
+"""Which ZeRO stage "auto" takes, what a rank then holds, and how large its buckets are."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pretrain.checkpoint.resume import zero_stage_before
+from pretrain.config.ds_config import fill_ds_config, read_ds_config
+from pretrain.config.recipe import load_settings
+from pretrain.distributed.ranks import Ranks, start_ranks
+from pretrain.engine import launch, zero_choice
+from pretrain.engine.footprint import (
+    LARGEST_BUCKET,
+    bucket_bytes,
+    optimizer_state_bytes,
+    rank_bytes,
+)
+from pretrain.engine.launch import checked_settings
+from pretrain.engine.zero_choice import (
+    automatic_stage,
+    device_bytes,
+    stage_of_run,
+    with_fitted_buckets,
+)
+from tests.pretrain.engine import training_case as case
+
+GIB = 2**30
+BASE = ("--model.preset", "base")
+
+
+def num_parameters(settings):
+    return sum(parameter.numel() for parameter in case.build_model(settings).parameters())
+
+
+def stage_config(stage, **zero):
+    return {"zero_optimization": {"stage": stage, **zero}}
+
+
+def ranks_of(count, device="cuda"):
+    return Ranks(0, count, device)
+
+
+@pytest.fixture
+def on_gpus(monkeypatch):
+    """GPUs that compute in bf16, with the memory that a test gives."""
+    monkeypatch.setattr(zero_choice, "computes_in_bf16", lambda device: True)
+
+    def have(*memory):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(memory))
+        monkeypatch.setattr(
+            torch.cuda,
+            "get_device_properties",
+            lambda gpu: SimpleNamespace(total_memory=memory[gpu]),
+        )
+
+    return have
+
+
+def test_a_rank_holds_16_bytes_a_parameter_and_the_copy_that_is_exchanged():
+    settings = case.case_settings()
+    number = num_parameters(settings)
+    assert rank_bytes(settings, stage_config(0), 1) == 16 * number  # 4 + 4 + 8
+    assert rank_bytes(settings, stage_config(0), 2) == 20 * number
+    # fp32 weights and both moments are divided; the weights that compute and their gradients not
+    divided = optimizer_state_bytes(settings, stage_config(1), 2)
+    assert divided == 6 * number
+    found = rank_bytes(settings, stage_config(1, reduce_bucket_size=100), 2)
+    assert found == 8 * number + divided + 4 * 100
+    half = {**stage_config(2, reduce_bucket_size=100, overlap_comm=True), "fp16": {"enabled": True}}
+    expected = 2 * number + number + divided + 2 * 2 * 100
+    assert rank_bytes(settings, half, 2) == expected
+    assert bucket_bytes(settings, stage_config(1, contiguous_gradients=False), 2) == 0
+    assert bucket_bytes(settings, stage_config(3), 1) == 4 * LARGEST_BUCKET
+
+
+def test_several_gpus_take_stage_0_where_the_model_fits_into_half_the_memory(on_gpus):
+    settings = load_settings("tupe_r", BASE)
+    needed = rank_bytes(settings, stage_config(0), 8)
+    on_gpus(*[2 * needed] * 8)
+    choice = automatic_stage(settings, ranks_of(8))
+    assert choice.stage == 0 and "would take 1." in choice.reason and "GiB of 3." in choice.reason
+    on_gpus(*[2 * needed - 2] * 8)
+    choice = automatic_stage(settings, ranks_of(8))
+    assert choice.stage == 1 and choice.describe().startswith("ZeRO stage 1 (weights, gradients")
+
+
+def test_the_smallest_gpu_that_gets_a_rank_decides(on_gpus):
+    on_gpus(80 * GIB, 24 * GIB, 8 * GIB)
+    assert device_bytes(ranks_of(2)) == 24 * GIB
+    assert device_bytes(ranks_of(16)) == 8 * GIB  # on several machines like this one
+    host = device_bytes(ranks_of(1, "cpu"))
+    assert device_bytes(ranks_of(4, "cpu")) == host // 4 > 0
+
+
+def test_one_rank_muon_and_fp16_have_no_choice(on_gpus, monkeypatch):
+    on_gpus(1, 1)
+    settings = load_settings("tupe_r", ())
+    assert automatic_stage(settings, ranks_of(2)).stage == 1
+    assert automatic_stage(settings, ranks_of(1)).stage == 0
+    muon = load_settings("tupe_r", ("--optimizer.kind", "muon"))
+    assert automatic_stage(muon, ranks_of(2)).stage == 0
+    monkeypatch.setattr(zero_choice, "computes_in_bf16", lambda device: False)
+    on_gpus(80 * GIB, 80 * GIB)
+    for count in (1, 2):
+        choice = automatic_stage(settings, ranks_of(count))
+        assert choice.stage == 1 and "fp16" in choice.reason
+
+
+def test_ranks_on_a_cpu_take_it_too_and_a_resumed_run_keeps_its_stage(tmp_path):
+    settings, ranks = case.case_settings(), ranks_of(2, "cpu")
+    assert settings.engine.ds_config == "auto"
+    _, new = checked_settings(settings, ranks)
+    assert new["zero_optimization"] == {"stage": 0}
+    assert stage_of_run(settings, new, ranks).reason.startswith("weights, gradients and")
+    (tmp_path / "ds_config.json").write_text(json.dumps(stage_config(1)))
+    before = zero_stage_before(tmp_path)
+    _, resumed = checked_settings(settings, ranks, stage_before=before)
+    assert resumed["zero_optimization"]["stage"] == before == 1
+    assert stage_of_run(settings, resumed, ranks).reason == "as before the resume"
+    given = case.case_settings("--engine.ds_config", "zero2_fp32")
+    _, config = checked_settings(given, ranks, stage_before=2)
+    assert stage_of_run(given, config, ranks).describe() == (
+        "ZeRO stage 2 (as engine.ds_config has it)"
+    )
+
+
+@pytest.mark.parametrize("zero", [[1], {"stage": "1"}, {"stage": True}])
+def test_a_folder_that_holds_no_stage_has_none(zero, tmp_path):
+    assert zero_stage_before(tmp_path) is None
+    (tmp_path / "ds_config.json").write_text(json.dumps({"zero_optimization": zero}))
+    assert zero_stage_before(tmp_path) is None
+
+
+def test_buckets_are_a_quarter_of_the_model_but_hold_every_parameter():
+    settings = load_settings("tupe_r", (*BASE, "--model.vocabulary_size", "30528"))
+    embedding = 30528 * 768
+    found = with_fitted_buckets(stage_config(1), settings)["zero_optimization"]
+    number = num_parameters(settings)
+    assert found == {"stage": 1, "reduce_bucket_size": -(-number // 4)}
+    assert embedding < -(-number // 4) < LARGEST_BUCKET / 10
+    small = load_settings("tupe_r", ("--model.vocabulary_size", "30528"))
+    found = with_fitted_buckets(stage_config(3), small)["zero_optimization"]
+    assert found["reduce_bucket_size"] == 30528 * small.model.width  # more than a quarter
+    own = stage_config(1, reduce_bucket_size=7)
+    assert with_fitted_buckets(own, small) == own
+    assert with_fitted_buckets(stage_config(0), small) == stage_config(0)
+
+
+@pytest.mark.parametrize("name", ["zero1_fp32", "zero2_bf16", "zero3_fp32"])
+def test_deepspeed_allocates_what_is_predicted(name):
+    settings, ranks = case.case_settings(), start_ranks()
+    config = fill_ds_config(read_ds_config(name, "cpu"), settings, world_size=1, device="cpu")
+    config = with_fitted_buckets(config, settings)
+    engine = launch.build_engine(settings, config, ranks)
+    optimizer, allocated = engine._optimizer, []
+
+    def note_buffers():
+        for bucket in optimizer.ipg_buckets.values():
+            buffers = [bucket.buffer] if name.startswith("zero3") else bucket.buffer
+            allocated.append(sum(buffer.nbytes for buffer in buffers))
+
+    if name.startswith("zero3"):
+        note_buffers()
+    else:
+        set_up = optimizer.setup_buckets
+        optimizer.setup_buckets = lambda: (set_up(), note_buffers())
+    losses, _ = case.train_steps(engine, settings, range(2))
+    assert max(allocated) == bucket_bytes(settings, config, 1)
+    plain = case.reference(settings)
+    assert losses == pytest.approx(plain.losses[:2], rel=5e-3 if "bf16" in name else 2e-6)
