@@ -42,6 +42,7 @@ class Machine:
     dtype: torch.dtype  # of the matrix products
     zero_stage: int
     capability: tuple[int, int] = (0, 0)  # of the GPU
+    autocasts: bool = False  # else the weights have this dtype
 
 
 def build_model(
@@ -64,7 +65,8 @@ def build_model(
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
     """Return this machine, as runs with this DeepSpeed configuration use it."""
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
-    return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability)
+    autocasts = bool(ds_config.get("torch_autocast", {}).get("enabled", False))
+    return Machine(device, compute_type(ds_config), zero_stage(ds_config), capability, autocasts)
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
@@ -224,6 +226,8 @@ def _checked(execution: ExecutionPlan, settings: RunSettings, machine: Machine) 
             length=settings.data.sequence_length,
             device=machine.device,
             dtype=machine.dtype,
+            autocasts=machine.autocasts,
+            compiles=execution.compiles_blocks,
         )
         if problem is None:
             reason = "; ".join(problems) or execution.reason
