@@ -126,6 +126,7 @@ def try_out(backend: str, settings: Any, device: str) -> tuple[str | None, float
             length=settings.data.sequence_length,
             device=device,
             dtype=torch.bfloat16,
+            autocasts=True,
             reference=torch.float64,
         )
     except ConfigError as error:

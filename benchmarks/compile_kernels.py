@@ -1,14 +1,16 @@
-"""Compile the attention kernels for A100 and H100 on a machine without a GPU, and look for spills.
+"""Compile the attention kernels for NVIDIA GPUs on a machine without one, and look for spills.
 
-    python benchmarks/compile_kernels.py [--json FILE]
+    python benchmarks/compile_kernels.py [--architectures 80 86 89 90 100 120] [--json FILE]
 
 The operators are called as in training, but what they launch is compiled instead of run: with the
-tiles, the arguments and the constants of a real launch, for sm_80 and sm_90. The table shows what
-decides the speed: registers of a thread, bytes that did not fit in them (spills), shared memory
-and tensor-core instructions. The exit status is 1 if a kernel spills, needs more shared memory
-than a multiprocessor gives to one program, or multiplies fp16 or bf16 without tensor cores.
+tiles, the arguments and the constants of a real launch; by default for sm_80 (A100) and sm_90
+(H100, H200). The table shows what decides the speed: registers of a thread, bytes that did not fit
+in them (spills), shared memory and tensor-core instructions. The exit status is 1 if a kernel
+spills, needs more shared memory than a multiprocessor gives to one program, or multiplies fp16 or
+bf16 without tensor cores.
 
-Needs Triton 3.7 (its compiler has no stable interface) with ptxas and cuobjdump, as pip brings it.
+Needs Triton 3.6 or 3.7 (its compiler has no stable interface) with ptxas and cuobjdump, as pip
+brings it.
 """
 
 import argparse
@@ -39,7 +41,7 @@ TENSOR_CORE = re.compile(r"\b(?:HMMA|HGMMA|UTCHMMA)\b")
 SEQUENCES, HEADS = 32, 12  # a micro-batch of BERT-Base
 
 # Length of the rows, whether sequences end before their rows, and dropout. The first two are
-# pre-training; the others take the paths with masks.
+# pre-training; the others take the paths with masks, which need more registers.
 CASES = {
     "whole": (512, False, 0.0),
     "dropout": (512, False, 0.1),
@@ -47,6 +49,7 @@ CASES = {
     "odd-dropout": (500, False, 0.1),
     "padded": (512, True, 0.0),
 }
+QUICK_CASES = ["whole", "dropout", "odd-dropout"]
 
 
 class Launch(NamedTuple):
@@ -68,7 +71,7 @@ def main() -> None:
     )
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--head-widths", type=int, nargs="+", default=[64, 128])
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=QUICK_CASES)
     chosen = parser.parse_args()
     if os.environ.get("TRITON_INTERPRET") == "1":
         sys.exit("TRITON_INTERPRET=1 runs kernels in Python; unset it to compile them")

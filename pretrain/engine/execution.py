@@ -289,6 +289,8 @@ def _checked(
             length=settings.data.sequence_length,
             device=machine.device,
             dtype=machine.dtype,
+            autocasts=machine.autocasts,
+            compiles=execution.compiles_blocks,
         )
         problem = first_problem(problem, ranks)
         if problem is None:

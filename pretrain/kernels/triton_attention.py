@@ -22,7 +22,7 @@ The operators are registered with torch.library, so that torch.compile sees sing
 of the file is the allocation of outputs, as BSNH in memory.
 
 **Tested**: values and gradients against fp64 in Triton's interpreter; registers and shared memory
-by the compiler for sm_80 and sm_90. The kernels have not run on a GPU yet.
+by the compiler for sm_80, 86, 89, 90, 100 and 120. The kernels have not run on a GPU yet.
 
 Shape letters as in positions.py.
 """

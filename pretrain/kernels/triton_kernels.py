@@ -6,7 +6,7 @@ Accumulators and everything between two products are fp32; operands of a product
 q, k and v, and fp32 ones are multiplied in full fp32, never in TF32. GPUs compute exp2, and exp(x)
 is exp2(x log2(e)): scores are formed times log2(e), and so is the bias when it comes.
 
-Only features common to Triton 3.2 to 3.7 are used (compiled with 3.2, 3.6 and 3.7): no tensor
+Only features common to Triton 3.2 to 3.7 are used (compiled with 3.6 and 3.7): no tensor
 descriptors, no tuples of arguments.
 Names in capitals are compile-time constants. WHOLE: the sequence ends where a tile ends. HIDE: some
 keys of a tile may be hidden. NUM_DROPPED: see `drop`. Shape letters as in positions.py.

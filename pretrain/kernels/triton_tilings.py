@@ -32,7 +32,7 @@ class Tilings(NamedTuple):
 
 
 # fp16 and bf16. First the architecture (80: A100), then the widest head that the row is for. The
-# rows for 80 need less than 99 KiB of shared memory, which every newer consumer GPU has.
+# rows for 80 need less than 99 KiB of shared memory, the limit of the consumer GPUs (86, 89, 120).
 TILINGS = {
     (80, 64): Tilings(
         Tiling(64, 64, 4, 3), Tiling(64, 32, 4, 2), Tiling(64, 32, 4, 2), Tiling(64, 32, 4, 2)

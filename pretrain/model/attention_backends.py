@@ -41,8 +41,8 @@ class AttentionInputs(NamedTuple):
 AttentionBackend = Callable[[AttentionInputs], Tensor]  # returns the mixed values, shape BNSH
 
 
-def eager(inputs: AttentionInputs) -> Tensor:
-    """Attend by three matrix operations.
+def eager(inputs: AttentionInputs, drop: Callable[[Tensor, float], Tensor] = F.dropout) -> Tensor:
+    """Attend by three matrix operations; `drop` applies the dropout to the weights.
 
     `scaled_dot_product_attention` falls back to an fp32 path for a bias that needs a gradient:
     three times slower than this in bf16 on a CPU.
@@ -57,7 +57,7 @@ def eager(inputs: AttentionInputs) -> Tensor:
         scores_BNSS = scores_BNSS.masked_fill(padding_B11S, -torch.inf)
     weights_BNSS = torch.softmax(scores_BNSS, dim=-1, dtype=scores_BNSS.dtype)
     if dropout:
-        weights_BNSS = F.dropout(weights_BNSS, dropout)
+        weights_BNSS = drop(weights_BNSS, dropout)
     return weights_BNSS @ v_BNSH
 
 

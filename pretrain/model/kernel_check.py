@@ -2,31 +2,59 @@
 
 Kernels depend on the GPU, its driver and the versions of several packages, and some have returned
 wrong numbers without an error (pytorch#191612, #196678). So each run checks those that it is about
-to use once, at its own length and type.
+to use once, as it will use them: at its own length and type, under autocast, with dropout and
+compiled where it has them. Rows of pre-training are full, so padding is no part of it.
 """
+
+import copy
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pretrain.config.settings import ModelSettings
-from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
+from pretrain.model.attention_backends import (
+    ATTENTION_BACKENDS,
+    AttentionBackend,
+    AttentionInputs,
+    eager,
+)
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.positions import PositionEncoding, transform_query_key
+from pretrain.model.positions import PositionEncoding, PositionTerms, transform_query_key
 
-# Relative error of a tensor as a whole. The products of fp32 may run in TF32.
+# Relative error of a tensor as a whole. A number is rounded by 2^-9 in bf16 and 2^-12 in fp16, a
+# few times on the way to a gradient, and fp32 may be multiplied in TF32, by 2^-12. A wrong index,
+# mask or scale changes a tensor by far more.
 BOUNDS = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
-SEQUENCES = 2
+DROPOUT_STEP = 1 / 256  # some kernels compare eight random bits with the probability
+SEQUENCES, SEED = 2, 0
 
 
 def disagreement_with_eager(
-    backend: str, model: ModelSettings, *, length: int, device: str, dtype: torch.dtype
+    backend: str,
+    model: ModelSettings,
+    *,
+    length: int,
+    device: str,
+    dtype: torch.dtype,
+    autocasts: bool = False,
+    compiles: bool = False,
 ) -> str | None:
     """Return how output or gradients of a backend differ from the reference, or None.
 
     Arguments as in `errors_of`.
     """
     try:
-        found = errors_of(backend, model, length=length, device=device, dtype=dtype)
+        found = errors_of(
+            backend,
+            model,
+            length=length,
+            device=device,
+            dtype=dtype,
+            autocasts=autocasts,
+            compiles=compiles,
+        )
     except Exception as error:  # of a compiler, a driver or a kernel
         first_line = next(iter(str(error).strip().splitlines()), "without a message")
         return f"{type(error).__name__}: {first_line[:200]}"
@@ -51,50 +79,122 @@ def errors_of(
     length: int,
     device: str,
     dtype: torch.dtype,
+    autocasts: bool = False,
+    compiles: bool = False,
     reference: torch.dtype = torch.float32,
 ) -> dict[str, float]:
     """Return the relative errors of output and gradients of a backend against "eager".
 
+    With dropout, "eager" drops the weights that the backend drops.
+
     Args:
         backend: its name.
-        model: gives heads and positions; dropout is ignored.
+        model: gives heads, positions and the dropout of attention.
         length: of the rows.
         device: on which it runs.
         dtype: of queries, keys and values.
+        autocasts: run under autocast; else the weights of the positions have this dtype too.
+        compiles: compile the attention, as blocks are.
         reference: the type of queries, keys and values of "eager".
+
+    Raises:
+        ValueError: the backend drops another share of the weights than it should.
     """
-    generator = torch.Generator().manual_seed(0)
-    with torch.random.fork_rng(devices=[]):  # the run's own weights come from this generator
-        torch.manual_seed(0)
-        encoding = build_position_encoding(model).to(device)
-    shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
-    projected = torch.randn(shape, generator=generator).to(device, dtype)
-    upstream_BNSH = torch.randn(
-        (SEQUENCES, model.num_heads, length, model.head_width), generator=generator
-    ).to(device)
-    found = _results(backend, encoding, projected, upstream_BNSH)
-    expected = _results("eager", encoding, projected.to(reference), upstream_BNSH)
+    # The run's own weights come from these generators.
+    gpus = [torch.cuda.current_device()] if device == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        torch.manual_seed(SEED)
+        encoding = build_position_encoding(model).to(device, torch.float32 if autocasts else dtype)
+        shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
+        projected = torch.randn(shape).to(device, dtype)
+        upstream_BNSH = torch.randn(SEQUENCES, model.num_heads, length, model.head_width).to(device)
+        case = _Case(ATTENTION_BACKENDS[backend], encoding, backend == "folded", compiles)
+        with torch.autocast(device, dtype=dtype, enabled=autocasts):
+            attend = _eager_with_drops_of(case, projected, model.attention_dropout)
+            found = _results(case, projected, upstream_BNSH, model.attention_dropout)
+        exact = _Case(attend, copy.deepcopy(encoding).float())
+        expected = _results(exact, projected.to(reference), upstream_BNSH, model.attention_dropout)
     return relative_errors(found, expected)
 
 
-def _results(
-    backend: str, encoding: PositionEncoding, projected: Tensor, upstream_BNSH: Tensor
-) -> dict[str, Tensor]:
-    leaf = projected.detach().requires_grad_()
-    terms = encoding.terms(projected.shape[1], device=projected.device, folded=backend == "folded")
-    if terms.query_key_NSH is not None:
+class _Case(NamedTuple):
+    attend: AttentionBackend
+    encoding: PositionEncoding
+    is_folded: bool = False
+    compiles: bool = False
+
+    def terms(self, projected: Tensor) -> PositionTerms:
+        length, device = projected.shape[1], projected.device
+        terms = self.encoding.terms(length, device=device, folded=self.is_folded)
+        if terms.query_key_NSH is None:
+            return terms
         # Their gradient is a sum of that of q and k, which cancels for a bias of the projections.
         q_NSH, k_NSH = terms.query_key_NSH
-        terms = terms._replace(query_key_NSH=(q_NSH.detach(), k_NSH.detach()))
-    q_BNSH, k_BNSH, v_BNSH = leaf.permute(2, 0, 3, 1, 4)
+        return terms._replace(query_key_NSH=(q_NSH.detach(), k_NSH.detach()))
+
+    def mixed(self, projected: Tensor, terms: PositionTerms, dropout: float) -> Tensor:
+        """Attend; equal arguments drop equal weights."""
+        torch.manual_seed(SEED)
+        run = torch.compile(_mixed, dynamic=False, fullgraph=True) if self.compiles else _mixed
+        output_BNSH: Tensor = run(self.attend, projected, terms, self.encoding.score_scale, dropout)
+        return output_BNSH
+
+
+def _mixed(
+    attend: AttentionBackend,
+    projected: Tensor,
+    terms: PositionTerms,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """Do what a block does from its projection on."""
+    q_BNSH, k_BNSH, v_BNSH = projected.permute(2, 0, 3, 1, 4)
     q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
-    output_BNSH = ATTENTION_BACKENDS[backend](
-        AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, encoding.score_scale)
-    )
-    names = [name for name, _ in encoding.named_parameters()]
+    return attend(AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout))
+
+
+def _eager_with_drops_of(case: _Case, projected: Tensor, dropout: float) -> AttentionBackend:
+    if not dropout:
+        return eager
+    factors_BNSS = _dropout_factors(case, projected, dropout)
+    return partial(eager, drop=lambda weights_BNSS, _: weights_BNSS * factors_BNSS)
+
+
+def _dropout_factors(case: _Case, projected: Tensor, dropout: float) -> Tensor:
+    """Return the factors BNSS of dropout, 0 or 1 / (1 - dropout), that a backend drew.
+
+    With unit vectors as values, the output at a query is its weights, of as many keys as a head is
+    wide.
+
+    Raises:
+        ValueError: too many or too few are 0.
+    """
+    length, width = projected.shape[1], projected.shape[-1]
+    with_units, pieces = projected.clone().requires_grad_(), []  # as the run: a gradient is due
+    for first in range(0, length, width):
+        units_SH = torch.eye(length, width, device=projected.device).roll(first, 0)
+        units_SH[:first] = 0  # a last piece that is narrower
+        with torch.no_grad():
+            with_units[:, :, 2] = units_SH.to(projected.dtype).unsqueeze(1)
+        weights_BNSH = case.mixed(with_units, case.terms(projected), dropout)
+        pieces.append(weights_BNSH.detach() != 0)
+    kept_BNSS = torch.cat(pieces, dim=-1)[..., :length]
+    share = float(kept_BNSS.float().mean())
+    deviation = (dropout * (1 - dropout) / kept_BNSS.numel()) ** 0.5
+    if not abs(share - (1 - dropout)) <= DROPOUT_STEP + 5 * deviation:
+        raise ValueError(f"with dropout {dropout} it keeps {share:.1%} of the weights")
+    return kept_BNSS / (1 - dropout)
+
+
+def _results(
+    case: _Case, projected: Tensor, upstream_BNSH: Tensor, dropout: float
+) -> dict[str, Tensor]:
+    leaf = projected.detach().requires_grad_()
+    output_BNSH = case.mixed(leaf, case.terms(leaf), dropout)
+    names = [name for name, _ in case.encoding.named_parameters()]
     gradients = torch.autograd.grad(
         (output_BNSH * upstream_BNSH).sum(),
-        [leaf, *encoding.parameters()],
+        [leaf, *case.encoding.parameters()],
         allow_unused=True,  # encodings that are added to the embeddings
     )
     results = {"output": output_BNSH.detach()}

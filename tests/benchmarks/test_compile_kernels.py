@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import compile_kernels
+
 ROOT = Path(__file__).parents[2]
 FOUR = {"forward", "query_gradient", "key_value_gradient", "bias_gradient"}
 
@@ -38,7 +40,7 @@ def run(*words):
 @pytest.mark.slow("compiles every kernel for two GPUs")
 @pytest.mark.parametrize("head_width", [64, 128])
 def test_no_kernel_spills_on_a100_or_h100(tmp_path, head_width):
-    choice = ("--dtypes", "bf16", "--head-widths", head_width, "--cases", "whole", "padded")
+    choice = ("--dtypes", "bf16", "--head-widths", head_width, "--cases", "whole", "odd-dropout")
     finished = run("benchmarks/compile_kernels.py", "--json", tmp_path / "rows.json", *choice)
     assert finished.returncode == 0, finished.stdout + finished.stderr[-3000:]
     rows = json.loads((tmp_path / "rows.json").read_text())
@@ -49,6 +51,51 @@ def test_no_kernel_spills_on_a100_or_h100(tmp_path, head_width):
         assert row["shared_memory_bytes"] <= {80: 163, 90: 227}[row["architecture"]] * 1024
         if row["architecture"] == 80:  # also what consumer GPUs run, which have 99 KiB
             assert row["shared_memory_bytes"] <= 99 * 1024
+
+
+@pytest.mark.slow("compiles every kernel for four GPUs")
+def test_no_kernel_spills_on_other_gpus(tmp_path):
+    architectures = {86: 99, 89: 99, 100: 227, 120: 99}
+    choice = ("--dtypes", "bf16", "--head-widths", 64, "--cases", "dropout")
+    finished = run(
+        *("benchmarks/compile_kernels.py", "--json", tmp_path / "rows.json"),
+        *(*choice, "--architectures", *architectures),
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr[-3000:]
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert len(rows) == len(architectures) * len(FOUR)
+    for row in rows:
+        assert row["spilled_bytes"] == 0 and row["tensor_core_instructions"] > 0
+        assert row["shared_memory_bytes"] <= architectures[row["architecture"]] * 1024
+
+
+@pytest.mark.parametrize(
+    ("architecture", "limit"), [(80, 163), (86, 99), (89, 99), (90, 227), (100, 227), (120, 99)]
+)
+def test_every_architecture_has_its_own_shared_memory(architecture, limit):
+    fitting = {
+        "architecture": architecture,
+        "spilled_bytes": 0,
+        "shared_memory_bytes": limit * 1024,
+        "dtype": "bf16",
+        "tensor_core_instructions": 1,
+    }
+    assert compile_kernels.faults(fitting) == []
+    larger = {**fitting, "shared_memory_bytes": limit * 1024 + 1}
+    assert compile_kernels.faults(larger) == ["too much shared memory"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_tensor_core"),
+    [
+        ("/*0d20*/  HMMA.16816.F32.BF16 R4, R8, R12, R4 ;", True),  # sm_80 to 89, and 120
+        ("/*1e60*/  HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8], R24 ;", True),  # sm_90
+        ("/*1a40*/  UTCHMMA gdesc[UR6], gdesc[UR8], tmem[UR4], tmem[UR10] ;", True),  # sm_100
+        ("/*0110*/  FFMA R5, R6, R7, R5 ;", False),
+    ],
+)
+def test_the_instructions_of_tensor_cores_are_recognised(line, is_tensor_core):
+    assert bool(compile_kernels.TENSOR_CORE.search(line)) == is_tensor_core
 
 
 @pytest.mark.slow("compiles for a GPU")

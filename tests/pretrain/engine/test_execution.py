@@ -244,6 +244,20 @@ def test_kernels_that_fail_on_this_gpu_are_replaced(monkeypatch, working, attent
     assert found.attention == attention and re.match(reason, found.reason)
 
 
+def test_kernels_are_checked_as_the_run_will_use_them(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        execution, "disagreement_with_eager", lambda *_, **conditions: seen.update(conditions)
+    )
+    config = {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    machine, settings = execution.this_machine(config, "cuda"), settings_of()
+    execution._checked(plan_execution(settings, machine), settings, machine)
+    assert seen["dtype"] is torch.bfloat16 and seen["autocasts"] and seen["compiles"]
+    half = execution.this_machine({"fp16": {"enabled": True}}, "cuda")
+    assert not half.autocasts and half.dtype is torch.float16
+
+
 def test_kernels_that_were_asked_for_and_fail_are_refused(monkeypatch):
     monkeypatch.setattr(execution, "disagreement_with_eager", lambda *_, **__: "broken")
     settings = settings_of("--engine.attention", "triton")

@@ -1,20 +1,28 @@
 """The check of an attention backend before a run uses it."""
 
+import re
+from functools import partial
+
 import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
+from pretrain.kernels import triton_attention
 from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model import kernel_check
+from pretrain.model.attention_backends import eager
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.positions import POSITION_ENCODINGS, PositionTerms
+from tests.pretrain.model.attention_reference import needs_triton
 
 BACKENDS = ["sdpa", *["fused"] * (obstacle_to_cpu_kernels() is None)]
 
 
-def check(backend, positions, *words, dtype=torch.float32):
+def check(backend, positions, *words, dtype=torch.float32, **conditions):
     model = load_settings("tiny_cpu", ["--model.positions", positions, *words]).model
-    return disagreement_with_eager(backend, model, length=32, device="cpu", dtype=dtype)
+    return disagreement_with_eager(
+        backend, model, length=32, device="cpu", dtype=dtype, **conditions
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -41,3 +49,92 @@ def test_the_check_covers_what_is_done_to_queries_and_keys(monkeypatch, position
     monkeypatch.setattr(kernel_check, "transform_query_key", only_for_the_reference)
     assert (check("sdpa", positions) is None) == agrees
     assert len(calls) == 2
+
+
+DROPOUT = ("--model.attention_dropout", "0.1")
+
+
+@pytest.mark.parametrize("conditions", [{"dtype": torch.bfloat16, "autocasts": True}, {}])
+@pytest.mark.parametrize("positions", ["tupe-r", "rope", "bert-ad"])
+@pytest.mark.parametrize("backend", ["sdpa", "eager"])
+def test_dropout_is_compared_weight_by_weight_with_every_encoding(backend, positions, conditions):
+    assert check(backend, positions, *DROPOUT, **conditions) is None
+
+
+@needs_triton
+def test_the_triton_kernels_are_compared_with_dropout():
+    assert check("triton", "tupe-r", *DROPOUT) is None
+
+
+def test_the_generators_of_a_run_are_left_as_they_are():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    assert check("sdpa", "tupe-r", *DROPOUT) is None
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def gradient_of_other_drops(inputs):
+    kept, other = eager(inputs), eager(inputs)
+    return kept.detach() + other - other.detach()
+
+
+def without_dropout(inputs):
+    return eager(inputs._replace(dropout=0.0))
+
+
+def unscaled(inputs):
+    return eager(inputs) * (1 - inputs.dropout)
+
+
+@pytest.mark.parametrize(
+    ("sabotaged", "complaint"),
+    [
+        (gradient_of_other_drops, "its gradient of .* differs"),
+        (without_dropout, "with dropout 0.1 it keeps 100.0% of the weights"),
+        (unscaled, "its output differs from the reference by 1.0e-01"),
+    ],
+)
+def test_dropout_that_is_wrong_is_found_out(monkeypatch, sabotaged, complaint):
+    monkeypatch.setitem(kernel_check.ATTENTION_BACKENDS, "sdpa", sabotaged)
+    assert check("sdpa", "tupe-r") is None
+    assert re.search(complaint, check("sdpa", "tupe-r", *DROPOUT))
+
+
+@needs_triton
+def test_a_triton_kernel_that_drops_other_weights_is_found_out(monkeypatch):
+    constants = triton_attention._constants
+
+    def with_less_dropout_in_one(tiling, q_BNSH, lengths_B, dropout):
+        is_key_value_gradient = tiling is triton_attention._tilings_for(q_BNSH).key_value_gradient
+        return constants(tiling, q_BNSH, lengths_B, dropout / (1 + is_key_value_gradient))
+
+    monkeypatch.setattr(triton_attention, "_constants", with_less_dropout_in_one)
+    assert "gradient of q, k and v differs" in check("triton", "tupe-r", *DROPOUT)
+
+
+@pytest.mark.parametrize(
+    ("is_wrong", "conditions"),
+    [
+        (lambda: torch.is_autocast_enabled("cpu"), {"autocasts": True}),
+        (torch.compiler.is_compiling, {"compiles": True}),
+    ],
+)
+def test_what_goes_wrong_only_as_the_run_is_executed_is_found_out(
+    monkeypatch, is_wrong, conditions
+):
+    def sabotaged(inputs):
+        return eager(inputs) * (1.5 if is_wrong() else 1.0)
+
+    quick = partial(torch.compile, backend="aot_eager")  # a C++ compiler takes half a minute
+    monkeypatch.setattr(kernel_check.torch, "compile", quick)
+    assert check("sdpa", "tupe-r", dtype=torch.bfloat16, **conditions) is None
+    monkeypatch.setitem(kernel_check.ATTENTION_BACKENDS, "sdpa", sabotaged)
+    assert check("sdpa", "tupe-r", dtype=torch.bfloat16) is None
+    found = check("sdpa", "tupe-r", dtype=torch.bfloat16, **conditions)
+    assert found is not None and "its output differs from the reference by 5" in found
+
+
+@pytest.mark.parametrize(("positions", "words"), [("tupe-r", DROPOUT), ("rope", ())])
+def test_compiled_attention_is_trusted_as_the_plain_one_is(monkeypatch, positions, words):
+    monkeypatch.setattr(kernel_check.torch, "compile", partial(torch.compile, backend="aot_eager"))
+    assert check("sdpa", positions, *words, compiles=True) is None
