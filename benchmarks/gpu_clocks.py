@@ -37,6 +37,7 @@ class GpuClocks:
             try:
                 self._process = subprocess.Popen(
                     ["nvidia-smi", *query, *style],
+                    stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     text=True,

@@ -72,4 +72,7 @@ def probe(*, dry_run: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)  # 128 + SIGINT, as a shell reports it

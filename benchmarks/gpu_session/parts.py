@@ -62,7 +62,7 @@ def tests(name: str, *words: str) -> tuple[str, ...]:
     return ("-m", "pytest", "-q", "-p", "no:cacheprovider", *report, *words)
 
 
-GPU_TESTS = "tests/pretrain/engine/test_gpu.py"
+GPU_TESTS = ("tests/pretrain/engine/test_gpu.py", "tests/tupelo/test_loaded_encoder.py")
 INTERPRETED = "tests/pretrain/kernels/test_triton_attention.py"
 TINY = ("--shapes", "2,64,32,2")
 
@@ -79,7 +79,7 @@ PARTS = (
         "kernels_small",
         "the attention kernels against the formula, a few shapes",
         120,
-        tests("kernels_small", "-m", "gpu", "-k", "kernels and 192", GPU_TESTS),
+        tests("kernels_small", "-m", "gpu", "-k", "kernels and 192", GPU_TESTS[0]),
         tests("kernels_small", "-k", "without_a_bias", INTERPRETED),
         lambda folder, _: findings.of_tests(folder, "kernels_small"),
         needs_pytest,
@@ -87,8 +87,8 @@ PARTS = (
     Part(
         "gpu_tests",
         "all tests that need a GPU",
-        300,
-        tests("gpu_tests", "-m", "gpu", "tests/pretrain", "tests/tupelo"),
+        420,
+        tests("gpu_tests", "-m", "gpu", *GPU_TESTS),
         (),
         lambda folder, _: findings.of_tests(folder, "gpu_tests"),
         lambda machine: needs_gpu(machine) or needs_pytest(machine),

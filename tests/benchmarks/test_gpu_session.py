@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection import mostly_slow
-
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "benchmarks/gpu_session"
 MODULES = ("child", "findings", "machine", "parts", "session", "summary", "killed_run")
@@ -269,18 +267,26 @@ def test_speed_below_a_goal_is_missed_and_no_result_of_a_dry_run(programs):
     assert verdict(True, dry_run=True) == verdict(False, dry_run=True) == "measured"
 
 
-@pytest.mark.parametrize("name", mostly_slow(["kernels_small", "gpu_tests"], "collects all tests"))
-def test_the_tests_of_a_part_exist(programs, name):
+def test_the_few_kernels_that_are_tried_first_exist(programs):
     """On a machine without a GPU, where none of them runs: pytest collects them."""
     from parts import PARTS
 
-    [part] = [part for part in PARTS if part.name == name]
+    [part] = [part for part in PARTS if part.name == "kernels_small"]
     words = [word for word in part.words if "{" not in word and word != "--junitxml"]
     finished = subprocess.run(
         [sys.executable, *words, "--collect-only"], cwd=ROOT, capture_output=True, text=True
     )
     assert finished.returncode == 0, finished.stdout[-2000:]
     assert "test_the_compiled_attention_kernels_follow_the_formula" in finished.stdout
+
+
+def test_every_file_with_tests_for_a_gpu_is_run(programs):
+    from parts import GPU_TESTS
+
+    mark = "pytest.mark." + "gpu"
+    files = (ROOT / "tests").rglob("test_*.py")
+    found = {str(file.relative_to(ROOT)) for file in files if mark in file.read_text()}
+    assert found == set(GPU_TESTS)
 
 
 @pytest.mark.slow("runs every part of a session in small")
