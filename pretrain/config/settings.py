@@ -372,7 +372,9 @@ class EngineSettings(Section):
         "compiler to build them, once, in some ten seconds",
     )
     compile_blocks: Literal["auto", "on", "off"] = Field(
-        "auto", description="torch.compile each block; auto: on CUDA, but not at ZeRO stage 3"
+        "auto",
+        description="torch.compile each block and the loss; auto: on CUDA where a trial at the "
+        "start succeeds, but not at ZeRO stage 3",
     )
     recompute_blocks: bool = Field(
         False,

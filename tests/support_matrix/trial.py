@@ -118,7 +118,6 @@ def build_engine(cell, ranks, seed=0):
             True
         )  # slow there, but the same code path
     settings, config = settings_of(cell), ds_config_of(cell)
-    torch._dynamo.reset()
     # The other ranks must get the weights of the first.
     seeded = settings.model_copy(update={"seed": seed + ranks.rank})
     return launch.build_engine(seeded, config, ranks)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from pretrain.config.ds_config import read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks, start_ranks
@@ -169,12 +170,12 @@ def test_torch_without_a_compiler_is_noticed_at_the_start(monkeypatch):
     assert found == "there is no no-such-compiler on the PATH: install the package g++"
 
 
-@pytest.mark.parametrize("name", ["zero0_fp32", "zero0_bf16_autocast", "zero1_bf16"])
+@pytest.mark.parametrize("name", ["zero0_fp32", "zero0_bf16_autocast", "zero1_bf16", "zero1_fp16"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_check_compiles_what_the_run_compiles_and_leaves_no_trace(graphs, name, norm):
     """The generators of the run's weights, and the counts of torch.compile."""
     settings = load_settings("tiny_cpu", ["--model.norm", norm, "--model.dropout", "0.1"])
-    config = case.read_ds_config(name, "cpu")
+    config = read_ds_config(name, "cpu")
     state = torch.get_rng_state()
     plan = ExecutionPlan("sdpa", compiles_blocks=True)
     assert problem_of_compiling(settings, plan, config, "cpu") is None
