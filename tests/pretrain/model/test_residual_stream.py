@@ -9,7 +9,7 @@ from torch import nn
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.engine.execution import Machine, build_model, plan_execution
+from pretrain.engine.execution import Machine, plan_execution, this_machine
 from pretrain.model.blocks import Block
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
@@ -17,7 +17,6 @@ from pretrain.model.objectives import MaskedLanguageModel
 
 IN_BF16 = ExecutionPlan(bf16_residual_stream=True)
 ON = ("--engine.bf16_residual_stream", "true")
-AUTOCAST = {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
 SCALES = [None, [1.5, 0.0, 12 / 11]]
 
 
@@ -209,8 +208,11 @@ def test_it_is_used_where_it_is_set_and_reported(device):
 
 
 def test_the_deepspeed_json_decides_whether_it_can_be_used():
-    settings = settings_of(*ON)
-    assert build_model(settings, AUTOCAST, "cpu").encoder.execution.bf16_residual_stream
+    def planned(config):
+        return plan_execution(settings_of(*ON), this_machine(config, "cpu"))
+
+    autocast = {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
+    assert planned(autocast).bf16_residual_stream
     for config in ({}, {"bf16": {"enabled": True}}):
         with pytest.raises(ConfigError, match="engine.bf16_residual_stream=True"):
-            build_model(settings, config, "cpu")
+            planned(config)
