@@ -68,9 +68,9 @@ def measure_rank(arguments: argparse.Namespace) -> None:
     from training_step import OurStep, Shape
 
     from pretrain.distributed.ranks import start_ranks, stop_ranks
+    from pretrain.engine.footprint import optimizer_state_bytes
     from pretrain.model.cost import parameters_by_group
     from pretrain.profiling.hardware import peak_memory_bytes
-    from pretrain.train.footprint import optimizer_state_bytes
 
     ranks, shape = start_ranks(), Shape(*arguments.shape)
     step = OurStep(shape, f"zero{arguments.stage}_bf16_autocast", ranks, *POSITIONS)

@@ -5,7 +5,7 @@ import subprocess
 import torch
 
 from pretrain.doctor.check import Accelerators, CheckContext, CheckResult, Gpu
-from pretrain.train.footprint import size
+from pretrain.engine.footprint import size
 from pretrain.train.provenance import processor
 
 NVIDIA_SMI_SECONDS = 30

@@ -16,7 +16,7 @@ from pretrain.doctor.check import (
     compare_free,
     nearest_folder,
 )
-from pretrain.train.footprint import checkpoint_bytes, num_kept_checkpoints, size
+from pretrain.engine.footprint import checkpoint_bytes, num_kept_checkpoints, size
 
 PROBE_BYTES = 64 * 2**20
 LITTLE_SPACE = 2**30

@@ -16,7 +16,6 @@ from pretrain.data.shards import existing_shards, shards_folder
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.launch import build_engine, check_machine, checked_settings
 from pretrain.model.cost import parameters_by_group
-from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -55,11 +54,12 @@ def plan(read: Callable[[], RunSettings], arguments: argparse.Namespace) -> None
                 print(f"note: a start would be refused: {obstacle}")
         shards = on_first_rank(ranks, lambda: existing_shards(settings))
         engine = build_engine(settings, ds_config, ranks)
+        settings = engine.micro_batches.of(settings)
         batches = endless_batches(settings, shards, ranks)
         steps = MeasuredSteps(engine, batches, settings, mean_theta(settings))
         speed = measure_speed(steps, arguments.seconds)
         if ranks.is_first:
-            print(describe_plan(settings, speed, shards, ranks, engine.execution))
+            print(describe_plan(settings, speed, shards, ranks, engine.describe()))
             print(f"\n{commands(arguments, settings, speed.seconds_per_step, ranks)}")
     finally:
         stop_ranks()
@@ -94,7 +94,7 @@ def describe_plan(
     speed: Speed,
     shards: ShardSet | None,
     ranks: Ranks,
-    execution: ExecutionPlan,
+    execution: str,
 ) -> str:
     """Return what was measured and what follows from it, as text."""
     steps = steps_within(settings, speed.seconds_per_step)
@@ -108,7 +108,7 @@ def describe_plan(
             f"{speed.uncounted_steps} that are not counted",
         ),
         ("on", f"{ranks.world_size} rank(s), {environment()['device']}"),
-        ("with", execution.describe()),
+        ("with", execution),
         ("batches", _batches_in_words(settings, shards)),
         ("blocks", _blocks_in_words(settings, speed)),
         (

@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 
 from pretrain.config.recipe import load_settings
-from pretrain.doctor.memory import free_memory_bytes, gpu_memory, memory, shared_memory
+from pretrain.doctor.memory import gpu_memory, memory, shared_memory
+from pretrain.profiling.free_memory import free_memory_bytes
 from tests.pretrain.doctor.conftest import GIB, H100, WITH_GPUS, disk
 
 FP32 = {"zero_optimization": {"stage": 0}}

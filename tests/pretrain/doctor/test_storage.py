@@ -12,8 +12,8 @@ from pretrain.doctor.storage import (
     space_for_shards,
     write_speed,
 )
+from pretrain.engine.footprint import checkpoint_bytes
 from pretrain.model.objectives import MaskedLanguageModel
-from pretrain.train.footprint import checkpoint_bytes
 from tests.pretrain.doctor.conftest import GIB, disk
 
 
