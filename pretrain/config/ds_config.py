@@ -190,7 +190,8 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
     Raises:
         ConfigError: the global batch does not divide, or not into the draws of layer drop.
     """
-    batch, draws = settings.batch, settings.layer_drop.draws
+    batch, drop = settings.batch, settings.layer_drop
+    draws = 1 if drop.schedule == "none" else drop.draws
     if batch.global_sequences % world_size:
         raise ConfigError(
             f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
