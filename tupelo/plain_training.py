@@ -104,6 +104,8 @@ def step_plans(settings: RunSettings, *, step: int = 1) -> Iterator[StepPlan]:
 def training_batches(settings: RunSettings, *, step: int = 1) -> Iterator[MaskedBatch]:
     """Iterate without end over the micro-batches that `tupelo train` reads on one process.
 
+    With batch.micro_sequences=auto they are as large as they can be: of a whole step.
+
     Args:
         settings: with `data.shards`, or a `data.corpus` of which `tupelo prepare` has built them.
         step: the first optimizer step whose micro-batches are wanted, from 1.

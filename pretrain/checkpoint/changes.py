@@ -64,6 +64,8 @@ def compared(
     """
     # A run older than a setting was started with the behaviour that is its default today.
     stored = flat_settings(RunSettings()) | flat(read_json_object(folder / RUN_FILE, fix=FIX))
+    if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
+        stored["batch.micro_sequences"] = "auto"
     now = flat_settings(settings)
     longer = longer_setting(stored, now)
     if longer is not None and lengthen is None:

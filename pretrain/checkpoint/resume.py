@@ -27,6 +27,8 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, flat
 
+NOT_CHOSEN = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
+
 
 class Resumption(NamedTuple):
     """The checkpoint from which a run resumes, and the settings changed since its last launch."""
@@ -34,6 +36,9 @@ class Resumption(NamedTuple):
     checkpoint: Path | None  # None: from the beginning
     changes: Changes
     lengthening: Lengthening | None = None
+    # Of the last launch, if the setting is "auto": other micro-batches would be equal within
+    # rounding only. With --elastic, None: they are chosen for the machine that there is now.
+    micro_sequences: int | None = None
 
     def describe(self) -> str:
         """Return where the run resumes, and what has changed, in one line."""
@@ -81,6 +86,12 @@ def plan_resumption(
         )
     stored, longer, changes = compared(folder, settings, lengthen)
     filled = read_json_object(folder / "ds_config.json", fix=FIX)
+    micro_sequences = None
+    if settings.batch.micro_sequences == "auto":
+        if not elastic:
+            micro_sequences = _micro_sequences(before, filled)
+        # What "auto" chose: it is no setting, and not known here for this launch.
+        filled, ds_config = ({**each, **NOT_CHOSEN} for each in (filled, ds_config))
     changes |= changed(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
     if "world_size" in before:
         ranks = ({"world_size": found["world_size"]} for found in (before, launch))
@@ -90,12 +101,12 @@ def plan_resumption(
         _note_other_draws(settings, before.get("world_size"), launch["world_size"])
     checkpoint = find_checkpoint(folder)
     if longer is None or lengthen is None:
-        return Resumption(checkpoint, changes)
+        return Resumption(checkpoint, changes, None, micro_sequences)
     step = 0 if checkpoint is None else step_of(checkpoint)
     settings = lengthened(settings, how=lengthen, step=step)
     changes |= changed(stored, flat_settings(settings))
     lengthening = Lengthening(longer, stored[longer], lengthen, settings)
-    return Resumption(checkpoint, changes, lengthening)
+    return Resumption(checkpoint, changes, lengthening, micro_sequences)
 
 
 def zero_stage_before(folder: Path) -> int | None:
@@ -159,6 +170,13 @@ def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: in
         "ranks as before; layer_drop.draw_per=step does not depend on it",
         file=sys.stderr,
     )
+
+
+def _micro_sequences(launch: dict[str, Any], ds_config: dict[str, Any]) -> int | None:
+    """Return the sequences per rank and pass of a launch, or of a DeepSpeed JSON of that time."""
+    chosen = launch.get("micro_batches", {}).get("sequences")
+    number = ds_config.get("train_micro_batch_size_per_gpu") if chosen is None else chosen
+    return number if isinstance(number, int) else None
 
 
 def _last_launch(folder: Path) -> dict[str, Any]:

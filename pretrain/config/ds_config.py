@@ -187,19 +187,27 @@ def fill_ds_config(
 
 
 def micro_sequences(settings: RunSettings, world_size: int) -> int:
-    """Return the sequences per rank and pass.
+    """Return the sequences per rank and pass; of "auto", the most that there may be.
 
     Raises:
-        ConfigError: the global batch does not divide.
+        ConfigError: the global batch does not divide, or not into the draws of layer drop.
     """
-    batch = settings.batch
+    batch, drop = settings.batch, settings.layer_drop
+    draws = 1 if drop.schedule == "none" else drop.draws
     if batch.global_sequences % world_size:
         raise ConfigError(
             f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
             f"ranks; take {_multiple_near(batch.global_sequences, world_size)}"
         )
-    if batch.micro_sequences is None:
-        return batch.global_sequences // world_size
+    share = batch.global_sequences // world_size
+    if share % draws:
+        raise ConfigError(
+            f"layer_drop.draws={draws} does not divide the {share} sequences of a rank "
+            f"(batch.global_sequences={batch.global_sequences}, {world_size} ranks); take a "
+            "number that does"
+        )
+    if batch.micro_sequences == "auto":
+        return share // draws
     per_pass = batch.micro_sequences * world_size
     if batch.global_sequences % per_pass:
         raise ConfigError(
@@ -207,7 +215,28 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
             f"batch.micro_sequences={batch.micro_sequences} x {world_size} ranks = {per_pass}; "
             f"take {_multiple_near(batch.global_sequences, per_pass)}"
         )
+    if share // draws % batch.micro_sequences:
+        raise ConfigError(
+            f"batch.micro_sequences={batch.micro_sequences} does not divide the {share // draws} "
+            f"sequences of a rank that share one of the layer_drop.draws={draws}; take auto"
+        )
     return batch.micro_sequences
+
+
+def possible_micro_sequences(settings: RunSettings, world_size: int) -> list[int]:
+    """Return the numbers among which "auto" chooses, the largest first: the global batch is exact.
+
+    Raises:
+        ConfigError: as of `micro_sequences`.
+    """
+    most = micro_sequences(settings, world_size)
+    return [number for number in range(most, 0, -1) if most % number == 0]
+
+
+def with_micro_sequences(settings: RunSettings, number: int) -> RunSettings:
+    """Return settings with so many sequences per rank and pass."""
+    batch = settings.batch.model_copy(update={"micro_sequences": number})
+    return settings.model_copy(update={"batch": batch})
 
 
 def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
@@ -286,13 +315,26 @@ def compute_type(config: dict[str, Any]) -> torch.dtype:
     Raises:
         ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
     """
-    if autocasts(config):
-        name = str(config["torch_autocast"].get("dtype")).removeprefix("torch.")
-        return lookup(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
+    autocast = autocast_type(config)
+    if autocast is not None:
+        return autocast
     for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         if config.get(block, {}).get("enabled", False):
             return dtype
     return torch.float32
+
+
+def autocast_type(config: dict[str, Any]) -> torch.dtype | None:
+    """Return the type of autocast under a configuration; None: it is off.
+
+    Raises:
+        ConfigError: as of `compute_type`.
+    """
+    autocast = config.get("torch_autocast", {})
+    if not autocast.get("enabled", False):
+        return None
+    name = str(autocast.get("dtype")).removeprefix("torch.")
+    return lookup(AUTOCAST_TYPES, name, setting="torch_autocast.dtype")
 
 
 def _ds_config_path(name: str) -> Path:

@@ -168,9 +168,16 @@ class BatchSettings(Section):
     """Sequences per optimizer step, and per pass of a device."""
 
     global_sequences: int = Field(256, ge=1, description="sequences per optimizer step, all ranks")
-    micro_sequences: int | None = Field(
-        None, ge=1, description="sequences per rank and pass; default: all of a rank"
+    micro_sequences: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="sequences per rank and pass; auto: the most that fit, on a GPU up to 65,536 "
+        "tokens, see engine/micro_batches.py",
     )
+
+    @field_validator("micro_sequences", mode="before")
+    @classmethod
+    def _read_none(cls, value: Any) -> Any:
+        return "auto" if value is None else value  # as earlier versions wrote run.json
 
 
 # Of a moment of Adam.
@@ -237,6 +244,9 @@ class LayerDropSettings(Section):
     draw_per: Literal["micro_batch", "step"] = Field(
         "micro_batch", description="how often blocks are drawn; step: equal at any world size"
     )
+    draws: int = Field(
+        1, ge=1, description="draws in a step with draw_per=step; the micro-batches share them"
+    )
     rescale: bool = Field(True, description="scale a kept branch by 1 / its keep probability")
     compat: Literal["none", "deepspeed"] = Field(
         "none", description="deepspeed: the behaviour of bing_bert, including its flaws"
@@ -251,6 +261,11 @@ class LayerDropSettings(Section):
                     f"layer_drop.{name} is without effect with layer_drop.schedule="
                     f"{self.schedule!r}; choose a schedule, such as progressive, or remove it"
                 )
+        if self.draw_per != "step" and _is_changed(self, "draws"):
+            raise ValueError(
+                f"layer_drop.draws={self.draws} is without effect with layer_drop.draw_per="
+                f"{self.draw_per!r}; choose layer_drop.draw_per=step, or remove it"
+            )
         return self
 
 
@@ -545,7 +560,9 @@ def setting_fields(section: type[BaseModel], prefix: str = "") -> dict[str, Fiel
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
     """Return the first error of pydantic as one line with setting and value."""
     first = error.errors()[0]
-    where = plain(".".join(str(part) for part in first["loc"]))
+    # Left out: the alternative of a type, such as constrained-int, that the value was read as.
+    place = [str(part) for part in first["loc"] if not str(part).startswith("constrained-")]
+    where = plain(".".join(place))
     if first["type"] == "extra_forbidden":
         return f"there is no setting {where}{nearest(where, list(setting_fields(settings)))}"
     message = first["msg"].removeprefix("Value error, ")

@@ -57,8 +57,10 @@ def type_in_words(kind: Any) -> str:
     origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not type(None)]
     if origin is Literal:
         return "|".join(map(str, parts))
-    if origin in (Union, UnionType, Annotated):
+    if origin is Annotated:
         return type_in_words(parts[0])
+    if origin in (Union, UnionType):
+        return "|".join(map(type_in_words, parts))
     if origin is tuple:
         words = ["..." if part is Ellipsis else type_in_words(part) for part in parts]
         return ",".join(words)

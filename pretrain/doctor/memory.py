@@ -1,14 +1,13 @@
 """Memory of the host, of the GPUs and of /dev/shm, against what a run needs at least."""
 
 import os
-from pathlib import Path
 
 from pretrain.doctor.check import CheckContext, CheckResult, StatVfs, compare_free
 from pretrain.engine.footprint import checkpoint_bytes, rank_bytes, size
+from pretrain.profiling.free_memory import free_memory_bytes
 
 LITTLE_SHARED_MEMORY = 2**30
 PROCESS_BYTES = 2**30  # Python, torch and DeepSpeed, before there is a model
-UNLIMITED = 2**60  # cgroup v1 writes "no limit" as a number near 2^63
 
 
 def shared_memory(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> CheckResult:
@@ -64,42 +63,6 @@ def gpu_memory(context: CheckContext) -> CheckResult:
     fix = "end other processes (nvidia-smi shows them), lower --batch.micro_sequences, set "
     fix += "--engine.recompute_blocks true, or use ZeRO-3 (--engine.ds_config zero3_bf16_autocast)"
     return compare_free(free, needed, 2 * needed, described, fix)
-
-
-def free_memory_bytes(root: Path) -> int:
-    """Return the least of what the kernel and the control groups of this process leave free."""
-    lines = (root / "proc" / "meminfo").read_text().splitlines()
-    values = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if ":" in line}
-    left = [values["MemAvailable"]]
-    for folder in _memory_groups(root):
-        for limit_name, used_name in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
-            limit, used = (_number(folder / name) for name in (limit_name, used_name))
-            if limit is not None and limit < UNLIMITED:
-                left.append(int(limit - (used or 0)))
-    return max(0, min(left))
-
-
-def _memory_groups(root: Path) -> list[Path]:
-    """Return the folders of the control groups of this process, of versions 1 and 2."""
-    base = root / "sys" / "fs" / "cgroup"
-    own = root / "proc" / "self" / "cgroup"
-    lines = own.read_text().splitlines() if own.is_file() else []
-    found = {base: None, base / "memory": None}
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        top = base if not controllers else base / "memory"
-        if not controllers or "memory" in controllers.split(","):
-            inner = top / path.lstrip("/")
-            found |= {inner: None, **{p: None for p in inner.parents if p.is_relative_to(top)}}
-    return [folder for folder in found if folder.is_dir()]
-
-
-def _number(file: Path) -> float | None:
-    text = file.read_text().strip() if file.is_file() else "max"
-    return None if text == "max" else float(text)
 
 
 def _model_bytes(context: CheckContext) -> int:

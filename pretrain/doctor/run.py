@@ -19,12 +19,13 @@ def settings_are_valid(context: CheckContext) -> CheckResult:
     settings = context.settings
     assert settings is not None
     parameters = parameters_by_group(settings.model, settings.objective)["total"]
-    accumulation = micro_batches_per_step(settings, context.ranks)
+    passes = "a number of micro-batches that is chosen at the start"
+    if settings.batch.micro_sequences != "auto":
+        passes = f"{micro_batches_per_step(settings, context.ranks)} micro-batch(es)"
     return CheckResult(
         "ok",
         f"{settings.name}: {parameters / 1e6:.1f} M parameters, {settings.model.positions}, "
-        f"{settings.batch.global_sequences} rows a step in {accumulation} micro-batch(es) on "
-        f"{context.ranks} rank(s)",
+        f"{settings.batch.global_sequences} rows a step in {passes} on {context.ranks} rank(s)",
     )
 
 

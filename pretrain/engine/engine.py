@@ -21,6 +21,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.deepspeed_library import count_collectives, import_deepspeed
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine.micro_batches import MicroBatches
 from pretrain.engine.optimizer_state import (
     check_shapes,
     check_state_names,
@@ -66,6 +67,7 @@ class Engine:
         settings: RunSettings,
         ds_config: dict[str, Any],
         ranks: Ranks,
+        micro_batches: MicroBatches,
     ) -> None:
         """Give the model to DeepSpeed.
 
@@ -73,14 +75,16 @@ class Engine:
             model: called with a `MaskedBatch` and branch scales, returns the loss. All ranks get
                 the weights that it has on the first one.
             settings: of the run; the optimizer section is read.
-            ds_config: filled by `fill_ds_config`.
+            ds_config: filled by `fill_ds_config`, with the numbers of `micro_batches`.
             ranks: from `start_ranks`.
+            micro_batches: that `train_step` gets.
 
         Raises:
             ConfigError: the optimizer is not available here, or ZeRO-3 with layer drop in a
                 DeepSpeed whose gradient buffer cannot be cleared.
         """
         self.ranks, self.execution = ranks, model.execution
+        self.ds_config, self.micro_batches = ds_config, micro_batches
         self._phases = Phases(ranks.device)
         self._collectives = count_collectives(self._phases)
         self._kind = checked_optimizer(settings.optimizer, ranks.device, ds_config)
@@ -121,7 +125,8 @@ class Engine:
 
     def describe(self) -> str:
         """Return how the run is executed, in a line."""
-        return f"{self.execution.describe()}; {self.stage_choice.describe()}"
+        parts = (self.execution.describe(), self.stage_choice.describe())
+        return "; ".join((*parts, f"micro-batches {self.micro_batches.describe()}"))
 
     def train_step(
         self,

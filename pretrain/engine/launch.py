@@ -22,6 +22,7 @@ from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
+from pretrain.engine.micro_batches import choose_micro_batches
 from pretrain.engine.optimizers import check_buildable, check_table_rates, checked_optimizer
 from pretrain.engine.zero_choice import automatic_stage, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
@@ -99,10 +100,11 @@ def build_engine(
         load_weights: replaces the new weights, before the engine takes the model.
 
     Raises:
-        ConfigError: what the settings ask for cannot work here.
+        ConfigError: what the settings ask for cannot work here, or does not fit into the memory.
     """
     torch.manual_seed(settings.seed)
     model = build_model(settings, ds_config, ranks)
     if load_weights is not None:
         load_weights(model)
-    return Engine(model, settings, ds_config, ranks)
+    micro_batches = choose_micro_batches(model, settings, ds_config, ranks)
+    return Engine(model, settings, micro_batches.filled_in(ds_config), ranks, micro_batches)

@@ -3,7 +3,7 @@
 Zhang & He, "Accelerating Training of Transformer-Based Language Models with Progressive Layer
 Dropping", NeurIPS 2020. A keep ratio theta falls from 1 towards theta_bar over the run; within a
 step, deeper blocks are kept less often. Everything here is a pure function of (settings, seed,
-finished steps, micro-batch, theta): nothing is stored, so a resumed run draws the numbers of an
+finished steps, draw, theta): nothing is stored, so a resumed run draws the numbers of an
 uninterrupted one, and every rank draws the same. Ranks must agree: ZeRO exchanges gradients block
 by block, and ranks that skip different blocks end in a communication error.
 
@@ -85,24 +85,23 @@ def keep_probabilities(theta: float, num_layers: int, settings: LayerDropSetting
 
 def branch_scales(
     finished: int,
-    micro_batch: int,
+    draw: int,
     settings: LayerDropSettings,
     *,
     theta: float,
     num_layers: int,
     seed: int,
 ) -> list[float]:
-    """Toss the coins of one micro-batch: 0.0 skips a block, 1/p scales the branches of a kept one.
+    """Toss the coins of one draw: 0.0 skips a block, 1/p scales the branches of a kept one.
 
-    The coins are those of the step that begins after `finished` steps. Scaling by the p that was
+    The coins are those of the step that begins after `finished` steps, and of its draw number
+    `draw`: of the micro-batch of that number, if every one has its own. Scaling by the p that was
     drawn with keeps the expected output of a branch what it is at full depth. With compat =
     "deepspeed" the scale is 1/p of the next block, as bing_bert computed it: at theta 0.5 and 12
     blocks every branch is 4 % to 8 % too large on average.
     """
     probabilities = keep_probabilities(theta, num_layers, settings)
-    coins = _coins(
-        seed, finished, micro_batch if settings.draw_per == "micro_batch" else 0, num_layers
-    )
+    coins = _coins(seed, finished, draw, num_layers)
     scaled_by = probabilities
     if settings.compat == "deepspeed":
         scaled_by = [*probabilities[1:], theta]
@@ -116,12 +115,18 @@ def branch_scales(
 def scales_of_step(
     finished: int, settings: RunSettings, *, theta: float, count: int
 ) -> list[list[float]]:
-    """Toss the coins of the `count` micro-batches that a rank accumulates in one optimizer step."""
+    """Toss the coins of the `count` micro-batches that a rank accumulates in one optimizer step.
+
+    With draw_per = "step" each of the draws is of as many micro-batches, and so of the same share
+    of the step's sequences on any number of ranks.
+    """
+    drop = settings.layer_drop
+    draws = count if drop.draw_per == "micro_batch" else drop.draws
     return [
         branch_scales(
             finished,
-            micro_batch,
-            settings.layer_drop,
+            micro_batch * draws // count,
+            drop,
             theta=theta,
             num_layers=settings.model.num_layers,
             seed=settings.seed,
@@ -144,8 +149,8 @@ def check_layer_drop(settings: LayerDropSettings) -> None:
         )
 
 
-def _coins(seed: int, finished: int, micro_batch: int, num_layers: int) -> list[float]:
-    counter = numpy.array([0, micro_batch, finished, 0], dtype=numpy.uint64)
+def _coins(seed: int, finished: int, draw: int, num_layers: int) -> list[float]:
+    counter = numpy.array([0, draw, finished, 0], dtype=numpy.uint64)
     key = numpy.array([seed, COIN_STREAM], dtype=numpy.uint64)
     generator = numpy.random.Generator(numpy.random.Philox(key=key, counter=counter))
     return [float(coin) for coin in generator.random(num_layers)]

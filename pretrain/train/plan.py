@@ -54,6 +54,7 @@ def plan(read: Callable[[], RunSettings], arguments: argparse.Namespace) -> None
                 print(f"note: a start would be refused: {obstacle}")
         shards = on_first_rank(ranks, lambda: existing_shards(settings))
         engine = build_engine(settings, ds_config, ranks)
+        settings = engine.micro_batches.of(settings)
         batches = endless_batches(settings, shards, ranks)
         steps = MeasuredSteps(engine, batches, settings, mean_theta(settings))
         speed = measure_speed(steps, arguments.seconds)

@@ -48,6 +48,7 @@ def profile(
         rate = peak_flops(ranks.device, compute_type(ds_config))
         shards = on_first_rank(ranks, lambda: existing_shards(settings))
         engine = build_engine(settings, ds_config, ranks)
+        settings = engine.micro_batches.of(settings)
         batches = endless_batches(settings, shards, ranks)
         theta = keep_ratio_at_the_end(settings, full_depth=full_depth)
         steps = MeasuredSteps(engine, batches, settings, theta)
@@ -68,6 +69,7 @@ def profile(
                 "steps": count,
                 "full_depth": full_depth,
                 "execution": dataclasses.asdict(engine.execution),
+                "micro_batches": engine.micro_batches.describe(),
                 "matrix_rate": dataclasses.asdict(rate),
                 "metrics": metrics,
                 "operators": costliest_operators(profiler, TRACED_STEPS),
@@ -127,6 +129,7 @@ def _speed_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("attention", f"{execution['attention']}: {execution['reason']}"),
         ("blocks", "compiled" if execution["compiles_blocks"] else "as written"),
+        ("micro-batches", numbers["micro_batches"]),
         ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
         ("samples/s", f"{metrics['samples_per_second']:,.1f}"),
         ("FLOPs per step, full depth", f"{metrics['full_depth_flops'] / steps:.3e}"),

@@ -9,7 +9,7 @@ from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import Resumption, plan_resumption
 from pretrain.checkpoint.writer import Saver
-from pretrain.config.ds_config import compute_type
+from pretrain.config.ds_config import compute_type, with_micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
@@ -83,10 +83,14 @@ def run(
         )
 
     load_weights = set_first_weights if checkpoint is None else None
-    engine = build_engine(settings, ds_config, ranks, load_weights=load_weights)
+    executed = settings
+    if resumption.micro_sequences is not None:
+        executed = with_micro_sequences(settings, resumption.micro_sequences)
+    engine = build_engine(executed, ds_config, ranks, load_weights=load_weights)
+    executed = engine.micro_batches.of(settings)
     if ranks.is_first:
         print(engine.describe())
-    progress = Progress(settings, ranks.world_size)
+    progress = Progress(executed, ranks.world_size)
     if checkpoint is not None:
         saved = Checkpoint(checkpoint)
         progress.load(saved.content.progress)
@@ -94,12 +98,13 @@ def run(
     if ranks.is_first and lengthening is not None:
         print(f"{lengthening.describe()}:\n{describe_rates(progress)}")
     if is_new:
-        on_first_rank(ranks, lambda: record.create(settings, ds_config, shards))
+        on_first_rank(ranks, lambda: record.create(settings, engine.ds_config, shards))
     elif resumption.changes:
-        on_first_rank(ranks, lambda: record.describe(settings, ds_config))
+        on_first_rank(ranks, lambda: record.describe(settings, engine.ds_config))
     launch["resumed_from"] = None if is_new else progress.step
     launch["matrix_rate"] = dataclasses.asdict(rate)
     launch["execution"] = dataclasses.asdict(engine.execution)
+    launch["micro_batches"] = dataclasses.asdict(engine.micro_batches)
     launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
     launch["zero_stage"] = engine.stage_choice.stage
     launch["zero_stage_reason"] = engine.stage_choice.reason
@@ -107,7 +112,7 @@ def run(
     on_first_rank(ranks, lambda: record.begin(progress.step, launch, settings))
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
-    Trainer(settings, engine, shards, record, progress, rate, saver, interruption).train()
+    Trainer(executed, engine, shards, record, progress, rate, saver, interruption).train()
 
 
 def _resumption(

@@ -15,6 +15,7 @@ from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine.execution import plan_execution, this_machine
 from pretrain.engine.footprint import (
     checkpoint_bytes,
     num_kept_checkpoints,
@@ -22,6 +23,7 @@ from pretrain.engine.footprint import (
     size,
 )
 from pretrain.engine.launch import checked_settings
+from pretrain.engine.micro_batches import predicted_micro_batches
 from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
@@ -64,10 +66,16 @@ def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool
     shards = None if "data" in found else existing_shards(settings)
     if show_settings:
         print(as_json(settings))
+    rows: list[tuple[str, str]] = []
+    if "machine" not in found:
+        execution = plan_execution(settings, this_machine(ds_config, ranks.device))
+        predicted = predicted_micro_batches(settings, ds_config, ranks, execution)
+        settings, ds_config = predicted.of(settings), predicted.filled_in(ds_config)
+        rows.append(("micro-batches", predicted.describe()))
     print(describe_run(settings, ds_config, ranks.world_size))
     stage = stage_of_run(settings, ds_config, ranks)
-    rows = [("ZeRO stage", f"{stage.stage} ({stage.reason})"), *disk_rows(settings, shards)]
-    rows += _time_rows(settings, ranks, rate)
+    rows.append(("ZeRO stage", f"{stage.stage} ({stage.reason})"))
+    rows += [*disk_rows(settings, shards), *_time_rows(settings, ranks, rate)]
     print(f"\n{in_columns(rows)}")
     for subject, obstacle in found.items():
         cannot = "this machine cannot execute it" if subject == "machine" else "it cannot start"
@@ -177,8 +185,11 @@ def _step_rows(
     last = progress.pass_flops(kept) * accumulation
     state = optimizer_state_bytes(settings, ds_config, world_size)
     micro = ds_config["train_micro_batch_size_per_gpu"]
+    division = f"{world_size} x {accumulation} x {micro}"
+    if settings.batch.micro_sequences == "auto":
+        division += ", or as many passes as the device needs"
     return [
-        ("ranks x micro-batches x sequences", f"{world_size} x {accumulation} x {micro}"),
+        ("ranks x micro-batches x sequences", division),
         ("tokens per step", f"{progress.tokens_per_step:,}"),
         ("tokens in all", _tokens(settings, progress.tokens_per_step)),
         ("FLOPs per step, full depth", f"{full:.3e}"),

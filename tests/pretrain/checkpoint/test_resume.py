@@ -35,7 +35,7 @@ def resume(run, *words, ds_config=None, elastic=False, **launch):
 
 
 def test_with_equal_settings_it_resumes_and_nothing_has_changed(run):
-    assert resume(run) == (None, {}, None)
+    assert resume(run) == Resumption(checkpoint=None, changes={})
     assert resume(run).describe() == "resuming from the beginning: it has no checkpoint yet"
 
 
@@ -68,6 +68,31 @@ def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
     del stored["checkpoint"]["keep_every"], stored["optimizer"]["epsilon"]
     (run / "run.json").write_text(json.dumps(stored))
     assert resume(run).changes == {}
+
+
+AUTO = ("--batch.micro_sequences", "auto")
+
+
+def test_a_resumed_run_has_the_micro_batches_of_its_last_launch(run):
+    """Others would be equal within rounding only; --elastic chooses them anew."""
+    settings = load_settings("tiny_cpu", list(AUTO))
+    (run / "run.json").write_text(as_json(settings))
+    launches = [{**LAUNCH, "micro_batches": {"sequences": number}} for number in (4, 2)]
+    (run / "launches.jsonl").write_text("".join(json.dumps(each) + "\n" for each in launches))
+    undecided = {**DS_CONFIG, "train_micro_batch_size_per_gpu": 4}
+    resumption = resume(run, *AUTO, ds_config=undecided)
+    assert (resumption.micro_sequences, resumption.changes) == (2, {})
+    assert resume(run, *AUTO, elastic=True).micro_sequences is None
+
+
+def test_a_run_from_before_there_was_a_choice_keeps_its_micro_batches(run):
+    stored = json.loads((run / "run.json").read_text())
+    stored["batch"]["micro_sequences"] = None  # all that a rank has
+    (run / "run.json").write_text(json.dumps(stored))
+    filled = {**DS_CONFIG, "train_micro_batch_size_per_gpu": 64, "gradient_accumulation_steps": 1}
+    (run / "ds_config.json").write_text(json.dumps(filled))
+    resumption = resume(run, *AUTO, ds_config=filled)
+    assert (resumption.micro_sequences, resumption.changes) == (64, {})
 
 
 def test_other_settings_are_named(run):

@@ -23,7 +23,7 @@ from pretrain.data.shards import HELD_OUT_SEED
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.profiling.phase_names import SHARES
-from pretrain.schedules.layer_drop import branch_scales
+from pretrain.schedules.layer_drop import scales_of_step
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
 from tests.selection import mostly_slow
@@ -123,9 +123,9 @@ def test_the_held_out_loss_is_that_of_a_plain_loop_at_full_depth(whole, shards):
 def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
     settings = load_settings(whole)
     scales = [
-        branch_scales(step, micro, settings.layer_drop, theta=0.4, num_layers=2, seed=settings.seed)
+        of_pass
         for step in range(60)
-        for micro in range(2)
+        for of_pass in scales_of_step(step, settings, theta=0.4, count=2)
     ]
     metrics = lines(whole, "metrics.jsonl")
     for index, row in enumerate(metrics):

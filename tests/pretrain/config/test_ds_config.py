@@ -9,11 +9,13 @@ from pretrain.config.ds_config import (
     fill_ds_config,
     lift_layer_drop,
     micro_sequences,
+    possible_micro_sequences,
     read_ds_config,
 )
 from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NOT_HERE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings import BatchSettings
 
 ALL = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
 
@@ -167,9 +169,29 @@ def test_a_batch_that_does_not_divide_by_the_ranks_is_refused_with_the_next_ones
         micro_sequences(settings("--batch.micro_sequences", "3"), 2)
 
 
-def test_a_rank_takes_its_whole_share_unless_told_otherwise():
-    assert micro_sequences(settings("--batch.micro_sequences", "none"), 2) == 4
+def test_auto_chooses_among_the_divisors_of_a_ranks_share():
+    auto = settings("--batch.micro_sequences", "auto", "--batch.global_sequences", "24")
+    assert possible_micro_sequences(auto, 2) == [12, 6, 4, 3, 2, 1]
+    assert micro_sequences(auto, 2) == 12
     assert micro_sequences(settings("--batch.micro_sequences", "1"), 2) == 1
+
+
+def test_a_run_that_named_no_number_before_has_auto():
+    assert settings("--batch.micro_sequences", "none").batch.micro_sequences == "auto"
+    assert BatchSettings.model_validate({"micro_sequences": None}).micro_sequences == "auto"
+
+
+DRAWS = ("--layer_drop.draw_per", "step", "--layer_drop.schedule", "constant")
+
+
+def test_each_draw_of_the_blocks_is_of_whole_micro_batches():
+    words = (*DRAWS, "--layer_drop.draws", "4", "--batch.global_sequences", "24")
+    auto = settings(*words, "--batch.micro_sequences", "auto")
+    assert possible_micro_sequences(auto, 2) == [3, 1]
+    with pytest.raises(ConfigError, match="draws=4 does not divide the 6 sequences of a rank"):
+        micro_sequences(auto, 4)
+    with pytest.raises(ConfigError, match="micro_sequences=4 does not divide the 3 sequences"):
+        micro_sequences(settings(*words, "--batch.micro_sequences", "4"), 2)
 
 
 def test_an_old_progressive_layer_drop_block_becomes_our_settings():

@@ -96,6 +96,7 @@ def test_corpus_is_a_short_name_for_data_corpus():
         (["--checkpoint.pinned", "0"], "checkpoint.pinned.0=0: input should be greater than 0"),
         (["--model.num_layers", "six"], "model.num_layers='six': input should be a valid integer"),
         (["--model.norm", "sandwich"], "model.norm='sandwich': input should be 'pre' or 'post'"),
+        (["--batch.micro_sequences", "0"], "batch.micro_sequences='0': input should be greater"),
         (["--model.width", "33"], "width=33 cannot be split over model.num_heads=2"),
         (["--steps", "0"], "steps='0': input should be greater than or equal to 1"),
         (["--data.sequence_length", "64"], "longer than model.max_sequence_length=32"),

@@ -128,6 +128,7 @@ def test_apex_that_is_not_installed_is_named():
 OVERFLOW_PROGRAM = """
 import json, torch
 from deepspeed.accelerator import get_accelerator
+from pretrain.engine.micro_batches import MicroBatches
 from pretrain.engine.engine import Engine
 from pretrain.distributed.ranks import start_ranks
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
@@ -138,7 +139,9 @@ settings = case.case_settings()
 config = read_ds_config("zero1_fp16", "cpu")
 config["fp16"]["initial_scale_power"] = 24
 config = fill_ds_config(config, settings, world_size=1, device="cuda")
-engine = Engine(case.build_model(settings), settings, config, ranks)
+engine = Engine(
+    case.build_model(settings), settings, config, ranks, MicroBatches(2, 4, "as set")
+)
 found = []
 for step in range(9):
     batches = [(case.micro_batch(step, place), [1.0] * 3) for place in range(4)]

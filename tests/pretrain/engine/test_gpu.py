@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine import micro_batches
+from pretrain.engine.memory_trial import GpuMemory, Precision, full_batch, measured_pass
+from pretrain.engine.micro_batches import SHARE, choose_micro_batches
 from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.kernels.cross_entropy import linear_cross_entropy
+from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
+from pretrain.model.objectives import MaskedLanguageModel
 from tests.pretrain.commands.test_profile import profiled
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.model import attention_reference as reference
@@ -211,3 +218,34 @@ def test_attention_in_a_compiled_function_is_the_attention_outside():
     plain = reference.with_gradients(triton_attention, *arguments)
     for one, other in zip(reference.with_gradients(compiled, *arguments), plain, strict=True):
         assert torch.equal(one, other)
+
+
+def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
+    """Of the sizes 1, 2, 4, ... on a GPU whose free memory would do for 48 rows."""
+    words = ["--model.width", "256", "--model.num_heads", "4", "--model.num_layers", "6"]
+    words += ["--data.sequence_length", "512", "--model.max_sequence_length", "512"]
+    words += ["--batch.global_sequences", "128", "--batch.micro_sequences", "auto"]
+    settings = load_settings("tiny_cpu", [*words, "--model.dropout", "0.1"])
+    config = fill_ds_config(
+        read_ds_config("zero1_fp16", "cuda"), settings, world_size=1, device="cuda"
+    )
+    model, ranks = MaskedLanguageModel(settings.model, ExecutionPlan("sdpa")), Ranks(0, 1, "cuda")
+    candidates = micro_batches._Candidates(settings, config, ranks, model.execution, 0)
+    free = int(candidates.predicted(48) / SHARE)
+    monkeypatch.setattr(GpuMemory, "free_bytes", lambda self: free)
+    before = torch.cuda.memory_allocated()
+    chosen = choose_micro_batches(model, settings, config, ranks).sequences
+    assert chosen == 32
+    taken = [
+        measured_pass(
+            model,
+            full_batch(settings, rows, candidates.predictions),
+            None,
+            Precision(torch.float16, None),
+            "cuda",
+            GpuMemory(),
+        )
+        for rows in (chosen, 2 * chosen)
+    ]
+    assert taken[0] + candidates.optimizer_bytes <= SHARE * free < taken[1]
+    assert torch.cuda.memory_allocated() == before

@@ -62,7 +62,7 @@ def micro_batch(step, place):
 def scales_of(settings, step, micro):
     theta = theta_at(step, settings.layer_drop, STEPS)
     return branch_scales(
-        step, micro, settings.layer_drop, theta=theta, num_layers=3, seed=settings.seed
+        step, 0, settings.layer_drop, theta=theta, num_layers=3, seed=settings.seed
     )
 
 

@@ -14,6 +14,7 @@ from pretrain.schedules.layer_drop import (
     branch_scales,
     check_layer_drop,
     keep_probabilities,
+    scales_of_step,
     theta_at,
 )
 
@@ -139,9 +140,29 @@ def test_another_process_tosses_the_same_coins():
     assert output.stdout.strip() == str(here)
 
 
-def test_drawing_per_step_gives_all_micro_batches_the_same_coins():
-    settings = drop(schedule="constant", theta_bar=0.3, draw_per="step")
-    assert all(scales(settings, 5, micro) == scales(settings, 5, 0) for micro in range(8))
+@pytest.mark.parametrize("draws", [1, 2, 4])
+def test_the_draws_of_a_step_are_shared_by_equal_parts_of_its_micro_batches(draws):
+    """So that the same sequences meet the same blocks, whatever is accumulated."""
+    rows = {}
+    for count in (4, 8):
+        settings = load_settings(
+            "tiny_cpu",
+            ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "step"]
+            + ["--layer_drop.draws", str(draws), "--layer_drop.theta_bar", "0.3"],
+        )
+        of_step = scales_of_step(5, settings, theta=0.3, count=count)
+        rows[count] = [of_step[row * count // 64] for row in range(64)]
+        assert of_step == [
+            branch_scales(5, draw, settings.layer_drop, theta=0.3, num_layers=2, seed=0)
+            for draw in range(draws)
+            for _ in range(count // draws)
+        ]
+    assert rows[4] == rows[8]
+
+
+def test_draws_are_those_of_a_step():
+    with pytest.raises(ValueError, match="draws=4 is without effect with layer_drop.draw_per"):
+        drop(draws=4)
 
 
 def test_deepspeed_compatibility_repeats_bing_berts_flaws():

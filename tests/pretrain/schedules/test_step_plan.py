@@ -45,3 +45,15 @@ def test_every_step_and_rank_has_its_dropout_seed_and_it_never_changes():
     odd = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
     assert seeds[2, 1] == (3 * odd[0] + 1 * odd[1] + 1 * odd[2]) % 2**63
     assert seeds[1, 0] == 3 * odd[0] % 2**63
+
+
+def test_pld_base_trains_the_same_blocks_on_one_gpu_as_on_the_authors_64():
+    """A quarter of a step's sequences share their blocks, in one pass or in two."""
+    plans = {}
+    for ranks, rows in ((64, "16"), (1, "512"), (1, "auto")):
+        settings = load_settings("pld_base", ["--batch.micro_sequences", rows])
+        plans[ranks, rows] = Schedule(settings, world_size=ranks).plan(5000).branch_scales
+    of_64 = plans[64, "16"]
+    assert len(of_64) == 4 and len({tuple(scales) for scales in of_64}) == 4
+    assert plans[1, "512"] == [scales for scales in of_64 for _ in range(2)]
+    assert plans[1, "auto"] == of_64
