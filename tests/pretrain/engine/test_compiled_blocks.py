@@ -185,18 +185,6 @@ def test_the_check_compiles_what_the_run_compiles_and_leaves_no_trace(graphs, na
     assert len(graphs) == 4  # compiled again: nothing was left
 
 
-@pytest.mark.slow("torch compiles a block in C++, half a minute")
-def test_a_model_whose_blocks_are_compiled_learns_the_same():
-    results = []
-    for choice in ("on", "off"):
-        torch.manual_seed(0)
-        words = ["--engine.compile_blocks", choice, "--engine.attention", "eager"]
-        model = build_model(load_settings("tiny_cpu", words), {}, ALONE)
-        assert model.execution.compiles_blocks == (choice == "on")
-        results.append(loss_and_gradients(model, [1.2, 1.0]))
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
-
-
 def test_what_a_compiler_lacks_is_named_with_the_package(tmp_path):
     gcc, headers = tmp_path / "bin" / "gcc", tmp_path / "include"
     gcc.parent.mkdir()
