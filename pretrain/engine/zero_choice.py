@@ -52,10 +52,10 @@ def automatic_stage(settings: RunSettings, ranks: Ranks) -> StageChoice:
         return StageChoice(0, f"optimizer.kind={settings.optimizer.kind} needs it")
     needed = rank_bytes(settings, {"zero_optimization": {"stage": 0}}, ranks.world_size)
     memory = device_bytes(ranks)
-    taken = f"weights, gradients and optimizer state would take {size(needed)} of {size(memory)}"
+    taken = f"weights, gradients and optimizer state take {size(needed)} of {size(memory)}"
     if needed <= SHARE_OF_MEMORY * memory:
-        return StageChoice(0, f"{taken}, and stage 1 exchanges 1.5 times as much")
-    return StageChoice(1, f"{taken} at stage 0")
+        return StageChoice(0, f"{taken}; stage 1 exchanges 1.5 times as much")
+    return StageChoice(1, f"at stage 0 {taken}")
 
 
 def stage_of_run(settings: RunSettings, ds_config: Mapping[str, Any], ranks: Ranks) -> StageChoice:

@@ -19,6 +19,7 @@ from pretrain.engine import micro_batches
 from pretrain.engine.memory_trial import GpuMemory, Precision, full_batch, measured_pass
 from pretrain.engine.micro_batches import SHARE, choose_micro_batches
 from pretrain.engine.optimizers import OPTIMIZERS
+from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
@@ -229,6 +230,7 @@ def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
     config = fill_ds_config(
         read_ds_config("zero1_fp16", "cuda"), settings, world_size=1, device="cuda"
     )
+    config = with_fitted_buckets(config, settings)
     model, ranks = MaskedLanguageModel(settings.model, ExecutionPlan("sdpa")), Ranks(0, 1, "cuda")
     candidates = micro_batches._Candidates(settings, config, ranks, model.execution, 0)
     free = int(candidates.predicted(48) / SHARE)

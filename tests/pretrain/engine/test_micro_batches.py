@@ -1,5 +1,6 @@
 import json
 import math
+import subprocess
 import sys
 
 import pytest
@@ -13,10 +14,11 @@ from pretrain.engine import memory_trial, micro_batches
 from pretrain.engine.footprint import optimizer_state_bytes
 from pretrain.engine.memory_trial import GpuMemory
 from pretrain.engine.micro_batches import SHARE, choose_micro_batches, predicted_micro_batches
+from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives import MaskedLanguageModel
 from tests.faults.comparison import differences
-from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.conftest import ROOT, lines, two_ranks
 from tests.selection import mostly_slow
 
 LIMIT = 100 * 2**20
@@ -60,7 +62,7 @@ def case(*words, name="zero0_fp32", world_size=1):
     config = fill_ds_config(
         read_ds_config(name, "cpu"), settings, world_size=world_size, device="cuda"
     )
-    return settings, config
+    return settings, with_fitted_buckets(config, settings)
 
 
 def chosen(monkeypatch, gpu, *words, name="zero0_fp32"):
@@ -189,6 +191,7 @@ def test_ranks_take_what_fits_on_all_and_train_as_with_that_number(command, tmp_
     assert json.loads((found / "run.json").read_text())["batch"]["micro_sequences"] == "auto"
 
 
+@pytest.mark.slow("test_resume.py has the choice itself")
 def test_a_resume_takes_the_number_of_before_and_elastic_a_new_one(command, tmp_path):
     alone = (sys.executable, "-m", PROGRAM)
     run = trained(command, tmp_path / "run", "auto", "12", launcher=alone)
@@ -203,3 +206,35 @@ def test_a_resume_takes_the_number_of_before_and_elastic_a_new_one(command, tmp_
             json.loads((run / "ds_config.json").read_text())["train_micro_batch_size_per_gpu"]
             == expected
         )
+
+
+COMPILED_PROGRAM = """
+import json
+from torch._dynamo.utils import counters
+from pretrain.distributed.ranks import start_ranks
+from pretrain.engine import launch, memory_trial
+from pretrain.train.benchmark import RandomBatches
+from tests.pretrain.engine.test_micro_batches import FakeGpu, case
+class LargeGpu(FakeGpu):
+    def peak_bytes(self):
+        return 2**20
+memory_trial.TRIED["cpu"] = LargeGpu(most_rows=24)
+settings, config = case(
+    "--engine.compile_blocks", "on", "--layer_drop.schedule", "constant", name="zero1_bf16"
+)
+engine = launch.build_engine(settings, config, start_ranks())
+graphs = [counters["stats"]["unique_graphs"]]
+engine.train_step([(RandomBatches(settings, 24)[0], [1.1, 1.0])], 1e-3)
+print(json.dumps([*graphs, counters["stats"]["unique_graphs"]]))
+"""
+
+
+@pytest.mark.slow("compiles two blocks")
+def test_what_the_trial_compiles_is_what_the_run_executes():
+    """So that a trial costs one pass. The weights have changed place and type in between."""
+    finished = subprocess.run(
+        [sys.executable, "-c", COMPILED_PROGRAM], cwd=ROOT, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    after_trial, after_step = json.loads(finished.stdout.splitlines()[-1])
+    assert after_trial == after_step == 2
