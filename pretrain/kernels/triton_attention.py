@@ -157,7 +157,7 @@ def attention_backward(
     logsumexp_BNS: Tensor,
     d_o_BNSH: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return dQ, dK, dV (contiguous as BSNH) and the products o . dO of each row (BNS)."""
+    """Return dQ, dK, dV (contiguous as BSNH) and, for the bias, r D of each row (BNS)."""
     batch, heads, length, _ = q_BNSH.shape
     q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
     o_BNSH, d_o_BNSH = map(_with_unit_stride, (o_BNSH, d_o_BNSH))

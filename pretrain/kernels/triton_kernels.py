@@ -114,7 +114,9 @@ def query_gradient_kernel(
 ):
     """Write dQ of NUM_QUERIES queries, and the products o . dO that the other gradients need.
 
-    Grid: query tiles, heads, sequences.
+    The products come times r, the share that dropout keeps: r dS = P * (M * dO v^T - r D) takes no
+    further multiplication for each score, and the gradients are divided by r at the end. Grid:
+    query tiles, heads, sequences.
     """
     queries = tl.program_id(0) * NUM_QUERIES + tl.arange(0, NUM_QUERIES)
     head = tl.program_id(1).to(tl.int64)
@@ -134,6 +136,7 @@ def query_gradient_kernel(
     head_of_batch = sequence * num_heads + head
     rows = head_of_batch * length + queries
     row_products = tl.sum(o.to(tl.float32) * d_o.to(tl.float32), 1)
+    row_products /= survivor_scale(NUM_DROPPED)
     tl.store(row_products_BNS + rows, row_products, mask=queries < length)
     logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
     d_q = tl.zeros([NUM_QUERIES, HEAD_WIDTH], tl.float32)
@@ -152,10 +155,11 @@ def query_gradient_kernel(
         d_weights = drop(
             d_weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
         )
-        d_scores = weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[:, None])
+        d_scores = weights * (d_weights - row_products[:, None])
         d_q += product(d_scores.to(k.dtype), k)
     d_q_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
-    store_rows(d_q_BSNH, queries, num_heads * HEAD_WIDTH, d_q * scale, length, HEAD_WIDTH)
+    d_q *= scale * survivor_scale(NUM_DROPPED)
+    store_rows(d_q_BSNH, queries, num_heads * HEAD_WIDTH, d_q, length, HEAD_WIDTH)
 
 
 @triton.jit
@@ -214,15 +218,13 @@ def key_value_gradient_kernel(
         )
         d_v += product(kept_weights.to(d_o.dtype), d_o)
         d_weights = product(v, tl.trans(d_o))
-        d_weights = drop(
-            d_weights, queries[None, :], keys[:, None], query_seed, key_seed, NUM_DROPPED
-        )
-        d_scores = weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[None, :])
+        d_scores = kept_weights * d_weights - weights * row_products[None, :]
         d_k += product(d_scores.to(q.dtype), q)
+    d_k *= scale * survivor_scale(NUM_DROPPED)
     d_v *= survivor_scale(NUM_DROPPED)
     start = (sequence * length * num_heads + head) * HEAD_WIDTH
     stride = num_heads * HEAD_WIDTH
-    store_rows(d_k_BSNH + start, keys, stride, d_k * scale, length, HEAD_WIDTH)
+    store_rows(d_k_BSNH + start, keys, stride, d_k, length, HEAD_WIDTH)
     store_rows(d_v_BSNH + start, keys, stride, d_v, length, HEAD_WIDTH)
 
 
@@ -277,8 +279,9 @@ def bias_gradient_kernel(
         d_weights = drop(
             d_weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
         )
-        d_bias += weights * (d_weights * survivor_scale(NUM_DROPPED) - row_products[:, None])
+        d_bias += weights * (d_weights - row_products[:, None])
     rows_of_bias = (split * num_heads + head) * length + queries
     pointers = partial_sums_NSS + rows_of_bias[:, None] * length + keys[None, :]
+    d_bias *= survivor_scale(NUM_DROPPED)
     tl.store(pointers, d_bias, mask=(queries < length)[:, None] & (keys < length)[None, :])
 # fmt: on
