@@ -10,6 +10,7 @@ from pretrain.train.footprint import checkpoint_bytes, optimizer_state_bytes, si
 
 LITTLE_SHARED_MEMORY = 2**30
 PROCESS_BYTES = 2**30  # Python, torch and DeepSpeed, before there is a model
+MOSTLY_FREE = 0.9  # of a GPU; CUDA itself takes less than a tenth
 UNLIMITED = 2**60  # cgroup v1 writes "no limit" as a number near 2^63
 
 
@@ -58,6 +59,13 @@ def gpu_memory(context: CheckContext) -> CheckResult:
     if not gpus:
         return CheckResult("ok", "no GPU")
     free = min(gpu.free_bytes for gpu in gpus)
+    fullest = [n for n, gpu in enumerate(gpus) if gpu.free_bytes < MOSTLY_FREE * gpu.memory_bytes]
+    if context.ds_config is None and fullest:
+        return CheckResult(
+            "warning",
+            f"{size(free)} are free: other processes use GPU {', '.join(map(str, fullest))}",
+            "nvidia-smi shows them; CUDA_VISIBLE_DEVICES chooses other GPUs",
+        )
     if context.ds_config is None:
         return CheckResult("ok", f"{size(free)} are free")
     needed = _model_bytes(context)
