@@ -19,6 +19,7 @@ from finetune.sweep.trial import Trial, is_over
 from finetune.sweep.workers import SweepContext, run_trials
 from finetune.tasks.task import TaskData
 from pretrain.compare.words import counted
+from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
 # Cost of a row's share of the optimizer step, in letters of text: measured with 4 layers of width
 # 256 on a CPU and 32 rows of 9 to 75 tokens (CoLA's and RTE's).
@@ -109,8 +110,10 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
         num_workers: trials at once; None: one per GPU, or per core if there is no GPU.
 
     Raises:
+        ConfigError: torch cannot use the GPUs of this machine.
         KeyboardInterrupt: the user stopped it; printed is how to continue.
     """
+    refuse_unusable_gpus()
     missing = sweep.missing()
     over = len(sweep.trials) - len(missing)
     before = f", {over:,} are over already" if over else ""

@@ -6,19 +6,19 @@ import shutil
 import warnings
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
+from pretrain.distributed.unusable_gpus import sees_gpu
 from pretrain.profiling.communication import CountedCollectives
 from pretrain.profiling.step_timer import Phases
 
 
 def import_deepspeed() -> Any:
     """Import DeepSpeed without its log output, and without compiling anything."""
-    if not torch.cuda.is_available():
+    if not sees_gpu():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # otherwise it prints its guess
     import deepspeed
     import deepspeed.ops

@@ -9,9 +9,11 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
+from pretrain.config.errors import ConfigError
 from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.freed_memory import keep_freed_memory
 from pretrain.distributed.processes import RankProcess, is_launched, this_process
+from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 
 Result = TypeVar("Result")
 
@@ -31,14 +33,19 @@ class Ranks:
 
 
 def start_ranks() -> Ranks:
-    """Join the process group of the launcher; without a launcher, be the only rank."""
-    device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
+    """Join the process group of the launcher; without a launcher, be the only rank.
+
+    Raises:
+        ConfigError: torch cannot use the GPUs of this machine, or has none for this rank.
+    """
+    refuse_unusable_gpus()
+    device: Literal["cpu", "cuda"] = "cuda" if sees_gpu() else "cpu"
     deepspeed = import_deepspeed()
     if device == "cpu":
         keep_freed_memory()
     else:
         # Before the first collective: otherwise every rank would use the first GPU.
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(_own_gpu())
     if not distributed.is_initialized():
         if not is_launched():
             # Without a launcher DeepSpeed would look for MPI. A store in memory needs no port.
@@ -48,6 +55,16 @@ def start_ranks() -> Ranks:
             distributed.init_process_group(backend, store=store, rank=0, world_size=1)
         deepspeed.init_distributed()
     return Ranks(distributed.get_rank(), distributed.get_world_size(), device)
+
+
+def _own_gpu() -> int:
+    number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if number >= count:
+        raise ConfigError(
+            f"rank {number} of this machine has no GPU: torch sees {count} of them; start fewer "
+            "ranks, or let each rank see all GPUs (of GPUs in parts, MIG, CUDA shows one only)"
+        )
+    return number
 
 
 def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:

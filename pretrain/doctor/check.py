@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pretrain.config.settings import RunSettings
+from pretrain.distributed.gpus import DriverAnswer
 
 StatVfs = Callable[[Path], os.statvfs_result]
 Status = Literal["ok", "warning", "problem"]
@@ -28,6 +29,7 @@ class Gpu:
     name: str
     memory_bytes: int
     free_bytes: int
+    error: str = ""  # why it cannot be used
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,7 @@ class Accelerators:
 
     gpus: tuple[Gpu, ...] = ()
     torch_cuda: str | None = None  # the CUDA version that torch is built for
-    driver: tuple[str, ...] | None = None  # a line of nvidia-smi per GPU; None: no nvidia-smi
-    driver_error: str = ""  # of an nvidia-smi that failed
+    driver: DriverAnswer = DriverAnswer()
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:

@@ -8,6 +8,7 @@ from pretrain.profiling.free_memory import free_memory_bytes
 
 LITTLE_SHARED_MEMORY = 2**30
 PROCESS_BYTES = 2**30  # Python, torch and DeepSpeed, before there is a model
+MOSTLY_FREE = 0.9  # of a GPU; CUDA itself takes less than a tenth
 
 
 def shared_memory(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> CheckResult:
@@ -55,6 +56,13 @@ def gpu_memory(context: CheckContext) -> CheckResult:
     if not gpus:
         return CheckResult("ok", "no GPU")
     free = min(gpu.free_bytes for gpu in gpus)
+    fullest = [n for n, gpu in enumerate(gpus) if gpu.free_bytes < MOSTLY_FREE * gpu.memory_bytes]
+    if context.ds_config is None and fullest:
+        return CheckResult(
+            "warning",
+            f"{size(free)} are free: other processes use GPU {', '.join(map(str, fullest))}",
+            "nvidia-smi shows them; CUDA_VISIBLE_DEVICES chooses other GPUs",
+        )
     if context.ds_config is None:
         return CheckResult("ok", f"{size(free)} are free")
     needed = _model_bytes(context)

@@ -13,9 +13,9 @@ from pathlib import Path
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
 from pretrain.checkpoint.starting import RESULT_FILE
 from pretrain.config.errors import ConfigError
+from pretrain.distributed.gpus import VARIABLE, visible_gpus
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Ended, run_child, trainer_words
-from pretrain.launching.gpus import VARIABLE, visible_gpus
 
 SLOTS = re.compile(r"^[ \t]*[^\s#]\S*[ \t]+slots=(\d+)", re.MULTILINE)  # in a host file
 

@@ -6,8 +6,6 @@ A start raises the first obstacle before shards are built; a dry run and a plan 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-import torch
-
 from data_prep.files.errors import UserError
 from pretrain.checkpoint.resume import finished_already, zero_stage_before
 from pretrain.config.errors import ConfigError
@@ -15,6 +13,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_before_build, fitting_weights
 from pretrain.data.shards import check_text, existing_shards
 from pretrain.distributed.ranks import Ranks
+from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.engine.launch import check_machine, checked_settings
 from pretrain.train.request import RunRequest
 from pretrain.train.trackers import refuse_missing_loggers
@@ -69,7 +68,7 @@ def ranks_here(count: int) -> Ranks:
     """
     if count < 1:
         raise ConfigError(f"--ranks {count}: give the number of processes, such as 2")
-    return Ranks(0, count, "cuda" if torch.cuda.is_available() else "cpu")
+    return Ranks(0, count, "cuda" if sees_gpu() else "cpu")
 
 
 def check_data(settings: RunSettings, *, is_new: bool = True) -> None:
@@ -118,8 +117,14 @@ def _checks(
     settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks, *, is_new: bool
 ) -> dict[Subject, Callable[[], None]]:
     """Return the checks of all but the folder, in the order in which a start makes them."""
+
+    def check_this_machine() -> None:
+        if ranks.device == "cpu":
+            refuse_unusable_gpus()
+        check_machine(settings, ds_config, ranks.device)
+
     return {
-        "machine": lambda: check_machine(settings, ds_config, ranks.device),
+        "machine": check_this_machine,
         "loggers": lambda: refuse_missing_loggers(settings),
         "data": lambda: check_data(settings, is_new=is_new),
     }

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pretrain.distributed.gpus import DriverAnswer, DriverGpu
 from pretrain.doctor.check import Accelerators, CheckContext, Gpu
 
 GIB = 2**30
@@ -13,7 +14,7 @@ H100 = Gpu("NVIDIA H100", 80 * GIB, 79 * GIB)
 WITH_GPUS = Accelerators(
     gpus=(H100, H100),
     torch_cuda="13.0",
-    driver=("NVIDIA H100, 580.1", "NVIDIA H100, 580.1"),
+    driver=DriverAnswer((DriverGpu("0", "GPU-0", "NVIDIA H100", "580.1"),) * 2),
 )
 
 

@@ -96,7 +96,7 @@ class Stubs:
         (self.bin / name).chmod(0o755)
 
     def gpus(self, count):
-        lines = "".join(f"echo 'GPU {n}: NVIDIA H200 (UUID: GPU-{n}a{n})'\n" for n in range(count))
+        lines = "".join(f"echo '{n}, GPU-{n}a{n}, NVIDIA H200, 580.1'\n" for n in range(count))
         self.program("nvidia-smi", f"#!/usr/bin/env bash\n{lines}")
 
     def launcher_with_two_ranks(self):

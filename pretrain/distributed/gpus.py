@@ -1,0 +1,88 @@
+"""The GPUs that this process may use, as the driver lists them, without importing torch."""
+
+import os
+import subprocess
+from typing import NamedTuple
+
+from pretrain.config.errors import ConfigError
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,driver_version", "--format=csv,noheader")
+ANSWER_SECONDS = 30  # it takes a second or two; with a GPU that has failed it may never return
+
+
+class DriverGpu(NamedTuple):
+    """A GPU of this machine."""
+
+    number: str
+    uuid: str
+    name: str
+    driver: str  # version
+
+
+class DriverAnswer(NamedTuple):
+    """The answer of nvidia-smi."""
+
+    gpus: tuple[DriverGpu, ...] = ()
+    error: str = ""  # why it failed
+    is_installed: bool = True
+
+
+def ask_driver() -> DriverAnswer:
+    """Ask nvidia-smi for the GPUs of this machine, whatever CUDA_VISIBLE_DEVICES says."""
+    try:
+        answer = subprocess.run(
+            QUERY, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False
+        )
+    except OSError:  # without a driver there is no such program
+        return DriverAnswer(is_installed=False)
+    except subprocess.TimeoutExpired:
+        return DriverAnswer(error=f"no answer within {ANSWER_SECONDS} s")
+    lines = answer.stdout.strip().splitlines()
+    if answer.returncode:
+        return DriverAnswer(error=(lines or [f"exit status {answer.returncode}"])[0])
+    fields = ([field.strip() for field in line.split(",")] for line in lines)
+    return DriverAnswer(tuple(DriverGpu(*each) for each in fields if len(each) == 4))
+
+
+def hides_every_gpu() -> bool:
+    """Return whether CUDA_VISIBLE_DEVICES asks for the CPU."""
+    return os.environ.get(VARIABLE, "all").strip() in ("", "-1")
+
+
+def visible_gpus(answer: DriverAnswer | None = None) -> list[str]:
+    """Return the numbers of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES allows, in its order.
+
+    CUDA ignores what follows the first entry that does not exist.
+
+    Args:
+        answer: of the driver; None: ask it.
+
+    Raises:
+        ConfigError: the variable names several parts of GPUs.
+    """
+    if hides_every_gpu():
+        return []
+    allowed = os.environ.get(VARIABLE)
+    installed = {gpu.number: gpu.uuid for gpu in (answer or ask_driver()).gpus}
+    if allowed is None:
+        return list(installed)
+    entries = [entry for entry in map(str.strip, allowed.split(",")) if entry]
+    if any(entry.startswith("MIG-") for entry in entries):
+        if len(entries) == 1:
+            return entries
+        # NCCL does not connect them, and CUDA gives a process the first one only.
+        raise ConfigError(f"{VARIABLE}={allowed}: name one part of a GPU, or whole GPUs")
+    found: list[str] = []
+    for entry in entries:
+        # An abbreviated UUID is enough if no other one begins like it.
+        matching = [
+            number
+            for number, uuid in installed.items()
+            if entry == number or (entry.startswith("GPU-") and uuid.startswith(entry))
+        ]
+        if len(matching) != 1:
+            break
+        found += matching
+    return found

@@ -1,0 +1,96 @@
+"""GPUs that the driver lists and torch cannot use: a run would be executed by the CPU, unnoticed.
+
+The doctor reports the same obstacles, in the same words.
+"""
+
+import re
+import warnings
+from typing import NamedTuple
+
+import torch
+
+from pretrain.config.errors import ConfigError
+from pretrain.distributed.gpus import (
+    VARIABLE,
+    DriverAnswer,
+    ask_driver,
+    hides_every_gpu,
+    visible_gpus,
+)
+
+
+class Obstacle(NamedTuple):
+    """Why torch uses no GPU, and what to do."""
+
+    problem: str
+    fix: str
+
+
+def refuse_unusable_gpus() -> None:
+    """Refuse to train on the CPU of a machine with GPUs, unless CUDA_VISIBLE_DEVICES hides them.
+
+    An nvidia-smi that fails is no reason: a machine may have a driver and no GPU.
+
+    Raises:
+        ConfigError: torch cannot use the GPUs of this machine.
+    """
+    if hides_every_gpu():
+        return
+    if sees_gpu():
+        obstacle = obstacle_to_architecture()
+    else:
+        answer = ask_driver()
+        obstacle = obstacle_to_torch(answer) if visible_gpus(answer) else None
+    if obstacle is not None:
+        raise ConfigError(
+            f"{obstacle.problem}; {obstacle.fix}; or, to use the CPU: export {VARIABLE}="
+        )
+
+
+def sees_gpu() -> bool:
+    """Return whether torch can use a GPU, without its warning of several lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.cuda.is_available()
+
+
+def obstacle_to_torch(answer: DriverAnswer) -> Obstacle | None:
+    """Return why a torch that sees no GPU does not see those of the driver; None: it has none."""
+    if not answer.gpus:
+        return None
+    gpu, cuda = answer.gpus[0], torch.version.cuda
+    gpus = f"{len(answer.gpus)} NVIDIA GPU(s) ({gpu.name}, driver {gpu.driver})"
+    if cuda is None:
+        return Obstacle(
+            f"{gpus}, but torch {torch.__version__} is a build for CPUs and will not use them",
+            f"python -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}",
+        )
+    return Obstacle(
+        f"{gpus}, but torch, built for CUDA {cuda}, sees none",
+        "the driver may be older than that CUDA: update it, or install a torch that is built for "
+        "the CUDA version that nvidia-smi shows (https://pytorch.org/get-started)",
+    )
+
+
+def obstacle_to_architecture() -> Obstacle | None:
+    """Return that torch has no kernels for a GPU that it sees, or None."""
+    architectures = torch.cuda.get_arch_list()  # such as sm_80, sm_90a, compute_120
+    for number in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(number)
+        if not any(_runs_on(each, major, minor) for each in architectures):
+            return Obstacle(
+                f"torch {torch.__version__} has no kernels for {torch.cuda.get_device_name(number)}"
+                f" (compute capability {major}.{minor}; it has {', '.join(architectures)})",
+                "install a torch that is built for it, often for another CUDA version "
+                "(https://pytorch.org/get-started)",
+            )
+    return None
+
+
+def _runs_on(architecture: str, major: int, minor: int) -> bool:
+    """Return whether a GPU runs code of an architecture: compiled for its major version, or PTX."""
+    kind, _, digits = architecture.partition("_")
+    its_major, its_minor = int(re.sub(r"\D", "", digits)[:-1]), int(re.sub(r"\D", "", digits)[-1])
+    if kind == "compute":  # PTX, which the driver compiles
+        return (its_major, its_minor) <= (major, minor)
+    return its_major == major and its_minor <= minor

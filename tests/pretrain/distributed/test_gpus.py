@@ -1,0 +1,146 @@
+"""Which GPUs a process may use, with a program in place of nvidia-smi."""
+
+import pytest
+import torch
+
+from pretrain.config.errors import ConfigError
+from pretrain.distributed import gpus, unusable_gpus
+from pretrain.distributed.gpus import ask_driver, visible_gpus
+from pretrain.distributed.ranks import start_ranks
+from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
+
+
+class Machine:
+    """A folder on the PATH with an nvidia-smi."""
+
+    def __init__(self, folder):
+        self.program = folder / "nvidia-smi"
+
+    def answers(self, *lines, status=0):
+        echoed = "".join(f"echo '{line}'\n" for line in lines)
+        self.runs(f"{echoed}exit {status}")
+
+    def runs(self, script):
+        self.program.write_text(f"#!/bin/sh\n{script}\n")
+        self.program.chmod(0o755)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with eight GPUs."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = Machine(tmp_path)
+    found.answers(*(f"{n}, GPU-{n}a{n}, NVIDIA H200, 580.1" for n in range(8)))
+    return found
+
+
+@pytest.fixture
+def cpu_torch(monkeypatch):
+    """A torch that sees no GPU, and is built for CUDA 13.0."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+
+def test_without_the_variable_all_gpus_are_visible(machine):
+    assert visible_gpus() == [str(number) for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("variable", "visible"),
+    [
+        ("4,5", ["4", "5"]),
+        (" 5, 4 ", ["5", "4"]),
+        ("", []),
+        ("-1", []),
+        ("GPU-3a3,0", ["3", "0"]),
+        ("GPU-3", ["3"]),
+        ("0,9,1", ["0"]),  # CUDA stops at the first that does not exist
+        ("GPU-,1", []),  # so many begin like it
+    ],
+)
+def test_the_variable_chooses_gpus_as_cuda_reads_it(machine, monkeypatch, variable, visible):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert visible_gpus() == visible
+
+
+@pytest.mark.parametrize("variable", ["MIG-1,MIG-2", "0,MIG-1"])
+def test_several_parts_of_gpus_are_refused(machine, monkeypatch, variable):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    with pytest.raises(ConfigError, match=f"{variable}: name one part"):
+        visible_gpus()
+
+
+def test_one_part_of_a_gpu_is_one_gpu(machine, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5f3a")
+    assert visible_gpus() == ["MIG-5f3a"]
+
+
+@pytest.mark.parametrize("line", ["NVIDIA-SMI has failed", "No devices were found"])
+def test_a_driver_without_a_gpu_is_a_cpu(machine, cpu_torch, line):
+    machine.answers(line, status=9)
+    assert visible_gpus() == [] and ask_driver().error == line
+    refuse_unusable_gpus()
+
+
+def test_a_machine_without_a_driver_has_no_gpu(machine, cpu_torch, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert visible_gpus() == [] and not ask_driver().is_installed
+    refuse_unusable_gpus()
+
+
+def test_an_nvidia_smi_that_hangs_does_not_hang_a_run(machine, cpu_torch, monkeypatch):
+    machine.runs("exec sleep 60")
+    monkeypatch.setattr(gpus, "ANSWER_SECONDS", 0.2)
+    refuse_unusable_gpus()
+    assert ask_driver().error == "no answer within 0.2 s"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "part"), [("13.0", "torch, built for CUDA 13.0, sees none"), (None, "build for CPUs")]
+)
+def test_a_run_refuses_gpus_that_torch_cannot_use(machine, cpu_torch, monkeypatch, cuda, part):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    with pytest.raises(ConfigError, match=part) as raised:
+        start_ranks()
+    message = str(raised.value)
+    assert "8 NVIDIA GPU(s) (NVIDIA H200, driver 580.1)" in message and "\n" not in message
+    assert message.endswith("to use the CPU: export CUDA_VISIBLE_DEVICES=")
+
+
+@pytest.mark.parametrize("variable", ["", "-1", "8", "NoDevFiles"])
+def test_gpus_that_the_variable_hides_are_not_missed(machine, cpu_torch, monkeypatch, variable):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    refuse_unusable_gpus()
+
+
+@pytest.fixture
+def one_gpu(monkeypatch):
+    """A torch that sees a GPU, and was built for Ampere and newer."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90a", "compute_90"])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Tesla V100")
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"),
+    [((7, 0), False), ((8, 0), True), ((8, 6), True), ((9, 0), True), ((12, 0), True)],
+)
+def test_a_gpu_without_kernels_is_refused(machine, one_gpu, monkeypatch, version, runs):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: version)
+    machine.runs("exit 1")  # not asked where torch sees a GPU
+    found = unusable_gpus.obstacle_to_architecture()
+    assert (found is None) == runs
+    if runs:
+        refuse_unusable_gpus()
+    else:
+        with pytest.raises(ConfigError, match=r"no kernels for Tesla V100 .*7\.0; it has sm_80"):
+            refuse_unusable_gpus()
+
+
+def test_a_rank_without_a_gpu_is_one_line(machine, one_gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: (9, 0))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(ConfigError, match="rank 1 of this machine has no GPU: torch sees 1"):
+        start_ranks()
