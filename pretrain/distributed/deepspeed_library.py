@@ -6,6 +6,7 @@ import shutil
 import warnings
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 
 from data_prep.files.quoting import plain, quoted
