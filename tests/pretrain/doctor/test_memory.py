@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 
 from pretrain.config.recipe import load_settings
-from pretrain.doctor.memory import gpu_memory, memory, shared_memory
+from pretrain.doctor.check import Accelerators
+from pretrain.doctor.memory import free_memory_bytes, gpu_memory, memory, shared_memory
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.profiling.free_memory import free_memory_bytes
 from tests.pretrain.doctor.conftest import GIB, H100, WITH_GPUS, disk
@@ -79,3 +80,10 @@ def test_zero_3_divides_what_has_to_fit_into_a_gpu(machine):
     assert look(0).status == "problem" and "zero3" in look(0).fix
     assert look(3).status == "ok"
     assert gpu_memory(machine.context()).message == "no GPU"
+
+
+def test_a_gpu_that_others_use_is_named(machine):
+    used = dataclasses.replace(H100, free_bytes=12 * GIB)
+    result = gpu_memory(machine.context(accelerators=Accelerators((H100, used))))
+    assert result.status == "warning" and "other processes use GPU 1" in result.message
+    assert gpu_memory(machine.context(accelerators=WITH_GPUS)).status == "ok"
