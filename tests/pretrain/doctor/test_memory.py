@@ -4,7 +4,7 @@ import pytest
 
 from pretrain.config.recipe import load_settings
 from pretrain.doctor.check import Accelerators
-from pretrain.doctor.memory import free_memory_bytes, gpu_memory, memory, shared_memory
+from pretrain.doctor.memory import gpu_memory, memory, shared_memory
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.profiling.free_memory import free_memory_bytes
 from tests.pretrain.doctor.conftest import GIB, H100, WITH_GPUS, disk
