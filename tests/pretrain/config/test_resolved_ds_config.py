@@ -5,24 +5,26 @@ from deepspeed.runtime.config import DeepSpeedConfig
 
 from pretrain.config.ds_config import DS_CONFIGS, fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
+from pretrain.engine.zero_choice import with_fitted_buckets
 
-# Rows of a step and largest gradient norm, as the papers give them.
-RECIPES = {"tupe_base": (256, 1.0), "pld_base": (4096, 1.0)}
+# Rows of a step and largest gradient norm, as the papers give them, and a quarter of the parameters.
+RECIPES = {"tupe_base": (256, 1.0, 112_423_040 // 4), "pld_base": (4096, 1.0, 109_518_912 // 4)}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("name", sorted(file.stem for file in DS_CONFIGS.glob("*.json")))
 def test_deepspeed_reads_what_the_name_says(name, recipe):
     settings = load_settings(recipe, [])
-    config = read_ds_config(name, "cuda", world_size=1)
-    filled = fill_ds_config(config, settings, world_size=1, device="cuda")
-    found = DeepSpeedConfig(filled)
+    filled = fill_ds_config(read_ds_config(name, "cuda"), settings, world_size=1, device="cuda")
+    found = DeepSpeedConfig(with_fitted_buckets(filled, settings))
     stage, _, precision = name.removeprefix("zero").partition("_")
     assert found.zero_optimization_stage == int(stage)
     assert found.float16_config.enabled == (precision == "fp16")
     assert found.bfloat16_config.enabled == (precision == "bf16")
     assert found.torch_autocast_enabled == (precision == "bf16_autocast")
-    rows, largest_norm = RECIPES[recipe]
+    rows, largest_norm, bucket = RECIPES[recipe]
+    assert int(stage) == 0 or found.zero_config.reduce_bucket_size == bucket
+    assert not found.timers_config.enabled
     assert found.train_batch_size == rows and found.gradient_clipping == largest_norm
     micro = found.train_micro_batch_size_per_gpu
     assert micro * found.gradient_accumulation_steps == rows
