@@ -7,7 +7,7 @@ from pretrain.config.ds_config import DS_CONFIGS, fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
 from pretrain.engine.zero_choice import with_fitted_buckets
 
-# Rows of a step and largest gradient norm, as the papers give them, and a quarter of the parameters.
+# Rows of a step and largest gradient norm, as the papers give them; a quarter of the parameters.
 RECIPES = {"tupe_base": (256, 1.0, 112_423_040 // 4), "pld_base": (4096, 1.0, 109_518_912 // 4)}
 
 
