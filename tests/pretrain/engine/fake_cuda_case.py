@@ -154,6 +154,8 @@ def operations_log() -> Any:
             self.operators.add(name)
             given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             tensors = [x for x in [*given, *tree_leaves(result)] if isinstance(x, torch.Tensor)]
+            # Of torch's checkpoint: an empty tensor that only carries a gradient function.
+            tensors = [tensor for tensor in tensors if tensor.numel()]
             if any(tensor.device.type != "cuda" for tensor in tensors):
                 self.off_device.add(name)
             is_mask = [t.dtype == torch.bool for t in given[1:]]
