@@ -252,7 +252,7 @@ def test_kernels_are_checked_as_the_run_will_use_them(monkeypatch):
     config = {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     machine, settings = execution.this_machine(config, "cuda"), settings_of()
-    execution._checked(plan_execution(settings, machine), settings, machine)
+    execution._checked(plan_execution(settings, machine), settings, machine, ALONE)
     assert seen["dtype"] is torch.bfloat16 and seen["autocasts"] and seen["compiles"]
     half = execution.this_machine({"fp16": {"enabled": True}}, "cuda")
     assert not half.autocasts and half.dtype is torch.float16
