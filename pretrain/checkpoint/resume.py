@@ -89,7 +89,7 @@ def plan_resumption(
     micro_sequences = None
     if settings.batch.micro_sequences == "auto":
         if not elastic:
-            micro_sequences = _micro_sequences(before, filled)
+            micro_sequences = micro_sequences_before(folder)
         # What "auto" chose: it is no setting, and not known here for this launch.
         filled, ds_config = ({**each, **NOT_CHOSEN} for each in (filled, ds_config))
     changes |= changed(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
@@ -119,6 +119,19 @@ def zero_stage_before(folder: Path) -> int | None:
     zero = read_json_object(file, fix=FIX).get("zero_optimization") if file.is_file() else None
     stage = zero.get("stage", 0) if isinstance(zero, dict) else None
     return stage if type(stage) is int and stage in (0, 1, 2, 3) else None
+
+
+def micro_sequences_before(folder: Path) -> int | None:
+    """Return the sequences per rank and pass of the last launch; None: its folder does not say.
+
+    Raises:
+        ConfigError: a file that holds it is damaged.
+    """
+    number = _last_launch(folder).get("micro_batches", {}).get("sequences")
+    file = folder / "ds_config.json"
+    if number is None and file.is_file():  # of a run from before there was a choice
+        number = read_json_object(file, fix=FIX).get("train_micro_batch_size_per_gpu")
+    return number if isinstance(number, int) else None
 
 
 def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | None) -> str | None:
@@ -170,13 +183,6 @@ def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: in
         "ranks as before; layer_drop.draw_per=step does not depend on it",
         file=sys.stderr,
     )
-
-
-def _micro_sequences(launch: dict[str, Any], ds_config: dict[str, Any]) -> int | None:
-    """Return the sequences per rank and pass of a launch, or of a DeepSpeed JSON of that time."""
-    chosen = launch.get("micro_batches", {}).get("sequences")
-    number = ds_config.get("train_micro_batch_size_per_gpu") if chosen is None else chosen
-    return number if isinstance(number, int) else None
 
 
 def _last_launch(folder: Path) -> dict[str, Any]:

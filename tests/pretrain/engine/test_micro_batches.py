@@ -159,6 +159,20 @@ def test_a_number_that_is_given_is_taken(monkeypatch):
     assert (found.sequences, found.per_step, found.reason) == (3, 8, "as set")
 
 
+def test_a_resume_keeps_the_number_of_before_and_says_so(monkeypatch):
+    settings, config = case()
+    model, ranks = MaskedLanguageModel(settings.model), Ranks(0, 1, "cpu")
+    gpu = FakeGpu(most_rows=24)
+    gpu.watch(model)
+    monkeypatch.setitem(memory_trial.TRIED, "cpu", gpu)
+    found = choose_micro_batches(model, settings, config, ranks, before=6)
+    assert (found.sequences, found.per_step, found.reason) == (6, 4, "as before the resume")
+    assert gpu.tried == []
+    assert predicted_micro_batches(settings, config, ranks, PLAIN, before=6) == found
+    other_ranks = predicted_micro_batches(settings, config, ranks, PLAIN, before=7)
+    assert other_ranks.sequences == 24
+
+
 def trained(command, folder, number, rows, *words, launcher):
     """Train on ranks with so little memory, and return the run folder."""
     words = [
@@ -201,7 +215,9 @@ def test_a_resume_takes_the_number_of_before_and_elastic_a_new_one(command, tmp_
         process = command.start([*longer, "--steps", steps], alone, ROWS_OF_RANKS=rows)
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors[-3000:]
-        assert lines(run, "launches.jsonl")[-1]["micro_batches"]["sequences"] == expected
+        chosen = lines(run, "launches.jsonl")[-1]["micro_batches"]
+        assert chosen["sequences"] == expected
+        assert (chosen["reason"] == "as before the resume") == (words == ("--resume",))
         assert (
             json.loads((run / "ds_config.json").read_text())["train_micro_batch_size_per_gpu"]
             == expected
