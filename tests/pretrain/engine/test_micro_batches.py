@@ -1,7 +1,9 @@
+import gc
 import json
 import math
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -94,6 +96,40 @@ def test_a_rank_that_runs_out_of_memory_tries_the_next_divisor(monkeypatch, name
     assert gpu.tried == [24, 12, 8, 6]
     assert (found.sequences, found.per_step) == (6, 4)
     assert "the most that fit" in found.reason and "measured, of 100.0 MiB free" in found.reason
+
+
+def test_a_pass_that_failed_holds_nothing_when_its_memory_is_released(monkeypatch):
+    """As a frame in a cycle with its error would, until Python collects it at some time."""
+    settings, _ = case()
+    model, held = MaskedLanguageModel(settings.model), []
+
+    def fail(module, inputs):
+        error = torch.OutOfMemoryError("CUDA out of memory")
+        error.frame, tensor = {"error": error}, torch.zeros(4)
+        error.frame["tensor"] = tensor
+        held.append(weakref.ref(tensor))
+        raise error
+
+    model.register_forward_pre_hook(fail)
+    gpu = FakeGpu(most_rows=0)
+    monkeypatch.setattr(gpu, "release", lambda: held.append(held[0]()))
+    types = memory_trial.Precision(torch.float32, None)
+    batch = memory_trial.full_batch(settings, 1, 2)
+    gc.disable()
+    try:
+        assert memory_trial.measured_pass(model, batch, None, types, "cpu", gpu) == math.inf
+    finally:
+        gc.enable()
+    assert held[1] is None
+
+
+def test_what_a_dry_run_has_cached_itself_is_free(monkeypatch):
+    """The products by which it measures the rate of a GPU that has no datasheet: a GiB."""
+    cached = [2**30]
+    monkeypatch.setattr(torch.cuda, "empty_cache", cached.clear)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda gpu: (2**33 - sum(cached) - gpu, 2**33))
+    assert GpuMemory().least_free_bytes(8) == 2**33 - 1
 
 
 def test_the_optimizer_that_comes_later_needs_its_share_too(monkeypatch):
