@@ -92,7 +92,7 @@ def measured_pass(
     with contextlib.suppress(torch.OutOfMemoryError), torch.random.fork_rng(gpus):
         _run_pass(model, batch, scales, precision, device)
         taken = memory.peak_bytes()
-    gc.collect()  # an error in a compiled or recomputed block leaves cycles that hold tensors
+    gc.collect()  # an error in a compiled or recomputed block may leave cycles that hold tensors
     memory.release()
     return taken
 
