@@ -22,7 +22,6 @@ from pretrain.checkpoint.changes import (
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
 from pretrain.checkpoint.lengthening import How, Lengthening, lengthened
 from pretrain.checkpoint.starting import finished
-from pretrain.config.ds_config import micro_batches_per_step
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, flat
@@ -176,11 +175,10 @@ def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: in
     drop = settings.layer_drop
     if drop.schedule == "none" or drop.draw_per == "step" or ranks_before in (None, ranks):
         return
-    count = micro_batches_per_step(settings, ranks)
     print(
-        f"note: layer drop draws for each of the {count} micro-batches of a step, and their number "
-        "depends on the number of ranks: from here on other blocks may be skipped than on as many "
-        "ranks as before; layer_drop.draw_per=step does not depend on it",
+        "note: layer drop draws for each micro-batch of a step, and their number depends on the "
+        "number of ranks: from here on other blocks may be skipped than on as many ranks as "
+        "before; layer_drop.draw_per=step does not depend on it",
         file=sys.stderr,
     )
 
