@@ -22,7 +22,6 @@ from pretrain.checkpoint.changes import (
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
 from pretrain.checkpoint.lengthening import How, Lengthening, lengthened
 from pretrain.checkpoint.starting import finished
-from pretrain.config.ds_config import micro_batches_per_step
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, flat
@@ -89,7 +88,7 @@ def plan_resumption(
     micro_sequences = None
     if settings.batch.micro_sequences == "auto":
         if not elastic:
-            micro_sequences = _micro_sequences(before, filled)
+            micro_sequences = micro_sequences_before(folder)
         # What "auto" chose: it is no setting, and not known here for this launch.
         filled, ds_config = ({**each, **NOT_CHOSEN} for each in (filled, ds_config))
     changes |= changed(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
@@ -119,6 +118,19 @@ def zero_stage_before(folder: Path) -> int | None:
     zero = read_json_object(file, fix=FIX).get("zero_optimization") if file.is_file() else None
     stage = zero.get("stage", 0) if isinstance(zero, dict) else None
     return stage if type(stage) is int and stage in (0, 1, 2, 3) else None
+
+
+def micro_sequences_before(folder: Path) -> int | None:
+    """Return the sequences per rank and pass of the last launch; None: its folder does not say.
+
+    Raises:
+        ConfigError: a file that holds it is damaged.
+    """
+    number = _last_launch(folder).get("micro_batches", {}).get("sequences")
+    file = folder / "ds_config.json"
+    if number is None and file.is_file():  # of a run from before there was a choice
+        number = read_json_object(file, fix=FIX).get("train_micro_batch_size_per_gpu")
+    return number if isinstance(number, int) else None
 
 
 def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | None) -> str | None:
@@ -163,20 +175,12 @@ def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: in
     drop = settings.layer_drop
     if drop.schedule == "none" or drop.draw_per == "step" or ranks_before in (None, ranks):
         return
-    count = micro_batches_per_step(settings, ranks)
     print(
-        f"note: layer drop draws for each of the {count} micro-batches of a step, and their number "
-        "depends on the number of ranks: from here on other blocks may be skipped than on as many "
-        "ranks as before; layer_drop.draw_per=step does not depend on it",
+        "note: layer drop draws for each micro-batch of a step, and their number depends on the "
+        "number of ranks: from here on other blocks may be skipped than on as many ranks as "
+        "before; layer_drop.draw_per=step does not depend on it",
         file=sys.stderr,
     )
-
-
-def _micro_sequences(launch: dict[str, Any], ds_config: dict[str, Any]) -> int | None:
-    """Return the sequences per rank and pass of a launch, or of a DeepSpeed JSON of that time."""
-    chosen = launch.get("micro_batches", {}).get("sequences")
-    number = ds_config.get("train_micro_batch_size_per_gpu") if chosen is None else chosen
-    return number if isinstance(number, int) else None
 
 
 def _last_launch(folder: Path) -> dict[str, Any]:

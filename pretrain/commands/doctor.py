@@ -100,13 +100,15 @@ def _with_settings(
     context: CheckContext, arguments: argparse.Namespace
 ) -> tuple[CheckContext, CheckResult | None]:
     """Return the context with the settings of the run, or why they are refused."""
+    from pretrain.checkpoint.resume import zero_stage_before
     from pretrain.distributed.ranks import Ranks
     from pretrain.engine.launch import check_machine, checked_settings
 
     ranks = Ranks(0, context.ranks, context.accelerators.device)
     try:
         settings = read_settings(arguments, arguments.source)
-        settings, ds_config = checked_settings(settings, ranks)
+        stage_before = zero_stage_before(context.run_folder)  # that a resume keeps
+        settings, ds_config = checked_settings(settings, ranks, stage_before=stage_before)
         check_machine(settings, ds_config, ranks.device)
     except ConfigError as error:
         return context, problem_of(error)

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
+import torch
+
 from data_prep.files.workers import WorkerDied
 from data_prep.shards.manifest import ShardError
 from pretrain.config.errors import AnomalyError, ConfigError
@@ -27,6 +29,7 @@ LOST_RANK = re.compile(
 # Printed as one line, without a traceback.
 USER_ERRORS = (ConfigError, ShardError, AnomalyError)
 LOST_WORKER = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: \w+|exited \w+)")
+LONGEST_COMPLAINT = 200  # of torch, which appends advice on its allocator
 # Raised instead while a worker sends a batch; collectives raise RuntimeError.
 LOST_BATCH = (ConnectionRefusedError, ConnectionResetError, EOFError)
 
@@ -36,6 +39,7 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
     """End the job on an error of this rank, or on the loss of another one.
 
     Raises:
+        ConfigError: in a run with one rank, the memory of the GPU ran out.
         WorkerDied: in a run with one rank, a loader worker was killed.
         Exception: in a run with one rank, any other error of the body.
     """
@@ -44,10 +48,13 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
     except Exception as error:
         interruption.leave()
         lost = lost_process(error)
+        known = _out_of_memory(error) if isinstance(error, torch.OutOfMemoryError) else error
         if ranks.world_size > 1:
-            _end(ranks, error, lost)
+            _end(ranks, known, lost)
         if lost is not None:
             raise WorkerDied(lost) from None
+        if known is not error:
+            raise known from error
         raise
 
 
@@ -64,6 +71,15 @@ def lost_process(error: Exception) -> str | None:
     if found := LOST_RANK.search(text):
         return f"lost another rank ({found[0]}); what it printed before it ended says why"
     return None
+
+
+def _out_of_memory(error: torch.OutOfMemoryError) -> ConfigError:
+    first_line = f"{error}\n".partition("\n")[0]
+    return ConfigError(
+        f"{first_line[:LONGEST_COMPLAINT]}; end other processes on the GPU, give a smaller "
+        "--batch.micro_sequences, or set --engine.recompute_blocks true (a resume needs --elastic "
+        "for these)"
+    )
 
 
 def _end(ranks: Ranks, error: Exception, lost: str | None) -> NoReturn:

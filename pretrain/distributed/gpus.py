@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pretrain.config.errors import ConfigError
@@ -46,25 +47,28 @@ def ask_driver() -> DriverAnswer:
     return DriverAnswer(tuple(DriverGpu(*each) for each in fields if len(each) == 4))
 
 
-def hides_every_gpu() -> bool:
+def hides_every_gpu(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether CUDA_VISIBLE_DEVICES asks for the CPU."""
-    return os.environ.get(VARIABLE, "all").strip() in ("", "-1")
+    return environment.get(VARIABLE, "all").strip() in ("", "-1")
 
 
-def visible_gpus(answer: DriverAnswer | None = None) -> list[str]:
+def visible_gpus(
+    answer: DriverAnswer | None = None, environment: Mapping[str, str] = os.environ
+) -> list[str]:
     """Return the numbers of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES allows, in its order.
 
     CUDA ignores what follows the first entry that does not exist.
 
     Args:
         answer: of the driver; None: ask it.
+        environment: the variables of the process.
 
     Raises:
         ConfigError: the variable names several parts of GPUs.
     """
-    if hides_every_gpu():
+    if hides_every_gpu(environment):
         return []
-    allowed = os.environ.get(VARIABLE)
+    allowed = environment.get(VARIABLE)
     installed = {gpu.number: gpu.uuid for gpu in (answer or ask_driver()).gpus}
     if allowed is None:
         return list(installed)

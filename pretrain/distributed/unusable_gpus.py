@@ -74,6 +74,8 @@ def obstacle_to_torch(answer: DriverAnswer) -> Obstacle | None:
 
 def obstacle_to_architecture() -> Obstacle | None:
     """Return that torch has no kernels for a GPU that it sees, or None."""
+    if torch.version.hip is not None:  # AMD's architectures are named otherwise
+        return None
     architectures = torch.cuda.get_arch_list()  # such as sm_80, sm_90a, compute_120
     for number in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(number)

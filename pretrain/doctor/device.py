@@ -2,7 +2,7 @@
 
 import torch
 
-from pretrain.distributed.gpus import VARIABLE, ask_driver
+from pretrain.distributed.gpus import VARIABLE, ask_driver, visible_gpus
 from pretrain.distributed.unusable_gpus import obstacle_to_architecture, obstacle_to_torch, sees_gpu
 from pretrain.doctor.check import Accelerators, CheckContext, CheckResult, Gpu
 from pretrain.engine.footprint import size
@@ -41,12 +41,11 @@ def accelerator(context: CheckContext) -> CheckResult:
     obstacle = obstacle_to_torch(found.driver)
     if obstacle is None:
         return CheckResult("ok", f"no NVIDIA GPU: {processor()}")
-    hidden = context.environment.get(VARIABLE)
-    if hidden is not None and found.torch_cuda is not None:
+    if not visible_gpus(found.driver, context.environment):
         return CheckResult(
             "warning",
-            f"{len(found.driver.gpus)} NVIDIA GPU(s), hidden by {VARIABLE}={hidden!r}: runs use "
-            "the CPU",
+            f"{len(found.driver.gpus)} NVIDIA GPU(s), hidden by "
+            f"{VARIABLE}={context.environment[VARIABLE]!r}: runs use the CPU",
             f"unset {VARIABLE}",
         )
     return CheckResult("problem", *obstacle)

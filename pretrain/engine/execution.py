@@ -65,11 +65,12 @@ def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) 
         execution = _common(plans)
         if execution.fuses_loss:
             execution = _with_kernels(execution, settings, ranks)
+        # First: the attention is checked compiled only where blocks are.
+        if execution.compiles_blocks:
+            execution = _compilable(execution, settings, ds_config, ranks)
         on_gpu = machine.device == "cuda"
         if execution.attention == "fused" or (on_gpu and execution.attention != "eager"):
             execution = _checked(execution, settings, machine, ranks)
-        if execution.compiles_blocks:
-            execution = _compilable(execution, settings, ds_config, ranks)
     return objective_named(settings.objective)(settings.model, execution)
 
 
@@ -259,10 +260,13 @@ def _compilable(
     execution: ExecutionPlan, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
 ) -> ExecutionPlan:
     """Compile a small model; if "auto" chose to compile and it fails, plan without it."""
-    problem = problem_of_compiling(settings, execution, ds_config, ranks.device)
-    problem = first_problem(problem, ranks)
-    if problem is None:
-        return execution
+    # With eager where the first fails: `_checked` replaces an attention that does not work.
+    for attention in dict.fromkeys((execution.attention, "eager")):
+        tried = dataclasses.replace(execution, attention=attention)
+        problem = problem_of_compiling(settings, tried, ds_config, ranks.device)
+        problem = first_problem(problem, ranks)
+        if problem is None:
+            return execution
     if settings.engine.compile_blocks == "on":
         raise ConfigError(
             f"engine.compile_blocks='on' does not work on this machine: {problem}; leave it at auto"

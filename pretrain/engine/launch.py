@@ -90,6 +90,7 @@ def build_engine(
     ranks: Ranks,
     *,
     load_weights: Callable[[Objective], None] | None = None,
+    sequences_before: int | None = None,
 ) -> Engine:
     """Build the model from the seed of the run, as it is executed on this machine, and its engine.
 
@@ -98,6 +99,7 @@ def build_engine(
         ds_config: filled by `fill_ds_config`.
         ranks: from `start_ranks`; all of them get the weights of the first one.
         load_weights: replaces the new weights, before the engine takes the model.
+        sequences_before: of a pass of the run that is resumed, see `choose_micro_batches`.
 
     Raises:
         ConfigError: what the settings ask for cannot work here, or does not fit into the memory.
@@ -106,5 +108,5 @@ def build_engine(
     model = build_model(settings, ds_config, ranks)
     if load_weights is not None:
         load_weights(model)
-    micro_batches = choose_micro_batches(model, settings, ds_config, ranks)
+    micro_batches = choose_micro_batches(model, settings, ds_config, ranks, before=sequences_before)
     return Engine(model, settings, micro_batches.filled_in(ds_config), ranks, micro_batches)

@@ -1,6 +1,7 @@
 """Measures the memory of one forward and backward pass, and leaves nothing of it behind."""
 
 import contextlib
+import gc
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +26,7 @@ class GpuMemory:
 
     def least_free_bytes(self, num_gpus: int) -> int:
         """Return the least that the driver has left on one of the first GPUs of this machine."""
+        torch.cuda.empty_cache()  # of the products by which a rate was measured
         indices = range(min(num_gpus, torch.cuda.device_count()))
         return min(torch.cuda.mem_get_info(index)[0] for index in indices)
 
@@ -90,6 +92,7 @@ def measured_pass(
     with contextlib.suppress(torch.OutOfMemoryError), torch.random.fork_rng(gpus):
         _run_pass(model, batch, scales, precision, device)
         taken = memory.peak_bytes()
+    gc.collect()  # an error in a compiled or recomputed block may leave cycles that hold tensors
     memory.release()
     return taken
 

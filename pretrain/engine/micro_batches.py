@@ -158,7 +158,12 @@ class _Candidates:
 
 
 def choose_micro_batches(
-    model: Objective, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+    model: Objective,
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    ranks: Ranks,
+    *,
+    before: int | None = None,
 ) -> MicroBatches:
     """Return the division of a step into passes, the same on all ranks; a collective.
 
@@ -167,12 +172,14 @@ def choose_micro_batches(
         settings: of the run.
         ds_config: filled by `fill_ds_config`.
         ranks: from `start_ranks`.
+        before: the sequences of a pass of the run that is resumed, which "auto" keeps.
 
     Raises:
         ConfigError: not even the smallest number fits; SystemExit on all ranks but the first.
     """
-    if settings.batch.micro_sequences != "auto":
-        return _as_set(settings, ranks)
+    known = _known(settings, ranks, before)
+    if known is not None:
+        return known
     gpu = TRIED.get(ranks.device)
     free = min(from_all_ranks(_free_bytes(ranks, gpu), ranks))
     candidates = _Candidates(settings, ds_config, ranks, model.execution, free)
@@ -193,7 +200,12 @@ def choose_micro_batches(
 
 
 def predicted_micro_batches(
-    settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks, execution: ExecutionPlan
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    ranks: Ranks,
+    execution: ExecutionPlan,
+    *,
+    before: int | None = None,
 ) -> MicroBatches:
     """Return the division that `choose_micro_batches` would try first; on one process.
 
@@ -202,18 +214,28 @@ def predicted_micro_batches(
         ds_config: filled by `fill_ds_config`.
         ranks: that a start would have.
         execution: planned for the device.
+        before: as of `choose_micro_batches`.
     """
-    if settings.batch.micro_sequences != "auto":
-        return _as_set(settings, ranks)
+    known = _known(settings, ranks, before)
+    if known is not None:
+        return known
     gpu = TRIED.get(ranks.device)
     free = _free_bytes(ranks, gpu) if gpu is None else gpu.least_free_bytes(ranks.world_size)
     candidates = _Candidates(settings, ds_config, ranks, execution, free)
     return candidates.chosen(candidates.to_try()[0], "")
 
 
-def _as_set(settings: RunSettings, ranks: Ranks) -> MicroBatches:
+def _known(settings: RunSettings, ranks: Ranks, before: int | None) -> MicroBatches | None:
+    """Return the division that is not to be chosen."""
+    reason = "as set"
+    if settings.batch.micro_sequences == "auto":
+        # A dry run may be for another number of ranks, which only --elastic resumes.
+        if before not in possible_micro_sequences(settings, ranks.world_size):
+            return None
+        settings = with_micro_sequences(settings, before)
+        reason = "as before the resume"
     number = micro_sequences(settings, ranks.world_size)
-    return MicroBatches(number, micro_batches_per_step(settings, ranks.world_size), "as set")
+    return MicroBatches(number, micro_batches_per_step(settings, ranks.world_size), reason)
 
 
 def _free_bytes(ranks: Ranks, gpu: GpuMemory | None) -> int:

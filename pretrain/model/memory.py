@@ -32,7 +32,7 @@ class PassMemory:
     execution: ExecutionPlan
     length: int  # tokens of a row
     predictions: int  # of a row
-    weight_bytes: int  # of a weight, and of a number between the blocks
+    weight_bytes: int  # of a weight, and of a number that a norm gets
     product_bytes: int  # of a number of the matrix products
     device: Literal["cpu", "cuda"]
     objective: str = DEFAULT_OBJECTIVE
@@ -63,7 +63,9 @@ class PassMemory:
         """Return the bytes of a row; the last block is mapped at the predictions only."""
         model = self.model
         if self.execution.recomputes_blocks:
-            return self.length * model.num_layers * model.width * self.weight_bytes
+            is_narrow = self.execution.bf16_residual_stream
+            between = self.product_bytes if is_narrow else self.weight_bytes
+            return self.length * model.num_layers * model.width * between
         attention, mapping = self._attention_per_token(), self._mapping_per_token()
         whole = model.num_layers * attention + (model.num_layers - 1) * mapping
         return self.length * whole + self.predictions * mapping

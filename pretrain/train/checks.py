@@ -119,8 +119,7 @@ def _checks(
     """Return the checks of all but the folder, in the order in which a start makes them."""
 
     def check_this_machine() -> None:
-        if ranks.device == "cpu":
-            refuse_unusable_gpus()
+        refuse_unusable_gpus()
         check_machine(settings, ds_config, ranks.device)
 
     return {

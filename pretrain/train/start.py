@@ -9,7 +9,7 @@ from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import Resumption, plan_resumption
 from pretrain.checkpoint.writer import Saver
-from pretrain.config.ds_config import compute_type, with_micro_sequences
+from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
@@ -83,10 +83,13 @@ def run(
         )
 
     load_weights = set_first_weights if checkpoint is None else None
-    executed = settings
-    if resumption.micro_sequences is not None:
-        executed = with_micro_sequences(settings, resumption.micro_sequences)
-    engine = build_engine(executed, ds_config, ranks, load_weights=load_weights)
+    engine = build_engine(
+        settings,
+        ds_config,
+        ranks,
+        load_weights=load_weights,
+        sequences_before=resumption.micro_sequences,
+    )
     executed = engine.micro_batches.of(settings)
     if ranks.is_first:
         print(engine.describe())

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
-from pretrain.checkpoint.resume import zero_stage_before
+from pretrain.checkpoint.resume import micro_sequences_before, zero_stage_before
 from pretrain.compare.tables import amount
 from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings, as_json
@@ -69,7 +69,8 @@ def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool
     rows: list[tuple[str, str]] = []
     if "machine" not in found:
         execution = plan_execution(settings, this_machine(ds_config, ranks.device))
-        predicted = predicted_micro_batches(settings, ds_config, ranks, execution)
+        before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
+        predicted = predicted_micro_batches(settings, ds_config, ranks, execution, before=before)
         settings, ds_config = predicted.of(settings), predicted.filled_in(ds_config)
         rows.append(("micro-batches", predicted.describe()))
     print(describe_run(settings, ds_config, ranks.world_size))

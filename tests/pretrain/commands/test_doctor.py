@@ -11,11 +11,15 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.commands.doctor import describe, run_checks, summary
 from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import as_json
 from pretrain.doctor.check import Check, CheckResult, run_check
 from pretrain.doctor.checks import CHECKS, RUN_CHECKS
 from pretrain.doctor.hanging_starts import SET_BY_LAUNCHERS
 from pretrain.doctor.packages import PACKAGE_CHECKS
 from tests.pretrain.conftest import ROOT
+
+AUTOMATIC_STAGE = ("--engine.ds_config", "auto")
 
 
 def fails(context):
@@ -81,6 +85,14 @@ def test_settings_for_several_ranks_are_checked_by_one_process(tmp_path, capsys)
         main(["doctor", "tiny_cpu", "--ranks", "2", "--run-folder", str(tmp_path)])
     output = capsys.readouterr().out
     assert "8 rows a step in 1 micro-batch(es) on 2 rank(s)" in output
+
+
+def test_an_existing_run_is_described_as_its_resume_will_execute_it(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(as_json(load_settings("tiny_cpu", AUTOMATIC_STAGE)))
+    (tmp_path / "ds_config.json").write_text('{"zero_optimization": {"stage": 1}}')
+    with contextlib.suppress(SystemExit):
+        main(["doctor", str(tmp_path), "--ranks", "2"])
+    assert "ZeRO stage 1 (as before the resume)" in capsys.readouterr().out
 
 
 def test_without_the_packages_it_says_which_are_missing_and_stops(command, tmp_path):

@@ -1,10 +1,14 @@
 """The end of one rank is the end of the job: in seconds, with one message that says why."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from pretrain.distributed.failures import lost_process
+from pretrain.config.errors import ConfigError
+from pretrain.distributed.failures import failures_end_the_job, lost_process
+from pretrain.distributed.ranks import Ranks
 from tests.pretrain.conftest import two_ranks
 from tests.pretrain.distributed.test_signals import ranks_of, wait_for_step
 
@@ -47,6 +51,19 @@ def test_the_death_of_another_process_is_one_line(error, line):
 )
 def test_an_error_of_this_rank_keeps_its_traceback(error):
     assert lost_process(error) is None
+
+
+def test_a_gpu_whose_memory_runs_out_is_one_line_with_what_to_do():
+    """torch's own line is followed by advice on its allocator, of a few hundred letters."""
+    complaint = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.6"
+    interruption = SimpleNamespace(leave=lambda: None)
+    with (
+        pytest.raises(ConfigError, match="smaller --batch.micro_sequences") as raised,
+        failures_end_the_job(Ranks(0, 1, "cuda"), interruption),
+    ):
+        raise torch.OutOfMemoryError(complaint + " GiB." * 100 + "\nand more")
+    message = str(raised.value)
+    assert message.startswith(complaint) and "\n" not in message and len(message) < 400
 
 
 @pytest.mark.ranks

@@ -26,7 +26,21 @@ IN_USE = Gpu("NVIDIA H100", 80 * GIB, 0, "CUDA-capable device(s) is/are busy")
             "hidden by CUDA_VISIBLE_DEVICES=''",
             "unset CUDA_VISIBLE_DEVICES",
         ),
+        (
+            Accelerators(driver=DRIVER),
+            {"CUDA_VISIBLE_DEVICES": "-1"},
+            "warning",
+            "hidden by CUDA_VISIBLE_DEVICES='-1'",
+            "unset CUDA_VISIBLE_DEVICES",
+        ),
         (Accelerators(driver=DRIVER, torch_cuda="13.0"), {}, "problem", "sees none", "driver"),
+        (
+            Accelerators(driver=DRIVER, torch_cuda="13.0"),
+            {"CUDA_VISIBLE_DEVICES": "0"},  # hides none of them
+            "problem",
+            "sees none",
+            "driver",
+        ),
         (Accelerators(driver=DriverAnswer(error="mismatch")), {}, "problem", "mismatch", "again"),
         (Accelerators((H100, IN_USE)), {}, "problem", "GPU 1 (CUDA-capable", "nvidia-smi"),
         (WITH_GPUS, {}, "ok", "NVIDIA H100, 80.0 GiB; NVIDIA H100, 80.0 GiB; torch", ""),

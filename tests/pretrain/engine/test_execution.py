@@ -252,10 +252,38 @@ def test_kernels_are_checked_as_the_run_will_use_them(monkeypatch):
     config = {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     machine, settings = execution.this_machine(config, "cuda"), settings_of()
-    execution._checked(plan_execution(settings, machine), settings, machine)
+    execution._checked(plan_execution(settings, machine), settings, machine, ALONE)
     assert seen["dtype"] is torch.bfloat16 and seen["autocasts"] and seen["compiles"]
     half = execution.this_machine({"fp16": {"enabled": True}}, "cuda")
     assert not half.autocasts and half.dtype is torch.float16
+
+
+@pytest.mark.parametrize("words", [(), ("--engine.attention", "sdpa")])
+def test_a_gpu_without_a_compiler_still_has_torchs_attention(monkeypatch, words):
+    """Compiled, it would fail too: it is checked as the run will use it, after the trial."""
+
+    def disagreement(name, *_, compiles, **__):
+        return None if name == "sdpa" and not compiles else "no gcc"
+
+    monkeypatch.setattr(execution, "disagreement_with_eager", disagreement)
+    monkeypatch.setattr(execution, "problem_of_compiling", lambda *_: "no gcc")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    found = build_model(settings_of(*words), {}, Ranks(0, 1, "cuda")).execution
+    assert (found.attention, found.compiles_blocks) == ("sdpa", False)
+    assert found.compile_problem == "no gcc"
+
+
+def test_an_attention_that_fails_does_not_end_the_compilation_of_blocks(monkeypatch):
+    def problem(attention):
+        return "broken" if attention == "triton" else None
+
+    monkeypatch.setattr(
+        execution, "problem_of_compiling", lambda _, plan, *__: problem(plan.attention)
+    )
+    monkeypatch.setattr(execution, "disagreement_with_eager", lambda name, *_, **__: problem(name))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    found = build_model(settings_of(), {}, Ranks(0, 1, "cuda")).execution
+    assert (found.attention, found.compiles_blocks) == ("sdpa", True)
 
 
 def test_kernels_that_were_asked_for_and_fail_are_refused(monkeypatch):

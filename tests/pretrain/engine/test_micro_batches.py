@@ -1,7 +1,9 @@
+import gc
 import json
 import math
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -96,6 +98,40 @@ def test_a_rank_that_runs_out_of_memory_tries_the_next_divisor(monkeypatch, name
     assert "the most that fit" in found.reason and "measured, of 100.0 MiB free" in found.reason
 
 
+def test_a_pass_that_failed_holds_nothing_when_its_memory_is_released(monkeypatch):
+    """As a frame in a cycle with its error would, until Python collects it at some time."""
+    settings, _ = case()
+    model, held = MaskedLanguageModel(settings.model), []
+
+    def fail(module, inputs):
+        error = torch.OutOfMemoryError("CUDA out of memory")
+        error.frame, tensor = {"error": error}, torch.zeros(4)
+        error.frame["tensor"] = tensor
+        held.append(weakref.ref(tensor))
+        raise error
+
+    model.register_forward_pre_hook(fail)
+    gpu = FakeGpu(most_rows=0)
+    monkeypatch.setattr(gpu, "release", lambda: held.append(held[0]()))
+    types = memory_trial.Precision(torch.float32, None)
+    batch = memory_trial.full_batch(settings, 1, 2)
+    gc.disable()
+    try:
+        assert memory_trial.measured_pass(model, batch, None, types, "cpu", gpu) == math.inf
+    finally:
+        gc.enable()
+    assert held[1] is None
+
+
+def test_what_a_dry_run_has_cached_itself_is_free(monkeypatch):
+    """The products by which it measures the rate of a GPU that has no datasheet: a GiB."""
+    cached = [2**30]
+    monkeypatch.setattr(torch.cuda, "empty_cache", cached.clear)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda gpu: (2**33 - sum(cached) - gpu, 2**33))
+    assert GpuMemory().least_free_bytes(8) == 2**33 - 1
+
+
 def test_the_optimizer_that_comes_later_needs_its_share_too(monkeypatch):
     state = optimizer_state_bytes(*case(), 1)
     gpu = FakeGpu(most_rows=24, bytes_per_row=(SHARE * LIMIT - state / 2) / 12)
@@ -159,6 +195,20 @@ def test_a_number_that_is_given_is_taken(monkeypatch):
     assert (found.sequences, found.per_step, found.reason) == (3, 8, "as set")
 
 
+def test_a_resume_keeps_the_number_of_before_and_says_so(monkeypatch):
+    settings, config = case()
+    model, ranks = MaskedLanguageModel(settings.model), Ranks(0, 1, "cpu")
+    gpu = FakeGpu(most_rows=24)
+    gpu.watch(model)
+    monkeypatch.setitem(memory_trial.TRIED, "cpu", gpu)
+    found = choose_micro_batches(model, settings, config, ranks, before=6)
+    assert (found.sequences, found.per_step, found.reason) == (6, 4, "as before the resume")
+    assert gpu.tried == []
+    assert predicted_micro_batches(settings, config, ranks, PLAIN, before=6) == found
+    other_ranks = predicted_micro_batches(settings, config, ranks, PLAIN, before=7)
+    assert other_ranks.sequences == 24
+
+
 def trained(command, folder, number, rows, *words, launcher):
     """Train on ranks with so little memory, and return the run folder."""
     words = [
@@ -201,7 +251,9 @@ def test_a_resume_takes_the_number_of_before_and_elastic_a_new_one(command, tmp_
         process = command.start([*longer, "--steps", steps], alone, ROWS_OF_RANKS=rows)
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors[-3000:]
-        assert lines(run, "launches.jsonl")[-1]["micro_batches"]["sequences"] == expected
+        chosen = lines(run, "launches.jsonl")[-1]["micro_batches"]
+        assert chosen["sequences"] == expected
+        assert (chosen["reason"] == "as before the resume") == (words == ("--resume",))
         assert (
             json.loads((run / "ds_config.json").read_text())["train_micro_batch_size_per_gpu"]
             == expected

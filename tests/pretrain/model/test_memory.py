@@ -67,10 +67,13 @@ def test_folded_attention_is_predicted(monkeypatch):
     assert predicted == pytest.approx(counted, rel=0.1)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "triton"])
-def test_recomputed_blocks_are_predicted(monkeypatch, attention):
+@pytest.mark.parametrize(
+    ("attention", "is_narrow"),
+    [("eager", False), ("sdpa", False), ("triton", False), ("triton", True)],
+)
+def test_recomputed_blocks_are_predicted(monkeypatch, attention, is_narrow):
     model = settings("--model.num_layers", "12", "--model.dropout", "0.1")
-    execution = ExecutionPlan(attention, recomputes_blocks=True)
+    execution = ExecutionPlan(attention, recomputes_blocks=True, bf16_residual_stream=is_narrow)
     predicted, counted = predicted_and_counted(monkeypatch, model, execution, AUTOCAST, rows=32)
     assert predicted == pytest.approx(counted, rel=0.15)
 
