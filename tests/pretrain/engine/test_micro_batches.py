@@ -281,7 +281,7 @@ print(json.dumps([*graphs, counters["stats"]["unique_graphs"]]))
 """
 
 
-@pytest.mark.slow("compiles two blocks")
+@pytest.mark.slow("compiles two blocks and the loss")
 def test_what_the_trial_compiles_is_what_the_run_executes():
     """So that a trial costs one pass. The weights have changed place and type in between."""
     finished = subprocess.run(
@@ -289,4 +289,4 @@ def test_what_the_trial_compiles_is_what_the_run_executes():
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     after_trial, after_step = json.loads(finished.stdout.splitlines()[-1])
-    assert after_trial == after_step == 2
+    assert after_trial == after_step == 3  # a block, the last one, the loss

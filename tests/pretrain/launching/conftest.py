@@ -97,7 +97,10 @@ class Stubs:
 
     def gpus(self, count):
         lines = "".join(f"echo '{n}, GPU-{n}a{n}, NVIDIA H200, 580.1'\n" for n in range(count))
-        self.program("nvidia-smi", f"#!/usr/bin/env bash\n{lines}")
+        # Ranks run on the CPU here, which they would refuse if they saw GPUs.
+        self.program(
+            "nvidia-smi", f"#!/usr/bin/env bash\n[[ -z ${{LOCAL_RANK:-}} ]] || exit 1\n{lines}"
+        )
 
     def launcher_with_two_ranks(self):
         """Make deepspeed what it is: two processes, one below the other, and the ranks."""
