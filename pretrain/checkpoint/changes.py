@@ -11,7 +11,7 @@ from pretrain.checkpoint.lengthening import How, choice_missing, longer_setting
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import RunSettings, as_json, flat
+from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
 
 # Settings that change no number of the run. Shards are compared by their content.
 FREE = (
@@ -62,10 +62,7 @@ def compared(
     Raises:
         ConfigError: the run becomes longer and `lengthen` is None, or run.json is damaged.
     """
-    # A run older than a setting was started with the behaviour that is its default today.
-    stored = flat_settings(RunSettings()) | flat(read_json_object(folder / RUN_FILE, fix=FIX))
-    if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
-        stored["batch.micro_sequences"] = "auto"
+    stored = stored_settings(read_json_object(folder / RUN_FILE, fix=FIX))
     now = flat_settings(settings)
     longer = longer_setting(stored, now)
     if longer is not None and lengthen is None:

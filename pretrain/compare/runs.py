@@ -18,10 +18,7 @@ from pretrain.compare.run_files import (
     read_checked_lines,
 )
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import DEFAULT_OBJECTIVE, flat
-
-# Settings that older runs lack, with the value that they had.
-ADDED_SETTINGS = {"objective": DEFAULT_OBJECTIVE}
+from pretrain.config.settings import stored_settings
 
 # Runs that differ in these only are repetitions.
 NOT_COMPARED = ("name", "seed")
@@ -100,7 +97,7 @@ def read_run(folder: Path) -> Run:
     result = folder / "result.json"
     run = Run(
         folder=folder,
-        settings=ADDED_SETTINGS | flat(read_checked(folder / "run.json", Settings)),
+        settings=stored_settings(read_checked(folder / "run.json", Settings)),
         launches=read_checked_lines(folder / "launches.jsonl", Launch),
         metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
         evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),

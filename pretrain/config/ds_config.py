@@ -315,9 +315,11 @@ def compute_type(config: dict[str, Any]) -> torch.dtype:
     Raises:
         ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
     """
-    autocast = autocast_type(config)
-    if autocast is not None:
-        return autocast
+    return autocast_type(config) or weight_type(config)
+
+
+def weight_type(config: dict[str, Any]) -> torch.dtype:
+    """Return the type of the weights with which the model computes, and of their gradients."""
     for block, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         if config.get(block, {}).get("enabled", False):
             return dtype

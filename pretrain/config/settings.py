@@ -585,6 +585,17 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return values
 
 
+def stored_settings(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a run.json as one level, with the settings that it is older than.
+
+    A run older than a setting was started with the behaviour that is its default today.
+    """
+    stored = flat(json.loads(as_json(RunSettings()))) | flat(tree)
+    if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
+        stored["batch.micro_sequences"] = "auto"
+    return stored
+
+
 def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:
     fields = section.model_fields
     words = {

@@ -4,7 +4,7 @@ from typing import Any
 
 from pretrain.checkpoint.folders import kept
 from pretrain.checkpoint.format import FP32_BYTES
-from pretrain.config.ds_config import zero_stage
+from pretrain.config.ds_config import weight_type, zero_stage
 from pretrain.config.settings import RunSettings
 from pretrain.engine.optimizers import state_numbers
 from pretrain.model.cost import parameters_by_group
@@ -26,7 +26,7 @@ LARGEST_BUCKET = 500_000_000
 def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
     """Return what a rank holds of weights, gradients, their buckets and optimizer state."""
     parameters = parameters_by_group(settings.model, settings.objective)["total"]
-    one = parameters * _weight_bytes(ds_config)
+    one = parameters * weight_type(ds_config).itemsize
     # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.
     stage = zero_stage(ds_config)
     weights, gradients = (-(-one // (world_size if stage >= first else 1)) for first in (3, 2))
@@ -44,7 +44,7 @@ def bucket_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: i
         return 0
     buffers = 2 if zero.get("overlap_comm") and zero_stage(ds_config) < 3 else 1
     numbers = int(zero.get("reduce_bucket_size", LARGEST_BUCKET))
-    return buffers * numbers * _weight_bytes(ds_config)
+    return buffers * numbers * weight_type(ds_config).itemsize
 
 
 def checkpoint_bytes(settings: RunSettings) -> int:
@@ -74,9 +74,3 @@ def size(num_bytes: float) -> str:
         if num_bytes >= unit:
             return f"{num_bytes / unit:.1f} {name}"
     return f"{num_bytes:.0f} bytes"
-
-
-def _weight_bytes(ds_config: dict[str, Any]) -> int:
-    """Return the bytes of a weight with which the model computes, and of its gradient."""
-    is_half = any(ds_config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
-    return 2 if is_half else FP32_BYTES

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from data_prep.masking import predictions_per_row
 from pretrain.config.ds_config import (
     autocast_type,
@@ -22,6 +20,7 @@ from pretrain.config.ds_config import (
     micro_batches_per_step,
     micro_sequences,
     possible_micro_sequences,
+    weight_type,
     with_micro_sequences,
 )
 from pretrain.config.errors import ConfigError
@@ -88,8 +87,7 @@ class _Candidates:
     ) -> None:
         length, dtype = settings.data.sequence_length, compute_type(ds_config)
         self.settings, self.ranks, self.free_bytes = settings, ranks, free_bytes
-        is_half = any(ds_config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
-        self.weight_type = dtype if is_half else torch.float32
+        self.weight_type = weight_type(ds_config)
         self.predictions = predictions_per_row(length, settings.data.masked_probability)
         engine = (settings, ds_config, ranks.world_size)
         self.engine_bytes = optimizer_state_bytes(*engine) + bucket_bytes(*engine)

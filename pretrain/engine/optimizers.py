@@ -4,6 +4,7 @@ Adding one is a class and a line of OPTIMIZERS. Its state tensors have the shape
 are fp32, and lie in `optimizer.state[parameter]` by name; checkpoints store them by these names.
 """
 
+import contextlib
 import importlib.util
 import subprocess
 from abc import ABC, abstractmethod
@@ -127,9 +128,10 @@ class ApexAdamW(DeepSpeedAdamW):
 
     def obstacle_to_build(self) -> str | None:
         """Look for NVIDIA apex."""
-        spec = importlib.util.find_spec("apex")
-        if spec is not None and importlib.util.find_spec("apex.optimizers") is not None:
-            return None
+        # Finding a module in a package imports the package; that of the index fails at it.
+        with contextlib.suppress(ImportError):
+            if importlib.util.find_spec("apex.optimizers") is not None:
+                return None
         return "NVIDIA apex is not installed (the package apex of the package index is another one)"
 
     def fused_class(self) -> Any:

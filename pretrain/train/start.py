@@ -102,7 +102,7 @@ def run(
         print(f"{lengthening.describe()}:\n{describe_rates(progress)}")
     if is_new:
         on_first_rank(ranks, lambda: record.create(settings, engine.ds_config, shards))
-    elif resumption.changes:
+    elif resumption.changes or request.beginning == "elastic":  # perhaps other micro-batches
         on_first_rank(ranks, lambda: record.describe(settings, engine.ds_config))
     launch["resumed_from"] = None if is_new else progress.step
     launch["matrix_rate"] = dataclasses.asdict(rate)

@@ -375,3 +375,17 @@ def test_a_single_arm_is_a_page_about_its_seeds(baseline, tmp_path):
     assert "<h1>baseline</h1>" in page and "What differs" not in page
     assert "2 runs of 1 arm" in page and "they differ in the seed only" in page
     assert "against" not in page.partition("How the numbers")[0]
+
+
+def test_a_run_from_before_a_setting_repeats_one_with_its_default(tmp_path):
+    """Two seeds of an arm, of which the first was trained by an earlier version."""
+    words = ("--batch.micro_sequences", "auto")
+    old = write_run(tmp_path / "a_seed0", *words)
+    new = write_run(tmp_path / "a_seed1", *words, "--seed", "1")
+    stored = json.loads((old / "run.json").read_text())
+    del stored["model"]["output_bias"], stored["optimizer"]["position_rate"], stored["objective"]
+    stored["batch"]["micro_sequences"] = None
+    (old / "run.json").write_text(json.dumps(stored))
+    before, now = (read_run(folder).settings for folder in (old, new))
+    assert {name for name in now if before.get(name) != now[name]} == {"seed"}
+    assert before.keys() == now.keys()

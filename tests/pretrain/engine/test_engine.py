@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
-from pretrain.engine.optimizers import build_optimizer, parameter_groups
+from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer, parameter_groups
 from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]
@@ -117,6 +117,14 @@ def test_fused_adam_is_refused_on_a_cpu():
         settings = case.case_settings("--optimizer.kind", kind)
         with pytest.raises(ConfigError, match=f"'{kind}' needs a CUDA device.*use torch"):
             build_optimizer(case.build_model(settings), settings.optimizer, "cpu")
+
+
+def test_another_package_of_the_name_apex_is_not_apex(tmp_path, monkeypatch):
+    """That of the package index fails when it is imported."""
+    (tmp_path / "apex").mkdir()
+    (tmp_path / "apex" / "__init__.py").write_text("from apex import UnencryptedCookieSession\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "NVIDIA apex is not installed" in OPTIMIZERS["apex"].obstacle_to_build()
 
 
 def test_apex_that_is_not_installed_is_named():
