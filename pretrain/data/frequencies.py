@@ -16,6 +16,9 @@ from pretrain.data.batches import HeldOutBatches, Place
 MOST_TOKENS = 1 << 24
 ROWS_AT_ONCE = 4096
 
+# A sample is so many runs of neighbouring rows: a disk reads far more than one row at a time.
+RUNS = 64
+
 
 def word_frequencies(shards: ShardSet, vocabulary_size: int) -> NDArray[numpy.float64]:
     """Return the share of each id in the training text [V], summing to 1.
@@ -24,12 +27,11 @@ def word_frequencies(shards: ShardSet, vocabulary_size: int) -> NDArray[numpy.fl
     that does not occur in the sample has a frequency too.
     """
     split, manifest = shards.split("train"), shards.manifest
-    num_rows = min(split.num_rows, max(1, MOST_TOKENS // manifest.sequence_length))
-    numbers = numpy.arange(num_rows) * split.num_rows // num_rows
     counts = numpy.zeros(vocabulary_size, dtype=numpy.int64)
-    for first in range(0, num_rows, ROWS_AT_ONCE):
-        rows = split.rows(numbers[first : first + ROWS_AT_ONCE])
-        counts += numpy.bincount(rows.ravel(), minlength=vocabulary_size)
+    for numbers in _sampled(split.num_rows, max(RUNS, MOST_TOKENS // manifest.sequence_length)):
+        for first in range(0, len(numbers), ROWS_AT_ONCE):
+            rows = split.rows(numbers[first : first + ROWS_AT_ONCE])
+            counts += numpy.bincount(rows.ravel(), minlength=vocabulary_size)
     counts[list(manifest.tokenizer.special_tokens.values())] = 0
     frequencies: NDArray[numpy.float64] = (counts + 1) / (counts + 1).sum()
     return frequencies
@@ -45,3 +47,16 @@ def frequency_entropy(shards: ShardSet, settings: RunSettings) -> float:
     batches = HeldOutBatches(shards, settings, Place(ROWS_AT_ONCE, rank=0, world_size=1))
     labels = numpy.concatenate([batches[number].labels_M.numpy() for number in range(len(batches))])
     return float(-numpy.log(frequencies[labels[labels != IGNORED]]).mean())
+
+
+def _sampled(num_rows: int, most: int) -> list[NDArray[numpy.int64]]:
+    """Return runs of row numbers over the whole text, of about `most` rows; all if there are fewer.
+
+    Args:
+        num_rows: of the text.
+        most: at least `RUNS`.
+    """
+    if num_rows <= most:
+        return [numpy.arange(num_rows)]
+    starts = numpy.arange(RUNS) * num_rows // RUNS
+    return [numpy.arange(start, start + most // RUNS) for start in starts]
