@@ -138,6 +138,24 @@ def test_every_attention_agrees_with_the_reference(attention, length):
         assert found is None, (dtype, found)
 
 
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("attention", ["sdpa", "triton"])
+def test_attention_with_dropout_agrees_with_the_reference_that_drops_the_same(attention, compiles):
+    words = ["--model.width", "256", "--model.num_heads", "4", "--model.positions", "tupe-r"]
+    words += ["--model.max_sequence_length", "512", "--model.attention_dropout", "0.1"]
+    settings = load_settings("tiny_cpu", words).model
+    found = disagreement_with_eager(
+        attention,
+        settings,
+        length=512,
+        device="cuda",
+        dtype=torch.bfloat16,
+        autocasts=True,
+        compiles=compiles,
+    )
+    assert found is None
+
+
 def test_compiled_blocks_learn_what_plain_ones_learn(tmp_path):
     losses = {}
     for choice in ("off", "on"):
