@@ -12,6 +12,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ./environment.sh
 
-[[ -n ${PYTHON:-} ]] || prepare_environment test
+if [[ -n ${PYTHON:-} ]]; then
+  # ninja, which builds FusedAdam, is beside it.
+  programs=$(dirname "$(command -v "$PYTHON")") && export PATH=$programs:$PATH
+else
+  prepare_environment test
+fi
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} TOKENIZERS_PARALLELISM=false
 exec "${PYTHON:-python}" benchmarks/gpu_session "$@"

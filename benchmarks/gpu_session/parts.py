@@ -44,7 +44,7 @@ class Part:
 
     name: str
     title: str
-    seconds: int  # at most, on a GPU
+    seconds: int  # at most, on a GPU; about a minute of compiling for each shape of a model
     words: tuple[str, ...]  # after the interpreter
     small: tuple[str, ...]  # the same in small, on a CPU
     findings: Callable[[Path, Machine], list[Finding]]
@@ -78,7 +78,7 @@ PARTS = (
     Part(
         "kernels_small",
         "the attention kernels against the formula, a few shapes",
-        120,
+        180,
         tests("kernels_small", "-m", "gpu", "-k", "kernels and 192", GPU_TESTS[0]),
         tests("kernels_small", "-k", "without_a_bias", INTERPRETED),
         lambda folder, _: findings.of_tests(folder, "kernels_small"),
@@ -87,7 +87,7 @@ PARTS = (
     Part(
         "gpu_tests",
         "all tests that need a GPU",
-        420,
+        450,
         tests("gpu_tests", "-m", "gpu", *GPU_TESTS),
         (),
         lambda folder, _: findings.of_tests(folder, "gpu_tests"),
@@ -96,7 +96,7 @@ PARTS = (
     Part(
         "precisions",
         "fp16, bf16, torch's fused AdamW and DeepSpeed's FusedAdam against fp32",
-        240,
+        300,
         program("precisions"),
         program("precisions", *TINY, "--steps", "4"),
         findings.of_precisions,
@@ -104,7 +104,7 @@ PARTS = (
     Part(
         "killed_run",
         "a run of TUPE-R with layer drop: killed, resumed, equal?",
-        450,
+        480,
         ("benchmarks/gpu_session/killed_run.py", "{work}", "--json", "{numbers}"),
         ("benchmarks/gpu_session/killed_run.py", "{work}", "--json", "{numbers}", "--small"),
         findings.of_killed_run,
@@ -112,7 +112,7 @@ PARTS = (
     Part(
         "step_time",
         "a step against Hugging Face's model, both compiled",
-        240,
+        330,
         program("step_time", "--one-precision"),
         program("step_time", "--one-precision", "--steps", "2", *TINY),
         findings.of_step_time,
@@ -120,7 +120,7 @@ PARTS = (
     Part(
         "position_cost",
         "TUPE's bias against none",
-        240,
+        360,
         program("position_cost", "--shapes", "12,768,512,64", "12,768,128,256"),
         program("position_cost", "--steps", "2", *TINY),
         findings.of_position_cost,
@@ -128,7 +128,7 @@ PARTS = (
     Part(
         "layer_drop",
         "the time that layer drop saves against the FLOPs",
-        150,
+        300,
         program("layer_drop", "--stages", "0", "--shapes", "12,768,512,64", "12,768,128,256"),
         program("layer_drop", "--stages", "0", "--steps", "4", "--shapes", "4,64,32,2"),
         findings.of_layer_drop,
@@ -136,7 +136,7 @@ PARTS = (
     Part(
         "short_rows",
         "eager against our kernels by length, both compiled",
-        240,
+        360,
         program("short_rows"),
         program("short_rows", "--steps", "2", *TINY),
         findings.of_short_rows,
@@ -155,7 +155,7 @@ PARTS = (
     Part(
         "host_cost",
         "the share of a step in which the GPU waits for the host",
-        150,
+        240,
         program("host_cost"),
         program("host_cost", "--steps", "2", *TINY),
         findings.of_host_cost,
@@ -163,7 +163,7 @@ PARTS = (
     Part(
         "profile",
         "where the time of a step goes, by phase and kernel, with a trace",
-        120,
+        180,
         ("-m", "tupelo", "profile", str(RECIPE), "--full-depth", "--to", "{folder}/profile"),
         (
             *("-m", "tupelo", "profile", str(RECIPE), "--full-depth", "--to", "{folder}/profile"),

@@ -243,6 +243,26 @@ def test_a_resumed_run_with_other_losses_fails(programs, tmp_path):
     assert findings(1e-9, 0.0) == findings(3e-3, 2e-3) == findings(0.0, 0.0, lines=0) == "failed"
 
 
+def test_an_interrupted_killed_run_ends_all_that_its_training_started(programs, tmp_path):
+    import child
+    from killed_run import KilledRun
+
+    run = KilledRun(tmp_path, tmp_path / "numbers.json", is_small=True)
+    noting = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(worker.pid))"
+    started = f"import subprocess; worker = subprocess.Popen(['sleep', '60']); {noting}"
+    training = child.start(
+        [sys.executable, "-c", f"{started}; worker.wait()"], tmp_path / "training.txt"
+    )
+    pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.wait(training, interrupted)
+    wait_for(lambda: is_gone(pid))
+
+
 def test_a_failing_test_is_named(programs, tmp_path):
     from findings import of_tests
 
