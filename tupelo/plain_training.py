@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pretrain.config.ds_config import micro_batches_per_step, micro_sequences
+from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings

@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from data_prep.files.quoting import plain, quoted
+from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.ds_keys import check_names
 from pretrain.config.errors import ConfigError, lookup, nearest
 from pretrain.config.json_objects import read_json_object
@@ -186,68 +187,6 @@ def fill_ds_config(
     return filled
 
 
-def micro_sequences(settings: RunSettings, world_size: int) -> int:
-    """Return the sequences per rank and pass; of "auto", the most that there may be.
-
-    Raises:
-        ConfigError: the global batch does not divide, or not into the draws of layer drop.
-    """
-    batch, drop = settings.batch, settings.layer_drop
-    draws = 1 if drop.schedule == "none" else drop.draws
-    if batch.global_sequences % world_size:
-        raise ConfigError(
-            f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
-            f"ranks; take {_multiple_near(batch.global_sequences, world_size)}"
-        )
-    share = batch.global_sequences // world_size
-    if share % draws:
-        raise ConfigError(
-            f"layer_drop.draws={draws} does not divide the {share} sequences of a rank "
-            f"(batch.global_sequences={batch.global_sequences}, {world_size} ranks); take a "
-            "number that does"
-        )
-    if batch.micro_sequences == "auto":
-        return share // draws
-    per_pass = batch.micro_sequences * world_size
-    if batch.global_sequences % per_pass:
-        raise ConfigError(
-            f"batch.global_sequences={batch.global_sequences} is not a multiple of "
-            f"batch.micro_sequences={batch.micro_sequences} x {world_size} ranks = {per_pass}; "
-            f"take {_multiple_near(batch.global_sequences, per_pass)}"
-        )
-    if share // draws % batch.micro_sequences:
-        raise ConfigError(
-            f"batch.micro_sequences={batch.micro_sequences} does not divide the {share // draws} "
-            f"sequences of a rank that share one of the layer_drop.draws={draws}; take auto"
-        )
-    return batch.micro_sequences
-
-
-def possible_micro_sequences(settings: RunSettings, world_size: int) -> list[int]:
-    """Return the numbers among which "auto" chooses, the largest first: the global batch is exact.
-
-    Raises:
-        ConfigError: as of `micro_sequences`.
-    """
-    most = micro_sequences(settings, world_size)
-    return [number for number in range(most, 0, -1) if most % number == 0]
-
-
-def with_micro_sequences(settings: RunSettings, number: int) -> RunSettings:
-    """Return settings with so many sequences per rank and pass."""
-    batch = settings.batch.model_copy(update={"micro_sequences": number})
-    return settings.model_copy(update={"batch": batch})
-
-
-def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
-    """Return how many micro-batches a rank accumulates for one optimizer step.
-
-    Raises:
-        ConfigError: the global batch does not divide.
-    """
-    return settings.batch.global_sequences // (micro_sequences(settings, world_size) * world_size)
-
-
 def check_supported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
     """Refuse what DeepSpeed no longer has, computes wrongly, or cannot do on this device.
 
@@ -378,8 +317,3 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
                 f"{from_recipe[key]}; "
                 'write "auto" there'
             )
-
-
-def _multiple_near(number: int, divisor: int) -> str:
-    below = number // divisor * divisor
-    return f"{below} or {below + divisor}" if below else str(divisor)

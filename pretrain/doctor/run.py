@@ -4,7 +4,7 @@ from data_prep.files.errors import UserError
 from data_prep.files.program import shell_command
 from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import Checkpoint, CheckpointError
-from pretrain.config.ds_config import micro_batches_per_step
+from pretrain.config.batch import micro_batches_per_step
 from pretrain.data.shards import existing_shards, shards_folder
 from pretrain.distributed.ranks import Ranks
 from pretrain.doctor.check import CheckContext, CheckResult, problem_of

@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.masking import predictions_per_row
-from pretrain.config.ds_config import (
-    autocast_type,
-    compute_type,
+from pretrain.config.batch import (
     micro_batches_per_step,
     micro_sequences,
     possible_micro_sequences,
-    weight_type,
     with_micro_sequences,
 )
+from pretrain.config.ds_config import autocast_type, compute_type, weight_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks, from_all_ranks

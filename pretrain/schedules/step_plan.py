@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from pretrain.config.ds_config import micro_batches_per_step
+from pretrain.config.batch import micro_batches_per_step
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.horizon import Horizon
 from pretrain.schedules.layer_drop import scales_of_step, theta_at

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from data_prep.masking import predictions_per_row
 from data_prep.shards.format import ShardSet
-from pretrain.config.ds_config import micro_sequences
+from pretrain.config.batch import micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.distributed.ranks import Ranks, on_first_rank

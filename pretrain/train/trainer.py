@@ -10,7 +10,7 @@ from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import find_checkpoint
 from pretrain.checkpoint.writer import Saver
-from pretrain.config.ds_config import micro_sequences
+from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from

@@ -3,13 +3,12 @@ import json
 import pytest
 import torch
 
+from pretrain.config.batch import micro_sequences, possible_micro_sequences
 from pretrain.config.ds_config import (
     DS_CONFIGS,
     compute_type,
     fill_ds_config,
     lift_layer_drop,
-    micro_sequences,
-    possible_micro_sequences,
     read_ds_config,
 )
 from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NOT_HERE
