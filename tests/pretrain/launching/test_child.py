@@ -161,9 +161,9 @@ def test_two_ranks_below_the_real_launcher_save_and_the_status_is_0(
     command, stubs, tmp_path, monkeypatch
 ):
     """DeepSpeed starts as many ranks on a CPU as it is asked for."""
-    stubs.gpus(2)
+    stubs.gpus_hidden_from_ranks(2)
     monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
-    for name in ("RANK", "CUDA_VISIBLE_DEVICES"):
+    for name in ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", 1_000_000, "--gpus", 2)
