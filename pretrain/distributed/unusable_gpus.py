@@ -92,7 +92,7 @@ def obstacle_to_architecture() -> Obstacle | None:
 def _runs_on(architecture: str, major: int, minor: int) -> bool:
     """Return whether a GPU runs code of an architecture: compiled for its major version, or PTX."""
     kind, _, digits = architecture.partition("_")
-    its_major, its_minor = int(re.sub(r"\D", "", digits)[:-1]), int(re.sub(r"\D", "", digits)[-1])
+    its_major, its_minor = divmod(int(re.sub(r"\D", "", digits)), 10)
     if kind == "compute":  # PTX, which the driver compiles
         return (its_major, its_minor) <= (major, minor)
     return its_major == major and its_minor <= minor

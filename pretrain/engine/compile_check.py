@@ -5,7 +5,6 @@ a CPU, torch compiles the kernels themselves in C++. Without a compiler both fai
 of training. So a run that compiles its blocks compiles a small model at its start.
 """
 
-import contextlib
 import os
 import shutil
 import sysconfig
@@ -15,9 +14,10 @@ from typing import Any, Literal
 
 import torch
 
-from pretrain.config.ds_config import autocasts, compute_type
+from pretrain.config.ds_config import autocast_type, weight_type
 from pretrain.config.settings import RunSettings
 from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.kernel_check import in_one_line
 from pretrain.model.objectives import objective_named
 
 # variable that names the compiler, and the commands that are looked for without it
@@ -79,7 +79,7 @@ def problem_of_compiling(
         with torch.random.fork_rng(devices=devices):
             return _problem_of_a_step(settings, execution, dict(ds_config), device)
     except Exception as error:  # of a compiler, a driver or a kernel
-        return missing_for_compiling(device) or _in_one_line(error)
+        return missing_for_compiling(device) or in_one_line(error)
     finally:
         torch._dynamo.reset()
 
@@ -92,17 +92,13 @@ def _problem_of_a_step(
 ) -> str | None:
     """Take forward and backward pass of one layer and its head, as training does."""
     small = settings.model.model_copy(update={"num_layers": 1, "vocabulary_size": VOCABULARY})
-    model = objective_named(settings.objective)(small, execution).to(device).train()
-    dtype = compute_type(ds_config)
-    precision: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if autocasts(ds_config):
-        precision = torch.autocast(device, dtype=dtype)
-    else:
-        model = model.to(dtype)
+    model = objective_named(settings.objective)(small, execution).train()
+    model = model.to(device, weight_type(ds_config))
+    autocast = autocast_type(ds_config)
     ids_BS = torch.arange(ROWS * settings.data.sequence_length, device=device) % VOCABULARY
     positions_M = torch.arange(ROWS, device=device) * settings.data.sequence_length
     scales = None if settings.layer_drop.schedule == "none" else [1.5]
-    with precision:
+    with torch.autocast(device, autocast, enabled=autocast is not None):
         loss = model(ids_BS.view(ROWS, -1), positions_M, ids_BS[positions_M], scales)
     loss.backward()
     is_finite = [
@@ -113,13 +109,3 @@ def _problem_of_a_step(
     if not torch.stack([loss.isfinite(), *is_finite]).all():
         return "loss or gradients of a compiled block are not finite"
     return None
-
-
-def _in_one_line(error: Exception) -> str:
-    """Return type and first line of an error, without what torch.compile wraps around it."""
-    from torch._dynamo.exc import BackendCompilerFailed
-
-    if isinstance(error, BackendCompilerFailed):
-        return _in_one_line(error.inner_exception)
-    first_line = next(iter(str(error).strip().splitlines()), "without a message")
-    return f"{type(error).__name__}: {first_line[:200]}"

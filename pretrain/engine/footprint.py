@@ -9,6 +9,9 @@ from pretrain.config.settings import RunSettings
 from pretrain.engine.optimizers import state_numbers
 from pretrain.model.cost import parameters_by_group
 
+# Of DeepSpeed, in numbers: at stage 0 always, from stage 1 on where the JSON has no other.
+LARGEST_BUCKET = 500_000_000
+
 
 def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
     """Return the bytes of optimizer state per rank: ZeRO 1 to 3 divide it among the ranks."""
@@ -17,10 +20,6 @@ def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], worl
         return FP32_BYTES * state_numbers(settings)
     parameters = parameters_by_group(settings.model, settings.objective)["total"]
     return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
-
-
-# Of DeepSpeed, in numbers: at stage 0 always, from stage 1 on where the JSON has no other.
-LARGEST_BUCKET = 500_000_000
 
 
 def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:

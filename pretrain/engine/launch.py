@@ -20,6 +20,7 @@ from pretrain.config.ds_config import (
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine.agreement import refused_once
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.engine.micro_batches import choose_micro_batches
@@ -108,5 +109,8 @@ def build_engine(
     model = build_model(settings, ds_config, ranks)
     if load_weights is not None:
         load_weights(model)
-    micro_batches = choose_micro_batches(model, settings, ds_config, ranks, before=sequences_before)
+    with refused_once(ranks):
+        micro_batches = choose_micro_batches(
+            model, settings, ds_config, ranks, before=sequences_before
+        )
     return Engine(model, settings, micro_batches.filled_in(ds_config), ranks, micro_batches)

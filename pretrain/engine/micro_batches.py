@@ -171,7 +171,7 @@ def choose_micro_batches(
         before: the sequences of a pass of the run that is resumed, which "auto" keeps.
 
     Raises:
-        ConfigError: not even the smallest number fits; SystemExit on all ranks but the first.
+        ConfigError: on all ranks, not even the smallest number fits.
     """
     known = _known(settings, ranks, before)
     if known is not None:
@@ -192,7 +192,7 @@ def choose_micro_batches(
         needed = max(by_rank) + candidates.engine_bytes
         if candidates.fits(needed):
             return candidates.chosen(number, f", {size(needed)} measured")
-    raise candidates.refusal(number) if ranks.is_first else SystemExit(1)
+    raise candidates.refusal(number)
 
 
 def predicted_micro_batches(

@@ -56,12 +56,21 @@ def disagreement_with_eager(
             compiles=compiles,
         )
     except Exception as error:  # of a compiler, a driver or a kernel
-        first_line = next(iter(str(error).strip().splitlines()), "without a message")
-        return f"{type(error).__name__}: {first_line[:200]}"
+        return in_one_line(error)
     for name, distance in found.items():
         if not distance <= BOUNDS[dtype]:  # NaN is not
             return f"its {name} differs from the reference by {distance:.1e}"
     return None
+
+
+def in_one_line(error: Exception) -> str:
+    """Return type and first line of an error, without what torch.compile wraps around it."""
+    from torch._dynamo.exc import BackendCompilerFailed  # takes two seconds
+
+    if isinstance(error, BackendCompilerFailed):
+        return in_one_line(error.inner_exception)
+    first_line = next(iter(str(error).strip().splitlines()), "without a message")
+    return f"{type(error).__name__}: {first_line[:200]}"
 
 
 def relative_errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
