@@ -152,6 +152,7 @@ def test_a_rank_that_could_write_is_not_named(tmp_path, monkeypatch, neighbour):
     (tmp_path / "stuck").mkdir()
     with watching.watchdog:
         watching.reach(9)
+        time.sleep(0.05)  # the clock of the file system lags by up to a tick
         (tmp_path / "stuck/step_00000008_rank_1.txt").write_text("its stacks")
         watching.wait_for("step 9 has taken")
         time.sleep(0.5)
