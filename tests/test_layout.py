@@ -34,8 +34,8 @@ LEVELS = {
     ],
     "pretrain": [
         {"config", "profiling", "kernels"},
-        {"schedules", "distributed", "model", "compare"},
-        {"data", "checkpoint"},
+        {"schedules", "distributed", "model", "reports"},
+        {"data", "checkpoint", "compare"},
         {"engine", "convert", "launching"},
         {"stability"},
         {"train"},
@@ -51,7 +51,8 @@ LEVELS = {
         {"__main__"},
     ],
 }
-MOST_ENTRIES = 18  # of a folder; a fuller one holds two ideas
+# Of a folder: a fuller one holds two ideas. The root of a package is a list of rooms.
+MOST_ENTRIES, MOST_ROOMS = 18, 20
 
 
 def imported(file):
@@ -138,7 +139,8 @@ def test_no_folder_holds_two_ideas():
     }
     full = Counter(entry.parent for entry in entries if entry.name != "__init__.py")
     del full[Path()]  # its names are what others look for: README.md, run_pretrain.sh, ...
-    assert {folder: n for folder, n in full.items() if n > MOST_ENTRIES} == {}
+    most = {Path(package): MOST_ROOMS for package in PACKAGES}
+    assert {place: n for place, n in full.items() if n > most.get(place, MOST_ENTRIES)} == {}
 
 
 @pytest.mark.parametrize("room", ["model", "kernels"])

@@ -27,8 +27,8 @@ from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, r
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.suite import Suite
 from finetune.tasks.task import Task
-from pretrain.compare.report_folder import ReportFolder
 from pretrain.config.errors import ConfigError, nearest
+from pretrain.reports.report_folder import ReportFolder
 
 
 class Choice(NamedTuple):

@@ -24,7 +24,7 @@ from finetune.report.panels import (
 from finetune.report.score_table import Column, ScoreTable
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
-from pretrain.compare.html import Picture, line_panel
+from pretrain.reports.html import Picture, line_panel
 
 MOST_TICKS = 5
 

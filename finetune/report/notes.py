@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from finetune.report.score_table import ScoreTable, num_seeds_requested
 from finetune.results.sweep_results import SweepResults, TableRow
-from pretrain.compare.words import counted
+from pretrain.reports.words import counted
 
 
 def notes(table: ScoreTable, results: SweepResults) -> list[str]:

@@ -18,9 +18,9 @@ from finetune.report.text import (
     rate_rows,
 )
 from finetune.results.sweep_results import read_sweep_results
-from pretrain.compare.html import render_page
-from pretrain.compare.report_folder import ReportFolder
-from pretrain.compare.terminal import paragraph, terminal_width
+from pretrain.reports.html import render_page
+from pretrain.reports.report_folder import ReportFolder
+from pretrain.reports.terminal import paragraph, terminal_width
 
 
 def write_table(table: ScoreTable, notes: Sequence[str], folder: ReportFolder) -> None:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from finetune.report.scores import DIVERGED, RateScores
-from pretrain.compare.html import (
+from pretrain.reports.html import (
     COLOURS,
     DPI,
     MARKERS,

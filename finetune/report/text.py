@@ -10,8 +10,8 @@ from finetune.report.score_table import MAJORITY, ScoreTable
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
-from pretrain.compare.terminal import fitting_table
-from pretrain.compare.words import counted
+from pretrain.reports.terminal import fitting_table
+from pretrain.reports.words import counted
 
 FIELDS = (
     *("model", "steps", "protocol", "column", "score", "lowest", "highest"),

@@ -18,8 +18,8 @@ from finetune.sweep.references import ModelRef, TaskRef
 from finetune.sweep.trial import Trial, is_over
 from finetune.sweep.workers import SweepContext, run_trials
 from finetune.tasks.task import TaskData
-from pretrain.compare.words import counted
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
+from pretrain.reports.words import counted
 
 # Cost of a row's share of the optimizer step, in letters of text: measured with 4 layers of width
 # 256 on a CPU and 32 rows of 9 to 75 tokens (CoLA's and RTE's).

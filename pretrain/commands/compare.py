@@ -12,7 +12,7 @@ from pretrain.compare.convergence import Comparison, compare
 from pretrain.compare.headline import headline
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
-from pretrain.compare.terminal import fitting_table, paragraph, terminal_width
+from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

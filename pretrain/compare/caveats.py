@@ -5,7 +5,7 @@ from typing import Any
 
 from pretrain.compare.launches import history_notes, launch_differences
 from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
-from pretrain.compare.words import listed
+from pretrain.reports.words import listed
 
 # A learning rate below this share of its peak counts as annealed.
 ANNEALED = 0.05

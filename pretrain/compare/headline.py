@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pretrain.compare.convergence import Comparison, Pair, Verdict
 from pretrain.compare.runs import Arm, crossing
-from pretrain.compare.words import counted, listed
+from pretrain.reports.words import counted, listed
 
 WITHIN = "within the range of seeds: not a difference"
 ONE_SEED_EACH = " (one seed each: whether this is a difference is unknown)"

@@ -7,7 +7,7 @@ counts as equal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pretrain.compare.words import listed
+from pretrain.reports.words import listed
 
 Launch = dict[str, Any]
 Value = Callable[[Launch], str | None]

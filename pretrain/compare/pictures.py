@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pretrain.compare.convergence import AXES, Comparison
-from pretrain.compare.html import (
+from pretrain.compare.runs import Arm, Run, crossing
+from pretrain.reports.html import (
     DASHES,
     DPI,
     HEIGHT,
@@ -26,7 +27,6 @@ from pretrain.compare.html import (
     line_style,
     set_title,
 )
-from pretrain.compare.runs import Arm, Run, crossing
 
 AXIS_LABELS = {
     "step": "optimizer steps",

@@ -8,13 +8,13 @@ from typing import Any
 
 from pretrain.compare.convergence import AXES, Comparison, Pair
 from pretrain.compare.headline import headline
-from pretrain.compare.html import Picture, render_page
 from pretrain.compare.pictures import draw_pictures
-from pretrain.compare.report_folder import ReportFolder
 from pretrain.compare.run_tables import provenance_table, run_speed, share_table, speed_table
 from pretrain.compare.runs import crossing, differing_settings
 from pretrain.compare.tables import Table, result_tables, run_table
-from pretrain.compare.words import counted, listed
+from pretrain.reports.html import Picture, render_page
+from pretrain.reports.report_folder import ReportFolder
+from pretrain.reports.words import counted, listed
 
 
 def report_folder(comparison: Comparison, folder: Path, *, replaces: bool = False) -> ReportFolder:

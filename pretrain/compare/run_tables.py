@@ -7,10 +7,10 @@ from typing import Any
 from pretrain.compare.convergence import Comparison
 from pretrain.compare.launches import code_of
 from pretrain.compare.runs import Arm, Run
-from pretrain.compare.tables import Table, amount
+from pretrain.compare.tables import Table
 from pretrain.compare.timing import weighted_by_seconds
-from pretrain.compare.words import counted
 from pretrain.profiling.phase_names import SHARES
+from pretrain.reports.words import amount, counted
 
 NOT_RECORDED = "-"  # a run does not record what was added in a later version
 

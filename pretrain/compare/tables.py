@@ -6,7 +6,7 @@ from typing import NamedTuple
 from data_prep.files.quoting import plain
 from pretrain.compare.convergence import Comparison, Pair
 from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
-from pretrain.compare.words import counted
+from pretrain.reports.words import amount, counted
 
 NONE = "-"
 WITHIN = "\nin range"
@@ -123,24 +123,6 @@ def differences_in_words(pair: Pair) -> list[str]:
     ]
     more = len(found) - MOST_SETTINGS
     return found if more <= 0 else [*found[:MOST_SETTINGS], f"and {counted(more, 'other')}"]
-
-
-def amount(value: float | None, axis: str) -> str:
-    """Return an amount of an axis with its unit; None is "not reached"."""
-    if value is None:
-        return "not reached"
-    if axis == "training_seconds":
-        minutes, seconds = divmod(round(value), 60)
-        hours, minutes = divmod(minutes, 60)
-        if hours:
-            return f"{hours} h {minutes:02d} min"
-        return f"{minutes} min {seconds:02d} s" if minutes else f"{value:.1f} s"
-    if axis == "step":
-        return f"{value:,.0f}"
-    for size, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.2f} {name}"
-    return f"{value:.0f}"
 
 
 def _named(arm: Arm) -> str:

@@ -23,9 +23,7 @@ from tabulate import tabulate
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
-from pretrain.compare.html import COLOURS, as_written, empty_axes
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
-from pretrain.compare.tables import amount
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import RunSettings, as_json
@@ -34,6 +32,8 @@ from pretrain.convert.hf_format import is_stock_bert
 from pretrain.convert.pretrained import Pretrained
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.reports.html import COLOURS, as_written, empty_axes
+from pretrain.reports.words import amount
 
 CARD_FILE = "README.md"
 PLOT_FILE = "loss.png"

@@ -4,8 +4,8 @@ import shlex
 import time
 from pathlib import Path
 
-from pretrain.compare.tables import amount
 from pretrain.doctor.check import CheckContext, CheckResult
+from pretrain.reports.words import amount
 
 # Set by a launcher for its children. Left over in a shell they make a lone process wait for others.
 SET_BY_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pretrain.compare.tables import amount
 from pretrain.config.errors import ConfigError
 from pretrain.data.shards import shards_folder
 from pretrain.doctor.check import (
@@ -17,6 +16,7 @@ from pretrain.doctor.check import (
     nearest_folder,
 )
 from pretrain.engine.footprint import checkpoint_bytes, num_kept_checkpoints, size
+from pretrain.reports.words import amount
 
 PROBE_BYTES = 64 * 2**20
 LITTLE_SPACE = 2**30

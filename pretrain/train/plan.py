@@ -9,13 +9,13 @@ from pydantic_settings import CliSettingsSource
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
-from pretrain.compare.tables import amount
 from pretrain.config.recipe import read_settings
 from pretrain.config.settings import RunSettings, flat
 from pretrain.data.shards import existing_shards, shards_folder
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.launch import build_engine, check_machine, checked_settings
 from pretrain.model.cost import parameters_by_group
+from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.learning_rate import learning_rate_at

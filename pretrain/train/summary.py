@@ -10,7 +10,6 @@ from tabulate import tabulate
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.resume import micro_sequences_before, zero_stage_before
-from pretrain.compare.tables import amount
 from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
@@ -27,6 +26,7 @@ from pretrain.engine.micro_batches import predicted_micro_batches
 from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
+from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps

@@ -7,9 +7,9 @@ import zipfile
 import pytest
 
 from finetune.commands.submission import add_arguments, main
-from pretrain.compare.report_folder import RECORD_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
+from pretrain.reports.report_folder import RECORD_FILE
 from tests.finetune.report.score_case import write_result
 
 

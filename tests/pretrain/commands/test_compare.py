@@ -11,9 +11,10 @@ from pretrain.__main__ import main
 from pretrain.compare.convergence import compare
 from pretrain.compare.report import report_folder, write_report
 from pretrain.compare.runs import crossing, differing_settings, read_run
-from pretrain.compare.tables import amount, cost_table, end_table, pair_table
+from pretrain.compare.tables import cost_table, end_table, pair_table
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.reports.words import amount
 
 LOSSES = (7.0, 6.0, 5.0, 4.0)
 

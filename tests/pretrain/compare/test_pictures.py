@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pretrain.compare.convergence import AXES, compare
-from pretrain.compare.html import COLOURS, DASHES, DPI, MARKERS, WIDTH, line_style
 from pretrain.compare.pictures import draw_pictures, height_of_line
+from pretrain.reports.html import COLOURS, DASHES, DPI, MARKERS, WIDTH, line_style
 from tests.pretrain.commands.test_compare import runs
 from tests.pretrain.compare.test_headline import DROP, POST, arm
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.compare.report_folder import PARTIAL, RECORD_FILE, ReportFolder
 from pretrain.config.errors import ConfigError
+from pretrain.reports.report_folder import PARTIAL, RECORD_FILE, ReportFolder
 
 
 def written(folder, sources, files=("index.html",), *, kind="a comparison", replaces=False):

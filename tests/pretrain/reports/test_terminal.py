@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pretrain.compare.terminal import WIDEST, fitting_table, paragraph, terminal_width
-from pretrain.compare.words import counted, listed
+from pretrain.reports.terminal import WIDEST, fitting_table, paragraph, terminal_width
+from pretrain.reports.words import counted, listed
 
 HEADERS = ["arm", *(f"column {n}" for n in range(9)), "what differs"]
 ROWS = [

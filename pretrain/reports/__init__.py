@@ -1,0 +1,1 @@
+"""How results are shown: pages, report folders, tables in a terminal, numbers in words."""

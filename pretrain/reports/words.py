@@ -1,0 +1,31 @@
+"""Counts, amounts and lists in sentences."""
+
+from collections.abc import Sequence
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 seed" or "3 seeds"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def amount(value: float | None, axis: str) -> str:
+    """Return an amount of an axis with its unit; None is "not reached"."""
+    if value is None:
+        return "not reached"
+    if axis == "training_seconds":
+        minutes, seconds = divmod(round(value), 60)
+        hours, minutes = divmod(minutes, 60)
+        if hours:
+            return f"{hours} h {minutes:02d} min"
+        return f"{minutes} min {seconds:02d} s" if minutes else f"{value:.1f} s"
+    if axis == "step":
+        return f"{value:,.0f}"
+    for size, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.2f} {name}"
+    return f"{value:.0f}"
