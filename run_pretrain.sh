@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Pre-train on this machine: on its NVIDIA GPUs with the deepspeed launcher, or else on the CPU.
 #
-#   ./run_pretrain.sh [OPTION ...]           the comparison: bert_a, tupe_r, tupe_r_pld, one
-#                                            after the other into runs/NAME, and a report
+#   ./run_pretrain.sh [OPTION ...]           the comparison: bert_a, bert_r, tupe_r and
+#                                            tupe_r_pld, into runs/NAME, and a report
 #   ./run_pretrain.sh RECIPE [OPTION ...]    one run: the name of a recipe, a .toml file, or,
 #                                            to resume it, the folder of a run
 #

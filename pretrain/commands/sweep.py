@@ -1,6 +1,6 @@
 """Train several recipes, each with several seeds, one after the other, and compare them.
 
-    tupelo sweep                               bert_a, tupe_r and tupe_r_pld
+    tupelo sweep                               bert_a, bert_r, tupe_r and tupe_r_pld
     tupelo sweep bert_a mine.toml --seeds 3    two arms with three seeds each
     tupelo sweep --resume --name NAME          continue where it was stopped
 

@@ -16,7 +16,7 @@ from pretrain.launching.given_words import setting_words
 from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.preparation import prepare_data
 
-DEFAULT_ARMS = ("bert_a", "tupe_r", "tupe_r_pld")
+DEFAULT_ARMS = ("bert_a", "bert_r", "tupe_r", "tupe_r_pld")
 
 
 @dataclass(frozen=True)
