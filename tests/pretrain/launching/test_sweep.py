@@ -15,7 +15,7 @@ from pretrain.commands import sweep
 from pretrain.config.errors import ConfigError
 from tests.pretrain.conftest import lines
 
-ARMS = ["bert_a", "tupe_r", "tupe_r_pld"]
+ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
 
 
@@ -54,7 +54,7 @@ def trained(stubs):
     return found
 
 
-def test_without_arms_the_three_of_the_readme_are_trained_and_compared(here, run, capsys):
+def test_without_arms_the_four_of_the_readme_are_trained_and_compared(here, run, capsys):
     run("--name", "x", "--steps", "7")
     assert trained(here) == [(arm, f"runs/x/{arm}", None, False) for arm in ARMS]
     assert all("--steps 7 " in call for call in here.calls())
@@ -62,7 +62,7 @@ def test_without_arms_the_three_of_the_readme_are_trained_and_compared(here, run
     assert here.compared == [["compare", *folders, "--report", "runs/x/report"]]
     first, *middle, last = capsys.readouterr().out.splitlines()
     assert first.startswith("shards in ")
-    assert middle == [f"[{n}/3] {a}: starting in runs/x/{a}" for n, a in enumerate(ARMS, 1)]
+    assert middle == [f"[{n}/4] {a}: starting in runs/x/{a}" for n, a in enumerate(ARMS, 1)]
     for part in ("runs/x/report", "--logdir runs/x ", "tupelo sweep --resume --name x"):
         assert part in last
 
@@ -128,7 +128,7 @@ def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
     assert end.value.code == 3
     stopped = "Stopped. Continue with: tupelo sweep --resume --name x\n"
     assert capsys.readouterr().err == stopped
-    assert [arm for arm, *_ in trained(here)] == ARMS[:2] and not here.compared
+    assert [arm for arm, *_ in trained(here)] == ARMS[:3] and not here.compared
     monkeypatch.delenv("STUB_FAILS")
     (here.folder / "runs/x/tupe_r").mkdir()
     (here.folder / "runs/x/tupe_r/run.json").touch()
@@ -140,8 +140,8 @@ def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
     ]
     assert all("--steps 7 " in call for call in here.calls())
     output = capsys.readouterr().out
-    assert "[1/3] bert_a: finished before" in output
-    assert "[2/3] tupe_r: resuming in runs/x/tupe_r" in output
+    assert "[2/4] bert_r: finished before" in output
+    assert "[3/4] tupe_r: resuming in runs/x/tupe_r" in output
 
 
 def test_a_run_that_ends_without_a_result_ends_the_sweep(here, run, monkeypatch):
@@ -229,7 +229,7 @@ def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here
         ("--name single", "runs/single holds run.json"),
         ("--name a/b", "'a/b'"),
         ("bert_a bert_a", "two arms are called bert_a"),
-        ("bert_a brt_b", "no recipe 'brt_b'; did you mean bert_a"),
+        ("bert_a brt_b", "no recipe 'brt_b'; did you mean bert_r"),
         ("--steps many", "steps"),
         ("--seeds 0", "--seeds 0: give a number"),
         ("--seeds 1 1", "--seeds 1 1: a seed is given twice"),
