@@ -6,6 +6,7 @@ The first run is the baseline; runs that differ only in the seed form one arm.
 """
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from pretrain.compare.convergence import Comparison, compare
@@ -32,11 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="replace another report in that folder"
     )
+    parser.add_argument("--note", metavar="TEXT", help="a caveat of your own, among the notes")
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the comparison, and write the report if --report is given."""
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
+    if arguments.note is not None:
+        place = 1 if comparison.reasons_against_seconds else 0  # the first note names them
+        notes = [*comparison.notes[:place], arguments.note, *comparison.notes[place:]]
+        comparison = dataclasses.replace(comparison, notes=notes)
     if arguments.report is None:
         print(in_text(comparison, terminal_width()))
         return

@@ -2,16 +2,19 @@
 
     tupelo plan RECIPE --hours 24                what fits into 24 hours
     tupelo plan RECIPE                           how long its own steps take
+    tupelo plan bert_a mine.toml                 how long each takes, as a table
     torchrun --nproc-per-node 8 -m pretrain plan RECIPE ...  on so many ranks
 
-Takes optimizer steps for about a minute, and writes nothing.
+Takes optimizer steps for about a minute, and writes nothing but the --json file.
 """
 
 import argparse
 import math
+from pathlib import Path
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
+from pretrain.config.settings import RunSettings
 from pretrain.distributed.processes import is_launched
 
 
@@ -20,7 +23,10 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="of training to measure (default: 60)"
     )
-    parser.set_defaults(source=add_settings(parser))
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the seconds per step of each recipe too"
+    )
+    parser.set_defaults(source=add_settings(parser, recipe_nargs="+"))
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -28,7 +34,16 @@ def main(arguments: argparse.Namespace) -> None:
     if not 0 < arguments.seconds < math.inf:
         raise ConfigError(f"--seconds {arguments.seconds:g}: give a number above 0, such as 60")
     if not is_launched():  # wrong settings are refused before torch is imported
-        read_settings(arguments, arguments.source)
+        _read(arguments)
     from pretrain.train.plan import plan
 
-    plan(lambda: read_settings(arguments, arguments.source), arguments)
+    plan(lambda: _read(arguments), arguments)
+
+
+def _read(arguments: argparse.Namespace) -> dict[str, RunSettings]:
+    return {
+        recipe: read_settings(
+            argparse.Namespace(**{**vars(arguments), "recipe": recipe}), arguments.source
+        )
+        for recipe in arguments.recipe
+    }

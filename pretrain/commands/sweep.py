@@ -1,11 +1,14 @@
-"""Train several recipes, each with several seeds, one after the other, and compare them.
+"""Train several recipes, each with several seeds, and compare them.
 
-    tupelo sweep                               bert_a, bert_r, tupe_r and tupe_r_pld
-    tupelo sweep bert_a mine.toml --seeds 3    two arms with three seeds each
-    tupelo sweep --resume --name NAME          continue where it was stopped
+    tupelo sweep                              bert_a, bert_r, tupe_r, tupe_r_pld
+    tupelo sweep bert_a mine.toml --seeds 3   two arms with three seeds each
+    tupelo sweep --hours 2                    two hours for each run
+    tupelo sweep --smoke                      all of it, tiny, in a minute
+    tupelo sweep --resume --name NAME         continue where it was stopped
 
-The first recipe is the baseline. The runs go to runs/NAME, with a report. Every setting can be
-changed for all arms: --section.name value.
+The first recipe is the baseline. The runs go to runs/NAME, with a report: one after the other, or
+on several GPUs as many at once as there are, with equally many each. Every setting can be changed
+for all arms: --section.name value.
 """
 
 import argparse
@@ -13,16 +16,24 @@ import shlex
 import sys
 import time
 
+from data_prep.files.errors import UserError
 from data_prep.files.program import curves_command
 from pretrain.commands.catalog import COMMANDS
 from pretrain.commands.command_line import run_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings
 from pretrain.distributed.processes import is_launched
-from pretrain.launching.child import run_child, trainer_words
+from pretrain.launching.announcement import describe_sweep, describe_time
+from pretrain.launching.child import Child, run_child, trainer_words
+from pretrain.launching.forecast import Forecast, forecast_of
 from pretrain.launching.given_words import given_words
-from pretrain.launching.launch_plan import OPTIONS, add_launch_options, plan_launch
-from pretrain.launching.sweep import Sweep, SweepFolder, SweepRun, train
+from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
+from pretrain.launching.preparation import BuildFailed
+from pretrain.launching.smoke import NOTE
+from pretrain.launching.sweep import Sweep, SweepRun
+from pretrain.launching.sweep_folder import SweepFolder
+from pretrain.launching.training import SweepTraining
+from pretrain.reports.terminal import terminal_width
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -33,6 +44,12 @@ def add_arguments(parser: CommandParser) -> None:
         type=int,
         metavar="N",
         help="one number: so many seeds, from that of the recipe or --seed on; several: these",
+    )
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="see in a minute that everything works: tiny arms, a small text; the numbers mean "
+        "nothing",
     )
     parser.add_argument(
         "--resume",
@@ -60,36 +77,81 @@ def main(arguments: argparse.Namespace) -> None:
             "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
             "has one already; start it without, or: unset RANK"
         )
-    plan = plan_launch(arguments.gpus, arguments.hostfile)
     folder = _folder(arguments)
     sweep = _resumed(folder, arguments) if arguments.resume else Sweep(arguments)
     by_arm = sweep.runs(folder.path)
+    plans = _plans(folder, arguments, runs=sum(map(len, by_arm)))
     if arguments.dry_run:
         _describe([runs[0] for runs in by_arm])
         return
-    sweep.prepare(ranks=plan.ranks_here)
-    folder.save_words(sweep.words)
-    launch_words = given_words(arguments, without=vars(arguments).keys() - set(OPTIONS))
-    again = folder.resume_command(launch_words)
+    again = folder.resume_command(
+        given_words(arguments, without=vars(arguments).keys() - set(OPTIONS))
+    )
+    width = terminal_width()
+    print(describe_sweep(sweep, by_arm, folder=folder.path, at_once=len(plans), width=width))
+    print(f"it can be stopped at any time (Ctrl-C), and continued with: {again}\n", flush=True)
+    _prepare(sweep, folder, plans[0])
+    # By seed: a sweep that is stopped early has the same seeds of all arms.
+    runs = [run for seed in zip(*by_arm, strict=True) for run in seed]
     try:
-        # By seed: a sweep that is stopped early has the same seeds of all arms.
-        train([run for seed in zip(*by_arm, strict=True) for run in seed], plan)
+        _train(sweep, runs, plans)
     except ConfigError as error:
         raise ConfigError(f"{error}; continue with: {again}") from None
     except SystemExit:
         print(f"Stopped. Continue with: {again}", file=sys.stderr)
         raise
-    report = folder.path / "report"
+    _compare(sweep, by_arm, folder)
+    print(f"curves: {curves_command(folder.path)}\nagain: {again}")
+
+
+def _plans(folder: SweepFolder, arguments: argparse.Namespace, *, runs: int) -> list[LaunchPlan]:
+    """Return how runs are started, as many at once as there are plans.
+
+    Raises:
+        ConfigError: a machine or a GPU does not exist, or the runs were begun on more GPUs.
+    """
+    each = folder.gpus_per_run()
+    if each is None and folder.has_begun:
+        runs = 1  # begun when every run had all GPUs
+    return plan_launches(arguments.gpus, arguments.hostfile, runs=runs, gpus_per_run=each)
+
+
+def _prepare(sweep: Sweep, folder: SweepFolder, plan: LaunchPlan) -> None:
+    """Build what is missing; a build that is stopped prints how to continue."""
+    folder.save_words(sweep.words)
+    try:
+        sweep.prepare(ranks=plan.ranks_here)
+    except (UserError, BuildFailed):
+        folder.forget_words()
+        raise
+    if plan.ranks_here is not None:
+        folder.save_gpus_per_run(plan.ranks_here)
+
+
+def _train(sweep: Sweep, runs: list[SweepRun], plans: list[LaunchPlan]) -> None:
+    forecast = Forecast({})
+    if not sweep.is_smoke_test:
+        forecast = forecast_of(runs, sweep.setting_words, plans[0])
+        if time_left := describe_time(forecast, runs, at_once=len(plans), width=terminal_width()):
+            print(time_left)
+    SweepTraining(runs, plans, forecast).train()
+
+
+def _compare(sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder) -> None:
     runs = [str(run.folder) for arm in by_arm for run in arm]
-    run_command(COMMANDS, ["compare", *runs, "--report", str(report)], habits={})
-    print(f"Report: {report} | curves: {curves_command(folder.path)} | again: {again}")
+    note = ["--note", f"this is {NOTE}"] if sweep.is_smoke_test else []
+    words = ["compare", *runs, "--report", str(folder.path / "report"), *note]
+    run_command(COMMANDS, words, habits={})
+    if sweep.is_smoke_test:
+        print(f"this was {NOTE}")
 
 
 def _folder(arguments: argparse.Namespace) -> SweepFolder:
     name = vars(arguments).get("name")
     if arguments.resume and name is None:
         raise ConfigError("--resume needs the --name of the sweep; see runs/")
-    folder = SweepFolder(name or time.strftime("compare-%Y%m%d-%H%M%S"))
+    kind = "smoke" if arguments.smoke else "compare"
+    folder = SweepFolder(name or time.strftime(f"{kind}-%Y%m%d-%H%M%S"))
     if not arguments.resume:
         folder.check_is_new()
     return folder
@@ -115,7 +177,7 @@ def _describe(runs: list[SweepRun]) -> None:
     status = 0
     for run in runs:
         words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), "--dry-run"]
-        ended = run_child(trainer_words(*words))
+        ended = run_child(Child(trainer_words(*words)))
         status = max(status, ended.status)
         if ended.stopped:
             break

@@ -46,7 +46,8 @@ class ShowHelp(argparse.Action):
     ) -> None:
         """Print it and exit."""
         recipe = vars(namespace).get("recipe")
-        recipe = recipe if isinstance(recipe, str) else None  # a sweep has several
+        if isinstance(recipe, list):  # of a command that takes several
+            recipe = recipe[0] if len(recipe) == 1 else None
         if isinstance(parser, CommandParser) and parser.has_settings:
             settings = settings_from({} if recipe is None else read_recipe(recipe))
             describe_values(parser, settings)
@@ -113,13 +114,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_settings(
-    parser: CommandParser, *, recipe_nargs: Literal["?", "*"] | None = None
+    parser: CommandParser, *, recipe_nargs: Literal["?", "*", "+"] | None = None
 ) -> CliSettingsSource[argparse.ArgumentParser]:
     """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
 
     Args:
         parser: to which they are added.
-        recipe_nargs: "?" where a command can do without a recipe, "*" where it takes several.
+        recipe_nargs: "?" where a command can do without a recipe, "*" where it takes several, or
+            none; "+": one or several.
     """
     parser.add_argument(
         "recipe",
@@ -140,7 +142,7 @@ def add_settings(
     for section in sections():
         # The library reads a section as JSON too; what comes after --data is no JSON but a path.
         parser._option_string_actions.pop(f"--{section}", None)
-    recipe = {None: "RECIPE", "?": "[RECIPE]", "*": "[RECIPE ...]"}[recipe_nargs]
+    recipe = {None: "RECIPE", "?": "[RECIPE]", "*": "[RECIPE ...]", "+": "RECIPE ..."}[recipe_nargs]
     parser.usage = f"{parser.prog} {recipe} [OPTION ...] [--section.setting VALUE ...]"
     parser.has_settings = True
     return source
@@ -227,8 +229,21 @@ def read_recipe(recipe: str) -> dict[str, Any]:
 
 def recipe_summaries() -> dict[str, str]:
     """Return the names of the recipes in alphabetical order, each with its first line."""
-    files = sorted(RECIPES.glob("*.toml"))
-    return {file.stem: file.read_text().partition("\n")[0].removeprefix("# ") for file in files}
+    return {file.stem: summary_of(file.stem) for file in sorted(RECIPES.glob("*.toml"))}
+
+
+def summary_of(recipe: str) -> str:
+    """Return the comment in the first line of a recipe; empty: a file without, or a run folder.
+
+    Args:
+        recipe: as of `read_recipe`, which has read it.
+    """
+    path = Path(recipe)
+    if (path / "run.json").is_file():
+        return ""
+    file = path if path.suffix == ".toml" and path.is_file() else RECIPES / f"{recipe}.toml"
+    first = file.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
 def list_of_recipes() -> str:

@@ -1,4 +1,4 @@
-"""Runs a child process to its end, and passes on to it what asks this process to stop."""
+"""Runs child processes, and passes on to them what asks this process to stop."""
 
 import contextlib
 import os
@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from data_prep.files.program import own_packages_first
 from pretrain.distributed.processes import process_of
@@ -21,6 +22,11 @@ CAUGHT = re.compile(rb"^SigCgt:\s*(\w+)", re.MULTILINE)  # a mask, in /proc/PID/
 ENDING_SECONDS = 1.0  # what a launcher without ranks needs at most to end by itself
 
 LOCAL_LAUNCHER = b"deepspeed.launcher.launch"  # the lower of the launcher's two processes
+
+
+SignalsTo = Literal["child", "ranks"]
+
+POLL_SECONDS = 0.1  # between looks at several children
 
 
 class Ended(NamedTuple):
@@ -35,54 +41,127 @@ def trainer_words(*words: str) -> list[str]:
     return [sys.executable, "-m", "pretrain", *words]
 
 
-def run_child(
-    words: Sequence[str],
-    *,
-    variables: Mapping[str, str] | None = None,
-    signals_to: Literal["child", "ranks"] = "child",
-) -> Ended:
-    """Run a program to its end, in a process group of its own.
+class Child:
+    """A program in a process group of its own.
 
-    In this group, Ctrl-C would reach the deepspeed launcher, which kills its ranks after 30 s,
-    saved or not.
-
-    Args:
-        words: the command line.
-        variables: the environment; default: that of this process.
-        signals_to: who gets the signals that this process receives meanwhile: the child, or, below
-            a child that is the deepspeed launcher of this machine, its ranks.
+    In the group of this process, Ctrl-C would reach the deepspeed launcher, which kills its ranks
+    after 30 s, saved or not.
     """
-    child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-    stopped = False
 
-    def receive(number: int, frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-        # A closed terminal: the child, in a group of its own, did not get the signal.
-        number = signal.SIGTERM if number == signal.SIGHUP else number
-        if child is None:
-            early.append(number)
-        else:
-            _pass_on(number, child, signals_to)
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        variables: Mapping[str, str] | None = None,
+        signals_to: SignalsTo = "child",
+        output: Path | None = None,
+    ) -> None:
+        """Prepare it.
 
-    sys.stdout.flush()
-    before = {number: signal.signal(number, receive) for number in signals_to_stop()}
-    try:
-        child = subprocess.Popen(
-            words,
-            env=own_packages_first(os.environ if variables is None else variables),
+        Args:
+            words: the command line.
+            variables: the environment; default: that of this process.
+            signals_to: who gets the signals that this process receives meanwhile: the child, or,
+                below a child that is the deepspeed launcher of this machine, its ranks.
+            output: a file to which stdout and stderr are appended; default: those of this process.
+        """
+        self.words, self.output = words, output
+        self._variables, self._signals_to = variables, signals_to
+        self._early: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it gets the signals that were received since it was made."""
+        stream = None if self.output is None else self.output.open("ab")
+        self._process = subprocess.Popen(
+            self.words,
+            env=own_packages_first(os.environ if self._variables is None else self._variables),
             stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
             process_group=0,
-            preexec_fn=_ignore_queue if signals_to == "ranks" else None,
+            preexec_fn=_ignore_queue if self._signals_to == "ranks" else None,
         )
-        for number in early:
-            _pass_on(number, child, signals_to)
-        status = child.wait()
-    finally:
-        for number, handler in before.items():
+        if stream is not None:
+            stream.close()
+        for number in self._early:
+            self.receive(number)
+
+    def receive(self, number: int) -> None:
+        """Pass a signal on."""
+        if self._process is None:
+            self._early.append(number)
+        else:
+            _pass_on(number, self._process, self._signals_to)
+
+    def status(self, *, wait: bool) -> int | None:
+        """Return its status as a shell reports it; None: it is not known yet."""
+        if self._process is None:
+            return None
+        status = self._process.wait() if wait else self._process.poll()
+        return 128 - status if status is not None and status < 0 else status
+
+
+class Children:
+    """The children of this process, for a `with` statement: signals reach all of them."""
+
+    def __init__(self) -> None:
+        """Prepare; signals are received from the `with` statement on."""
+        self.running: list[Child] = []
+        self.stopped = False  # whether a signal asked this process to stop
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Children":
+        """Begin to receive the signals."""
+        self._before = {n: signal.signal(n, self._receive) for n in signals_to_stop()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the previous handlers."""
+        for number, handler in self._before.items():
             signal.signal(number, handler)
-    return Ended(128 - status if status < 0 else status, stopped)
+
+    def start(self, child: Child) -> None:
+        """Start another child."""
+        sys.stdout.flush()
+        self.running.append(child)  # first: a signal while it starts must reach it too
+        try:
+            child.start()
+        except OSError:
+            self.running.remove(child)
+            raise
+
+    def next_ended(self) -> tuple[Child, int]:
+        """Wait until one of them has ended, and return it and its status."""
+        while True:
+            for child in self.running:
+                status = child.status(wait=len(self.running) == 1)
+                if status is not None:
+                    self.running.remove(child)
+                    return child, status
+            time.sleep(POLL_SECONDS)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self.stopped = True
+        # A closed terminal: a child, in a group of its own, did not get the signal.
+        number = signal.SIGTERM if number == signal.SIGHUP else number
+        for child in self.running:
+            child.receive(number)
+
+
+def run_child(child: Child) -> Ended:
+    """Run a child to its end."""
+    with Children() as children:
+        children.start(child)
+        _, status = children.next_ended()
+    return Ended(status, children.stopped)
+
+
+def last_line(output: Path) -> str:
+    """Return the last line that a child has written to its file, mostly the reason of its end."""
+    lines = output.read_text(errors="replace").split("\n") if output.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it wrote nothing")
 
 
 def _ignore_queue() -> None:
@@ -91,9 +170,7 @@ def _ignore_queue() -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-def _pass_on(
-    number: int, child: "subprocess.Popen[bytes]", signals_to: Literal["child", "ranks"]
-) -> None:
+def _pass_on(number: int, child: "subprocess.Popen[bytes]", signals_to: SignalsTo) -> None:
     if child.returncode is not None:
         return
     if signals_to == "child":

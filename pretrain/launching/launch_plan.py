@@ -1,6 +1,7 @@
 """How a run is started on this machine: as one process, or by the deepspeed launcher."""
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from pretrain.checkpoint.starting import RESULT_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.gpus import VARIABLE, visible_gpus
 from pretrain.distributed.processes import is_launched
-from pretrain.launching.child import Ended, run_child, trainer_words
+from pretrain.launching.child import Child, run_child, trainer_words
 
 SLOTS = re.compile(r"^[ \t]*[^\s#]\S*[ \t]+slots=(\d+)", re.MULTILINE)  # in a host file
 
@@ -45,19 +46,20 @@ class LaunchPlan:
         """Make this process the one of the plan; before CUDA is initialised."""
         os.environ.update(self.variables())
 
-    def run(self, words: Sequence[str]) -> Ended:
-        """Run `pretrain WORDS` in new processes to their end."""
+    def child(self, words: Sequence[str], output: Path | None = None) -> Child:
+        """Return `pretrain WORDS` in new processes, to be started."""
         variables = self.variables()
         if self.is_one_process:
-            return run_child(trainer_words(*words), variables=variables)
+            return Child(trainer_words(*words), variables=variables, output=output)
         if not self.several_machines:
             # The launcher would ignore it, and report that; --include names the same GPUs.
             variables.pop(VARIABLE, None)
-        return run_child(
+        return Child(
             [*self.launcher, "--module", "pretrain", *words],
             variables=variables,
             # On several machines the launcher itself must act on a signal.
             signals_to="child" if self.several_machines else "ranks",
+            output=output,
         )
 
     def train(self, words: Sequence[str], folder: Path) -> None:
@@ -67,7 +69,7 @@ class LaunchPlan:
             SystemExit: it failed, or a signal asked to stop.
             ConfigError: it ended without a result.
         """
-        ended = self.run(["train", *words])
+        ended = run_child(self.child(["train", *words]))
         if ended.stopped or ended.status:
             sys.exit(ended.status)
         # The deepspeed launcher reports success when its workers are killed by a signal.
@@ -132,19 +134,68 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
             raise ConfigError(f"--hostfile {hostfile}: there is no such file")
         words = (_deepspeed(), *_num_gpus(gpus), "--hostfile", str(hostfile))
         return LaunchPlan(words, several_machines=True, ranks=_ranks_of(hostfile, gpus))
+    visible = _visible(gpus)
+    return _plan_here(visible[:gpus], visible, gpus)
+
+
+def plan_launches(
+    gpus: int | None, hostfile: Path | None, *, runs: int, gpus_per_run: int | None = None
+) -> list[LaunchPlan]:
+    """Plan the starts of several runs: as many at once as there are plans, on GPUs of their own.
+
+    Without GPUs, and on several machines, there is one plan.
+
+    Args:
+        gpus: as of `plan_launch`, for all runs together.
+        hostfile: likewise.
+        runs: number of them.
+        gpus_per_run: that each of them must have; None: equally many, and all of them.
+
+    Raises:
+        ConfigError: as `plan_launch`, or there are fewer GPUs than one run must have.
+    """
+    if hostfile is not None or is_launched():
+        return [plan_launch(gpus, hostfile)]
+    visible = _visible(gpus)
+    used = visible[:gpus]
+    count = len(used)
+    each = gpus_per_run or max(1, count // runs)
+    if each > max(1, count):
+        raise ConfigError(
+            f"each run was begun on {each} GPUs, and there are {count} here (nvidia-smi "
+            f"--list-gpus, {VARIABLE}, --gpus); it continues on as many only"
+        )
+    at_once = min(runs, count // each)
+    if at_once < 2 and each >= count:
+        return [_plan_here(used, visible, gpus)]
+    parts = [used[number * each : (number + 1) * each] for number in range(at_once)]
+    ports = _free_ports(at_once)
+    return [_plan_on(part, port) for part, port in zip(parts, ports, strict=True)]
+
+
+def _visible(gpus: int | None) -> list[str]:
     visible = visible_gpus()
     if gpus is not None and gpus > len(visible):
         raise ConfigError(
             f"--gpus {gpus}: there are {len(visible)} NVIDIA GPUs here (nvidia-smi --list-gpus, "
             f"{VARIABLE}); ask for fewer, or leave --gpus out"
         )
-    used = visible[:gpus]
+    return visible
+
+
+def _plan_here(used: Sequence[str], visible: Sequence[str], gpus: int | None) -> LaunchPlan:
     if len(used) < 2:
         return LaunchPlan(only_gpu=used[0] if len(visible) > 1 else None)
     if VARIABLE not in os.environ:
         return LaunchPlan((_deepspeed(), *_num_gpus(gpus)), ranks=len(used))
     # Another run, on the other GPUs of this machine, has the default port.
-    include = ("--include", f"localhost:{','.join(used)}", "--master_port", str(_free_port()))
+    return _plan_on(used, *_free_ports(1))
+
+
+def _plan_on(used: Sequence[str], port: int) -> LaunchPlan:
+    if len(used) == 1:
+        return LaunchPlan(only_gpu=used[0])
+    include = ("--include", f"localhost:{','.join(used)}", "--master_port", str(port))
     return LaunchPlan((_deepspeed(), *include), ranks=len(used))
 
 
@@ -176,7 +227,9 @@ def _deepspeed() -> str:
     return found
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:  # all are open together, so that no port comes twice
+            probe.bind(("", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

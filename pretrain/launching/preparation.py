@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from data_prep.sources.source import CorpusError
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import open_data, shards_folder
-from pretrain.launching.child import run_child, trainer_words
+from pretrain.launching.child import Child, run_child, trainer_words
+
+
+class BuildFailed(SystemExit):
+    """A build ended with an error, which it has printed; not because it was asked to stop."""
 
 
 def must_build(settings: RunSettings) -> bool:
@@ -28,17 +32,18 @@ def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | No
     Raises:
         ConfigError: the shards do not fit the settings, or those that are named do not exist.
         ShardError: they are damaged.
-        SystemExit: the build has failed or was stopped.
+        SystemExit: the build was stopped, or has failed (`BuildFailed`).
     """
     if not must_build(settings):
         print(describe_data(settings), flush=True)
         return
     for_run = [] if ranks is None else ["--ranks", str(ranks)]
-    ended = run_child(trainer_words("prepare", *words, *for_run))
+    ended = run_child(Child(trainer_words("prepare", *words, *for_run)))
     if ended.stopped:
         print("stopped; the same command continues from here", file=sys.stderr)
-    if ended.stopped or ended.status:
         sys.exit(ended.status or 1)
+    if ended.status:
+        raise BuildFailed(ended.status)
 
 
 def describe_data(settings: RunSettings) -> str:

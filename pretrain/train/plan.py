@@ -1,12 +1,15 @@
 """The plan of a run: its speed on this machine is measured, and all else follows from that."""
 
 import argparse
+import json
 import shlex
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic_settings import CliSettingsSource
 
+from data_prep.files.atomic import save_text
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.config.recipe import read_settings
@@ -15,6 +18,7 @@ from pretrain.data.shards import existing_shards, shards_folder
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.launch import build_engine, check_machine, checked_settings
 from pretrain.model.cost import parameters_by_group
+from pretrain.reports.terminal import fitting_table, terminal_width
 from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
@@ -33,36 +37,98 @@ from pretrain.train.request import RunRequest, folder_of
 from pretrain.train.summary import cost_row, disk_rows, in_columns
 
 
-def plan(read: Callable[[], RunSettings], arguments: argparse.Namespace) -> None:
-    """Measure the speed, and print the plan and the commands that train it.
+class Measured(NamedTuple):
+    """What was measured of a recipe."""
+
+    settings: RunSettings  # as they are executed
+    shards: ShardSet | None
+    speed: Speed
+    execution: str
+
+
+def plan(read: Callable[[], dict[str, RunSettings]], arguments: argparse.Namespace) -> None:
+    """Measure the speed of each recipe, and print what follows.
+
+    Of one recipe this is its plan and the commands that train it, of several a table.
 
     Args:
-        read: reads recipe and command line; called on the first rank.
-        arguments: the command line: --seconds, and what the printed commands repeat.
+        read: reads recipes and command line, and returns settings by recipe; called on the first
+            rank.
+        arguments: the command line: --seconds, --json, and what the printed commands repeat.
 
     Raises:
-        UserError: the run cannot be executed on this machine.
+        UserError: a run cannot be executed on this machine.
     """
     ranks = start_ranks()
     try:
         given = on_first_rank(ranks, read)
-        request = RunRequest(given, folder_of(None, arguments.recipe, given))
-        settings, ds_config = on_first_rank(ranks, lambda: checked_settings(given, ranks))
-        on_first_rank(ranks, lambda: check_machine(settings, ds_config, ranks.device))
-        if ranks.is_first:
-            for obstacle in obstacles(request, settings, ds_config, ranks).values():
-                print(f"note: a start would be refused: {obstacle}")
-        shards = on_first_rank(ranks, lambda: existing_shards(settings))
-        engine = build_engine(settings, ds_config, ranks)
-        settings = engine.micro_batches.of(settings)
-        batches = endless_batches(settings, shards, ranks)
-        steps = MeasuredSteps(engine, batches, settings, mean_theta(settings))
-        speed = measure_speed(steps, arguments.seconds)
-        if ranks.is_first:
-            print(describe_plan(settings, speed, shards, ranks, engine.describe()))
-            print(f"\n{commands(arguments, settings, speed.seconds_per_step, ranks)}")
+        only = next(iter(given)) if len(given) == 1 else None
+        measured = {
+            recipe: _measure(
+                request=RunRequest(settings, folder_of(None, recipe, settings)),
+                ranks=ranks,
+                seconds=arguments.seconds,
+                notes_obstacles=only is not None,
+            )
+            for recipe, settings in given.items()
+        }
+        if not ranks.is_first:
+            return
+        if only is not None:
+            settings, shards, speed, execution = measured[only]
+            print(describe_plan(settings, speed, shards, ranks, execution))
+            print(f"\n{commands(arguments, only, settings, speed.seconds_per_step, ranks)}")
+        else:
+            print(speed_table(measured))
+        if arguments.json is not None:
+            save_text(arguments.json, json.dumps(_numbers(measured), indent=1) + "\n")
     finally:
         stop_ranks()
+
+
+def _measure(
+    request: RunRequest, ranks: Ranks, seconds: float, *, notes_obstacles: bool
+) -> Measured:
+    given = request.settings
+    settings, ds_config = on_first_rank(ranks, lambda: checked_settings(given, ranks))
+    on_first_rank(ranks, lambda: check_machine(settings, ds_config, ranks.device))
+    if ranks.is_first and notes_obstacles:
+        for obstacle in obstacles(request, settings, ds_config, ranks).values():
+            print(f"note: a start would be refused: {obstacle}")
+    shards = on_first_rank(ranks, lambda: existing_shards(settings))
+    engine = build_engine(settings, ds_config, ranks)
+    executed = engine.micro_batches.of(settings)
+    batches = endless_batches(executed, shards, ranks)
+    steps = MeasuredSteps(engine, batches, executed, mean_theta(executed))
+    return Measured(executed, shards, measure_speed(steps, seconds), engine.describe())
+
+
+def speed_table(measured: Mapping[str, Measured]) -> str:
+    """Return how long the steps of each recipe take, without evaluation and checkpoints."""
+    rows = []
+    for recipe, (settings, _, speed, _) in measured.items():
+        steps = steps_within(settings, speed.seconds_per_step)
+        tokens = settings.batch.global_sequences * settings.data.sequence_length
+        rows.append(
+            (
+                Path(recipe).name.removesuffix(".toml"),
+                f"{speed.seconds_per_step:.4g}",
+                f"{tokens / speed.seconds_per_step:,.0f}",
+                f"{steps:,}",
+                amount(steps * tokens, "tokens"),
+                amount(steps * speed.seconds_per_step, "training_seconds"),
+            )
+        )
+    headers = ("recipe", "seconds per step", "tokens/s", "steps", "tokens", "time")
+    return fitting_table(headers, rows, terminal_width())
+
+
+def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
+    speeds = {recipe: found.speed for recipe, found in measured.items()}
+    return {
+        "seconds_per_step": {recipe: speed.seconds_per_step for recipe, speed in speeds.items()},
+        "measured_seconds": sum(sum(speed.seconds) for speed in speeds.values()),
+    }
 
 
 def steps_within(settings: RunSettings, seconds_per_step: float) -> int:
@@ -129,11 +195,16 @@ def describe_plan(
 
 
 def commands(
-    arguments: argparse.Namespace, settings: RunSettings, seconds_per_step: float, ranks: Ranks
+    arguments: argparse.Namespace,
+    name: str,
+    settings: RunSettings,
+    seconds_per_step: float,
+    ranks: Ranks,
 ) -> str:
     """Return the commands that train what was planned: for so many steps, and for so long."""
     source: CliSettingsSource[argparse.ArgumentParser] = arguments.source
-    recipe = flat(read_settings(arguments, source).model_dump())
+    of_recipe = argparse.Namespace(**{**vars(arguments), "recipe": name})
+    recipe = flat(read_settings(of_recipe, source).model_dump())
     steps = steps_within(settings, seconds_per_step)
     changes: dict[str, Any] = {
         name: value for name, value in fitted(settings, steps).items() if value != recipe[name]
@@ -150,7 +221,7 @@ def commands(
     if ranks.world_size > 1:
         launcher = f"torchrun --nproc-per-node {ranks.world_size} -m pretrain"
         note = " (or with the launcher that started this)"
-    start = ["train", arguments.recipe]
+    start = ["train", name]
     if arguments.corpus:
         start += ["--corpus", *arguments.corpus]
     return (

@@ -88,5 +88,6 @@ def test_without_a_recipe_the_recipes_are_listed():
         with pytest.raises(ConfigError) as refused:
             main([command])
         message = str(refused.value)
-        assert f"usage: tupelo {command} RECIPE [OPTION ...]" in message
+        recipes = "RECIPE ..." if command == "plan" else "RECIPE"
+        assert f"usage: tupelo {command} {recipes} [OPTION ...]" in message
         assert "\ntupe_base " in message and "\ntiny_cpu " in message

@@ -1,5 +1,6 @@
 """Plans: what they print follows from what they measured, and the commands do what they say."""
 
+import json
 import re
 import shlex
 
@@ -7,9 +8,10 @@ import pytest
 
 from data_prep.shards.format import open_shards
 from pretrain.commands.plan import add_arguments
-from pretrain.config.recipe import CommandParser, load_settings, read_settings
+from pretrain.config.recipe import CommandParser, load_settings
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
+from pretrain.reports.words import amount
 from pretrain.schedules.learning_rate import learning_rate_at
 from pretrain.train.plan import commands, fitted, steps_within
 from tests.pretrain.conftest import two_ranks
@@ -25,8 +27,9 @@ def planned(*words, seconds_per_step=0.5, world_size=1):
     parser = CommandParser(allow_abbrev=False)
     add_arguments(parser)
     arguments = parser.parse_args(list(words))
-    settings = read_settings(arguments, arguments.source)
-    text = commands(arguments, settings, seconds_per_step, Ranks(0, world_size, "cpu"))
+    (name,) = arguments.recipe
+    settings = load_settings(name, words[1:])
+    text = commands(arguments, name, settings, seconds_per_step, Ranks(0, world_size, "cpu"))
     by_steps, by_hours = (shlex.split(line) for line in text.splitlines()[1::2])
     return arguments, settings, by_steps, by_hours
 
@@ -141,6 +144,23 @@ def test_a_plan_prints_numbers_that_follow_from_each_other(command, shards):
     # the printed command is one that the trainer takes
     status, _, errors = command.run([*shlex.split(printed), "--dry-run"])
     assert status == 0, errors[-3000:]
+
+
+def test_several_recipes_are_planned_as_a_table(command, shards, tmp_path):
+    """The numbers of the file are those of the table, and steps x seconds per step is the time."""
+    wide, numbers = tmp_path / "wide.toml", tmp_path / "speeds.json"
+    wide.write_text('extends = "tiny_cpu"\nsteps = 40000\nmodel.feedforward_width = 256\n')
+    words = plan_words(shards, "--json", numbers, "--seconds", "0.1")
+    words.insert(2, str(wide))
+    status, output, errors = command.run(words)
+    assert status == 0, errors[-3000:]
+    speeds = json.loads(numbers.read_text())
+    per_step = speeds["seconds_per_step"]
+    assert list(per_step) == ["tiny_cpu", str(wide)]
+    assert speeds["measured_seconds"] > 0
+    rows = [row for row in output.splitlines() if " 20 " in row or " 40,000 " in row]
+    for row, seconds, steps in zip(rows, per_step.values(), (20, 40_000), strict=True):
+        assert f"{seconds:.4g}" in row and row.endswith(amount(steps * seconds, "training_seconds"))
 
 
 def test_a_plan_says_what_a_start_would_refuse(command, shards, tmp_path):

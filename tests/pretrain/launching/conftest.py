@@ -29,13 +29,22 @@ echo "$call" >>"$CALLS"
 if [[ -n ${STUB_WAITS:-} && $call == *" $STUB_WAITS "* ]]; then
   hear() { echo "heard $1" >>"$CALLS"; exit "${STUB_STATUS:-0}"; }
   for name in INT TERM USR1; do trap "hear $name" "$name"; done
-  touch "$CALLS.waiting"; while :; do sleep 0.02; done
+  echo waits >>"$CALLS.waiting"; while :; do sleep 0.02; done
+fi
+if [[ $call == *' train '* ]]; then
+  # Until so many trainings have begun, and until this one is released.
+  while (($(grep -c ' train ' "$CALLS") < ${STUB_TOGETHER:-0})); do sleep 0.02; done
+  while [[ -n ${STUB_HELD:-} && $call == $STUB_HELD && ! -e $CALLS.release ]]; do sleep 0.02; done
 fi
 case $call in
   *' train '*--run-folder*)
     folder=${call##*--run-folder } folder=${folder%% *}
     mkdir -p "$folder"; touch "$folder/run.json"
-    [[ -n ${STUB_NO_RESULT:-} ]] || touch "$folder/result.json" ;;
+    result='{"step": 7, "training_seconds": 70, "held_out_loss": 5.5}'
+    [[ -n ${STUB_NO_RESULT:-} ]] || echo "$result" >"$folder/result.json" ;;
+  *' plan '*--json*)
+    file=${call##*--json } file=${file%% *}
+    [[ -z ${STUB_SPEEDS:-} ]] || echo "$STUB_SPEEDS" >"$file" ;;
 esac
 """
 
@@ -56,7 +65,7 @@ for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
     signal.signal(number, hear)
 note("ready")
 if Path(os.environ["CALLS"]).read_text().count("ready") == 2:
-    Path(os.environ["CALLS"] + ".waiting").touch()
+    Path(os.environ["CALLS"] + ".waiting").write_text("waits")
 while True:
     signal.pause()
 """
@@ -75,7 +84,7 @@ LAUNCHER_WITHOUT_RANKS = f"""#!{sys.executable}
 import os, signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-Path(os.environ["CALLS"] + ".waiting").touch()
+Path(os.environ["CALLS"] + ".waiting").write_text("waits")
 time.sleep(2)
 """
 
@@ -145,11 +154,11 @@ class Stubs:
         output, errors = process.communicate(timeout=60)
         return process.returncode, output, errors
 
-    def start_waiting(self, *words, **environment):
-        """Start, and return the process when what it has started waits for a signal."""
+    def start_waiting(self, *words, count=1, **environment):
+        """Start, and return the process when so many children of it wait for a signal."""
         process = self.start(*words, **environment)
         waiting, deadline = Path(f"{self.log}.waiting"), time.monotonic() + 60
-        while not waiting.exists():
+        while not waiting.exists() or len(waiting.read_text().splitlines()) < count:
             assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
             time.sleep(0.02)
         return process

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.launching.child import run_child, trainer_words
+from pretrain.launching.child import Child, run_child, trainer_words
 from tests.pretrain.conftest import lines
 from tests.pretrain.distributed.test_signals import step_of, wait_for_step
 
@@ -101,7 +101,7 @@ def test_a_closed_terminal_stops_the_ranks_as_sigterm_does(stubs, shards):
 def test_under_nohup_a_closed_terminal_stops_nothing():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert run_child(["bash", "-c", "kill -HUP $PPID $$"]) == (0, False)
+        assert run_child(Child(["bash", "-c", "kill -HUP $PPID $$"])) == (0, False)
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -120,7 +120,7 @@ def test_a_rank_can_be_stopped_before_it_trains(monkeypatch):
 
 
 def test_a_child_reads_nothing_and_has_a_status_as_in_a_shell(capfd):
-    ended = run_child(["bash", "-c", "read line || echo nothing; kill -TERM $$"])
+    ended = run_child(Child(["bash", "-c", "read line || echo nothing; kill -TERM $$"]))
     assert ended == (128 + signal.SIGTERM, False)
     assert capfd.readouterr().out == "nothing\n"
 
@@ -131,12 +131,12 @@ def test_a_file_of_the_user_is_not_imported_in_place_of_ours(tmp_path, monkeypat
     monkeypatch.delenv("PYTHONPATH", raising=False)
     for name in ("pretrain", "random", "profile"):
         (tmp_path / f"{name}.py").write_text("import sys; sys.exit(9)\n")
-    assert run_child(trainer_words("train", "--help")) == (0, False)
+    assert run_child(Child(trainer_words("train", "--help"))) == (0, False)
 
 
 def test_the_handlers_of_before_come_back():
     before = [signal.getsignal(number) for number in SIGNALS]
-    assert run_child(["true"]) == (0, False)
+    assert run_child(Child(["true"])) == (0, False)
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
@@ -151,7 +151,7 @@ def test_a_signal_while_the_child_starts_is_not_lost(monkeypatch, tmp_path):
         return start(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "Popen", start_when_signalled)
-    ended = run_child(["sleep", "30"])
+    ended = run_child(Child(["sleep", "30"]))
     assert ended == (128 + signal.SIGUSR1, True)
 
 

@@ -1,6 +1,8 @@
 """Sweeps whose trainer is a stub, and one real one that is killed and resumed."""
 
+import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -13,6 +15,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.commands import sweep
 from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
 from tests.pretrain.conftest import lines
 
 ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
@@ -60,11 +63,10 @@ def test_without_arms_the_four_of_the_readme_are_trained_and_compared(here, run,
     assert all("--steps 7 " in call for call in here.calls())
     folders = [f"runs/x/{arm}" for arm in ARMS]
     assert here.compared == [["compare", *folders, "--report", "runs/x/report"]]
-    first, *middle, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("shards in ")
-    assert middle == [f"[{n}/4] {a}: starting in runs/x/{a}" for n, a in enumerate(ARMS, 1)]
-    for part in ("runs/x/report", "--logdir runs/x ", "tupelo sweep --resume --name x"):
-        assert part in last
+    *before, curves, again = capsys.readouterr().out.splitlines()
+    started = [line for line in before if line.startswith("[")]
+    assert started == [f"[{n}/4] {a}: starting in runs/x/{a}" for n, a in enumerate(ARMS, 1)]
+    assert curves.endswith("--logdir runs/x") and again == "again: tupelo sweep --resume --name x"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,9 @@ def test_data_are_prepared_before_the_first_run_once_for_arms_that_share_them(he
     (here.folder / "text.txt").write_text("One.\n")
     (here.folder / "long.toml").write_text("data.sequence_length = 256\n")
     main(["sweep", "bert_a", "tupe_r", "long.toml", "--seeds", "2", "--corpus", "text.txt"])
-    first, second, *others = [call.split()[3:5] for call in here.calls()]
-    assert (first, second) == (["prepare", "bert_a"], ["prepare", "long.toml"])
+    first, second, third, *others = [call.split()[3:] for call in here.calls()]
+    assert (first[:2], second[:2]) == (["prepare", "bert_a"], ["prepare", "long.toml"])
+    assert third[:4] == ["plan", "bert_a", "tupe_r", "long.toml"]
     assert [words[0] for words in others] == ["train"] * 6
 
 
@@ -142,6 +145,105 @@ def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
     output = capsys.readouterr().out
     assert "[2/4] bert_r: finished before" in output
     assert "[3/4] tupe_r: resuming in runs/x/tupe_r" in output
+
+
+def test_a_sweep_says_what_it_will_do(here, run, capsys):
+    (here.folder / "mine.toml").write_text('# Half as wide.\nextends = "bert_a"\nsteps = 9\n')
+    run("bert_a", "mine.toml", "--name", "x", "--seeds", "3")
+    output = capsys.readouterr().out
+    assert "2 arms with 3 seeds, so 6 runs, one after the other, into runs/x:" in output
+    assert re.search(r"\n  bert_a +Baseline of the CPU comparison: BERT as published", output)
+    assert re.search(r"\n  mine +Half as wide\.\n", output)
+    steps = load_settings("bert_a").steps
+    assert f"each run of bert_a: {steps:,} steps of 32 x 32 tokens" in output
+    assert "each run of mine: 9 steps of 32 x 32 tokens, 9.22 k tokens" in output
+    assert "it can be stopped at any time" in output
+    assert "continued with: tupelo sweep --resume --name x\n" in output
+
+
+def test_hours_are_those_of_each_run_and_the_total_is_stated(here, run, capsys):
+    run("bert_a", "bert_r", "tupe_r", "--seeds", "3", "--hours", "2")
+    output = " ".join(capsys.readouterr().out.split())
+    assert "9 runs" in output
+    assert "each run: 2 h of training in steps" in output and "; 18 h in all" in output
+    assert all("--hours 2 " in call for call in here.calls(" train "))
+
+
+def test_how_long_it_takes_follows_from_what_was_measured(here, run, capsys, monkeypatch):
+    """20 seconds and 40 seconds of steps; a start takes no time in a stub."""
+    speeds = {"bert_a": 2, "tupe_r": 4}
+    measured = {"seconds_per_step": speeds, "measured_seconds": 1e9}
+    monkeypatch.setenv("STUB_SPEEDS", json.dumps(measured))
+    run("bert_a", "tupe_r", "--name", "x", "--steps", "10", "--evaluation.rows", "1")
+    output = " ".join(capsys.readouterr().out.split())
+    assert "about 60 s from here on this machine" in output
+    assert "a run: bert_a 20 s and tupe_r 40 s" in output
+    assert "[1/2] bert_a: starting in runs/x/bert_a; about 60 s left of the whole" in output
+
+
+def test_a_finished_run_is_the_measurement_of_its_arm(here, run, capsys):
+    """The stub reports 70 seconds for 7 steps."""
+    run("bert_a", "--name", "x", "--seeds", "3", "--steps", "6", "--evaluation.rows", "1")
+    for seed in (1, 2):
+        Path(f"runs/x/bert_a-seed{seed}/result.json").unlink()
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x"])
+    assert not here.calls(" plan ")
+    output = " ".join(capsys.readouterr().out.split())
+    assert "1 of them are finished" not in output and "; 1 of them is finished" in output
+    assert "about 2.3 min from here" in output  # twice 60 s, the start of a run, an evaluation
+
+
+def test_a_smoke_test_measures_nothing_and_its_result_says_what_it_is(here, run, capsys):
+    run("bert_a", "--smoke", "--name", "x")
+    assert not here.calls(" plan ")
+    assert "--model.width 32 " in here.calls(" train ")[0]
+    (compared,) = here.compared
+    assert "its numbers mean nothing" in compared[compared.index("--note") + 1]
+    *_, last, _, _ = capsys.readouterr().out.splitlines()
+    assert last.startswith("this was a smoke test")
+    main(["sweep", "--resume", "--name", "x"])
+    assert here.compared[1] == compared
+
+
+def test_a_sweep_that_is_killed_while_it_builds_its_data_is_resumed(stubs):
+    (stubs.folder / "text.txt").write_text("One.\n")
+    words = ("bert_a", "tupe_r", "--name", "x", "--corpus", "text.txt", "--steps", "7")
+    process = stubs.start_waiting("sweep", *words, STUB_WAITS="prepare")
+    for killed in (process, *psutil.Process(process.pid).children()):
+        killed.kill()
+    process.communicate()
+    stubs.log.unlink()
+    stubs.run("sweep", "--resume", "--name", "x")
+    assert [call.split()[3:5] for call in stubs.calls("--steps 7")] == [
+        ["prepare", "bert_a"],
+        ["plan", "bert_a"],
+        ["train", "bert_a"],
+        ["train", "tupe_r"],
+    ]
+
+
+def test_a_build_that_fails_leaves_the_name_free(here):
+    words = ("sweep", "bert_a", "--name", "x", "--corpus")
+    with pytest.raises(SystemExit), pytest.MonkeyPatch.context() as failing:
+        failing.setenv("STUB_FAILS", "* prepare *")
+        main([*words, "absent.txt"])
+    assert not Path("runs/x").exists()
+    main([*words, "present.txt"])
+    assert here.compared
+
+
+def test_a_run_that_is_killed_ends_the_sweep_and_is_resumed(stubs, shards):
+    words = ("bert_a", "tupe_r", "--name", "x", "--data.shards", shards, *SIZES)
+    process = stubs.start_waiting("sweep", *words, STUB_WAITS="train")
+    (run,) = psutil.Process(process.pid).children()
+    run.kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
+    stubs.log.unlink()
+    stubs.run("sweep", "--resume", "--name", "x")
+    assert [call.split()[4] for call in stubs.calls(" train ")] == ["bert_a", "tupe_r"]
 
 
 def test_a_run_that_ends_without_a_result_ends_the_sweep(here, run, monkeypatch):
@@ -183,24 +285,12 @@ def test_a_comparison_from_before_there_were_sweeps_continues(here, shards, sett
     settings = settings.replace("7 7", "77")
     words = ("--data.shards", str(shards), *SIZES)
     Path("runs/x/bert_a").mkdir(parents=True)
-    for name in ("run.json", "result.json"):
-        Path("runs/x/bert_a", name).touch()
+    Path("runs/x/bert_a/run.json").touch()
+    Path("runs/x/bert_a/result.json").write_text('{"step": 7, "training_seconds": 70}')
     Path("runs/x/settings").write_text(settings + "".join(f"{word}\0" for word in words))
     main(["sweep", "--resume", "--name", "x"])
     assert [arm for arm, *_ in trained(here)] == ARMS[1:]
-    assert all(("--steps 77 " in call) == bool(settings) for call in here.calls())
-
-
-def test_the_number_of_gpus_reaches_every_run_and_the_line_that_continues(here, run, capsys):
-    """A run resumes on as many ranks as it had."""
-    here.gpus(4)
-    run("bert_a", "tupe_r", "--name", "x", "--gpus", "2")
-    assert capsys.readouterr().out.endswith("tupelo sweep --resume --name x --gpus 2\n")
-    assert all(call.startswith("deepspeed --num_gpus 2 --module") for call in here.calls())
-    here.log.unlink()
-    run("bert_a", "--name", "y", "--gpus", "1")
-    assert here.calls()[0].startswith("python -m pretrain train bert_a")
-    assert here.visible() == ["0"]
+    assert all(("--steps 77 " in call) == bool(settings) for call in here.calls(" train "))
 
 
 def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):

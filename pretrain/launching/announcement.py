@@ -1,0 +1,98 @@
+"""What a sweep will do, in words, before it does it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_prep.settings import PYTHON_DOCS
+from pretrain.config.recipe import summary_of
+from pretrain.config.settings import RunSettings
+from pretrain.data.shards import shards_folder
+from pretrain.launching.forecast import Forecast, roughly
+from pretrain.launching.preparation import must_build
+from pretrain.launching.smoke import NOTE
+from pretrain.launching.sweep import Sweep, SweepRun
+from pretrain.reports.terminal import paragraph
+from pretrain.reports.words import amount, counted, listed
+from pretrain.schedules.horizon import SECONDS_PER_HOUR
+
+
+def describe_sweep(
+    sweep: Sweep, by_arm: Sequence[Sequence[SweepRun]], *, folder: Path, at_once: int, width: int
+) -> str:
+    """Return the arms, the seeds, the length of a run, the data and the place, in lines.
+
+    Args:
+        sweep: to describe.
+        by_arm: its runs.
+        folder: of the sweep.
+        at_once: number of runs that are trained together.
+        width: of a line, in letters.
+    """
+    runs = [run for arm in by_arm for run in arm]
+    done = sum(run.is_finished for run in runs)
+    order = "one after the other" if at_once == 1 else f"{at_once} at once, on GPUs of their own"
+    seeds = counted(len(by_arm[0]), "seed")
+    title = f"{counted(len(by_arm), 'arm')} with {seeds}, so {counted(len(runs), 'run')}, {order}"
+    finished = f"; {done} of them {'is' if done == 1 else 'are'} finished" if done else ""
+    names = max(len(arm.name) for arm in sweep.arms) + 2
+    lines = [paragraph(f"{title}, into {folder}{finished}:", width)]
+    for arm in sweep.arms:
+        summary = summary_of(arm.recipe) or arm.recipe
+        first = f"  {arm.name:{names}}"
+        lines.append(paragraph(summary, width, first=first, rest=" " * len(first)))
+    rows = [*_length_rows(sweep, len(runs), at_once), *_data_rows(sweep)]
+    if sweep.is_smoke_test:
+        rows.append(("note", NOTE))
+    lines += [paragraph(text, width, first=f"{name}: ", rest="  ") for name, text in rows]
+    return "\n".join(lines)
+
+
+def describe_time(forecast: Forecast, runs: Sequence[SweepRun], *, at_once: int, width: int) -> str:
+    """Return how long a run of each arm, and all that is left, take here, in lines."""
+    left = [run for run in runs if not run.is_finished]
+    whole = forecast.left(left, [], at_once)
+    if whole is None or not left:
+        return ""
+    longest: dict[str, float] = {}
+    for run in left:
+        longest[run.arm.name] = max(forecast.of(run) or 0.0, longest.get(run.arm.name, 0.0))
+    arms = listed([f"{arm} {roughly(seconds)}" for arm, seconds in longest.items()])
+    text = f"about {roughly(whole)} from here on this machine under its present load; a run: {arms}"
+    return paragraph(text, width, first="time: ", rest="  ") + "\n"
+
+
+def _length_rows(sweep: Sweep, runs: int, at_once: int) -> list[tuple[str, str]]:
+    by_length: dict[str, list[str]] = {}
+    for arm in sweep.arms:
+        by_length.setdefault(_length(arm.settings), []).append(arm.name)
+    if len(by_length) > 1:
+        return [(f"each run of {listed(names)}", text) for text, names in by_length.items()]
+    (text,) = by_length
+    hours = sweep.arms[0].settings.hours
+    if hours is None:
+        return [("each run", text)]
+    rounds = -(-runs // at_once)
+    whole = roughly(rounds * hours * SECONDS_PER_HOUR)
+    return [("each run", f"{text}; {whole} in all, besides evaluation and starts")]
+
+
+def _length(settings: RunSettings) -> str:
+    rows, tokens = settings.batch.global_sequences, settings.data.sequence_length
+    if settings.hours is not None:
+        time = roughly(settings.hours * SECONDS_PER_HOUR)
+        return f"{time} of training in steps of {rows:,} x {tokens:,} tokens, whatever the speed"
+    whole = amount(settings.steps * rows * tokens, "tokens")
+    return f"{settings.steps:,} steps of {rows:,} x {tokens:,} tokens, {whole} tokens in all"
+
+
+def _data_rows(sweep: Sweep) -> list[tuple[str, str]]:
+    rows = {}
+    for arm in sweep.arms:
+        settings = arm.settings
+        text = f"{shards_folder(settings)}, which is there"
+        if must_build(settings):
+            corpus = settings.data.corpus
+            time = "about a minute on two cores" if corpus == (PYTHON_DOCS,) else "once"
+            text = f"built first from {listed(corpus)} ({time}) into {shards_folder(settings)}"
+        rows[text] = ("data", text)
+    return [*rows.values()]

@@ -1,0 +1,93 @@
+"""The folder of a sweep: its runs, what they were started with, and the report."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_prep.files.atomic import save_text
+from data_prep.files.program import shell_command
+from pretrain.checkpoint.starting import RUN_FILE
+from pretrain.config.errors import ConfigError
+
+
+class SweepFolder:
+    """The folder of a sweep: the runs, what they were started with, and the report."""
+
+    def __init__(self, name: str) -> None:
+        """Refuse a name that is no folder's.
+
+        Raises:
+            ConfigError: it has other characters than letters, digits, and . _ -
+        """
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ConfigError(f"--name {name!r}: use letters, digits, and . _ - only")
+        self.name, self.path = name, Path("runs") / name
+        self._file = self.path / "settings"  # the words of the sweep, each ended by a NUL
+        self._gpus_file = self.path / "gpus_per_run"
+
+    def resume_command(self, launch_words: Sequence[str]) -> str:
+        """Return the line that continues the sweep, on the same GPUs."""
+        return shell_command("sweep", "--resume", "--name", self.name, *launch_words)
+
+    def check_is_new(self) -> None:
+        """Refuse to start where there is something already.
+
+        Raises:
+            ConfigError: the folder holds a sweep, a run, or anything else.
+        """
+        others = [entry for entry in self.path.glob("*") if entry != self._file]
+        if self.has_begun or (others and self._file.exists()):
+            raise ConfigError(
+                f"{self.path} holds a comparison; continue it with --resume --name {self.name}, or "
+                "choose another name"
+            )
+        if others:
+            raise ConfigError(
+                f"{self.path} holds {min(others).name}, which is no part of a comparison; choose "
+                "another name"
+            )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a run was started in it."""
+        return any(self.path.glob(f"*/{RUN_FILE}"))
+
+    def saved_words(self) -> list[str] | None:
+        """Return the words that the sweep was started with; None if they were not saved.
+
+        Raises:
+            ConfigError: there is no sweep.
+        """
+        if (self.path / RUN_FILE).exists():
+            command = shell_command("train", self.path, "--resume")
+            raise ConfigError(f"{self.path} is a run, not a comparison; resume it with: {command}")
+        if not self.path.is_dir():
+            raise ConfigError(f"there is no comparison {self.path} to resume; see runs/")
+        if not self._file.exists():
+            return None
+        return self._file.read_text().split("\0")[:-1]
+
+    def save_words(self, words: Sequence[str]) -> None:
+        """Save the words, for a sweep that is resumed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        save_text(self._file, "".join(f"{word}\0" for word in words))
+
+    def forget_words(self) -> None:
+        """Remove them, and the folder, of a sweep in which nothing was started."""
+        if not self.has_begun:
+            self._file.unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
+
+    def gpus_per_run(self) -> int | None:
+        """Return how many GPUs each run has; None: this is not saved."""
+        if not self._gpus_file.exists():
+            return None
+        text = self._gpus_file.read_text().strip()
+        if not text.isdecimal() or int(text) == 0:
+            raise ConfigError(f"{self._gpus_file} holds {text!r}, not a number of GPUs; remove it")
+        return int(text)
+
+    def save_gpus_per_run(self, count: int) -> None:
+        """Save it, for a sweep that is resumed: a run continues on as many ranks only."""
+        save_text(self._gpus_file, f"{count}\n")

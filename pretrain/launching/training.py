@@ -1,0 +1,154 @@
+"""Trains the runs of a sweep: one after the other, or as many at once as there are launch plans."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pretrain.checkpoint.starting import finished
+from pretrain.config.errors import ConfigError
+from pretrain.launching.child import Child, Children, last_line
+from pretrain.launching.forecast import Forecast, roughly
+from pretrain.launching.launch_plan import LaunchPlan
+from pretrain.launching.sweep import SweepRun
+from pretrain.reports.words import counted
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that is being trained."""
+
+    run: SweepRun
+    plan: LaunchPlan
+    begin: float  # on the monotonic clock
+    expected: float | None  # seconds
+
+    @property
+    def left(self) -> float | None:
+        """Return the seconds that it still takes; None: not known."""
+        if self.expected is None:
+            return None
+        return max(0.0, self.expected - (time.monotonic() - self.begin))
+
+
+class SweepTraining:
+    """The training of the runs of a sweep that are not finished.
+
+    One plan: a run writes to this terminal. Several: each writes to a file of its own, and here is
+    a line for each event. After a failure no other run is started, and those that train go on.
+    """
+
+    def __init__(
+        self, runs: Sequence[SweepRun], plans: Sequence[LaunchPlan], forecast: Forecast
+    ) -> None:
+        """Prepare.
+
+        Args:
+            runs: in the order in which they are started.
+            plans: how a run is started; a run holds one until it ends.
+            forecast: of their durations.
+        """
+        self._numbers = {run.folder: number for number, run in enumerate(runs, 1)}
+        self._waiting = list(runs)
+        self._free, self._at_once = list(plans), len(plans)
+        self._forecast = forecast
+        self._started: dict[Child, Started] = {}
+        self._error: SystemExit | ConfigError | None = None  # the first
+
+    def train(self) -> None:
+        """Train them, each in new processes.
+
+        Raises:
+            SystemExit: a run failed, or a signal asked to stop.
+            ConfigError: a run ended without a result.
+        """
+        with Children() as children:
+            while True:
+                while self._may_start(children):
+                    self._start_next(children)
+                if not children.running:
+                    break
+                child, status = children.next_ended()
+                self._end(child, status, children)
+        if self._error is not None:
+            raise self._error
+
+    def _may_start(self, children: Children) -> bool:
+        if children.stopped and self._error is None and self._waiting:
+            self._error = SystemExit(0)
+        return bool(self._waiting and self._free and self._error is None)
+
+    def _start_next(self, children: Children) -> None:
+        run = self._waiting[0]
+        if run.is_finished:
+            self._waiting.pop(0)
+            self._say(run, "finished before")
+            return
+        begins = run.has_begun
+        self._say(run, f"{'resuming' if begins else 'starting'} in {run.folder}{self._time_left()}")
+        again = ["--resume"] if begins else []
+        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), *again]
+        plan, expected = self._free.pop(0), self._forecast.of(run)
+        child = plan.child(words, output_file(run) if self._at_once > 1 else None)
+        self._started[child] = Started(run, plan, time.monotonic(), expected)
+        self._waiting.pop(0)
+        children.start(child)
+
+    def _end(self, child: Child, status: int, children: Children) -> None:
+        started = self._started.pop(child)
+        run = started.run
+        self._free.append(started.plan)
+        result = finished(run.folder) if self._at_once > 1 else None
+        if children.stopped:
+            self._stop(run, status)
+        elif status:
+            self._fail(run, f"failed with status {status}", SystemExit(status))
+        elif not run.is_finished:
+            # The deepspeed launcher reports success when its workers are killed by a signal.
+            self._fail(
+                run,
+                "ended without a result",
+                ConfigError(
+                    f"{run.folder.name} ended without a result; see its last messages "
+                    + (f"in {output_file(run)}" if self._at_once > 1 else "above")
+                ),
+            )
+        else:
+            if started.expected:
+                taken = time.monotonic() - started.begin
+                self._forecast.add_finished(started.expected, taken)
+            if result is not None:
+                loss = f"held-out loss {result.held_out_loss:.4f}"
+                self._say(run, f"finished, {loss}{self._time_left()}")
+
+    def _stop(self, run: SweepRun, status: int) -> None:
+        saved = isinstance(self._error, SystemExit) and not self._error.code
+        if self._error is None or saved:
+            self._error = SystemExit(status)
+        if self._at_once > 1:
+            self._say(run, f"stopped: {last_line(output_file(run))}")
+
+    def _fail(self, run: SweepRun, how: str, error: SystemExit | ConfigError) -> None:
+        self._error = self._error or error
+        if self._at_once > 1:
+            self._say(run, f"{how}; output in {output_file(run)}: {last_line(output_file(run))}")
+        if self._started:
+            others = counted(len(self._started), "other run")
+            print(f"no more runs are started; waiting for {others}", file=sys.stderr)
+
+    def _say(self, run: SweepRun, text: str) -> None:
+        number, count = self._numbers[run.folder], len(self._numbers)
+        print(f"[{number}/{count}] {run.folder.name}: {text}", flush=True)
+
+    def _time_left(self) -> str:
+        running = [started.left for started in self._started.values()]
+        seconds = self._forecast.left(self._waiting, running, self._at_once)
+        if seconds is None or not (self._waiting or running):
+            return ""
+        return f"; about {roughly(seconds)} left of the whole"
+
+
+def output_file(run: SweepRun) -> Path:
+    """Return the file with the output of a run that is trained beside others."""
+    return run.folder.with_name(f"{run.folder.name}.log")

@@ -1,0 +1,88 @@
+"""`--smoke`: every recipe becomes tiny, and what the command line gives stays."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep.sources.spec import open_source
+from pretrain.commands import sweep as sweep_command
+from pretrain.config.recipe import CommandParser, load_settings, recipe_summaries
+from pretrain.launching.sweep import Sweep
+from pretrain.model.cost import parameters_by_group
+
+ROOT = Path(__file__).parents[3]
+
+
+def sweep(*words):
+    parser = CommandParser(allow_abbrev=False)
+    sweep_command.add_arguments(parser)
+    return Sweep(parser.parse_args(list(words)))
+
+
+@pytest.mark.parametrize("recipe", list(recipe_summaries()))
+def test_every_recipe_becomes_tiny_and_keeps_its_kind(recipe):
+    (arm,) = sweep(recipe, "--smoke").arms
+    settings, own = arm.settings, load_settings(recipe)
+    assert parameters_by_group(settings.model, settings.objective)["total"] < 100_000
+    assert settings.steps * settings.batch.global_sequences * settings.data.sequence_length < 1e5
+    assert settings.layer_drop == own.layer_drop and settings.optimizer == own.optimizer
+    for name in ("positions", "norm", "output_bias"):
+        assert settings.model.model_dump()[name] == own.model.model_dump()[name]
+
+
+def test_a_recipe_with_a_preset_weights_and_a_budget_becomes_tiny_too(tmp_path):
+    file = tmp_path / "large.toml"
+    file.write_text(
+        'initial_weights = "bert-large-uncased"\nhours = 5\n[model]\npreset = "large"\n'
+        'feedforward_width = 5000\n[data]\nshards = "absent"\ntokenizer = "bert-large-uncased"\n'
+    )
+    (arm,) = sweep(str(file), "--smoke").arms
+    assert arm.settings.hours is None and arm.settings.initial_weights is None
+    assert arm.settings.data.shards is None and arm.settings.data.tokenizer == "wordpiece"
+    assert parameters_by_group(arm.settings.model)["total"] < 100_000
+
+
+def test_what_the_command_line_gives_stays(tmp_path):
+    words = ("--steps", "7", "--model.width", "64", "--data.shards", str(tmp_path))
+    (arm,) = sweep("bert_a", "--smoke", *words).arms
+    assert (arm.settings.steps, arm.settings.model.width) == (7, 64)
+    assert arm.settings.data == load_settings("bert_a", words).data
+    (arm,) = sweep("bert_a", "--smoke", "--corpus", "mine.txt").arms
+    assert arm.settings.data.corpus == ("mine.txt",)
+
+
+def test_the_small_text_is_the_help_of_this_python():
+    (arm,) = sweep("bert_a", "--smoke").arms
+    (name,) = arm.settings.data.corpus
+    source = open_source(name)
+    assert 3e5 < sum(Path(file).stat().st_size for file in source.files) < 3e6
+
+
+def test_the_settings_of_a_sweep_hold_that_it_is_a_smoke_test_and_not_what_follows():
+    words = sweep("bert_a", "--smoke", "--steps", "7", "--seeds", "2").words
+    assert words == ["bert_a", "--seeds", "2", "--smoke", "--steps", "7"]
+    again = sweep(*words)
+    assert again.words == words and again.is_smoke_test
+
+
+@pytest.mark.slow("each part of it has tests of its own")
+def test_a_smoke_test_goes_from_text_to_report(tmp_path):
+    words = [sys.executable, "-m", "pretrain", "sweep", "bert_a", "tupe_r_pld", "--smoke"]
+    ended = subprocess.run(
+        [*words, "--name", "x"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    report = tmp_path / "runs/x/report"
+    assert "its numbers mean nothing" in (report / "index.html").read_text()
+    notes = json.loads((report / "comparison.json").read_text())["notes"]
+    assert any("a smoke test" in note for note in notes)
+    assert ended.stdout.count("report: ") == 1
