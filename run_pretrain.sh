@@ -2,7 +2,8 @@
 # Pre-train on this machine: on its NVIDIA GPUs with the deepspeed launcher, or else on the CPU.
 #
 #   ./run_pretrain.sh [OPTION ...]           the comparison: bert_a, bert_r, tupe_r and
-#                                            tupe_r_pld, into runs/NAME, and a report
+#                                            tupe_r_pld, into runs/NAME, and a report; it says
+#                                            first what it will do and how long that takes here
 #   ./run_pretrain.sh RECIPE [OPTION ...]    one run: the name of a recipe, a .toml file, or,
 #                                            to resume it, the folder of a run
 #
@@ -10,8 +11,12 @@
 #                           [KIND:]PLACE[:key=value]..., see tupelo data build --help
 #   --section.name VALUE    change a setting of the recipe; RECIPE --help lists all of them
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
-#   --arms RECIPE ...       compare these recipes; the first one is the baseline
+#   --arms RECIPE ...       compare these recipes (names that tupelo recipes lists, or .toml files);
+#                           the first one is the baseline
 #   --seeds N ...           one number: so many seeds for each arm; several: these seeds
+#   --hours H               train each run of the comparison, or the run of a RECIPE, for H hours
+#   --smoke                 see in a minute that all of the comparison works here: tiny arms, a
+#                           small text; the numbers mean nothing
 #   --run-folder FOLDER     where the run of a RECIPE goes, from the folder you call from
 #                           (default: runs/NAME in the folder of this script)
 #   --resume                resume the run, or the comparison of that --name
@@ -21,7 +26,8 @@
 #                           with a new warm-up and decay
 #   --dry-run               check all that a start checks, print size, time and cost, and train
 #                           nothing
-#   --gpus N                use N GPUs, of each host (default: all)
+#   --gpus N                use N GPUs, of each host (default: all); a comparison trains as many
+#                           runs at once as there are
 #   --hostfile FILE         use the machines in this DeepSpeed host file
 #
 # The first start installs what is needed into .venv, unless an environment is active. The rest is
@@ -35,7 +41,7 @@ source ./environment.sh
 
 SOURCE_OPTIONS='corpus|data\.corpus'
 PATH_OPTIONS='data\.shards|data\.tokenizer|engine\.ds_config|initial_weights|hostfile|arms'
-command=(sweep) options=()
+command=(sweep) options=() names_arms=''
 
 main() {
   if [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -47,6 +53,9 @@ main() {
     shift
   fi
   read_options "$@"
+  if [[ -n $names_arms && ${#command[@]} == 1 ]]; then
+    fail '--arms names no recipe; name those to compare, such as: --arms bert_a tupe_r'
+  fi
   prepare_environment
   exec python -m tupelo "${command[@]}" "${options[@]}"
 }
@@ -58,6 +67,7 @@ read_options() { # ARGUMENT ...
     if [[ $1 =~ ^--($SOURCE_OPTIONS|$PATH_OPTIONS|run-folder)= ]]; then
       set -- "${1%%=*}" "${1#*=}" "${@:2}"
     fi
+    refuse_misplaced "$1"
     if [[ $1 == -* ]]; then
       option=$1
     elif [[ $option =~ ^--($PATH_OPTIONS)$ ]]; then
@@ -69,11 +79,19 @@ read_options() { # ARGUMENT ...
     fi
     if [[ $option != --arms ]]; then
       options+=("$1")
-    elif [[ $1 != --arms ]]; then
+    elif [[ $1 == --arms ]]; then
+      names_arms=yes
+    else
       command+=("$1")
     fi
     shift
   done
+}
+
+refuse_misplaced() { # ARGUMENT
+  if [[ ${command[0]} == train && $1 =~ ^--(arms|seeds|smoke)(=|$) ]]; then
+    fail "${1%%=*} belongs to a comparison, whose recipes come after --arms: ./run_pretrain.sh --arms ${command[1]}"
+  fi
 }
 
 # A source is [KIND:]PLACE[:key=value]...; only its PLACE can be a path.

@@ -279,6 +279,8 @@ def test_the_header_explains_only_options_that_there_are(checkout):
         ("--name x --corpus a b --steps 7", "sweep --name x --corpus a b --steps 7"),
         ("--arms bert_a mine --seeds 3", "sweep bert_a mine --seeds 3"),
         ("--seeds 1 2 --arms=bert_a tupe_r --dry-run", "sweep bert_a tupe_r --seeds 1 2 --dry-run"),
+        ("--smoke --arms bert_a", "sweep bert_a --smoke"),
+        ("--hours 2 --arms bert_a mine.toml", "sweep bert_a mine.toml --hours 2"),
         ("tiny_cpu --resume --a.b -1 --gpus 2", "train tiny_cpu --resume --a.b -1 --gpus 2"),
         ("tiny_cpu --run-folder f --hostfile=h", "train tiny_cpu --run-folder f --hostfile h"),
         ("tiny_cpu --help", "train tiny_cpu --help"),
@@ -287,6 +289,21 @@ def test_the_header_explains_only_options_that_there_are(checkout):
 def test_everything_is_passed_on_to_train_or_to_sweep(checkout, words, started):
     assert checkout.run("run_pretrain.sh", *words.split()).returncode == 0
     assert checkout.started() == [started]
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("--arms --seeds 3", ("--arms names no recipe", "--arms bert_a tupe_r")),
+        ("--seeds 3 --arms", ("--arms names no recipe",)),
+        ("bert_a --seeds 3", ("--seeds belongs to a comparison", "--arms bert_a")),
+        ("bert_a --steps 7 --smoke", ("--smoke belongs to a comparison", "--arms bert_a")),
+        ("bert_a --arms=tupe_r", ("--arms belongs to a comparison", "--arms bert_a")),
+    ],
+)
+def test_a_run_is_not_taken_for_a_comparison_nor_a_comparison_for_another(checkout, words, parts):
+    assert_one_line(checkout.run("run_pretrain.sh", *words.split()), *parts)
+    assert checkout.calls() == []
 
 
 def test_a_value_with_spaces_stays_one_value(checkout):

@@ -41,7 +41,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--seeds",
         nargs="+",
-        type=int,
+        type=_seed,
         metavar="N",
         help="one number: so many seeds, from that of the recipe or --seed on; several: these",
     )
@@ -63,6 +63,12 @@ def add_arguments(parser: CommandParser) -> None:
         help="check all that a start checks, and print size, time and cost of each arm",
     )
     parser.set_defaults(source=add_settings(parser, recipe_nargs="*"))
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: give whole numbers, such as: --seeds 1 2 3")
+    return int(text)
 
 
 def main(arguments: argparse.Namespace) -> None:

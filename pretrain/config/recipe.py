@@ -222,6 +222,8 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     if os.path.isfile(named):
         return read_toml(named)
     known = list(recipe_summaries())
+    if path.suffix == ".toml":
+        raise ConfigError(f"there is no file {quoted(recipe)}; recipes: {', '.join(known)}")
     raise ConfigError(
         f"there is no recipe {quoted(recipe)}{nearest(recipe, known)}; recipes: {', '.join(known)}"
     )

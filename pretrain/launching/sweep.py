@@ -120,7 +120,7 @@ class Sweep:
 
     def _check_seeds(self, first: str | None) -> None:
         given = " ".join(map(str, self.seeds))
-        if self.seeds == [0] or any(seed < 0 for seed in self.seeds):
+        if self.seeds == [0]:
             raise ConfigError(f"--seeds {given}: give a number of seeds, or seeds from 0 on")
         if len(self.seeds) != len(set(self.seeds)):
             raise ConfigError(f"--seeds {given}: a seed is given twice")

@@ -324,7 +324,9 @@ def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here
         ("--seeds 0", "--seeds 0: give a number"),
         ("--seeds 1 1", "--seeds 1 1: a seed is given twice"),
         ("--seeds 1 2 --seed 3", "--seed 3 and --seeds 1 2: give one"),
-        ("--seeds 1,2", "1,2"),
+        ("--seeds 1,2", "1,2: give whole numbers, such as: --seeds 1 2 3"),
+        ("--seeds -1", "-1: give whole numbers"),
+        ("bert_a absent.toml", "there is no file 'absent.toml'"),
         ("--gpus 2", "--gpus 2: there are 0"),
     ],
 )
