@@ -1,14 +1,22 @@
-"""List the recipes, with a line each.
+"""List the recipes, with a line each, below those that they extend.
 
     tupelo recipes
 
-A recipe is a TOML file with the settings of a run. `tupelo train NAME` takes these names, or the
-path of a .toml file of your own, which may begin with: extends = "NAME"
+A recipe is a TOML file with the settings of a run. Every command that takes a RECIPE takes these
+names, or the path of a .toml file of your own.
 """
 
 import argparse
 
+from data_prep.files.program import shell_command
 from pretrain.config.recipe import list_of_recipes
+
+EXAMPLE = """\
+  # Its first line, for lists.
+  extends = "tupe_r"
+  model.num_layers = 6
+  learning_rate.peak = 5e-4
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,5 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print names and summaries, as wide as the terminal."""
+    """Print names and summaries, as wide as the terminal, and how to write one."""
     print(list_of_recipes())
+    train, sweep = (
+        shell_command("train", "mine.toml"),
+        shell_command("sweep", "tupe_r", "mine.toml"),
+    )
+    print(
+        f"\nYour own, mine.toml: what it extends, and what it changes.\n\n{EXAMPLE}\n"
+        f"{train} trains it, {sweep} compares it.\n"
+        f"{shell_command('train', 'mine.toml', '--help')} lists all settings with its values."
+    )

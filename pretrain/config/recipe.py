@@ -249,13 +249,23 @@ def summary_of(recipe: str) -> str:
 
 
 def list_of_recipes() -> str:
-    """Return names and summaries as text, wrapped to the width of the terminal."""
+    """Return names and summaries as wide as the terminal, each recipe below what it extends."""
     summaries = recipe_summaries()
-    indent = max(map(len, summaries)) + 2
+    parents = {name: _toml_in(RECIPES / f"{name}.toml").get("extends") for name in summaries}
+
+    def below(parent: str | None, depth: int) -> list[tuple[str, str]]:
+        rows = []
+        for name, summary in summaries.items():
+            if parents[name] == parent:
+                rows += [("  " * depth + name, summary), *below(name, depth + 1)]
+        return rows
+
+    rows = below(None, 0)
+    indent = max(len(name) for name, _ in rows) + 2
     columns = shutil.get_terminal_size().columns
     return "\n".join(
         textwrap.fill(f"{name:{indent}}{summary}", columns, subsequent_indent=" " * indent)
-        for name, summary in summaries.items()
+        for name, summary in rows
     )
 
 
