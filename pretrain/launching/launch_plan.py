@@ -154,7 +154,7 @@ def plan_launches(
     Raises:
         ConfigError: as `plan_launch`, or there are fewer GPUs than one run must have.
     """
-    if hostfile is not None or is_launched():
+    if hostfile is not None:
         return [plan_launch(gpus, hostfile)]
     visible = _visible(gpus)
     used = visible[:gpus]

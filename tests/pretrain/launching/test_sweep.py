@@ -181,6 +181,22 @@ def test_how_long_it_takes_follows_from_what_was_measured(here, run, capsys, mon
     assert "[1/2] bert_a: starting in runs/x/bert_a; about 60 s left of the whole" in output
 
 
+def test_a_measurement_that_fails_is_a_note_and_training_goes_on(here, run, capsys):
+    run("bert_a", "--name", "x")
+    output = capsys.readouterr().out
+    assert "note: the speed could not be measured: it wrote nothing" in output
+    assert "left of the whole" not in output and len(trained(here)) == 1
+
+
+def test_a_signal_while_the_speed_is_measured_stops_the_sweep(stubs, shards):
+    words = ("--name", "x", "--data.shards", shards, *SIZES)
+    process = stubs.start_waiting("sweep", *words, STUB_WAITS="plan")
+    os.killpg(process.pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
+    assert stubs.calls("heard") == ["heard TERM"] and not trained(stubs)
+
+
 def test_a_finished_run_is_the_measurement_of_its_arm(here, run, capsys):
     """The stub reports 70 seconds for 7 steps."""
     run("bert_a", "--name", "x", "--seeds", "3", "--steps", "6", "--evaluation.rows", "1")
