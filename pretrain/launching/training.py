@@ -127,7 +127,7 @@ class SweepTraining:
         if self._error is None or saved:
             self._error = SystemExit(status)
         if self._at_once > 1:
-            self._say(run, f"stopped: {last_line(output_file(run))}")
+            self._say(run, f"asked to stop; {last_line(output_file(run))}")
 
     def _fail(self, run: SweepRun, how: str, error: SystemExit | ConfigError) -> None:
         self._error = self._error or error
