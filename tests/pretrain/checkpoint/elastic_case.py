@@ -13,13 +13,17 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from tests.pretrain.engine import training_case as case
 
-SETTINGS = ("--batch.global_sequences", "12", "--batch.micro_sequences", "2")
+SETTINGS = (
+    *("--batch.global_sequences", "12", "--batch.micro_sequences", "2"),
+    *("--model.positions", "tupe-r"),
+    *("--optimizer.position_rate", "4", "--optimizer.relative_rate", "16"),
+)
 
 
 def hyperparameters(engine):
-    """Return learning rate, betas, epsilon and weight decay of every parameter group."""
-    names = ("lr", "betas", "eps", "weight_decay")
-    return [[group[name] for name in names] for group in engine._optimizer.param_groups]
+    """Return learning rate and its factor, betas, epsilon and weight decay of every group."""
+    names = ("lr", "learning_rate_factor", "betas", "eps", "weight_decay")
+    return [[group.get(name, 1.0) for name in names] for group in engine._optimizer.param_groups]
 
 
 def main(folder, source, *names):

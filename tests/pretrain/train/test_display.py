@@ -30,7 +30,7 @@ def test_loss_and_speed_are_visible_at_80_columns(name, monkeypatch):
 
 def test_the_time_left_is_visible_where_the_numbers_are_ordinary(monkeypatch):
     terminal = Terminal(monkeypatch, 80)
-    with StepDisplay(load_settings("tupe_r_pld"), 0, shown=True) as display:
+    with StepDisplay(load_settings("tupe_r_pld", ["--steps", "1600"]), 0, shown=True) as display:
         display.advance()
         display.show_metrics({**METRICS, "loss": 5.5, "tokens_per_second": 12345.0})
         frame = last_frame(terminal)
