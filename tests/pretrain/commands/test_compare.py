@@ -390,3 +390,15 @@ def test_a_run_from_before_a_setting_repeats_one_with_its_default(tmp_path):
     before, now = (read_run(folder).settings for folder in (old, new))
     assert {name for name in now if before.get(name) != now[name]} == {"seed"}
     assert before.keys() == now.keys()
+
+
+@pytest.mark.parametrize("waits", [0.0, 0.5])
+def test_a_note_of_the_user_is_the_first_but_for_why_time_is_left_out(tmp_path, capsys, waits):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder, norm in zip(folders, ("pre", "post"), strict=True):
+        write_run(folder, "--model.norm", norm, waits=waits)
+    main(["compare", *map(str, folders), "--note", "only a trial"])
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    place = 1 if waits else 0
+    assert notes[place] == "note: only a trial"
+    assert all("time is left out" in note for note in notes[:place])

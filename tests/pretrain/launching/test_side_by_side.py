@@ -97,6 +97,16 @@ def test_a_sweep_that_began_with_all_gpus_for_each_run_continues_so(stubs, words
     assert call.startswith("deepspeed --module pretrain train tupe_r")
 
 
+@pytest.mark.parametrize(("gpus", "used"), [("2", {"0", "1"}), ("1", {"0"})])
+def test_the_number_of_gpus_is_that_of_the_sweep_and_in_the_line_that_continues(
+    stubs, words, gpus, used
+):
+    stubs.gpus(4)
+    _, output, _ = stubs.run("sweep", "bert_a", "tupe_r", *words, "--gpus", gpus)
+    assert f"continued with: tupelo sweep --resume --name x --gpus {gpus}\n" in output
+    assert len(stubs.calls("python -m pretrain train ")) == 2 and set(stubs.visible()) == used
+
+
 def test_a_sweep_on_several_machines_trains_one_run_after_the_other(stubs, words):
     stubs.gpus(4)
     (stubs.folder / "hosts").write_text("one slots=4\ntwo slots=4\n")
