@@ -92,7 +92,7 @@ def _data_rows(sweep: Sweep) -> list[tuple[str, str]]:
         text = f"{shards_folder(settings)}, which is there"
         if must_build(settings):
             corpus = settings.data.corpus
-            time = "about a minute on two cores" if corpus == (PYTHON_DOCS,) else "once"
+            time = "half a minute on two cores" if corpus == (PYTHON_DOCS,) else "once"
             text = f"built first from {listed(corpus)} ({time}) into {shards_folder(settings)}"
         rows[text] = ("data", text)
     return [*rows.values()]
