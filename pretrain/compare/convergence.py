@@ -6,12 +6,17 @@ and the range. Nothing is smoothed; between two evaluations the loss is interpol
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pretrain.compare.caveats import notes_on
+from pretrain.compare.plateau import (
+    PLATEAU_MARGIN,
+    automatic_target,
+    entropy_of,
+    is_near_plateau,
+)
 from pretrain.compare.runs import (
     Arm,
     Run,
@@ -65,12 +70,24 @@ class Comparison:
         target: held-out loss in nats.
         reasons_against_seconds: why seconds cannot be compared; none if they can.
         notes: caveats, a sentence each, the most severe first.
+        entropy: frequency entropy of the held-out predictions in nats; None: no run recorded it.
     """
 
     arms: list[Arm]
     target: float
     reasons_against_seconds: list[str]
     notes: list[str]
+    entropy: float | None
+
+    @property
+    def plateau_end(self) -> float | None:
+        """Return the held-out loss in nats at or below which an arm has left the plateau."""
+        return None if self.entropy is None else self.entropy - PLATEAU_MARGIN
+
+    @property
+    def has_target_near_plateau(self) -> bool:
+        """Return whether the target lies so near the plateau that it says little else."""
+        return is_near_plateau(self.target, self.entropy)
 
     @property
     def axes(self) -> dict[str, str]:
@@ -93,6 +110,29 @@ class Comparison:
         """Return the median amount of `axis` at which the arm reached the target."""
         return arm.median(lambda run: crossing(run, self.target, axis))
 
+    def left_plateau(self, arm: Arm, axis: str) -> float | None:
+        """Return the median amount of `axis` at which the arm left the plateau.
+
+        None: it never left it, or the entropy is not known.
+        """
+        end = self.plateau_end
+        return None if end is None else arm.median(lambda run: crossing(run, end, axis))
+
+    def never_left_plateau(self, arm: Arm) -> bool:
+        """Return whether the entropy is known and the median run stayed on the plateau."""
+        return self.entropy is not None and self.left_plateau(arm, "step") is None
+
+    def after_plateau(self, arm: Arm, axis: str) -> float | None:
+        """Return the amount of `axis` from the end of the plateau to the target.
+
+        It is `reached` less `left_plateau`. None: one of them is, or the target is not below the
+        end of the plateau.
+        """
+        left, reached = self.left_plateau(arm, axis), self.reached(arm, axis)
+        if self.plateau_end is None or left is None or reached is None:
+            return None
+        return reached - left if self.target < self.plateau_end else None
+
     def is_bound(self, arm: Arm) -> bool:
         """Return whether `reached` is an upper bound: a run was below the target from the start."""
         return any(is_below_from_the_start(run, self.target) for run in arm.runs)
@@ -105,8 +145,11 @@ class Comparison:
     def share(self, pair: Pair, axis: str) -> float | None:
         """Return what an arm needed of `axis`, as a share of what the other one did.
 
-        None: one of them did not reach the target, or the runs cannot be compared on this axis.
+        None: one of them did not reach the target or never left the plateau, or the runs cannot be
+        compared on this axis.
         """
+        if any(self.never_left_plateau(arm) for arm in (pair.arm, pair.against)):
+            return None
         ours, others = self.reached(pair.arm, axis), self.reached(pair.against, axis)
         if ours is None or others is None or axis not in self.axes:
             return None
@@ -153,8 +196,7 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
 
     Args:
         runs: at least two.
-        target: a held-out loss in nats, or "auto": the loss that the first arm ends with, over
-            several seeds the median (of an even number, the higher one in the middle).
+        target: a held-out loss in nats, or "auto", see `automatic_target`.
 
     Raises:
         ConfigError: they were not evaluated on the same held-out data, are fewer than two, one
@@ -162,17 +204,12 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
     """
     _refuse_incomparable(runs)
     arms = _arms(runs)
-    loss = _automatic_target(arms[0]) if target == "auto" else _loss_in(target)
+    entropy = entropy_of(arms)
+    is_automatic = target == "auto"
+    loss = automatic_target(arms, entropy) if is_automatic else _loss_in(target)
     reasons = reasons_against_seconds(arms)
-    return Comparison(arms, loss, reasons, notes_on(arms, loss, reasons))
-
-
-def _automatic_target(baseline: Arm) -> float:
-    diverged = [run.folder for run in baseline.runs if not math.isfinite(run.final_loss)]
-    if diverged:
-        raise ConfigError(f"the baseline run {diverged[0]} diverged; give a --target in nats")
-    # The upper median: at least half of the baseline's runs reach it, and so does their median.
-    return statistics.median_high(run.final_loss for run in baseline.runs)
+    notes = notes_on(arms, loss, reasons, entropy=entropy, is_automatic=is_automatic)
+    return Comparison(arms, loss, reasons, notes, entropy)
 
 
 def _loss_in(target: str) -> float:

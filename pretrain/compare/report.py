@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pretrain.compare.convergence import AXES, Comparison, Pair
+from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
 from pretrain.compare.pictures import draw_pictures
 from pretrain.compare.run_tables import provenance_table, run_speed, share_table, speed_table
@@ -91,6 +92,9 @@ def _provenance(comparison: Comparison) -> list[str]:
 def _numbers(comparison: Comparison) -> dict[str, Any]:
     return {
         "target": comparison.target,
+        "frequency_entropy": comparison.entropy,
+        "plateau_end": comparison.plateau_end,
+        "finding": finding(comparison),
         "headline": headline(comparison),
         "notes": comparison.notes,
         "time_is_comparable": not comparison.reasons_against_seconds,
@@ -98,6 +102,8 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
             {
                 "name": arm.name,
                 "to_target": {axis: comparison.reached(arm, axis) for axis in AXES},
+                "left_plateau": {axis: comparison.left_plateau(arm, axis) for axis in AXES},
+                "after_plateau": {axis: comparison.after_plateau(arm, axis) for axis in AXES},
                 "speed_up": {axis: comparison.speed_up(arm, axis) for axis in AXES},
                 "runs": [
                     {
