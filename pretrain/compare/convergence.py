@@ -1,16 +1,17 @@
 """Which run reached a held-out loss sooner: in steps, tokens, FLOPs and training seconds.
 
 The first run is the baseline. Runs that differ only in the seed form one arm, reported by medians
-and the range. Nothing is smoothed; between two evaluations the loss is interpolated linearly.
+and the range; arms of equal seeds are compared seed by seed. Nothing is smoothed; between two
+evaluations the loss is interpolated linearly.
 """
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pretrain.compare.caveats import notes_on
+from pretrain.compare.pairs import Interval, Pair, Verdict, verdict
 from pretrain.compare.plateau import (
     PLATEAU_MARGIN,
     automatic_target,
@@ -36,29 +37,6 @@ AXES = {
 }
 
 LAYER_DROP = "layer_drop."  # begins the names of its settings
-
-# "within": the ranges of the seeds overlap; "beyond": they do not; "unknown": one seed each.
-Verdict = Literal["within", "beyond", "unknown"]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An arm and the one that it is compared with."""
-
-    arm: Arm
-    against: Arm
-
-    @property
-    def differing(self) -> dict[str, list[object]]:
-        """Return the settings that differ, with the value of `against` and that of `arm`."""
-        return differing_settings([self.against, self.arm])
-
-    @property
-    def verdict_at_end(self) -> Verdict:
-        """Return whether the losses at the end differ by more than those of the seeds."""
-        return verdict(
-            *(arm.values(lambda run: run.final_loss) for arm in (self.arm, self.against))
-        )
 
 
 @dataclass(frozen=True)
@@ -97,13 +75,18 @@ class Comparison:
 
     @property
     def pairs(self) -> list[Pair]:
-        """Return each arm with the baseline, and with the arm before it that it is nearest to."""
+        """Return each arm with the baseline, and with the arm before it that it is nearest to.
+
+        An arm whose nearest one never left the plateau is compared with the nearest that did, too.
+        """
         pairs = []
         for number, arm in enumerate(self.arms[1:], 1):
-            pairs.append(Pair(arm, self.arms[0]))
-            nearest = _nearest(arm, self.arms[:number])
-            if nearest is not self.arms[0]:
-                pairs.append(Pair(arm, nearest))
+            before = self.arms[:number]
+            others = [self.arms[0], _nearest(arm, before)]
+            left = [other for other in before if not self.never_left_plateau(other)]
+            if left and not self.never_left_plateau(arm):
+                others.append(_nearest(arm, left))
+            pairs += [Pair(arm, other) for other in {one.name: one for one in others}.values()]
         return pairs
 
     def reached(self, arm: Arm, axis: str) -> float | None:
@@ -137,23 +120,38 @@ class Comparison:
         """Return whether `reached` is an upper bound: a run was below the target from the start."""
         return any(is_below_from_the_start(run, self.target) for run in arm.runs)
 
+    def is_plateau_bound(self, arm: Arm) -> bool:
+        """Return whether `left_plateau` is an upper bound, and `after_plateau` a lower one."""
+        end = self.plateau_end
+        return end is not None and any(is_below_from_the_start(run, end) for run in arm.runs)
+
     def speed_up(self, arm: Arm, axis: str) -> float | None:
         """Return how many times less of `axis` the arm needed than the baseline."""
         share = self.share(Pair(arm, self.arms[0]), axis)
         return None if share is None else 1 / share
 
     def share(self, pair: Pair, axis: str) -> float | None:
-        """Return what an arm needed of `axis`, as a share of what the other one did.
+        """Return what an arm needed of `axis`, as a share of what the other one did: the median.
 
         None: one of them did not reach the target or never left the plateau, or the runs cannot be
         compared on this axis.
         """
-        if any(self.never_left_plateau(arm) for arm in (pair.arm, pair.against)):
+        arms = (pair.arm, pair.against)
+        if axis not in self.axes or any(self.never_left_plateau(arm) for arm in arms):
             return None
-        ours, others = self.reached(pair.arm, axis), self.reached(pair.against, axis)
-        if ours is None or others is None or axis not in self.axes:
+        if (paired := self.paired_share(pair, axis)) is not None:
+            return paired.median or None  # 0: the other one mostly did not reach it
+        ours, others = (self.reached(arm, axis) for arm in arms)
+        return ours / others if ours and others else None
+
+    def paired_share(self, pair: Pair, axis: str) -> Interval | None:
+        """Return the share by seed, with its interval; None: the seeds are not paired.
+
+        It is None too where an amount is a bound, so that a ratio by seed is not known.
+        """
+        if self.is_bound(pair.arm) or self.is_bound(pair.against):
             return None
-        return ours / others
+        return pair.paired_ratio(lambda run: crossing(run, self.target, axis))
 
     def shares(self, pair: Pair) -> dict[str, float]:
         """Return the known shares by axis; that of the tokens only where it is not the steps'."""
@@ -164,7 +162,9 @@ class Comparison:
         return found
 
     def verdict(self, pair: Pair, axis: str) -> Verdict:
-        """Return whether the arms differ on an axis by more than their seeds."""
+        """Return whether the arms differ on an axis by more than the seeds do."""
+        if (paired := self.paired_share(pair, axis)) is not None:
+            return paired.verdict(1.0)
         return verdict(
             *(
                 arm.values(lambda run: crossing(run, self.target, axis))
@@ -181,14 +181,6 @@ class Comparison:
         if hours == {None}:
             return len({run.evaluations[-1]["tokens"] for run in runs}) == 1
         return not self.reasons_against_seconds and all(run.result is not None for run in runs)
-
-
-def verdict(values: Sequence[float], others: Sequence[float]) -> Verdict:
-    """Return whether two arms differ by more than the seeds of each, given a value per seed."""
-    if len(values) == len(others) == 1:
-        return "unknown"
-    overlap = min(values) <= max(others) and min(others) <= max(values)
-    return "within" if overlap else "beyond"
 
 
 def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
