@@ -196,10 +196,11 @@ def _share(comparison: Comparison, pair: Pair, axis: str) -> str:
 
 def percentages(interval: Interval) -> str:
     """Return an interval of shares as "88 - 95%"."""
-    low = f"{max(0, 100 * interval.low):.0f}"
-    if math.isfinite(interval.high):
-        return f"{low} - {100 * interval.high:.0f}%"
-    return f"{low}% or more"
+    # A share of 0: of that seed, only the other run never reached the target.
+    low, high = max(0.0, interval.low), interval.high
+    if math.isfinite(high):
+        return f"{100 * low:.0f} - {high:.0%}" if low else f"{high:.0%} or less"
+    return f"{low:.0%} or more" if low else "unknown"
 
 
 def differences(interval: Interval) -> str:

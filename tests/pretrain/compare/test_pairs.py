@@ -174,6 +174,10 @@ def test_a_seed_that_never_got_there_counts_as_later_than_all(tmp_path):
     assert numbers["share"]["step"] == pytest.approx(32.5 / 35)
     assert numbers["share_by_seed"]["step"]["high"] is None
     assert numbers["difference_at_end_by_seed"]["confidence"] == 0.75
+    # The other way: it is the other one that never did.
+    (pair,) = (turned := paired(tmp_path / "turned", (4.0, 4.0, 4.0), (3.0, 3.0, 5.0))).pairs
+    row = row_of(pair_table(turned), "new\nagainst base")
+    assert row["steps"] == "108%\n108% or less" and turned.verdict(pair, "step") == "within"
     # Of the same seed both never did: any ratio is possible.
     (pair,) = (comparison := paired(tmp_path / "both", (3.0, 5.0), (4.0, 5.0))).pairs
     assert comparison.share(pair, "step") is None
