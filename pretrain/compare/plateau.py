@@ -82,8 +82,8 @@ def target_notes(arms: Sequence[Arm], target: float, entropy: float | None) -> l
     if not names:
         return []
     return [
-        f"the automatic target leaves out {listed(names)}, not at least {TARGET_MARGIN:g} nat below "
-        f"the entropy of word frequencies, {entropy:.3f}, at the end"
+        f"the automatic target leaves out {listed(names)}: they end less than {TARGET_MARGIN:g} nat "
+        f"below the entropy of word frequencies, {entropy:.3f}"
     ]
 
 
