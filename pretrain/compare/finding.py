@@ -1,6 +1,6 @@
 """What a comparison found, in two sentences: results between neighbours, and their limits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pretrain.compare.convergence import Comparison
 from pretrain.compare.headline import end_of
@@ -63,7 +63,7 @@ def _on_the_way(comparison: Comparison, pair: Pair) -> str:
     shares = comparison.shares(pair)
     if comparison.is_bound(against) or not shares:
         early = f"{against.name} before its first evaluation"
-        why = early if comparison.is_bound(against) else "at what shares of the cost is not known"
+        why = early if comparison.is_bound(against) else "how much sooner is not known"
         return f"{arm.name} and {against.name} reached {target}, {why}"
     groups: dict[tuple[str, str], list[str]] = {}
     for axis, share in shares.items():
@@ -128,9 +128,10 @@ def _limits(comparison: Comparison, pairs: Sequence[Pair]) -> list[str]:
     runs = [run for arm in arms for run in arm.runs]
     limits = []
     if comparison.has_target_near_plateau and pairs:
-        limits.append("so near the plateau of word frequencies the target shows little else")
+        near = "so near the plateau of word frequencies"
+        limits.append(f"the target is {near} that it shows little else")
     stayed = [arm for arm in arms if comparison.never_left_plateau(arm)]
-    if stayed and len(stayed) < len(arms):
+    if stayed and pairs:  # else it is the finding
         who = listed([arm.name for arm in stayed])
         limits.append(f"{who} never left the plateau of word frequencies{_within(stayed)}")
     diverged = sum(run.diverged for run in runs)
@@ -141,7 +142,7 @@ def _limits(comparison: Comparison, pairs: Sequence[Pair]) -> list[str]:
         limits.append(f"{listed(unfinished)} {_are(unfinished)} not finished")
     if any(not comparison.has_comparable_ends(pair) for pair in pairs):
         limits.append("ends after unequal training are not compared")
-    limits += _seeds(pairs)
+    limits += _seeds(arms, pairs)
     if comparison.reasons_against_seconds:
         limits.append("time is not comparable")
     return [*limits, "how well each arm is tuned is not known"]
@@ -152,22 +153,17 @@ def _within(arms: Sequence[Arm]) -> str:
     return f" within {max(steps):,} steps" if len(steps) == 1 else " within the steps of the run"
 
 
-def _seeds(pairs: Sequence[Pair]) -> list[str]:
+def _seeds(arms: Sequence[Arm], pairs: Sequence[Pair]) -> list[str]:
     """Return what is not known for lack of seeds, and how sure the intervals are."""
-    if pairs and all(pair.verdict_at_end == "unknown" for pair in pairs):
+    single = [arm.name for arm in arms if len(arm.runs) == 1]
+    if len(single) == len(arms):
         return ["with one seed each any difference may be chance"]
-    single = [arm.name for arm in _arms(pairs) if len(arm.runs) == 1]
     paired = [pair.paired_difference_at_end for pair in pairs]
     sure = sorted({(one.num_pairs, one.confidence) for one in paired if one is not None})
     return [
         *([f"{listed(single)} {_has(single)} one seed only"] if single else []),
         *(f"an interval from {number} seeds has a confidence of {p:.0%}" for number, p in sure),
     ]
-
-
-def _arms(pairs: Iterable[Pair]) -> list[Arm]:
-    """Return the arms of pairs, each once."""
-    return list({arm.name: arm for pair in pairs for arm in (pair.against, pair.arm)}.values())
 
 
 def _enumerated(clauses: Sequence[str]) -> str:

@@ -81,10 +81,8 @@ def target_notes(arms: Sequence[Arm], target: float, entropy: float | None) -> l
     names = [arm.name for arm in arms if is_near_plateau(_end(arm), entropy)]
     if not names:
         return []
-    return [
-        f"the automatic target leaves out {listed(names)}: they end less than {TARGET_MARGIN:g} nat "
-        f"below the entropy of word frequencies, {entropy:.3f}"
-    ]
+    least = f"{TARGET_MARGIN:g} nat below the entropy of word frequencies, {entropy:.3f}"
+    return [f"the automatic target leaves out {listed(names)}: at the end not {least}"]
 
 
 def _end(arm: Arm) -> float:
