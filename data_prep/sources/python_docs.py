@@ -85,7 +85,7 @@ class PythonDocs(Source):
     @property
     def description(self) -> str:
         """Return the version of Python and the number of packages."""
-        num_packages = len(_packages())
+        num_packages = len(self._packages())
         python = platform.python_version()
         return f"{READING} of Python {python} and {num_packages} installed packages"
 
@@ -101,7 +101,7 @@ class PythonDocs(Source):
 
     def identity(self) -> list[list[object]]:
         """Return what is read, and the versions of Python and of all packages."""
-        return [[READING, platform.python_version(), *sorted(_packages())]]
+        return [[READING, platform.python_version(), *self._packages()]]
 
     def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
         """Yield the path of each module."""
@@ -119,7 +119,15 @@ class PythonDocs(Source):
         return Parsed([text for text in paragraphs if is_unicode(text)], [])
 
     def _files(self) -> list[Path]:
-        return [file for root in self.roots or _installed_roots() for file in _module_files(root)]
+        return [file for root in self._roots() for file in _module_files(root)]
+
+    def _packages(self) -> list[str]:
+        # Not those of sys.path: importing setuptools adds its vendored packages to it.
+        found = importlib.metadata.distributions(path=[str(root) for root in self._roots()])
+        return sorted(f"{package.name} {package.version}" for package in found)
+
+    def _roots(self) -> tuple[Path, ...]:
+        return self.roots or _installed_roots()
 
 
 def triple_quoted(source: str) -> list[str]:
@@ -149,26 +157,22 @@ def prose(docstring: str) -> Iterator[str]:
     """Yield the paragraphs of a docstring that read as English, one line each."""
     for block in _blocks(inspect.cleandoc(docstring)):
         text = " ".join(" ".join(block).split())
-        # Few paragraphs have these marks, and looking for the patterns takes half of the time.
+        # Few paragraphs have these marks, and a search for the patterns takes longer.
         if "):" in text or ") :" in text:
             text = _FIELD.sub("", text, count=1)
         if "`" in text:
             text = _LINK.sub(r"\1", _ROLE.sub(r"\1", text)).replace("`", "")
         if "]_" in text:
             text = _FOOTNOTE.sub("", text)
-        text = _NAME.sub("", text.replace("::", ":"))
+        text = " ".join(_NAME.sub("", text.replace("::", ":")).split())
         if _reads_as_prose(text):
             yield text
 
 
-def _packages() -> list[str]:
-    return [f"{package.name} {package.version}" for package in importlib.metadata.distributions()]
-
-
-def _installed_roots() -> list[Path]:
+def _installed_roots() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
     names = (paths["stdlib"], paths["purelib"], paths["platlib"])
-    return list(dict.fromkeys(Path(name).resolve() for name in names))
+    return tuple(dict.fromkeys(Path(name).resolve() for name in names))
 
 
 def _module_files(root: Path) -> list[Path]:

@@ -201,6 +201,23 @@ def test_an_escape_that_python_refuses_costs_one_string():
     assert triple_quoted('x = """\\N{NO SUCH NAME}"""\ny = """A boat."""\n') == ["A boat."]
 
 
+def test_packages_on_other_paths_than_those_that_are_read_do_not_count(tmp_path, monkeypatch):
+    for root, name in (("read", "boats"), ("imported", "bridges")):
+        write(
+            tmp_path / root / f"{name}-1.0.dist-info" / "METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        )
+    monkeypatch.syspath_prepend(tmp_path / "imported")
+    source = PythonDocs("python-docs", 1.0, roots=(tmp_path / "read",))
+    assert source.identity()[0][-1] == "boats 1.0"
+    assert source.description.endswith(" and 1 installed packages")
+
+
+def test_roles_without_text_leave_no_double_spaces():
+    text = "The boats :func:`` of the river :ref:`` are moved :class:`~boats.Boat` at once."
+    assert list(prose(text)) == ["The boats of the river are moved boats.Boat at once."]
+
+
 def test_a_build_that_read_something_else_begins_again(settings, tmp_path, monkeypatch):
     for number in range(40):
         text = f"The boats of river {number} are moved one after the other, never two at once."
