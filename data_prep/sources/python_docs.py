@@ -1,7 +1,7 @@
 """English prose from the triple-quoted strings of the installed modules: needs no network.
 
 Nearly all of them are docstrings; the others document attributes and compiled functions. Modules
-are neither imported nor parsed: one regular expression finds the strings ten times sooner than
+are neither imported nor parsed: one regular expression finds the strings twenty times sooner than
 `ast`. About half of their text is code: only paragraphs that read as sentences are kept, without
 examples, literal blocks, headings and type annotations.
 """
