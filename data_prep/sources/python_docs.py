@@ -44,15 +44,16 @@ SKIPPED_FOLDERS = frozenset(
 )
 
 # Comments and strings in the order of the source, so that quotes in one of them begin no other.
-# Groups: the content of a triple-quoted string. Every alternative begins with a single character
-# and none backtracks: 200 MB take a second.
+# Groups: the content of a triple-quoted string. Every alternative begins with a single character,
+# and where a string goes on is never ambiguous: 200 MB take a second or two. (Possessive groups
+# find nothing in Python 3.11.0 to 3.11.4.)
 _COMMENT_OR_STRING = re.compile(
     r"""
     \#.*
-    | \"""  ( [^"\\]*+ (?: (?: \\[\s\S] | "(?!"") ) [^"\\]*+ )*+ )  \"""
-    | '''  ( [^'\\]*+ (?: (?: \\[\s\S] | '(?!'') ) [^'\\]*+ )*+ )  '''
-    | " [^"\\\n]*+ (?: \\[\s\S] [^"\\\n]*+ )*+ "
-    | ' [^'\\\n]*+ (?: \\[\s\S] [^'\\\n]*+ )*+ '
+    | \"""  ( [^"\\]* (?: (?: \\[\s\S] | "(?!"") ) [^"\\]* )* )  \"""
+    | '''  ( [^'\\]* (?: (?: \\[\s\S] | '(?!'') ) [^'\\]* )* )  '''
+    | " [^"\\\n]* (?: \\[\s\S] [^"\\\n]* )* "
+    | ' [^'\\\n]* (?: \\[\s\S] [^'\\\n]* )* '
     """,
     re.VERBOSE,
 )
