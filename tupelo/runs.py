@@ -52,11 +52,14 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
     Args:
         runs: at least two run folders, the baseline first; runs that differ only in the seed form
             one arm.
-        target: a held-out loss in nats; "auto": that of the baseline at its end.
+        target: a held-out loss in nats; "auto": the highest at which an arm ends behind the plateau
+            of word frequencies, or where fewer than two do, the baseline.
 
     Returns:
-        `arms`, `target` and `notes`; `reached(arm, axis)` and `speed_up(arm, axis)` for the axes
-        "step", "tokens", "flops" and "training_seconds".
+        `arms`, `target`, `entropy` (of word frequencies, in nats, where a run recorded it) and
+        `notes`; `reached(arm, axis)`, `left_plateau(arm, axis)`, `after_plateau(arm, axis)` and
+        `speed_up(arm, axis)` for the axes "step", "tokens", "flops" and "training_seconds", None
+        where it was not reached or is not known.
 
     Raises:
         ConfigError: a folder holds no run, one without a finite evaluation, or runs that cannot be

@@ -57,8 +57,10 @@ def character_counts(sentences: Iterable[str], *, lowercase: bool) -> Counter[st
     """Return the count of each character after BERT's normalisation, without white space."""
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(normalizer.normalize_str(sentence))
+    # The normalisation of a character does not depend on its neighbours.
+    for character, count in Counter("".join(sentences)).items():
+        for mark in normalizer.normalize_str(character):
+            counts[mark] += count
     return Counter({mark: count for mark, count in counts.items() if not mark.isspace()})
 
 

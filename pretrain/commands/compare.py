@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import Path
 
 from pretrain.compare.convergence import Comparison, compare
+from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
@@ -22,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default="auto",
-        help="held-out loss in nats; auto: that of the baseline at its end",
+        help="held-out loss in nats; auto: the highest at which an arm ends behind the plateau of "
+        "word frequencies, or where fewer than two do, the baseline",
     )
     parser.add_argument(
         "--report",
@@ -53,11 +55,11 @@ def main(arguments: argparse.Namespace) -> None:
     folder.refuse_if_taken()
     print(in_text(comparison, terminal_width()))
     write_report(comparison, folder)
-    print(f"report: {arguments.report / 'index.html'}")
+    print(f"\nreport: {arguments.report / 'index.html'}")
 
 
 def in_text(comparison: Comparison, width: int) -> str:
-    """Return the result in words, its tables, and the notes, in lines of `width` letters."""
+    """Return what was compared, tables, notes and the finding, in lines of `width` letters."""
     tables = [
         f"{table.title}\n\n"
         + fitting_table(table.headers, table.rows, width, text_columns=table.text_columns)
@@ -66,4 +68,5 @@ def in_text(comparison: Comparison, width: int) -> str:
     ]
     words = [paragraph(sentence, width, rest="  ") for sentence in headline(comparison)]
     notes = [paragraph(note, width, first="note: ", rest="      ") for note in comparison.notes]
-    return "\n\n".join(["\n".join(words), *tables, "\n".join(notes)]).rstrip()
+    found = paragraph(" ".join(finding(comparison)), width)
+    return "\n\n".join(["\n".join(words), *tables, *(["\n".join(notes)] if notes else []), found])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pretrain.compare.launches import history_notes, launch_differences
+from pretrain.compare.plateau import entropy_notes, target_notes
 from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
 from pretrain.reports.words import listed
 
@@ -12,7 +13,12 @@ ANNEALED = 0.05
 
 
 def notes_on(
-    arms: Sequence[Arm], target: float, reasons_against_seconds: Sequence[str]
+    arms: Sequence[Arm],
+    target: float,
+    reasons_against_seconds: Sequence[str],
+    *,
+    entropy: float | None,
+    is_automatic: bool,
 ) -> list[str]:
     """Return the caveats of a comparison.
 
@@ -20,6 +26,8 @@ def notes_on(
         arms: the compared arms.
         target: held-out loss in nats.
         reasons_against_seconds: why seconds cannot be compared.
+        entropy: frequency entropy of the held-out predictions in nats; None: not known.
+        is_automatic: whether the target was chosen, not given.
     """
     runs = [run for arm in arms for run in arm.runs]
     hours = any(run.settings.get("hours") is not None for run in runs)
@@ -30,6 +38,8 @@ def notes_on(
         *_unfinished(runs),
         *_different_training(runs),
         *_not_annealed(runs),
+        *(target_notes(arms, target, entropy) if is_automatic else []),
+        *entropy_notes(arms),
         *_missed(arms, target),
         *_bounds(runs, target),
         *_single_seeds(arms),

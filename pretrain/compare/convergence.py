@@ -1,17 +1,23 @@
 """Which run reached a held-out loss sooner: in steps, tokens, FLOPs and training seconds.
 
 The first run is the baseline. Runs that differ only in the seed form one arm, reported by medians
-and the range. Nothing is smoothed; between two evaluations the loss is interpolated linearly.
+and the range; arms of equal seeds are compared seed by seed. Nothing is smoothed; between two
+evaluations the loss is interpolated linearly.
 """
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pretrain.compare.caveats import notes_on
+from pretrain.compare.pairs import Interval, Pair, Verdict, verdict
+from pretrain.compare.plateau import (
+    PLATEAU_MARGIN,
+    automatic_target,
+    entropy_of,
+    is_near_plateau,
+)
 from pretrain.compare.runs import (
     Arm,
     Run,
@@ -32,29 +38,6 @@ AXES = {
 
 LAYER_DROP = "layer_drop."  # begins the names of its settings
 
-# "within": the ranges of the seeds overlap; "beyond": they do not; "unknown": one seed each.
-Verdict = Literal["within", "beyond", "unknown"]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An arm and the one that it is compared with."""
-
-    arm: Arm
-    against: Arm
-
-    @property
-    def differing(self) -> dict[str, list[object]]:
-        """Return the settings that differ, with the value of `against` and that of `arm`."""
-        return differing_settings([self.against, self.arm])
-
-    @property
-    def verdict_at_end(self) -> Verdict:
-        """Return whether the losses at the end differ by more than those of the seeds."""
-        return verdict(
-            *(arm.values(lambda run: run.final_loss) for arm in (self.arm, self.against))
-        )
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -65,12 +48,24 @@ class Comparison:
         target: held-out loss in nats.
         reasons_against_seconds: why seconds cannot be compared; none if they can.
         notes: caveats, a sentence each, the most severe first.
+        entropy: frequency entropy of the held-out predictions in nats; None: no run recorded it.
     """
 
     arms: list[Arm]
     target: float
     reasons_against_seconds: list[str]
     notes: list[str]
+    entropy: float | None
+
+    @property
+    def plateau_end(self) -> float | None:
+        """Return the held-out loss in nats at or below which an arm has left the plateau."""
+        return None if self.entropy is None else self.entropy - PLATEAU_MARGIN
+
+    @property
+    def has_target_near_plateau(self) -> bool:
+        """Return whether the target lies so near the plateau that it says little else."""
+        return is_near_plateau(self.target, self.entropy)
 
     @property
     def axes(self) -> dict[str, str]:
@@ -80,22 +75,55 @@ class Comparison:
 
     @property
     def pairs(self) -> list[Pair]:
-        """Return each arm with the baseline, and with the arm before it that it is nearest to."""
+        """Return each arm with the baseline, and with the arm before it that it is nearest to.
+
+        An arm whose nearest one never left the plateau is compared with the nearest that did, too.
+        """
         pairs = []
         for number, arm in enumerate(self.arms[1:], 1):
-            pairs.append(Pair(arm, self.arms[0]))
-            nearest = _nearest(arm, self.arms[:number])
-            if nearest is not self.arms[0]:
-                pairs.append(Pair(arm, nearest))
+            before = self.arms[:number]
+            others = [self.arms[0], _nearest(arm, before)]
+            left = [other for other in before if not self.never_left_plateau(other)]
+            if left and not self.never_left_plateau(arm):
+                others.append(_nearest(arm, left))
+            pairs += [Pair(arm, other) for other in {one.name: one for one in others}.values()]
         return pairs
 
     def reached(self, arm: Arm, axis: str) -> float | None:
         """Return the median amount of `axis` at which the arm reached the target."""
         return arm.median(lambda run: crossing(run, self.target, axis))
 
+    def left_plateau(self, arm: Arm, axis: str) -> float | None:
+        """Return the median amount of `axis` at which the arm left the plateau.
+
+        None: it never left it, or the entropy is not known.
+        """
+        end = self.plateau_end
+        return None if end is None else arm.median(lambda run: crossing(run, end, axis))
+
+    def never_left_plateau(self, arm: Arm) -> bool:
+        """Return whether the entropy is known and the median run stayed on the plateau."""
+        return self.entropy is not None and self.left_plateau(arm, "step") is None
+
+    def after_plateau(self, arm: Arm, axis: str) -> float | None:
+        """Return the amount of `axis` from the end of the plateau to the target.
+
+        It is `reached` less `left_plateau`. None: one of them is, or the target is not below the
+        end of the plateau.
+        """
+        left, reached = self.left_plateau(arm, axis), self.reached(arm, axis)
+        if self.plateau_end is None or left is None or reached is None:
+            return None
+        return reached - left if self.target < self.plateau_end else None
+
     def is_bound(self, arm: Arm) -> bool:
         """Return whether `reached` is an upper bound: a run was below the target from the start."""
         return any(is_below_from_the_start(run, self.target) for run in arm.runs)
+
+    def is_plateau_bound(self, arm: Arm) -> bool:
+        """Return whether `left_plateau` is an upper bound, and `after_plateau` a lower one."""
+        end = self.plateau_end
+        return end is not None and any(is_below_from_the_start(run, end) for run in arm.runs)
 
     def speed_up(self, arm: Arm, axis: str) -> float | None:
         """Return how many times less of `axis` the arm needed than the baseline."""
@@ -103,14 +131,27 @@ class Comparison:
         return None if share is None else 1 / share
 
     def share(self, pair: Pair, axis: str) -> float | None:
-        """Return what an arm needed of `axis`, as a share of what the other one did.
+        """Return what an arm needed of `axis`, as a share of what the other one did: the median.
 
-        None: one of them did not reach the target, or the runs cannot be compared on this axis.
+        None: one of them did not reach the target or never left the plateau, or the runs cannot be
+        compared on this axis.
         """
-        ours, others = self.reached(pair.arm, axis), self.reached(pair.against, axis)
-        if ours is None or others is None or axis not in self.axes:
+        arms = (pair.arm, pair.against)
+        if axis not in self.axes or any(self.never_left_plateau(arm) for arm in arms):
             return None
-        return ours / others
+        if (paired := self.paired_share(pair, axis)) is not None:
+            return paired.median or None  # 0: the other one mostly did not reach it
+        ours, others = (self.reached(arm, axis) for arm in arms)
+        return ours / others if ours and others else None
+
+    def paired_share(self, pair: Pair, axis: str) -> Interval | None:
+        """Return the share by seed, with its interval; None: the seeds are not paired.
+
+        It is None too where an amount is a bound, so that a ratio by seed is not known.
+        """
+        if self.is_bound(pair.arm) or self.is_bound(pair.against):
+            return None
+        return pair.paired_ratio(lambda run: crossing(run, self.target, axis))
 
     def shares(self, pair: Pair) -> dict[str, float]:
         """Return the known shares by axis; that of the tokens only where it is not the steps'."""
@@ -121,7 +162,9 @@ class Comparison:
         return found
 
     def verdict(self, pair: Pair, axis: str) -> Verdict:
-        """Return whether the arms differ on an axis by more than their seeds."""
+        """Return whether the arms differ on an axis by more than the seeds do."""
+        if (paired := self.paired_share(pair, axis)) is not None:
+            return paired.verdict(1.0)
         return verdict(
             *(
                 arm.values(lambda run: crossing(run, self.target, axis))
@@ -140,21 +183,12 @@ class Comparison:
         return not self.reasons_against_seconds and all(run.result is not None for run in runs)
 
 
-def verdict(values: Sequence[float], others: Sequence[float]) -> Verdict:
-    """Return whether two arms differ by more than the seeds of each, given a value per seed."""
-    if len(values) == len(others) == 1:
-        return "unknown"
-    overlap = min(values) <= max(others) and min(others) <= max(values)
-    return "within" if overlap else "beyond"
-
-
 def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
     """Compare runs with the first one, and with each other.
 
     Args:
         runs: at least two.
-        target: a held-out loss in nats, or "auto": the loss that the first arm ends with, over
-            several seeds the median (of an even number, the higher one in the middle).
+        target: a held-out loss in nats, or "auto", see `automatic_target`.
 
     Raises:
         ConfigError: they were not evaluated on the same held-out data, are fewer than two, one
@@ -162,17 +196,12 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
     """
     _refuse_incomparable(runs)
     arms = _arms(runs)
-    loss = _automatic_target(arms[0]) if target == "auto" else _loss_in(target)
+    entropy = entropy_of(arms)
+    is_automatic = target == "auto"
+    loss = automatic_target(arms, entropy) if is_automatic else _loss_in(target)
     reasons = reasons_against_seconds(arms)
-    return Comparison(arms, loss, reasons, notes_on(arms, loss, reasons))
-
-
-def _automatic_target(baseline: Arm) -> float:
-    diverged = [run.folder for run in baseline.runs if not math.isfinite(run.final_loss)]
-    if diverged:
-        raise ConfigError(f"the baseline run {diverged[0]} diverged; give a --target in nats")
-    # The upper median: at least half of the baseline's runs reach it, and so does their median.
-    return statistics.median_high(run.final_loss for run in baseline.runs)
+    notes = notes_on(arms, loss, reasons, entropy=entropy, is_automatic=is_automatic)
+    return Comparison(arms, loss, reasons, notes, entropy)
 
 
 def _loss_in(target: str) -> float:

@@ -1,43 +1,57 @@
-"""The result of a comparison in words."""
+"""What was compared, and how far the target can be trusted, in words."""
 
 import math
-from collections.abc import Sequence
 
-from pretrain.compare.convergence import Comparison, Pair, Verdict
-from pretrain.compare.runs import Arm, crossing
-from pretrain.reports.words import counted, listed
-
-WITHIN = "within the range of seeds: not a difference"
-ONE_SEED_EACH = " (one seed each: whether this is a difference is unknown)"
-REMARKS: dict[Verdict, str] = {
-    "beyond": "",
-    "within": f" ({WITHIN})",
-    "unknown": "",  # at the end of the sentence
-}
+from pretrain.compare.convergence import Comparison
+from pretrain.compare.plateau import TARGET_MARGIN
+from pretrain.compare.runs import Arm
+from pretrain.reports.words import counted
 
 
 def headline(comparison: Comparison) -> list[str]:
-    """Return what was compared and the result, as sentences."""
+    """Return what was compared, as sentences; the first warns of a target near the plateau."""
     arms = comparison.arms
     runs = [run for arm in arms for run in arm.runs]
-    alone = "; they differ in the seed only" if len(arms) == 1 else ""
-    sentences = [
-        f"{counted(len(runs), 'run')} of {counted(len(arms), 'arm')}, compared at a held-out loss "
-        f"of {comparison.target:.3f} nats{alone}.",
-        _end(arms[0], " (the baseline)" if len(arms) > 1 else ""),
-        *(_on_pair(comparison, pair) for pair in comparison.pairs),
+    compared = f"{counted(len(runs), 'run')} of {counted(len(arms), 'arm')}"
+    if len(arms) == 1:
+        what = [f"{compared}: they differ in the seed only."]
+    else:
+        loss = f"{comparison.target:.3f} nats{_depth(comparison)}"
+        what = [f"{compared}, compared at a held-out loss of {loss}.", _baseline(arms[0])]
+    return [*target_warning(comparison), *what]
+
+
+def target_warning(comparison: Comparison) -> list[str]:
+    """Return a warning if the target lies on the plateau of word frequencies or near it."""
+    if not comparison.has_target_near_plateau or comparison.entropy is None:
+        return []
+    below = comparison.entropy - comparison.target
+    where = f"only {below:.2f} nats below" if below > 0 else "above"
+    return [
+        f"WARNING: the target of {comparison.target:.3f} nats lies {where} the entropy of word "
+        f"frequencies, {comparison.entropy:.3f}: what arms need to reach it mostly shows which "
+        f"left that plateau first; give a target at least {TARGET_MARGIN:g} nat below."
     ]
-    if comparison.reasons_against_seconds:
-        sentences.append("Time is not compared; the first note says why.")
-    return sentences
 
 
-def _end(arm: Arm, role: str) -> str:
+def end_of(arm: Arm) -> str:
+    """Return "ends at 4.000 nats after 40 steps", with the range over several seeds."""
     steps = sorted({run.evaluations[-1]["step"] for run in arm.runs})
     after = " to ".join(f"{step:,}" for step in dict.fromkeys((steps[0], steps[-1])))
     finished = [run.result is not None for run in arm.runs]
     ends = "ends" if all(finished) else "is not finished, and stands"
-    return f"{arm.name}{role} {ends} at {_losses_in_words(arm)} after {after} steps."
+    return f"{ends} at {_losses_in_words(arm)} after {after} steps"
+
+
+def _depth(comparison: Comparison) -> str:
+    """Return how far the target lies behind the plateau, where the warning does not say it."""
+    if comparison.entropy is None or comparison.has_target_near_plateau:
+        return ""
+    return f", {comparison.entropy - comparison.target:.2f} below the entropy of word frequencies"
+
+
+def _baseline(arm: Arm) -> str:
+    return f"{arm.name} (the baseline) {end_of(arm)}."
 
 
 def _losses_in_words(arm: Arm) -> str:
@@ -49,48 +63,3 @@ def _losses_in_words(arm: Arm) -> str:
     if len(losses) > 1:
         text += f" ({losses[0]:.3f} - {losses[-1]:.3f} over {counted(len(losses), 'seed')})"
     return text + (f", {diverged} of {len(arm.runs)} diverged," if diverged else "")
-
-
-def _on_pair(comparison: Comparison, pair: Pair) -> str:
-    parts = [_on_the_way(comparison, pair), _on_the_end(comparison, pair)]
-    is_single = len(pair.arm.runs) == len(pair.against.runs) == 1
-    has_numbers = comparison.shares(pair) or comparison.has_comparable_ends(pair)
-    remark = ONE_SEED_EACH if is_single and has_numbers else ""
-    return f"{pair.arm.name} against {pair.against.name}: {'; '.join(parts)}{remark}."
-
-
-def _on_the_way(comparison: Comparison, pair: Pair) -> str:
-    """Return the shares of steps, tokens, FLOPs and time at which the target was reached."""
-    target = f"{comparison.target:.3f} nats"
-    missing = [arm for arm in (pair.arm, pair.against) if comparison.reached(arm, "step") is None]
-    if missing:
-        return _missed(comparison, missing)
-    if comparison.is_bound(pair.against):
-        return f"{pair.against.name} was below {target} at its first evaluation: no share is known"
-    groups: dict[Verdict, list[str]] = {}
-    for axis, share in comparison.shares(pair).items():
-        words = f"{share:.0%} of the {comparison.axes[axis]}"
-        groups.setdefault(comparison.verdict(pair, axis), []).append(words)
-    most = "at most " if comparison.is_bound(pair.arm) else ""
-    found = [listed(words) + REMARKS[verdict] for verdict, words in groups.items()]
-    return f"{target} after {most}{', and '.join(found)}"
-
-
-def _missed(comparison: Comparison, arms: Sequence[Arm]) -> str:
-    if len(arms) == 2:
-        return f"neither reached {comparison.target:.3f} nats"
-    arm = arms[0]
-    reached = sum(crossing(run, comparison.target, "step") is not None for run in arm.runs)
-    some = f" ({reached} of its {counted(len(arm.runs), 'run')} did)" if reached else ""
-    return f"{arm.name} did not reach {comparison.target:.3f} nats{some}"
-
-
-def _on_the_end(comparison: Comparison, pair: Pair) -> str:
-    """Return the held-out losses at the end, where both were trained on equally much."""
-    ours, others = (arm.median(lambda run: run.final_loss) for arm in (pair.arm, pair.against))
-    if not comparison.has_comparable_ends(pair):
-        return "the ends are not compared: the budgets differ, or a run is not finished"
-    if ours is None or others is None:
-        who = [arm.name for arm, loss in ((pair.arm, ours), (pair.against, others)) if loss is None]
-        return f"{listed(who)} diverged before the end"
-    return f"at the end {ours:.3f} against {others:.3f} nats" + REMARKS[pair.verdict_at_end]

@@ -1,13 +1,16 @@
 """The report of a comparison: pictures, one self-contained page, and the numbers as JSON."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pretrain.compare.convergence import AXES, Comparison, Pair
+from pretrain.compare.convergence import AXES, Comparison
+from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
+from pretrain.compare.pairs import Interval, Pair
 from pretrain.compare.pictures import draw_pictures
 from pretrain.compare.run_tables import provenance_table, run_speed, share_table, speed_table
 from pretrain.compare.runs import crossing, differing_settings
@@ -45,7 +48,7 @@ def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
         Path(__file__).with_name("report.html.j2"),
         pictures,
         title=f"{names} against {arms[0].name}" if names else arms[0].name,
-        headline=headline(comparison),
+        headline=[*headline(comparison), *finding(comparison)],
         trained_on=_trained_on(comparison),
         tables=result_tables(comparison),
         runs=runs if len(runs.rows) > len(arms) else None,
@@ -91,6 +94,9 @@ def _provenance(comparison: Comparison) -> list[str]:
 def _numbers(comparison: Comparison) -> dict[str, Any]:
     return {
         "target": comparison.target,
+        "frequency_entropy": comparison.entropy,
+        "plateau_end": comparison.plateau_end,
+        "finding": finding(comparison),
         "headline": headline(comparison),
         "notes": comparison.notes,
         "time_is_comparable": not comparison.reasons_against_seconds,
@@ -98,6 +104,8 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
             {
                 "name": arm.name,
                 "to_target": {axis: comparison.reached(arm, axis) for axis in AXES},
+                "left_plateau": {axis: comparison.left_plateau(arm, axis) for axis in AXES},
+                "after_plateau": {axis: comparison.after_plateau(arm, axis) for axis in AXES},
                 "speed_up": {axis: comparison.speed_up(arm, axis) for axis in AXES},
                 "runs": [
                     {
@@ -121,14 +129,28 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
 
 
 def _numbers_of_pair(comparison: Comparison, pair: Pair) -> dict[str, Any]:
+    has_ends = comparison.has_comparable_ends(pair)
+    shares = {axis: comparison.share(pair, axis) for axis in AXES}
     return {
         "arm": pair.arm.name,
         "against": pair.against.name,
         "differing_settings": pair.differing,
-        "share": {axis: comparison.share(pair, axis) for axis in AXES},
+        "share": shares,
+        "share_by_seed": {
+            axis: _numbers_of(comparison.paired_share(pair, axis) if share else None)
+            for axis, share in shares.items()
+        },
         "verdict": {axis: comparison.verdict(pair, axis) for axis in comparison.axes},
-        "verdict_at_end": pair.verdict_at_end if comparison.has_comparable_ends(pair) else None,
+        "difference_at_end": pair.difference_at_end if has_ends else None,
+        "difference_at_end_by_seed": _numbers_of(
+            pair.paired_difference_at_end if has_ends else None
+        ),
+        "verdict_at_end": pair.verdict_at_end if has_ends else None,
     }
+
+
+def _numbers_of(interval: Interval | None) -> dict[str, Any] | None:
+    return None if interval is None else dataclasses.asdict(interval)
 
 
 def _finite(value: Any) -> Any:

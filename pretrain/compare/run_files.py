@@ -70,6 +70,7 @@ class Launch(_Line):
     versions: dict[Word, Word]
     world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
     matrix_rate: _PeakFlops | None = None
+    frequency_entropy: Amount | None = None
 
 
 class Result(_Line):

@@ -1,16 +1,23 @@
 """The tables of a comparison: cost of reaching the target, ends, arm against arm, and every run."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from data_prep.files.quoting import plain
-from pretrain.compare.convergence import Comparison, Pair
+from pretrain.compare.convergence import Comparison
+from pretrain.compare.pairs import Interval, Pair
+from pretrain.compare.plateau import PLATEAU_MARGIN
 from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
-from pretrain.reports.words import amount, counted
+from pretrain.reports.words import amount, counted, listed
 
 NONE = "-"
 WITHIN = "\nin range"
 IN_RANGE = '"in range": the difference is within the range of the seeds, and so none.'
+BY_SEED = (
+    "Below a median over pairs of runs of equal seed: the interval of the sign test (confidence: "
+    "{}). One that contains 100% or 0 shows no difference."
+)
 MOST_SETTINGS = 6  # in a cell; the page lists all
 
 
@@ -31,24 +38,49 @@ def result_tables(comparison: Comparison) -> list[Table]:
 
 
 def cost_table(comparison: Comparison) -> Table:
-    """Return a row per arm: what it took to reach the target."""
-    return Table(
-        f"Cost of reaching {comparison.target:.3f} nats",
-        ["arm", *comparison.axes.values()],
-        [
-            [
-                _named(arm),
-                *(
-                    _bounded(
-                        amount(comparison.reached(arm, axis), axis),
-                        is_bound=comparison.is_bound(arm),
-                    )
-                    for axis in comparison.axes
-                ),
-            ]
-            for arm in comparison.arms
-        ],
+    """Return a row per arm: what it took to leave the plateau, and to reach the target."""
+    has_plateau = comparison.entropy is not None
+    rows = []
+    for arm in comparison.arms:
+        phases = _phases(comparison, arm)
+        columns = ["\n".join(column) for column in zip(*phases, strict=True)]
+        rows.append([_named(arm), *(columns if has_plateau else columns[1:])])
+    remark = (
+        f"The plateau of word frequencies ends {PLATEAU_MARGIN:g} nats below their entropy of "
+        f"{comparison.entropy:.3f}."
+        if has_plateau
+        else ""
     )
+    names = ["arm", *(["phase"] if has_plateau else []), *comparison.axes.values()]
+    title = f"Cost of reaching {comparison.target:.3f} nats"
+    return Table(title, names, rows, remark, text_columns=(1,) if has_plateau else ())
+
+
+def _phases(comparison: Comparison, arm: Arm) -> list[list[str]]:
+    """Return the name and the cost on each axis of: leaving the plateau, the way from there, all.
+
+    The first two are left out where the entropy is not known; all, where the plateau or the way is
+    all that there was.
+    """
+    axes = comparison.axes
+    is_bound, is_plateau_bound = comparison.is_bound(arm), comparison.is_plateau_bound(arm)
+    reached = [amount(comparison.reached(arm, axis), axis) for axis in axes]
+    whole = ["in all", *(_bounded(text, is_bound=is_bound) for text in reached)]
+    if comparison.plateau_end is None:
+        return [whole]
+    if comparison.never_left_plateau(arm):
+        return [["off the plateau", *["never" for _ in axes]]]
+    left = [amount(comparison.left_plateau(arm, axis), axis) for axis in axes]
+    phases = [
+        ["off the plateau", *(_bounded(text, is_bound=is_plateau_bound) for text in left)],
+    ]
+    if comparison.target >= comparison.plateau_end:
+        return [*phases, ["to the target", *whole[1:]]]
+    way = [amount(comparison.after_plateau(arm, axis), axis) for axis in axes]
+    if is_plateau_bound:
+        way = [NONE if is_bound else f">= {text}" for text in way]
+    way = ["from there", *way]
+    return [*phases, way] if comparison.reached(arm, "step") is None else [*phases, way, whole]
 
 
 def end_table(comparison: Comparison) -> Table:
@@ -91,8 +123,18 @@ def pair_table(comparison: Comparison) -> Table:
             ]
         )
     headers = ["arm", *axes.values(), "loss at end", "what differs"]
-    remark = IN_RANGE if any(cell.endswith(WITHIN) for row in rows for cell in row) else ""
-    return Table("Arm against arm", headers, rows, remark, text_columns=(len(headers) - 1,))
+    last = len(headers) - 1
+    return Table("Arm against arm", headers, rows, _pair_remark(comparison, rows), (last,))
+
+
+def _pair_remark(comparison: Comparison, rows: Sequence[Sequence[str]]) -> str:
+    """Return what the lines below the numbers mean, if there are any."""
+    found = {pair.paired_difference_at_end for pair in comparison.pairs} - {None}
+    sizes = sorted({(one.num_pairs, one.confidence) for one in found if one is not None})
+    by_seed = listed([f"{share:.1%} of {counted(number, 'pair')}" for number, share in sizes])
+    in_range = any(cell.endswith(WITHIN) for row in rows for cell in row)
+    remarks = [BY_SEED.format(by_seed) if sizes else "", IN_RANGE if in_range else ""]
+    return " ".join(filter(None, remarks))
 
 
 def run_table(comparison: Comparison) -> Table:
@@ -147,11 +189,33 @@ def _share(comparison: Comparison, pair: Pair, axis: str) -> str:
     if share is None or comparison.is_bound(pair.against):
         return NONE
     text = _bounded(f"{share:.0%}", is_bound=comparison.is_bound(pair.arm))
+    if (paired := comparison.paired_share(pair, axis)) is not None:
+        return f"{text}\n{percentages(paired)}"
     return text + WITHIN * (comparison.verdict(pair, axis) == "within")
 
 
+def percentages(interval: Interval) -> str:
+    """Return an interval of shares as "88 - 95%"."""
+    # A share of 0: of that seed, only the other run never reached the target.
+    low, high = max(0.0, interval.low), interval.high
+    if math.isfinite(high):
+        return f"{100 * low:.0f} - {high:.0%}" if low else f"{high:.0%} or less"
+    return f"{low:.0%} or more" if low else "unknown"
+
+
+def differences(interval: Interval) -> str:
+    """Return an interval of differences as "-0.200 to +0.100"."""
+    low, high = f"{interval.low:+.3f}", f"{interval.high:+.3f}"
+    if math.isfinite(interval.low):
+        return f"{low} to {high}" if math.isfinite(interval.high) else f"{low} or more"
+    return f"{high} or less" if math.isfinite(interval.high) else "unknown"
+
+
 def _difference_at_end(comparison: Comparison, pair: Pair) -> str:
-    ours, others = (arm.median(lambda run: run.final_loss) for arm in (pair.arm, pair.against))
-    if ours is None or others is None or not comparison.has_comparable_ends(pair):
+    difference = pair.difference_at_end
+    if difference is None or not comparison.has_comparable_ends(pair):
         return NONE
-    return f"{ours - others:+.3f}" + WITHIN * (pair.verdict_at_end == "within")
+    text = f"{difference:+.3f}"
+    if (paired := pair.paired_difference_at_end) is not None:
+        return f"{text}\n{differences(paired)}"
+    return text + WITHIN * (pair.verdict_at_end == "within")

@@ -90,8 +90,12 @@ def test_times_and_losses_that_are_no_numbers_are_refused_by_line(baseline, tmp_
         ("metrics.jsonl", "tokens_per_second", math.nan),
         ("metrics.jsonl", "keep_rates", [None]),
         ("launches.jsonl", "versions", []),
+        ("launches.jsonl", "frequency_entropy", math.nan),
+        ("launches.jsonl", "frequency_entropy", math.inf),
+        ("launches.jsonl", "frequency_entropy", -6.5),
+        ("launches.jsonl", "frequency_entropy", "6.5"),
     ):
-        run = write_run(tmp_path / f"{name}-{field}")
+        run = write_run(tmp_path / f"{name}-{field}-{value}")
         lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
         lines[-1][field] = value
         (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,8 +1,18 @@
+import ast
+import contextlib
+import io
+import random
+import sysconfig
 import textwrap
+import tokenize
+from pathlib import Path
 
 import pytest
 
-from data_prep.sources.python_docs import PythonDocs, prose
+from data_prep.pipeline import reading
+from data_prep.pipeline.build import build
+from data_prep.sources import python_docs
+from data_prep.sources.python_docs import PythonDocs, prose, triple_quoted
 
 MODULE = '''
 """Move boats across the river.
@@ -44,6 +54,10 @@ class Boat:
         if self:
             def inner():
                 "This one is not in triple quotes."
+        raise ValueError("A message of this module is no documentation.")
+
+    length: int
+    """Length of the boat in the water."""
 
 
 add_docstr(Boat.sink, r"""
@@ -61,7 +75,7 @@ PROSE = [
     "Bridges are of no interest to this module.",
     "A boat knows where it is.",
     "Move the boat to the other bank.",
-    "This one is not in triple quotes.",
+    "Length of the boat in the water.",
     "Sink the boat without any warning.",
 ]
 
@@ -76,7 +90,10 @@ def installation(tmp_path):
     write(tmp_path / "river" / "boats.py", MODULE)
     write(tmp_path / "river" / "again.py", '"""Move boats across the river."""')
     write(tmp_path / "river" / "tests" / "boats.py", '"""This is a test of the boats."""')
-    write(tmp_path / "broken.py", '"""This file does not parse."""\ndef')
+    write(tmp_path / "broken.py", '"""This file does not parse."""\ndef """It does not end.')
+    latin = "# coding: latin-1\n'''The café on the river is open.'''"
+    (tmp_path / "latin.py").write_bytes(latin.encode("latin-1"))
+    (tmp_path / "wrong.py").write_bytes('"""This café is not in UTF-8."""'.encode("latin-1"))
     write(tmp_path / "zoo.py", '"""Animals are kept in the zoo."""\nraise SystemExit')
     return tmp_path
 
@@ -90,8 +107,135 @@ def test_docstrings_are_read_in_order_without_code(installation):
     assert documents(installation / "river") == [PROSE[:1], PROSE]
 
 
-def test_tests_are_left_out_and_broken_files_hold_nothing(installation):
-    assert documents(installation) == [[], PROSE[:1], PROSE, ["Animals are kept in the zoo."]]
+def test_tests_are_left_out_and_files_that_cannot_be_decoded_hold_nothing(installation):
+    assert documents(installation) == [
+        ["This file does not parse."],
+        ["The café on the river is open."],
+        PROSE[:1],
+        PROSE,
+        [],
+        ["Animals are kept in the zoo."],
+    ]
+
+
+def by_tokenize(source):
+    """Return the triple-quoted strings that Python's own tokenizer finds."""
+    values = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        literal = token.string.lstrip("rRbBuUfFtT")
+        prefix = token.string.removesuffix(literal).lower()
+        is_triple = token.type == tokenize.STRING and literal.startswith(('"""', "'''"))
+        if is_triple and not set(prefix) & set("bft"):
+            values.append(ast.literal_eval(token.string))
+    return values
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name",
+    ["argparse", "ast", "codecs", "difflib", "inspect", "string", "textwrap", "tokenize"]
+    + [
+        "typing",
+        "email/_header_value_parser",
+        "encodings/idna",
+        "sqlite3/dbapi2",
+        "xml/dom/domreg",
+    ],
+)
+def test_modules_of_python_give_the_strings_that_tokenize_finds(name):
+    with tokenize.open(Path(sysconfig.get_path("stdlib"), f"{name}.py")) as stream:
+        source = stream.read()
+    found = triple_quoted(source)
+    assert found == by_tokenize(source)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
+            node
+        ):
+            docstring = node.body[0].value
+            if '"""' in source.split("\n")[docstring.lineno - 1]:
+                assert docstring.value in found
+
+
+# Lines of sources; D and S stand for three double and three single quotes.
+SOURCES = {
+    "comments": ["# S is no string, nor is D", "x = SaS  # D"],
+    "short strings": ["""x = 'D', "S", '#', 'it\\'s', "" """, "y = DaD"],
+    "other quotes": ["""x = Da SbS "c" 'dD""", """y = SDeD"S"""],
+    "quotes at the end": [r"x = Da\"D", r"y = S\\S", r"z = S\'S"],
+    "escapes": [r"x = D\x41\n\N{BULLET}\\", r"\101\dD", r"y = rD\x41\"D"],
+    "prefixes": [r"x = [RS\aS, uS\x62S, bScS, RbSdS, bRSeS, frSfS]"],
+    "concatenation": ["x = (SaS 'b'", "  DcD)"],
+    "empty strings": ["x = DD", "y = SS", "z = ''"],
+    "continued lines": ["x = 'a \\", "D'", "y = \\", "  DbD"],
+    "form feeds": ["\fDa\fbD", "\f"],
+    "definitions": ["""@d(')')""", """def f(a=(')', "#S"), *, b: '->' = ':'): DaD"""],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", SOURCES)
+def test_strings_end_where_python_ends_them(kind):
+    source = "\n".join(SOURCES[kind]).replace("D", '"""').replace("S", "'''") + "\n"
+    ast.parse(source)
+    assert triple_quoted(source) == by_tokenize(source)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_random_statements_give_the_strings_that_tokenize_finds():
+    numbers = random.Random(0)
+    statements = []
+    while len(statements) < 300:
+        prefix = numbers.choice(["", "r", "u", "b", "f", "Rb"])
+        quotes = numbers.choice(['"', "'", '"""', "'''"])
+        content = "".join(numbers.choices(['"', "'", "\\", "\n", "#", "a", " ", "x41", "'''"], k=8))
+        statement = f"x = {prefix}{quotes}{content}{quotes}  # {content.splitlines()[0]}\n"
+        with contextlib.suppress(SyntaxError):
+            ast.parse(statement)
+            statements.append(statement)
+    assert sum(len(by_tokenize(statement)) for statement in statements) > 50
+    for source in [*statements, "".join(statements)]:
+        assert triple_quoted(source) == by_tokenize(source), source
+
+
+def test_an_escape_that_python_refuses_costs_one_string():
+    assert triple_quoted('x = """\\N{NO SUCH NAME}"""\ny = """A boat."""\n') == ["A boat."]
+
+
+def test_packages_on_other_paths_than_those_that_are_read_do_not_count(tmp_path, monkeypatch):
+    for root, name in (("read", "boats"), ("imported", "bridges")):
+        write(
+            tmp_path / root / f"{name}-1.0.dist-info" / "METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        )
+    monkeypatch.syspath_prepend(tmp_path / "imported")
+    source = PythonDocs("python-docs", 1.0, roots=(tmp_path / "read",))
+    assert source.identity()[0][-1] == "boats 1.0"
+    assert source.description.endswith(" and 1 installed packages")
+
+
+def test_roles_without_text_leave_no_double_spaces():
+    text = "The boats :func:`` of the river :ref:`` are moved :class:`~boats.Boat` at once."
+    assert list(prose(text)) == ["The boats of the river are moved boats.Boat at once."]
+
+
+def test_a_build_that_read_something_else_begins_again(settings, tmp_path, monkeypatch):
+    for number in range(40):
+        text = f"The boats of river {number} are moved one after the other, never two at once."
+        write(tmp_path / "modules" / f"boats_{number:02}.py", f'"""{text}"""')
+    monkeypatch.setattr(python_docs, "_installed_roots", lambda: [tmp_path / "modules"])
+    settings = settings.model_copy(update={"corpus": ("python-docs",)})
+    build(settings, tmp_path / "straight", progress=False, workers=1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(python_docs, "READING", "titles", raising=False)
+        patched.setattr(python_docs, "prose", lambda text: [text.upper()])
+        patched.setattr(reading, "_refuse_too_little", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=500)
+    assert list((tmp_path / "shards.building" / "segments").glob("*.read.json"))
+    build(settings, tmp_path / "shards", progress=False, workers=1)
+    for file in (tmp_path / "straight").iterdir():
+        assert (tmp_path / "shards" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_fenced_code_and_fields_in_running_text_are_left_out():

@@ -1,9 +1,10 @@
+import collections
 import json
 import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from data_prep.tokenizer.describe import SPECIAL_TOKENS, TokenizerError
 from data_prep.tokenizer.train import alphabet_of, character_counts, train_tokenizer
@@ -71,6 +72,20 @@ def test_the_alphabet_keeps_the_most_frequent_characters():
     text = ["".join(chr(0x4E00 + i) * (i + 1) for i in range(100))]
     found = alphabet_of(character_counts(text, lowercase=True), vocabulary_size=200)
     assert found == [chr(0x4E00 + i) for i in range(36, 100)]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_characters_are_counted_as_in_whole_normalised_sentences(lowercase):
+    sentences = [
+        "İstanbul ΟΔΟΣ Σ",
+        "e\u0301é Ångström ﬁ",
+        "한국어 日本語\x00\u200d🙂",
+        "A\u00a0b\tc",
+    ]
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    expected = collections.Counter("".join(map(normalizer.normalize_str, sentences)))
+    found = character_counts(sentences, lowercase=lowercase)
+    assert found == {mark: count for mark, count in expected.items() if not mark.isspace()}
 
 
 def test_another_process_trains_the_same_tokenizers():

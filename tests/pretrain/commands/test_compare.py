@@ -336,7 +336,7 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     assert page.count("data:image/png;base64,") == 7
     assert "3 runs of 2 arms" in page and "Trained on some text, on CPU x 2" in page
     assert "Every run" in page and all(str(folder) in page for folder in others)
-    assert "layer_drop.schedule" in page and "after 38% of the steps" in page
+    assert "layer_drop.schedule" in page and "reached 4.000 nats with 38% of the steps" in page
     assert page.count("<details><summary>") == 2  # one arm each, and what its launches recorded
     assert page.count("<span>CPU x 2, 1 rank</span>") == 3
     pictures = sorted(report.glob("*.png"))

@@ -1,0 +1,89 @@
+"""The plateau of word frequencies, and a target behind it.
+
+A masked language model first learns how often words occur, and its held-out loss rests near the
+entropy of these frequencies until attention is of use. Above or near the entropy, a comparison
+shows which arm left the plateau first, and little about what the arms learn from context.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from pretrain.compare.runs import Arm
+from pretrain.config.errors import ConfigError
+from pretrain.reports.words import listed
+
+# In nats below the entropy. At 0.3 a loss falls quickly, so that the place is sharp.
+PLATEAU_MARGIN = 0.3
+TARGET_MARGIN = 1.0
+
+# Entropies are sums of equal terms in other orders: equal ones differ by rounding only.
+ROUNDING = 1e-6
+
+
+def recorded_entropies(arms: Sequence[Arm]) -> list[float]:
+    """Return the frequency entropies that launches recorded, in nats, the lowest first."""
+    found = {launch.get("frequency_entropy") for arm in arms for launch in arm.launches}
+    return sorted(entropy for entropy in found if entropy is not None)
+
+
+def entropy_of(arms: Sequence[Arm]) -> float | None:
+    """Return the frequency entropy of the held-out predictions in nats; None: none is recorded.
+
+    All runs of a comparison predict the same held-out words, so one run that recorded it suffices.
+    Frequencies come from the training text: where texts differ, the lowest entropy counts, below
+    which an arm is behind the plateau of any of them.
+    """
+    return min(recorded_entropies(arms), default=None)
+
+
+def entropy_notes(arms: Sequence[Arm]) -> list[str]:
+    """Return a note where launches recorded different entropies."""
+    found = recorded_entropies(arms)
+    if not found or found[-1] - found[0] <= ROUNDING:
+        return []
+    return [
+        "the words of the training texts have different frequencies: their entropy on the held-out "
+        f"words is {found[0]:.3f} to {found[-1]:.3f} nats, and the lowest is taken"
+    ]
+
+
+def is_near_plateau(loss: float, entropy: float | None) -> bool:
+    """Return whether a held-out loss is less than `TARGET_MARGIN` below a known entropy."""
+    return entropy is not None and loss > entropy - TARGET_MARGIN
+
+
+def automatic_target(arms: Sequence[Arm], entropy: float | None) -> float:
+    """Return a held-out loss behind the plateau that most arms reach, or else the baseline's.
+
+    It is the highest final loss of the arms that end behind the plateau, if these are two at
+    least; otherwise the final loss of the baseline. Over seeds the median counts, of an even
+    number the higher one in the middle: at least half of the runs reach it, and so does their
+    median.
+
+    Raises:
+        ConfigError: the target would be that of the baseline, and one of its runs diverged.
+    """
+    ends = [_end(arm) for arm in arms]
+    behind = [end for end in ends if entropy is not None and not is_near_plateau(end, entropy)]
+    if len(behind) > 1:
+        return max(behind)
+    diverged = [run.folder for run in arms[0].runs if not math.isfinite(run.final_loss)]
+    if diverged:
+        raise ConfigError(f"the baseline run {diverged[0]} diverged; give a --target in nats")
+    return ends[0]
+
+
+def target_notes(arms: Sequence[Arm], target: float, entropy: float | None) -> list[str]:
+    """Return a note on the arms that an automatic target left out."""
+    if entropy is None or is_near_plateau(target, entropy):
+        return []
+    names = [arm.name for arm in arms if is_near_plateau(_end(arm), entropy)]
+    if not names:
+        return []
+    least = f"{TARGET_MARGIN:g} nat below the entropy of word frequencies, {entropy:.3f}"
+    return [f"the automatic target leaves out {listed(names)}: at the end not {least}"]
+
+
+def _end(arm: Arm) -> float:
+    return statistics.median_high(arm.values(lambda run: run.final_loss))

@@ -1,0 +1,214 @@
+"""Which arms are compared, and intervals over paired seeds against other computations of them."""
+
+import itertools
+import json
+import math
+import statistics
+
+import numpy
+import pytest
+from scipy.stats import binom
+
+from pretrain.compare.convergence import compare
+from pretrain.compare.finding import finding
+from pretrain.compare.pairs import median_interval, verdict
+from pretrain.compare.tables import pair_table
+from tests.pretrain.commands.test_compare import row_of, runs, write
+from tests.pretrain.compare.test_headline import BERT, DROP, POST, arm
+
+
+def pairs(*folders):
+    return [(pair.arm.name, pair.against.name) for pair in compare(runs(*folders)).pairs]
+
+
+def test_layer_drop_is_compared_with_its_own_arm_at_full_depth(tmp_path):
+    arms = {
+        "bert": arm(tmp_path, "bert", *BERT),
+        "bert_drop": arm(tmp_path, "bert_drop", *BERT, *DROP),
+        "tupe": arm(tmp_path, "tupe"),
+        # Nearer to bert_drop by the number of settings, but tupe is its model at full depth.
+        "tupe_drop": arm(tmp_path, "tupe_drop", *DROP),
+    }
+    assert pairs(*(folder for folders in arms.values() for folder in folders)) == [
+        ("bert_drop", "bert"),
+        ("tupe", "bert"),
+        ("tupe_drop", "bert"),
+        ("tupe_drop", "tupe"),
+    ]
+
+
+def test_the_nearest_arm_differs_in_the_fewest_settings(tmp_path):
+    first = arm(tmp_path, "first", *BERT, *POST)
+    pre = arm(tmp_path, "pre")
+    both = arm(tmp_path, "both", *POST)
+    assert pairs(*first, *pre, *both) == [("pre", "first"), ("both", "first")]
+    other = arm(tmp_path, "other", "--model.dropout", "0.1")
+    found = compare(runs(*first, *pre, *other))
+    assert [(pair.arm.name, pair.against.name) for pair in found.pairs][2:] == [("other", "pre")]
+    row = row_of(pair_table(found), "other\nagainst pre")
+    assert row["what differs"] == "model.dropout 0.0 -> 0.1"
+
+
+@pytest.mark.parametrize(
+    ("values", "others", "expected"),
+    [
+        ([3.0], [4.0], "unknown"),
+        ([3.0], [3.0], "unknown"),
+        ([3.0, 3.2], [3.1, 4.0], "within"),
+        ([3.0, 3.2], [3.2, 4.0], "within"),
+        ([3.0, 3.2], [3.3, 4.0], "beyond"),
+        ([5.0, 6.0], [3.3, 4.0], "beyond"),
+        ([3.5], [3.3, 4.0], "within"),
+        ([3.2], [3.3, 4.0], "beyond"),
+        ([3.0, math.inf], [4.0, 5.0], "within"),
+        ([5.1, math.inf], [4.0, 5.0], "beyond"),
+    ],
+)
+def test_a_difference_is_one_where_the_seeds_do_not_overlap(values, others, expected):
+    assert verdict(values, others) == expected
+
+
+@pytest.mark.parametrize("n", [*range(2, 21), 100])
+def test_the_interval_of_the_median_is_the_narrowest_of_the_binomial(n):
+    """Values 1 to n: an interval from the k-th lowest to the k-th highest is (k, n + 1 - k)."""
+    found = median_interval([float(value) for value in range(n, 0, -1)])
+    confidences = {k: 1 - 2 * binom.cdf(k - 1, n, 0.5) for k in range(1, n // 2 + 1)}
+    k = max((k for k, confidence in confidences.items() if confidence >= 0.95), default=1)
+    assert (found.low, found.high) == (k, n + 1 - k)
+    assert found.confidence == pytest.approx(confidences[k], rel=1e-12)
+    assert found.median == statistics.median(range(1, n + 1))
+    assert found.num_pairs == n
+    if n < 6:
+        assert found.confidence == 1 - 2 ** (1 - n)
+
+
+@pytest.mark.parametrize("n", [3, 8, 13])
+def test_so_many_intervals_contain_the_median_of_the_distribution(n):
+    samples = numpy.random.default_rng(0).exponential(size=(4000, n))
+    intervals = [median_interval(list(sample)) for sample in samples]
+    share = numpy.mean([one.low <= math.log(2) <= one.high for one in intervals])
+    # Six standard errors of a share of 4,000 samples.
+    assert share == pytest.approx(intervals[0].confidence, abs=6 * math.sqrt(0.25 * 0.75 / 4000))
+
+
+@pytest.mark.parametrize("values", [(1.0, 2.0, math.nan), (math.nan, 0.5), (math.inf, 2.0, 1.0)])
+def test_a_value_that_is_not_known_can_be_any(values):
+    found = median_interval(values)
+    unknown = [number for number, value in enumerate(values) if math.isnan(value)]
+    medians = set()
+    for guesses in itertools.product([-math.inf, 0.0, 1.5, math.inf], repeat=len(unknown)):
+        guessed = list(values)
+        for number, guess in zip(unknown, guesses, strict=True):
+            guessed[number] = guess
+        medians.add(statistics.median(guessed))
+        assert found.low <= min(guessed) and max(guessed) <= found.high
+    assert found.median == (medians.pop() if len(medians) == 1 else None)
+
+
+def paired(tmp_path, ends, others, **changes):
+    """Return a comparison of two arms of seeds 0, 1, ... that end with these losses, at 4.5."""
+    folders = [*arm(tmp_path, "base", ends=others), *arm(tmp_path, "new", *POST, ends=ends)]
+    return compare(runs(*folders), changes.get("target", "4.5"))
+
+
+def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
+    """The ranges overlap, but each seed ends lower: paired, that is a difference."""
+    ends, others = (3.8, 3.0, 3.4), (4.2, 3.2, 3.5)
+    comparison = paired(tmp_path, ends, others)
+    (pair,) = comparison.pairs
+    difference = pair.paired_difference_at_end
+    assert (difference.low, difference.median, difference.high) == pytest.approx((-0.4, -0.2, -0.1))
+    assert difference.confidence == 0.75
+    assert pair.difference_at_end == difference.median
+    assert pair.verdict_at_end == "beyond" == comparison.verdict(pair, "step")
+    # From 5 to the end in the steps from 30 to 40.
+    ratios = sorted(
+        (30 + 5 / (5 - end)) / (30 + 5 / (5 - other))
+        for end, other in zip(ends, others, strict=True)
+    )
+    share = comparison.paired_share(pair, "step")
+    assert [share.low, share.median, share.high] == pytest.approx(ratios)
+    assert comparison.share(pair, "step") == share.median
+    assert comparison.speed_up(pair.arm, "step") == pytest.approx(1 / ratios[1])
+    row = row_of(pair_table(comparison), "new\nagainst base")
+    assert row["loss at end"] == "-0.200\n-0.400 to -0.100"
+    assert row["steps"] == f"{ratios[1]:.0%}\n{100 * ratios[0]:.0f} - {ratios[2]:.0%}"
+    assert "(confidence: 75.0% of 3 pairs)" in pair_table(comparison).remark
+    assert "ended 0.200 nats lower (-0.400 to -0.100)" in finding(comparison)[0]
+    assert "an interval from 3 seeds has a confidence of 75%" in finding(comparison)[1]
+
+
+def test_an_interval_that_contains_none_is_no_difference(tmp_path):
+    comparison = paired(tmp_path, (3.8, 3.3, 3.4), (4.2, 3.2, 3.5))
+    (pair,) = comparison.pairs
+    assert pair.verdict_at_end == "within" == comparison.verdict(pair, "flops")
+    assert "lower (-0.400 to +0.100: no difference)" in finding(comparison)[0]
+
+
+def test_seeds_that_are_not_the_same_are_compared_by_their_ranges(tmp_path):
+    base = arm(tmp_path, "base", ends=(4.2, 3.2, 3.5))
+    for number, ends in enumerate([(3.8, 3.0), (3.8, 3.0, 3.4, 3.5)]):
+        comparison = compare(runs(*base, *arm(tmp_path / str(number), "new", *POST, ends=ends)))
+        (pair,) = comparison.pairs
+        assert pair.paired_difference_at_end is None and pair.verdict_at_end == "within"
+        assert comparison.paired_share(pair, "step") is None
+        assert row_of(pair_table(comparison), "new\nagainst base")["loss at end"].endswith(
+            "in range"
+        )
+    twice = arm(tmp_path / "twice", "new", *POST, ends=(3.8, 3.0, 3.4))
+    for folder in twice:
+        settings = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(settings | {"seed": 0}))
+    (pair,) = compare(runs(*base, *twice)).pairs
+    assert pair.by_seed == []
+
+
+def test_a_seed_that_never_got_there_counts_as_later_than_all(tmp_path):
+    comparison = paired(tmp_path, (3.0, 3.0, 5.0), (4.0, 4.0, 4.0))
+    (pair,) = comparison.pairs
+    share = comparison.paired_share(pair, "step")
+    assert share.median == pytest.approx(32.5 / 35) and share.high == math.inf
+    row = row_of(pair_table(comparison), "new\nagainst base")
+    assert row["steps"] == "93%\n93% or more" and comparison.verdict(pair, "step") == "within"
+    numbers = write_numbers(comparison, tmp_path / "report")["pairs"][0]
+    assert numbers["share"]["step"] == pytest.approx(32.5 / 35)
+    assert numbers["share_by_seed"]["step"]["high"] is None
+    assert numbers["difference_at_end_by_seed"]["confidence"] == 0.75
+    # The other way: it is the other one that never did.
+    (pair,) = (turned := paired(tmp_path / "turned", (4.0, 4.0, 4.0), (3.0, 3.0, 5.0))).pairs
+    row = row_of(pair_table(turned), "new\nagainst base")
+    assert row["steps"] == "108%\n108% or less" and turned.verdict(pair, "step") == "within"
+    # Of the same seed both never did: any ratio is possible.
+    (pair,) = (comparison := paired(tmp_path / "both", (3.0, 5.0), (4.0, 5.0))).pairs
+    assert comparison.share(pair, "step") is None
+    assert comparison.reached(pair.arm, "step") is None
+    # Most runs of the baseline never did: no share of what they needed is known.
+    (pair,) = (comparison := paired(tmp_path / "base", (3.0, 3.0), (5.0, 5.0))).pairs
+    assert comparison.share(pair, "step") is None
+    assert comparison.speed_up(pair.arm, "step") is None
+
+
+def test_a_seed_of_both_that_diverged_leaves_the_difference_open(tmp_path):
+    comparison = paired(tmp_path, (3.0, math.nan, 3.2), (4.0, math.inf, 4.1), target="5.5")
+    (pair,) = comparison.pairs
+    assert pair.difference_at_end is None
+    assert row_of(pair_table(comparison), "new\nagainst base")["loss at end"] == "-"
+
+
+def write_numbers(comparison, folder):
+    write(comparison, folder)
+    return json.loads((folder / "comparison.json").read_text())
+
+
+def test_an_arm_is_compared_with_the_nearest_that_left_the_plateau_too(tmp_path):
+    known, stayed = {"frequency_entropy": 6.5}, (6.6, 6.5, 6.4, 6.3)
+    first = arm(tmp_path, "first", losses=stayed, **known)
+    far = arm(tmp_path, "far", *BERT, *POST, **known)
+    # It differs from the first in less than from the other.
+    near = arm(tmp_path, "near", "--model.dropout", "0.1", **known)
+    expected = [("far", "first"), ("near", "first"), ("near", "far")]
+    assert pairs(*first, *far, *near) == expected
+    assert (
+        "near reached 4.000 nats with 100% of the steps"
+        in finding(compare(runs(*first, *far, *near)))[0]
+    )
