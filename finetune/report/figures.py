@@ -18,13 +18,12 @@ from finetune.report.panels import (
     draw_line,
     draw_lines,
     draw_strip,
-    save_picture,
     strip_panel,
 )
 from finetune.report.score_table import Column, ScoreTable
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
-from pretrain.reports.html import Picture, line_panel
+from pretrain.reports.html import Picture, line_panel, save_picture
 
 MOST_TICKS = 5
 

@@ -1,7 +1,6 @@
 """Small plots of scores: lines with bands, strips of seeds, crosses for diverged seeds."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -13,7 +12,6 @@ from pretrain.reports.html import (
     DPI,
     MARKERS,
     WIDTH,
-    Picture,
     empty_axes,
     in_lines,
     line_style,
@@ -94,14 +92,6 @@ def draw_strip(axes: Axes, rate: RateScores, split: str, number: int) -> None:
             fontsize=8,
             color=_colour(number),
         )
-
-
-def save_picture(figure: Figure, title: str, place: Path) -> Picture:
-    """Write PLACE.png and PLACE.svg."""
-    figure.savefig(place.with_name(f"{place.name}.svg"))
-    file = place.with_name(f"{place.name}.png")
-    figure.savefig(file)
-    return Picture(title, file)
 
 
 def _draw_cross(axes: Axes, place: tuple[float, float], rate: RateScores, number: int) -> None:

@@ -1,52 +1,72 @@
-"""The pictures of a comparison: losses over every axis, learning rate, and layer drop."""
+"""The pictures of a comparison: losses over every axis, time, learning rate, and layer drop."""
 
-import itertools
 import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from pretrain.compare.convergence import AXES, Comparison
-from pretrain.compare.runs import Arm, Run, crossing
+from pretrain.compare.arm_lines import MOST_TICKS, column, draw_arms, panel_of_arms
+from pretrain.compare.convergence import Comparison
+from pretrain.compare.loss_picture import WIDE, draw_main, draw_over
+from pretrain.compare.run_tables import run_speed
+from pretrain.compare.runs import Arm, Run
+from pretrain.profiling.phase_names import SHARES
 from pretrain.reports.html import (
+    BAR,
     DASHES,
     DPI,
     HEIGHT,
+    INK,
     LEGEND_LINE,
+    PAPER,
     WIDTH,
     Picture,
+    bar_rows,
     empty_axes,
+    height_of_rows,
+    in_lines,
     legend_below,
-    line_panel,
-    line_style,
+    save_picture,
     set_title,
 )
+from pretrain.reports.words import amount
 
-AXIS_LABELS = {
-    "step": "optimizer steps",
-    "tokens": "tokens",
-    "training_seconds": "training time in seconds",
-    "flops": "FLOPs",
-}
-MOST_TICKS = 5
-NUM_MARKERS = 6  # on a line
 BLOCKS_IN_A_ROW = 4  # of a legend
-Series = Callable[[Run], tuple[list[float], list[float]]]
+SMALL = 0.02  # a part of the time below this share in every arm is shown with the other ones
+OTHER = "other"
+# How dark each part is: text on it stays readable.
+DARKNESS = (0.40, 0.28, 0.18, 0.11, 0.06, 0.03)
+FEWEST_LETTERS_WIDE = 0.14  # share of the width of a bar that "56 %" needs
 
 
-def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
-    """Draw the held-out loss over every axis, then training loss, learning rate and layer drop."""
+class Pictures(NamedTuple):
+    """The pictures of a page."""
+
+    main: Picture
+    axes: list[Picture]
+    time: list[Picture]  # none where no run recorded its shares of time
+    training: list[Picture]
+
+
+def draw_pictures(comparison: Comparison, folder: Path) -> Pictures:
+    """Write the pictures as PNG and SVG: held-out loss, time, training loss and schedules."""
     arms = comparison.arms
-    pictures = [
-        *(_draw_held_out_loss(comparison, axis, folder) for axis in comparison.axes),
-        _draw_metric(arms, "training loss in nats", "loss", folder / "training_loss.png"),
-        _draw_metric(arms, "learning rate", "learning_rate", folder / "learning_rate.png"),
+    main = save_picture(
+        draw_main(comparison, width=WIDE),
+        "Held-out loss over steps, and the steps of each arm on the plateau and behind it",
+        folder / "held_out_loss_over_step",
+        narrow=draw_main(comparison, width=WIDTH),
+    )
+    over = []
+    for axis in _other_axes(comparison):
+        figure, title = draw_over(comparison, axis)
+        over.append(save_picture(figure, title, folder / f"held_out_loss_over_{axis}"))
+    training = [
+        _draw_metric(arms, "training loss in nats", "loss", folder / "training_loss"),
+        _draw_metric(arms, "learning rate", "learning_rate", folder / "learning_rate"),
     ]
     dropping = [
         arm
@@ -54,58 +74,91 @@ def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
         if arm.runs[0].settings["layer_drop.schedule"] != "none" and arm.runs[0].metrics
     ]
     for number, arm in enumerate(dropping, 1):
-        pictures.append(_draw_keep_rates(arm, folder / f"layer_drop_{number}.png"))
-    return pictures
+        training.append(_draw_keep_rates(arm, folder / f"layer_drop_{number}"))
+    return Pictures(main, over, _draw_time(comparison, folder / "time"), training)
 
 
-def height_of_line(line: tuple[Sequence[float], Sequence[float]], x: float) -> float | None:
-    """Return y of a line drawn through points at a place between them; None: no line is there."""
-    for (left, before), (right, after) in itertools.pairwise(zip(*line, strict=True)):
-        if left < x < right and math.isfinite(before) and math.isfinite(after):
-            return before + (x - left) / (right - left) * (after - before)
-    heights = (y for place, y in zip(*line, strict=True) if place == x and math.isfinite(y))
-    return next(heights, None)
+def _other_axes(comparison: Comparison) -> list[str]:
+    """Return the axes besides the steps; tokens only where steps have different numbers of them."""
+    ends = [run.evaluations[-1] for arm in comparison.arms for run in arm.runs]
+    is_scaled = len({end["tokens"] / end["step"] for end in ends}) == 1
+    left_out = {"step", "tokens"} if is_scaled else {"step"}
+    return [axis for axis in comparison.axes if axis not in left_out]
 
 
-def _draw_held_out_loss(comparison: Comparison, axis: str, folder: Path) -> Picture:
-    arms, target = comparison.arms, comparison.target
-    title = f"Held-out loss over {AXES[axis]}"
-    figure, axes = _panel(title, AXIS_LABELS[axis], "held-out loss in nats", arms)
-    axes.axhline(target, color="0.5", linewidth=0.8)
-    axes.annotate(
-        f"target {target:.3f}",
-        (0, target),  # below the line on the left: every curve comes from above
-        xycoords=("axes fraction", "data"),
-        xytext=(4, -4),
-        textcoords="offset points",
-        va="top",
-        fontsize=8,
-        color="0.35",
-    )
-    lines = _draw_arms(axes, arms, lambda run: _column(run.evaluations, axis, "loss"))
-    for number, (arm, line) in enumerate(zip(arms, lines, strict=True)):
-        style = line_style(number)
-        for run in arm.runs:
-            place = crossing(run, target, axis)
-            if place is not None and len(arm.runs) > 1:
-                axes.plot(place, target, "|", color=style["color"], markersize=12, zorder=4)
-        reached = comparison.reached(arm, axis)
-        if reached is not None:
-            # On the line, which the first evaluation can begin below the target.
-            height = height_of_line(line, reached)
-            dot = {"marker": style["marker"], "color": style["color"], "markeredgecolor": "black"}
-            axes.plot(reached, target if height is None else height, markersize=8, zorder=5, **dot)
-    return _save(figure, title, folder / f"held_out_loss_over_{axis}.png")
+def time_parts(comparison: Comparison) -> dict[str, dict[str, float]]:
+    """Return the seconds of each part of a step by arm, over its seeds the mean.
+
+    Parts that are small in every arm are in `other`. Arms that did not record parts are left out.
+    """
+    means = {arm.name: _mean_seconds(arm.runs) for arm in comparison.arms}
+    recorded = {name: parts for name, parts in means.items() if parts}
+    large = [
+        part
+        for part in SHARES
+        if part != OTHER
+        and any(parts[part] >= SMALL * sum(parts.values()) for parts in recorded.values())
+    ]
+    return {
+        name: {
+            **{part: parts[part] for part in large},
+            OTHER: sum(seconds for part, seconds in parts.items() if part not in large),
+        }
+        for name, parts in recorded.items()
+    }
 
 
-def _draw_metric(arms: Sequence[Arm], label: str, key: str, file: Path) -> Picture:
+def _mean_seconds(runs: Sequence[Run]) -> dict[str, float]:
+    shares = [(run_speed(run)["time_shares"], run.evaluations[-1]) for run in runs]
+    known = [(parts, end["training_seconds"]) for parts, end in shares if parts]
+    if not known:
+        return {}
+    return {part: sum(one[part] * whole for one, whole in known) / len(known) for part in SHARES}
+
+
+def _draw_time(comparison: Comparison, place: Path) -> list[Picture]:
+    """Draw a bar per arm: the seconds of its training, by the parts of a step."""
+    seconds = time_parts(comparison)
+    if not seconds:
+        return []
+    title = "Training time by the parts of a step"
+    names = [in_lines(arm.name, 34) for arm in comparison.arms]
+    parts = list(next(iter(seconds.values())))
+    height = height_of_rows(names) + 0.9 + LEGEND_LINE * math.ceil(len(parts) / 3)
+    figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI, grid="x")
+    set_title(axes, title)
+    axes.set(xlabel="seconds of training")
+    longest = max(sum(found.values()) for found in seconds.values())
+    axes.set_xlim(0, longest * 1.2)
+    for arm, middle in zip(comparison.arms, bar_rows(axes, names), strict=True):
+        found = seconds.get(arm.name)
+        if found is None:
+            axes.text(0, middle, "not recorded", va="center", fontsize=8)
+            continue
+        begin = 0.0
+        for number, (part, length) in enumerate(found.items()):
+            style: dict[str, Any] = {"facecolor": (0, 0, 0, DARKNESS[number]), "edgecolor": PAPER}
+            label = part if arm is comparison.arms[0] else None
+            axes.barh(middle, length, left=begin, height=BAR, label=label, linewidth=1, **style)
+            if length > FEWEST_LETTERS_WIDE * longest:
+                share = f"{length / sum(found.values()):.0%}"
+                where = (begin + length / 2, middle)
+                axes.text(*where, share, ha="center", va="center", fontsize=8, color=INK)
+            begin += length
+        total = f" {amount(begin, 'training_seconds')}"
+        axes.text(begin, middle, total, va="center", fontsize=8, color=INK)
+    legend_below(figure, 3)
+    return [save_picture(figure, title, place)]
+
+
+def _draw_metric(arms: Sequence[Arm], label: str, key: str, place: Path) -> Picture:
     title = f"{label.partition(' in ')[0].capitalize()} over steps"
-    figure, axes = _panel(title, "optimizer steps", label, arms)
-    _draw_arms(axes, arms, lambda run: _column(run.metrics, "step", key))
-    return _save(figure, title, file)
+    figure, axes = panel_of_arms(title, "optimizer steps", label, arms)
+    draw_arms(axes, arms, lambda run: column(run.metrics, "step", key))
+    return save_picture(figure, title, place)
 
 
-def _draw_keep_rates(arm: Arm, file: Path) -> Picture:
+def _draw_keep_rates(arm: Arm, place: Path) -> Picture:
     """Draw theta and, per block, the share of micro-batches that ran it since the last line."""
     run = arm.runs[0]
     steps = [row["step"] for row in run.metrics]
@@ -123,53 +176,11 @@ def _draw_keep_rates(arm: Arm, file: Path) -> Picture:
             label=f"{layer + 1}",
         )
     thetas = [row["theta"] for row in run.metrics]
-    axes.plot(steps, thetas, color="black", linewidth=2.2, label="theta")
+    axes.plot(steps, thetas, color=INK, linewidth=2.2, label="theta")
     title = f"Blocks kept by {arm.name}"
     set_title(axes, title)
     xlabel = f"optimizer steps of seed {run.settings['seed']}"
     axes.set(xlabel=xlabel, ylabel="share of micro-batches", ylim=(0, 1.03))
     axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
     legend_below(figure, BLOCKS_IN_A_ROW)
-    return _save(figure, title, file)
-
-
-def _panel(title: str, xlabel: str, ylabel: str, arms: Sequence[Arm]) -> tuple[Figure, Axes]:
-    figure, axes = line_panel(title, xlabel, ylabel, [arm.name for arm in arms])
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
-    return figure, axes
-
-
-def _draw_arms(
-    axes: Axes, arms: Sequence[Arm], series: Series
-) -> list[tuple[list[float], list[float]]]:
-    """Draw one bold line per arm: the median of its runs, which are thin lines below it.
-
-    Returns:
-        The bold lines.
-    """
-    bold = []
-    for number, arm in enumerate(arms):
-        style = line_style(number)
-        lines = [series(run) for run in arm.runs]
-        if len(lines) > 1:
-            for x, y in lines:
-                axes.plot(x, y, color=style["color"], linewidth=0.5, alpha=0.5)
-        shortest = min(len(x) for x, _ in lines)
-        x = [statistics.median(line[0][place] for line in lines) for place in range(shortest)]
-        y = [statistics.median(line[1][place] for line in lines) for place in range(shortest)]
-        # Each arm begins its markers at another place, so that equal lines show all of them.
-        every = max(1, shortest // NUM_MARKERS)
-        begin = number * every // len(arms)
-        axes.plot(x, y, linewidth=1.6, markersize=4, markevery=(begin, every), **style)
-        bold.append((x, y))
-    return bold
-
-
-def _column(rows: Sequence[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-    return [row[x] for row in rows], [row[y] for row in rows]
-
-
-def _save(figure: Figure, title: str, file: Path) -> Picture:
-    figure.savefig(file)
-    return Picture(title, file)
+    return save_picture(figure, title, place)

@@ -1,9 +1,9 @@
 """The report of a comparison: pictures, one self-contained page, and the numbers as JSON."""
 
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,19 @@ from pretrain.compare.convergence import AXES, Comparison
 from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
 from pretrain.compare.pairs import Interval, Pair
-from pretrain.compare.pictures import draw_pictures
-from pretrain.compare.run_tables import provenance_table, run_speed, share_table, speed_table
+from pretrain.compare.pictures import Pictures, draw_pictures
+from pretrain.compare.run_tables import (
+    commands,
+    provenance_table,
+    run_speed,
+    share_table,
+    speed_table,
+)
 from pretrain.compare.runs import crossing, differing_settings
 from pretrain.compare.tables import Table, result_tables, run_table
-from pretrain.reports.html import Picture, render_page
+from pretrain.reports.html import render_page
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.words import counted, listed
+from pretrain.reports.words import listed
 
 
 def report_folder(comparison: Comparison, folder: Path, *, replaces: bool = False) -> ReportFolder:
@@ -39,16 +45,20 @@ def write_report(comparison: Comparison, folder: ReportFolder) -> None:
         (place / "index.html").write_text(_page(comparison, pictures), encoding="utf-8")
 
 
-def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
+def _page(comparison: Comparison, pictures: Pictures) -> str:
     arms = comparison.arms
     settings = differing_settings(arms)
     names = ", ".join(arm.name for arm in arms[1:])
     runs = run_table(comparison)
+    parts = [[pictures.main], pictures.axes, pictures.time, pictures.training]
+    ends = list(itertools.accumulate(map(len, parts)))
     return render_page(
         Path(__file__).with_name("report.html.j2"),
-        pictures,
+        list(itertools.chain(*parts)),
+        ends=ends,
         title=f"{names} against {arms[0].name}" if names else arms[0].name,
-        headline=[*headline(comparison), *finding(comparison)],
+        finding=finding(comparison),
+        headline=headline(comparison),
         trained_on=_trained_on(comparison),
         tables=result_tables(comparison),
         runs=runs if len(runs.rows) > len(arms) else None,
@@ -57,12 +67,13 @@ def _page(comparison: Comparison, pictures: Sequence[Picture]) -> str:
         speed=speed_table(comparison),
         shares=share_table(comparison),
         settings=Table(
-            "What differs between the arms",
+            "Every setting that differs",
             ["setting", *(arm.name for arm in arms)],
             [[name, *map(str, values)] for name, values in settings.items()],
         ),
+        commands={arm.name: commands(arm) for arm in arms},
         launches=[provenance_table(arm) for arm in arms],
-        provenance=_provenance(comparison),
+        provenance=[_trained_on(comparison)],
     )
 
 
@@ -76,19 +87,6 @@ def _trained_on(comparison: Comparison) -> str:
         f"Trained on {listed([*corpora])}, on {listed([*devices])}, with the code of commit "
         f"{listed([*commits])}."
     )
-
-
-def _provenance(comparison: Comparison) -> list[str]:
-    lines = []
-    for arm in comparison.arms:
-        for run in arm.runs:
-            launch = run.launches[-1]
-            versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
-            lines.append(
-                f"{run.folder}: {counted(launch['world_size'], 'rank')} on {launch['device']}, "
-                f"commit {launch['commit']}, {versions}, started {run.launches[0]['at']}"
-            )
-    return lines
 
 
 def _numbers(comparison: Comparison) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The tables of what each run measured and recorded: speed, memory, and provenance of launches."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from pretrain.compare.convergence import Comparison
@@ -111,10 +112,22 @@ def provenance_table(arm: Arm) -> Table:
         rows.append([title, *(str(launch.get(name, NOT_RECORDED)) for launch in launches)])
     for title, name in (("versions", "versions"), ("variables", "variables")):
         rows.append([title, *(_pairs(launch.get(name, {})) for launch in launches)])
-    commands = (shlex.join(launch.get("command", ())) for launch in launches)
-    rows.append(["command", *(command or NOT_RECORDED for command in commands)])
     names = [f"{run.folder}, {launch['at']}" for run in arm.runs for launch in run.launches]
     return Table(arm.name, ["launch", *names], rows)
+
+
+def commands(arm: Arm) -> list[str]:
+    """Return the command of each launch that recorded one, as it is typed, each once."""
+    words = [launch["command"] for launch in arm.launches if launch.get("command")]
+    return list(dict.fromkeys(_typed(one) for one in words))
+
+
+def _typed(command: Sequence[str]) -> str:
+    """Return a command line; `python -m PACKAGE` gives a process the file that it runs."""
+    program = Path(command[0])
+    is_package = program.name == "__main__.py"
+    begin = ["python", "-m", program.parent.name] if is_package else [command[0]]
+    return shlex.join([*begin, *command[1:]])
 
 
 def _device(launch: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Shared by the pages of results: lines, panels with a legend, and self-contained HTML."""
 
-import base64
 import math
 import textwrap
 from collections.abc import Sequence
@@ -11,9 +10,28 @@ import jinja2
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, distinguishable with any colour vision.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+from pretrain.reports.inline_svg import inline_svg, svg_of
 
+# Okabe and Ito's colours, distinguishable with any colour vision, and what a page on a dark ground
+# draws in their place: the same hues, lighter.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_DARK = ("#4aa3df", "#ff8a4c", "#2ec195", "#e39ac6", "#f5c242", "#9bd3f7", "#e4e8ee")
+
+INK, PAPER, MUTED, GRID = "#000000", "#ffffff", "#595959", "#dddddd"
+
+# CSS variables: what Matplotlib draws, the page on a light ground, and the page on a dark one.
+PALETTE = {
+    "--ink": (INK, "#1b1f24", "#e4e8ee"),
+    "--paper": (PAPER, "#ffffff", "#14171c"),
+    "--muted": (MUTED, "#59616b", "#a9b1bc"),
+    "--line": (GRID, "#d0d5dc", "#3a414c"),
+    **{
+        f"--colour-{number}": (colour, colour, dark)
+        for number, (colour, dark) in enumerate(zip(COLOURS, _DARK, strict=True))
+        if colour != INK
+    },
+}
+_VARIABLES = {drawn: name for name, (drawn, _, _) in PALETTE.items()}
 
 # Lines also differ by dash and marker: in black and white, and for any colour vision. The numbers
 # of colours, dashes and markers have no common divisor: all three repeat after 280 lines.
@@ -23,16 +41,18 @@ MARKERS = "os^DvPX*"
 # A panel is about as wide as the screen of a telephone, so that its text stays readable there.
 WIDTH, HEIGHT, DPI = 3.6, 2.6, 200
 LEGEND_LINE = 0.19  # inches
+NAME, BAR = 0.16, 0.16  # inches: a line of a name over a bar, and the bar
 HALF_A_LINE = 16  # letters
 TITLE_LINE = 32
 LABEL_LINE = 34
 
 
 class Picture(NamedTuple):
-    """A PNG file and its title."""
+    """A picture as SVG; `narrow` is the same for the screen of a telephone, where it differs."""
 
     title: str
-    file: Path
+    svg: str
+    narrow: str = ""
 
 
 def empty_axes(
@@ -42,7 +62,7 @@ def empty_axes(
     figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color="0.9", linewidth=0.6)
+    axes.grid(axis=grid, color=GRID, linewidth=0.6)
     return figure, axes
 
 
@@ -88,18 +108,63 @@ def legend_below(figure: Figure, columns: int) -> None:
     )
 
 
+def height_of_rows(names: Sequence[str]) -> float:
+    """Return the height in inches of bars with a name over each; see `bar_rows`."""
+    return sum(_height_of_row(name) for name in names)
+
+
+def bar_rows(axes: Axes, names: Sequence[str]) -> list[float]:
+    """Prepare axes for a horizontal bar per name, and write each name with its line over its bar.
+
+    Returns:
+        The middle of each bar; heights are in inches, see `BAR`.
+    """
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set(yticks=[], ylim=(height_of_rows(names), 0))
+    across = axes.get_yaxis_transform()
+    middles = []
+    below = 0.0
+    for number, name in enumerate(names):
+        line = below + NAME / 2 + 0.02
+        axes.plot(
+            [0, 0.03, 0.06], [line] * 3, transform=across, markevery=[1], **line_style(number)
+        )
+        axes.text(0.075, line - NAME / 2, name, transform=across, va="top", fontsize=9)
+        below += _height_of_row(name)
+        middles.append(below - BAR / 2 - 0.02)
+    return middles
+
+
+def _height_of_row(name: str) -> float:
+    return NAME * (name.count("\n") + 1) + BAR + 0.08
+
+
 def in_lines(text: str, letters: int) -> str:
     """Return a name for Matplotlib in lines of at most so many letters."""
     return as_written("\n".join(textwrap.wrap(text, letters)) or " ")
 
 
 def as_written(text: str) -> str:
-    """Escape a name for Matplotlib: $ begins a formula, and a leading _ hides a label."""
-    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+    """Escape a name for Matplotlib and XML.
+
+    $ begins a formula, a leading _ hides a label, and XML has no control characters.
+    """
+    printable = "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
+    return (" " if text.startswith("_") else "") + printable.replace("$", r"\$")
+
+
+def save_picture(
+    figure: Figure, title: str, place: Path, *, narrow: Figure | None = None
+) -> Picture:
+    """Write PLACE.png, for slides, and PLACE.svg, for papers; the page shows the latter."""
+    figure.savefig(place.with_name(f"{place.name}.png"))
+    svg = svg_of(figure)
+    place.with_name(f"{place.name}.svg").write_text(svg, encoding="utf-8")
+    return Picture(title, svg, "" if narrow is None else svg_of(narrow))
 
 
 def render_page(template: Path, pictures: Sequence[Picture], **values: Any) -> str:
-    """Fill a template that extends page.html.j2; the pictures are embedded."""
+    """Fill a template that extends page.html.j2; the pictures are elements of the page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
         autoescape=True,
@@ -108,7 +173,13 @@ def render_page(template: Path, pictures: Sequence[Picture], **values: Any) -> s
         lstrip_blocks=True,
     )
     inline = [
-        {"title": title, "data": base64.b64encode(file.read_bytes()).decode()}
-        for title, file in pictures
+        {
+            "svg": inline_svg(picture.svg, picture.title, f"p{number}", _VARIABLES),
+            "narrow": picture.narrow
+            and inline_svg(picture.narrow, picture.title, f"n{number}", _VARIABLES),
+        }
+        for number, picture in enumerate(pictures)
     ]
-    return environment.get_template(template.name).render(pictures=inline, **values)
+    return environment.get_template(template.name).render(
+        pictures=inline, palette=PALETTE, **values
+    )

@@ -332,15 +332,19 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     assert "dropping (2 seeds)" in printed and "38%" in printed and "note: " in printed
 
     page = (report / "index.html").read_text()
-    assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:)", page) and "@import" not in page
-    assert page.count("data:image/png;base64,") == 7
+    assert not re.search(r"(src|href)\s*=\s*[\"'](?!#)", page) and "@import" not in page
+    names = re.findall(r'\bid="([^"]*)"', page)
+    links = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', page)
+    assert len(names) == len(set(names)) and {"".join(link) for link in links} <= {*names}
+    assert page.index("reached 4.000 nats with") < page.index("<svg") < page.index("<table")
     assert "3 runs of 2 arms" in page and "Trained on some text, on CPU x 2" in page
     assert "Every run" in page and all(str(folder) in page for folder in others)
     assert "layer_drop.schedule" in page and "reached 4.000 nats with 38% of the steps" in page
-    assert page.count("<details><summary>") == 2  # one arm each, and what its launches recorded
+    assert page.count("<details><summary>Launches of") == 2  # of an arm each
     assert page.count("<span>CPU x 2, 1 rank</span>") == 3
     pictures = sorted(report.glob("*.png"))
-    assert len(pictures) == 7
+    assert page.count("<svg ") == len(pictures) + 1 == 7  # the largest in two widths
+    assert {file.stem for file in report.glob("*.svg")} == {file.stem for file in pictures}
     for picture in pictures:
         with Image.open(picture) as image:
             image.verify()

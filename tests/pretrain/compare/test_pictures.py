@@ -2,13 +2,18 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
-from pretrain.compare.convergence import AXES, compare
-from pretrain.compare.pictures import draw_pictures, height_of_line
+from pretrain.compare.convergence import compare
+from pretrain.compare.loss_picture import height_of_line, spread
+from pretrain.compare.phase_bars import phases
+from pretrain.compare.pictures import draw_pictures, time_parts
 from pretrain.reports.html import COLOURS, DASHES, DPI, MARKERS, WIDTH, line_style
 from tests.pretrain.commands.test_compare import runs
 from tests.pretrain.compare.test_headline import DROP, POST, arm
@@ -18,28 +23,46 @@ TELEPHONE = 368  # pixels for a picture on a page of 400
 
 @pytest.fixture
 def figures(monkeypatch):
-    """Collect the figures by the names of their files."""
+    """Collect the figures by the names of their files; "narrow" has none."""
     found = {}
-    monkeypatch.setattr(Figure, "savefig", lambda figure, file: found.update({file.stem: figure}))
+
+    def save(figure, file, **options):
+        if isinstance(file, Path):
+            found[file.stem] = figure
+        elif figure not in found.values():
+            found["narrow"] = figure
+
+    monkeypatch.setattr(Figure, "savefig", save)
     return found
 
 
-def dots(figure):
-    """Return the places that a large marker shows."""
-    (axes,) = figure.axes
+def marked(figure, size):
+    """Return the places that a marker of this size shows: 8 the target, 7 the plateau's end."""
     return [
         (line.get_xdata()[0], line.get_ydata()[0])
-        for line in axes.lines
-        if line.get_markersize() == 8
+        for line in figure.axes[0].lines
+        if line.get_markersize() == size
     ]
 
 
 def bold_lines(figure):
-    (axes,) = figure.axes
-    return [line for line in axes.lines if line.get_linewidth() == 1.6 and len(line.get_xdata())]
+    lines = figure.axes[0].lines
+    return [line for line in lines if line.get_linewidth() == 1.6 and len(line.get_xdata())]
+
+
+def widths(figure):
+    """Return begin and end of each bar."""
+    bars = [patch for patch in figure.axes[-1].patches if isinstance(patch, Rectangle)]
+    return [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+
+
+def written(axes):
+    return [text.get_text() for text in axes.texts]
 
 
 def shown_labels(axis):
+    if not axis.get_tick_params().get("labelbottom", True):
+        return []  # the axes below have the labels
     low, high = sorted(axis.get_view_interval())
     ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
     return [label for place, label in ticks if low <= place <= high]
@@ -65,9 +88,9 @@ def test_the_dot_of_the_target_is_on_the_curve(tmp_path, figures, losses):
     base = arm(tmp_path, "base")
     other = arm(tmp_path, "other", *POST, losses=losses)
     draw_pictures(compare(runs(*base, *other)), tmp_path)
-    for axis in AXES:
-        figure = figures[f"held_out_loss_over_{axis}"]
-        (first, second), lines = dots(figure), bold_lines(figure)
+    for name in ("step", "training_seconds", "flops"):
+        figure = figures[f"held_out_loss_over_{name}"]
+        (first, second), lines = marked(figure, 8), bold_lines(figure)
         assert is_on(lines[0], *first) and is_on(lines[1], *second)
         assert first[1] == 4.0
 
@@ -98,22 +121,103 @@ def test_text_is_readable_on_a_telephone_and_the_legend_covers_nothing(tmp_path,
     ]
     draw_pictures(compare(runs(*itertools.chain(*arms))), tmp_path)
     assert len(figures) == 7
+    del figures["held_out_loss_over_step"]  # "narrow" is shown in its place
     for name, figure in figures.items():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         renderer = canvas.get_renderer()
-        (axes,), (legend,) = figure.axes, figure.legends
+        (legend,) = figure.legends
         assert figure.get_size_inches()[0] == WIDTH, name
-        texts = [
-            *(axes.title, axes.xaxis.label, axes.yaxis.label, *legend.get_texts()),
-            *(label for axis in (axes.xaxis, axes.yaxis) for label in shown_labels(axis)),
-            *axes.texts,
-        ]
+        texts = [*legend.get_texts()]
+        for axes in figure.axes:
+            texts += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
+            texts += [label for axis in (axes.xaxis, axes.yaxis) for label in shown_labels(axis)]
         # Points to pixels where the page shrinks the picture to the screen.
         sizes = [text.get_fontsize() / 72 * TELEPHONE / WIDTH for text in texts]
         assert min(sizes) >= 11, name
-        for text in texts:
+        for text in filter(Text.get_text, texts):
             box = text.get_window_extent(renderer)
             assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, (name, text)
-        assert not legend.get_window_extent(renderer).overlaps(axes.get_window_extent(renderer))
+        below = legend.get_window_extent(renderer)
+        assert not any(below.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes)
     assert TELEPHONE <= WIDTH * DPI  # it is never enlarged there
+
+
+ENTROPY = 6.5
+
+
+def plateau_comparison(tmp_path):
+    """Three arms: one leaves the plateau late, one reaches the target at its end, one never leaves.
+
+    Steps are 10, 20, 30, 40; the plateau ends at 6.2, and the target is 5.5.
+    """
+    curves = {(): (6.6, 6.4, 5.4, 5.0), POST: (6.6, 5.8, 5.7, 5.5), DROP: (6.6, 6.5, 6.4, 6.3)}
+    folders = [
+        *itertools.chain.from_iterable(
+            arm(tmp_path, f"arm{number}", *words, losses=losses, frequency_entropy=ENTROPY)
+            for number, (words, losses) in enumerate(curves.items())
+        )
+    ]
+    return compare(runs(*folders), "5.5")
+
+
+def test_the_plateau_and_both_crossings_of_each_arm_are_drawn(tmp_path, figures):
+    draw_pictures(plateau_comparison(tmp_path), tmp_path)
+    for name, scale in (("held_out_loss_over_step", 1), ("held_out_loss_over_flops", 1e8)):
+        axes = figures[name].axes[0]
+        # 6.2 is 1/5 of the way from 6.4 to 5.4, and half of that from 6.6 to 5.8.
+        left = [(22 * scale, 6.2), (15 * scale, 6.2)]
+        assert marked(figures[name], 7) == [pytest.approx(place) for place in left]
+        reached = [(29 * scale, 5.5), (40 * scale, 5.5)]
+        assert marked(figures[name], 8) == [pytest.approx(place) for place in reached]
+        (band,) = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+        assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((6.2, ENTROPY))
+        assert "plateau: entropy of word frequencies 6.500" in written(axes)
+        assert "target 5.500" in written(axes)
+
+
+def test_a_bar_of_each_arm_shows_where_its_steps_went(tmp_path, figures):
+    comparison = plateau_comparison(tmp_path)
+    draw_pictures(comparison, tmp_path)
+    for name in ("held_out_loss_over_step", "narrow"):
+        bars = widths(figures[name])
+        expected = [(0, 22), (22, 29), (29, 40), (0, 15), (15, 40), (0, 40)]
+        assert bars == [pytest.approx(bar) for bar in expected]
+        texts = written(figures[name].axes[-1])
+        assert sorted(texts) == sorted(
+            ["arm0", "22", "29", "arm1", "15", "40", "arm2", "never left the plateau"]
+        )
+    last = phases(comparison, comparison.arms[2], "tokens")
+    assert [(phase.begin, phase.end, phase.is_over) for phase in last] == [(0, 40 * 256, False)]
+
+
+def test_a_target_above_the_plateau_has_no_phase_on_it(tmp_path, figures):
+    comparison = compare(
+        [run for one in plateau_comparison(tmp_path).arms for run in one.runs], "6.3"
+    )
+    draw_pictures(comparison, tmp_path)
+    assert "never left the plateau" not in written(figures["narrow"].axes[-1])
+    assert widths(figures["narrow"])[-1] == pytest.approx((0, 40))
+
+
+def test_the_bars_of_time_are_the_seconds_of_training(tmp_path):
+    comparison = plateau_comparison(tmp_path)
+    for one in comparison.arms:
+        run = one.runs[0]
+        shares = {"forward": 0.3, "backward": 0.6, "optimizer": 0.09, "data": 0.01}
+        for row in run.metrics:
+            row["time_shares"] = shares
+        whole = run.evaluations[-1]["training_seconds"]
+        found = time_parts(comparison)[one.name]
+        assert found == pytest.approx(
+            {"forward": 0.3 * whole, "backward": 0.6 * whole, "optimizer": 0.09 * whole}
+            | {"other": 0.01 * whole}
+        )
+
+
+def test_names_at_the_ends_of_curves_keep_their_distance_and_order():
+    values = [1.0, 1.01, 1.02, 3.0, 4.99, 5.0]
+    places = spread(values, 0.2, 5.0)
+    assert all(b - a >= 0.2 - 1e-9 for a, b in itertools.pairwise(places))
+    assert max(places) <= 5.0 and places[3] == 3.0
+    assert spread([], 0.2, 5.0) == []

@@ -86,7 +86,7 @@ def test_a_run_without_any_line_of_metrics_shows_dashes_too(measured, tmp_path):
 def test_the_report_shows_and_writes_it(measured, tmp_path):
     old = write_run(tmp_path / "old", "--model.norm", "post", losses=(7.0, 6.0))
     page = write(compare(runs(measured, old)), tmp_path / "report")
-    assert "Speed and memory of each run" in page
+    assert "Speed, memory, and where the time of each run went" in page
     assert all(f"<span>{cell}</span>" in page for cell in ("45.0%", "4.00 GB", "-"))
     numbers = json.loads((tmp_path / "report" / "comparison.json").read_text())
     speeds = [run["speed"] for arm in numbers["arms"] for run in arm["runs"]]

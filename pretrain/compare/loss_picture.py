@@ -1,0 +1,219 @@
+"""The held-out loss of the arms: curves over an axis, the plateau, and the target."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from pretrain.compare.arm_lines import MOST_TICKS, Line, column, draw_arms, panel_of_arms
+from pretrain.compare.convergence import AXES, Comparison
+from pretrain.compare.phase_bars import draw_phases, legend_of_phases
+from pretrain.compare.runs import Arm, crossing
+from pretrain.reports.html import (
+    DPI,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    WIDTH,
+    height_of_rows,
+    in_lines,
+    line_style,
+    set_title,
+)
+
+AXIS_LABELS = {
+    "step": "optimizer steps",
+    "tokens": "tokens",
+    "training_seconds": "training time in seconds",
+    "flops": "FLOPs",
+}
+WIDE = 8.0  # inches: as wide as the text of a page on the screen of a computer
+ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
+MOST_LETTERS_AT_END = 16  # of a name beside its curve
+FONT = 9
+
+
+def height_of_line(line: Line, x: float) -> float | None:
+    """Return y of a line drawn through points at a place between them; None: no line is there."""
+    for (left, before), (right, after) in itertools.pairwise(zip(*line, strict=True)):
+        if left < x < right and math.isfinite(before) and math.isfinite(after):
+            return before + (x - left) / (right - left) * (after - before)
+    heights = (y for place, y in zip(*line, strict=True) if place == x and math.isfinite(y))
+    return next(heights, None)
+
+
+def draw_main(comparison: Comparison, *, width: float) -> Figure:
+    """Draw the loss over the steps, and below it, over the same axis, the phases of each arm."""
+    arms = comparison.arms
+    names = [in_lines(arm.name, round(width * 10)) for arm in arms]
+    rows = height_of_rows(names)
+    curves = 3.4 if width > WIDTH else 2.6
+    figure = Figure(figsize=(width, curves + rows + 0.8), dpi=DPI, layout="constrained")
+    axes, bars = figure.subplots(
+        2, sharex=True, gridspec_kw={"height_ratios": [curves, rows], "hspace": 0.03}
+    )
+    set_title(axes, "Held-out loss in nats over steps")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.tick_params(labelsize=FONT)
+    lines = draw_curves(axes, comparison, "step")
+    last = max(run.evaluations[-1]["step"] for arm in arms for run in arm.runs)
+    axes.set_xlim(0, last)
+    if width > WIDTH:
+        _label_ends(axes, arms, lines, curves)
+    draw_phases(bars, comparison, names)
+    bars.xaxis.set_major_formatter(EngFormatter(sep=""))
+    bars.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+    bars.tick_params(labelsize=FONT)
+    bars.set_xlabel("optimizer steps", fontsize=FONT)
+    figure.legend(
+        handles=legend_of_phases(comparison),
+        loc="outside lower center",
+        ncols=3,
+        fontsize=8,
+        frameon=False,
+        handlelength=1.3,
+        columnspacing=1.0,
+    )
+    return figure
+
+
+def draw_over(comparison: Comparison, axis: str) -> tuple[Figure, str]:
+    """Draw the loss over another axis; return the picture and its title."""
+    title = f"Held-out loss over {AXES[axis]}"
+    figure, axes = panel_of_arms(title, AXIS_LABELS[axis], "held-out loss in nats", comparison.arms)
+    draw_curves(axes, comparison, axis)
+    axes.set_xlim(left=0)
+    return figure, title
+
+
+def draw_curves(axes: Axes, comparison: Comparison, axis: str) -> list[Line]:
+    """Draw curves with marks where they leave the plateau (hollow) and reach the target (full).
+
+    Returns:
+        The line of each arm.
+    """
+    arms = comparison.arms
+    lines = draw_arms(axes, arms, lambda run: column(run.evaluations, axis, "loss"))
+    ends = [(comparison.target, comparison.reached, True)]
+    if comparison.plateau_end is not None:
+        ends.append((comparison.plateau_end, comparison.left_plateau, False))
+    for number, (arm, line) in enumerate(zip(arms, lines, strict=True)):
+        for loss, place, is_target in ends:
+            _mark(axes, arm, line, (loss, place(arm, axis), axis), number, is_target=is_target)
+    _draw_plateau(axes, comparison)
+    axes.axhline(comparison.target, color=MUTED, linewidth=0.9)
+    _write_level(axes, f"target {comparison.target:.3f}", comparison.target)
+    return lines
+
+
+def _mark(
+    axes: Axes,
+    arm: Arm,
+    line: Line,
+    crossed: tuple[float, float | None, str],
+    number: int,
+    *,
+    is_target: bool,
+) -> None:
+    """Mark where an arm crossed a loss; `crossed` is the loss, the median place and the axis."""
+    loss, median, axis = crossed
+    style = line_style(number)
+    for run in arm.runs:
+        place = crossing(run, loss, axis)
+        if place is not None and len(arm.runs) > 1:
+            axes.plot(place, loss, "|", color=style["color"], markersize=12, zorder=4)
+    if median is None:
+        return
+    # On the line, which the first evaluation can begin below the loss.
+    height = height_of_line(line, median)
+    axes.plot(
+        median,
+        loss if height is None else height,
+        marker=style["marker"],
+        markersize=8 if is_target else 7,
+        color=style["color"] if is_target else PAPER,
+        markeredgecolor=INK if is_target else style["color"],
+        markeredgewidth=1.0 if is_target else 1.5,
+        zorder=5,
+        clip_on=False,
+    )
+
+
+def _draw_plateau(axes: Axes, comparison: Comparison) -> None:
+    """Draw the entropy of word frequencies, and a band down to the end of the plateau."""
+    entropy, end = comparison.entropy, comparison.plateau_end
+    if entropy is None or end is None:
+        return
+    axes.axhspan(end, entropy, color=GRID, alpha=0.55, linewidth=0, zorder=0)
+    axes.axhline(entropy, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
+    top = axes.get_ylim()[1]
+    axes.set_ylim(top=max(min(top, entropy + ABOVE_PLATEAU), entropy + 0.2))
+    text = f"plateau: entropy of word frequencies {entropy:.3f}"
+    axes.annotate(text, (1, entropy), **_level_text(ha="right", va="bottom", shift=(0, 2)))
+
+
+def _write_level(axes: Axes, text: str, level: float) -> None:
+    # Below the line on the left: every curve comes from above.
+    axes.annotate(text, (0, level), **_level_text(ha="left", va="top", shift=(4, -3)))
+
+
+def _level_text(*, ha: str, va: str, shift: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "xycoords": ("axes fraction", "data"),
+        "xytext": shift,
+        "textcoords": "offset points",
+        "ha": ha,
+        "va": va,
+        "fontsize": 8,
+        "color": MUTED,
+    }
+
+
+def _label_ends(axes: Axes, arms: Sequence[Arm], lines: Sequence[Line], height: float) -> None:
+    """Write name and loss beside the end of each curve, where all names are short."""
+    if any(len(arm.name) > MOST_LETTERS_AT_END for arm in arms):
+        return
+    ends = {
+        n: line[1][-1] for n, line in enumerate(lines) if line[1] and math.isfinite(line[1][-1])
+    }
+    low, high = axes.get_ylim()
+    space = 1.35 * FONT / 72 / height * (high - low)
+    order = sorted(ends, key=lambda n: ends[n])
+    places = spread([ends[n] for n in order], space, high)
+    for number, place in zip(order, places, strict=True):
+        style = line_style(number)
+        across = axes.get_yaxis_transform()
+        axes.plot(
+            1.02,
+            place,
+            marker=style["marker"],
+            color=style["color"],
+            markersize=6,
+            transform=across,
+            clip_on=False,
+        )
+        axes.text(
+            1.035,
+            place,
+            f"{in_lines(arms[number].name, MOST_LETTERS_AT_END)} {ends[number]:.3f}",
+            transform=across,
+            va="center",
+            fontsize=FONT,
+        )
+
+
+def spread(values: Sequence[float], space: float, high: float) -> list[float]:
+    """Return ascending places near ascending values, at least `space` apart and below `high`."""
+    places: list[float] = []
+    for value in values:
+        places.append(max(value, places[-1] + space) if places else value)
+    above = high + space
+    for number in reversed(range(len(places))):
+        above = places[number] = min(places[number], above - space)
+    return places
