@@ -38,9 +38,14 @@ def entropy_of(arms: Sequence[Arm]) -> float | None:
 
 
 def entropy_notes(arms: Sequence[Arm]) -> list[str]:
-    """Return a note where launches recorded different entropies."""
+    """Return a note where launches recorded no entropy, or different ones."""
     found = recorded_entropies(arms)
-    if not found or found[-1] - found[0] <= ROUNDING:
+    if not found:
+        return [
+            "no run recorded the entropy of word frequencies: whether the target is behind their "
+            "plateau is not known"
+        ]
+    if found[-1] - found[0] <= ROUNDING:
         return []
     return [
         "the words of the training texts have different frequencies: their entropy on the held-out "
