@@ -67,7 +67,7 @@ class Child:
         """
         self.words, self.output = words, output
         self._variables, self._signals_to = variables, signals_to
-        self._early: list[int] = []
+        self._early: list[int] = []  # signals that were received before it was started
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -94,6 +94,11 @@ class Child:
         else:
             _pass_on(number, self._process, self._signals_to)
 
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether a signal was received before it was started."""
+        return bool(self._early)
+
     def status(self, *, wait: bool) -> int | None:
         """Return its status as a shell reports it; None: it is not known yet."""
         if self._process is None:
@@ -108,7 +113,7 @@ class Children:
     def __init__(self) -> None:
         """Prepare; signals are received from the `with` statement on."""
         self.running: list[Child] = []
-        self.stopped = False  # whether a signal asked this process to stop
+        self._received: int | None = None  # the last signal
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Children":
@@ -121,10 +126,17 @@ class Children:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal asked this process to stop."""
+        return self._received is not None
+
     def start(self, child: Child) -> None:
-        """Start another child."""
+        """Start another child; a signal that came before reaches it too."""
         sys.stdout.flush()
-        self.running.append(child)  # first: a signal while it starts must reach it too
+        self.running.append(child)  # from here on a signal reaches it
+        if self._received is not None and not child.is_asked_to_stop:
+            child.receive(self._received)
         try:
             child.start()
         except OSError:
@@ -143,9 +155,9 @@ class Children:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         del frame
-        self.stopped = True
         # A closed terminal: a child, in a group of its own, did not get the signal.
         number = signal.SIGTERM if number == signal.SIGHUP else number
+        self._received = number
         for child in self.running:
             child.receive(number)
 

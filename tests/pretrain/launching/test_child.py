@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.launching.child import Child, run_child, trainer_words
+from pretrain.launching.child import Child, Children, run_child, trainer_words
 from tests.pretrain.conftest import lines
 from tests.pretrain.distributed.test_signals import step_of, wait_for_step
 
@@ -153,6 +153,15 @@ def test_a_signal_while_the_child_starts_is_not_lost(monkeypatch, tmp_path):
     monkeypatch.setattr(subprocess, "Popen", start_when_signalled)
     ended = run_child(Child(["sleep", "30"]))
     assert ended == (128 + signal.SIGUSR1, True)
+
+
+def test_a_signal_just_before_the_child_starts_reaches_it():
+    """A sweep decides to start a run, is asked to stop, and starts it."""
+    with Children() as children:
+        os.kill(os.getpid(), signal.SIGTERM)
+        children.start(Child(["sleep", "30"]))
+        _, status = children.next_ended()
+    assert (status, children.stopped) == (128 + signal.SIGTERM, True)
 
 
 @pytest.mark.slow("the stub of the launcher has its structure, and starts sooner")
