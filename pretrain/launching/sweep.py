@@ -1,6 +1,7 @@
 """A sweep: several recipes, each with several seeds."""
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pretrain.data.shards import shards_folder
 from pretrain.launching.given_words import setting_words
 from pretrain.launching.preparation import prepare_data
 from pretrain.launching.smoke import shrunk
+from pretrain.launching.sweep_folder import GPUS_FILE, REPORT, SETTINGS_FILE
+from pretrain.reports.words import listed
 
 DEFAULT_ARMS = ("bert_a", "bert_r", "tupe_r", "tupe_r_pld")
 
@@ -26,7 +29,8 @@ class Arm:
     @property
     def name(self) -> str:
         """Return the name of its folder."""
-        return Path(self.recipe).name.removesuffix(".toml")
+        # A run folder can be given as "." too.
+        return Path(os.path.abspath(self.recipe)).name.removesuffix(".toml")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ class Sweep:
             arguments: with `recipe` (the arms), `seeds`, `smoke` and the settings.
 
         Raises:
-            ConfigError: a recipe, a setting or the seeds are wrong, or two arms have one name.
+            ConfigError: a recipe, a setting or the seeds are wrong, or two arms have one name, or
+                an arm that of something else in the folder of a sweep.
         """
         self.seeds: list[int] = arguments.seeds or []
         self._given_words = setting_words(arguments, without=("recipe", "name", "seed"))
@@ -74,11 +79,8 @@ class Sweep:
         seed = vars(arguments).get("seed")
         self._seed_words = [] if seed is None else ["--seed", seed]
         self.arms = [_arm(recipe, arguments) for recipe in arguments.recipe or DEFAULT_ARMS]
-        names = [arm.name for arm in self.arms]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(f"two arms are called {name}; give each recipe a name of its own")
         self._check_seeds(seed)
+        self._check_names()
 
     @property
     def words(self) -> list[str]:
@@ -117,6 +119,20 @@ class Sweep:
             return self.seeds
         first, count = arm.settings.seed, (self.seeds or [1])[0]
         return list(range(first, first + count))
+
+    def _check_names(self) -> None:
+        names = [arm.name for arm in self.arms]
+        for arm in self.arms:
+            if names.count(arm.name) > 1:
+                raise ConfigError(
+                    f"two arms are called {arm.name}; give each recipe a name of its own"
+                )
+            others = (REPORT, SETTINGS_FILE, GPUS_FILE)
+            if len(self._seeds_of(arm)) == 1 and arm.name in others:
+                raise ConfigError(
+                    f"an arm cannot be called {arm.name}: a comparison has {listed(others)} "
+                    "in its folder; rename the recipe"
+                )
 
     def _check_seeds(self, first: str | None) -> None:
         given = " ".join(map(str, self.seeds))

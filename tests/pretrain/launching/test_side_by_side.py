@@ -73,7 +73,7 @@ def test_gpus_are_divided_among_few_runs_and_each_has_a_port(stubs, words):
 def test_a_run_has_as_many_gpus_when_it_is_resumed(stubs, words):
     stubs.gpus(8)
     arms = ("bert_a", "tupe_r")
-    stubs.run("sweep", *arms, *words, STUB_FAILS="* train *")
+    stubs.run("sweep", *arms, *words, STUB_NO_RESULT="1")
     stubs.log.unlink()
     stubs.gpus(3)
     status, output, errors = stubs.run("sweep", "--resume", "--name", "x")
@@ -84,6 +84,18 @@ def test_a_run_has_as_many_gpus_when_it_is_resumed(stubs, words):
     assert "one after the other" in output
     for call in stubs.calls(" train "):
         assert call.startswith("deepspeed --include localhost:0,1,2,3 --master_port ")
+
+
+def test_runs_that_have_not_begun_take_the_gpus_that_there_are(stubs, words):
+    stubs.gpus(8)
+    arms = ("bert_a", "tupe_r")
+    stubs.run("sweep", *arms, *words, STUB_FAILS="* train *")
+    assert (stubs.folder / "runs/x/gpus_per_run").read_text() == "4\n"
+    stubs.log.unlink()
+    stubs.gpus(2)
+    stubs.run("sweep", "--resume", "--name", "x")
+    assert len(stubs.calls("python -m pretrain train ")) == 2
+    assert (stubs.folder / "runs/x/gpus_per_run").read_text() == "1\n"
 
 
 def test_a_sweep_that_began_with_all_gpus_for_each_run_continues_so(stubs, words):

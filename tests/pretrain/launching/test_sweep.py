@@ -355,6 +355,42 @@ def test_a_wrong_option_is_refused_before_anything_is_started(here, words, parts
     assert here.calls() == [] and len(list(Path("runs").iterdir())) == 3
 
 
+@pytest.mark.parametrize("name", ["report", "settings", "gpus_per_run"])
+def test_an_arm_cannot_take_the_place_of_a_file_of_the_sweep(here, run, name):
+    Path(f"{name}.toml").write_text('extends = "bert_a"\n')
+    with pytest.raises(ConfigError, match=f"an arm cannot be called {name}"):
+        run(f"{name}.toml", "--name", "x")
+    assert here.calls() == [] and not Path("runs").exists()
+    run(f"{name}.toml", "--name", "x", "--seeds", "2")
+    assert trained(here)[0][1] == f"runs/x/{name}-seed0"
+
+
+def test_the_current_folder_as_an_arm_has_its_name(here, run, shards, monkeypatch):
+    folder = here.folder / "earlier"
+    folder.mkdir()
+    settings = load_settings("bert_a", [f"--data.shards={shards}", *SIZES])
+    (folder / "run.json").write_text(settings.model_dump_json())
+    monkeypatch.chdir(folder)
+    run(".", "--name", "x")
+    assert trained(here)[0][1] == "runs/x/earlier"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(here, run):
+    Path("runs").touch()
+    with pytest.raises(ConfigError, match="cannot write runs/x/settings: Not a directory; "):
+        run("--name", "x")
+    assert here.calls() == []
+
+
+def test_a_sweep_in_which_no_run_has_begun_leaves_the_name_free(here, run, monkeypatch):
+    monkeypatch.setenv("STUB_FAILS", "* train *")
+    with pytest.raises(SystemExit):
+        run("--name", "x", "--steps", "7")
+    monkeypatch.delenv("STUB_FAILS")
+    run("--name", "x", "--steps", "8")
+    assert len(here.compared) == 1 and here.calls(" train ", "--steps 8 ")
+
+
 def test_a_launcher_of_ranks_is_not_for_sweeps(here, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(ConfigError, match="unset RANK"):
