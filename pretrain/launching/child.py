@@ -23,6 +23,9 @@ ENDING_SECONDS = 1.0  # what a launcher without ranks needs at most to end by it
 
 LOCAL_LAUNCHER = b"deepspeed.launcher.launch"  # the lower of the launcher's two processes
 
+# "[DATE] [ERROR] [launch.py:325:sigkill_handler] [...] exits with return code = 1"
+LINE_OF_LAUNCHER = re.compile(r"\[[^]]*\] \[[A-Z]+\] \[(launch|runner)\.py:")
+
 
 SignalsTo = Literal["child", "ranks"]
 
@@ -171,9 +174,14 @@ def run_child(child: Child) -> Ended:
 
 
 def last_line(output: Path) -> str:
-    """Return the last line that a child has written to its file, mostly the reason of its end."""
+    """Return the last line that a child has written to its file, mostly the reason of its end.
+
+    What the deepspeed launcher writes itself, after its ranks have ended, does not count.
+    """
     lines = output.read_text(errors="replace").split("\n") if output.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it wrote nothing")
+    written = (line.strip() for line in reversed(lines))
+    own = (line for line in written if line and not LINE_OF_LAUNCHER.match(line))
+    return next(own, "it wrote nothing")
 
 
 def _ignore_queue() -> None:
