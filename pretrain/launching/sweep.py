@@ -16,6 +16,8 @@ from pretrain.launching.smoke import shrunk
 from pretrain.launching.sweep_folder import GPUS_FILE, REPORT, SETTINGS_FILE
 from pretrain.reports.words import listed
 
+MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
+
 DEFAULT_ARMS = ("bert_a", "bert_r", "tupe_r", "tupe_r_pld")
 
 
@@ -138,6 +140,11 @@ class Sweep:
         given = " ".join(map(str, self.seeds))
         if self.seeds == [0]:
             raise ConfigError(f"--seeds {given}: give a number of seeds, or seeds from 0 on")
+        if len(self.seeds) == 1 and self.seeds[0] > MOST_SEEDS:
+            raise ConfigError(
+                f"--seeds {given}: one number is how many seeds, at most {MOST_SEEDS:,}; one seed "
+                f"of your choice is --seed {given}"
+            )
         if len(self.seeds) != len(set(self.seeds)):
             raise ConfigError(f"--seeds {given}: a seed is given twice")
         if len(self.seeds) > 1 and first is not None:

@@ -338,6 +338,7 @@ def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here
         ("bert_a brt_b", "no recipe 'brt_b'; did you mean bert_r"),
         ("--steps many", "steps"),
         ("--seeds 0", "--seeds 0: give a number"),
+        ("--seeds 12345678901234567890", "--seeds 12345678901234567890: one number is how many"),
         ("--seeds 1 1", "--seeds 1 1: a seed is given twice"),
         ("--seeds 1 2 --seed 3", "--seed 3 and --seeds 1 2: give one"),
         ("--seeds 1,2", "1,2: give whole numbers, such as: --seeds 1 2 3"),
