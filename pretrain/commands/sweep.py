@@ -145,6 +145,9 @@ def _train(sweep: Sweep, runs: list[SweepRun], plans: list[LaunchPlan]) -> None:
 
 def _compare(sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder) -> None:
     runs = [str(run.folder) for arm in by_arm for run in arm]
+    if len(runs) == 1:
+        print("one run: there is nothing to compare; name several recipes, or give --seeds 2")
+        return
     note = ["--note", f"this is {NOTE}"] if sweep.is_smoke_test else []
     words = ["compare", *runs, "--report", str(folder.path / REPORT), *note]
     run_command(COMMANDS, words, habits={})
