@@ -144,6 +144,23 @@ def test_after_a_failure_no_run_is_started_and_the_others_finish(stubs, words):
     assert len(stubs.calls(" train ")) == 2
 
 
+def test_a_run_that_cannot_be_started_is_one_line_and_no_other_is_started(stubs, words):
+    stubs.gpus(2)
+    arms = ("bert_a", "bert_r", "tupe_r")
+    stubs.run("sweep", *arms, *words, STUB_FAILS="* train *")
+    stubs.log.unlink()
+    file = stubs.folder / "runs/x/bert_r.log"
+    file.unlink(missing_ok=True)
+    file.mkdir()
+    status, output, errors = stubs.run("sweep", "--resume", "--name", "x")
+    assert status == 1 and "Traceback" not in errors
+    assert "bert_a: finished, held-out loss 5.5000" in output
+    *_, last = errors.splitlines()
+    assert last.startswith("error: bert_r not started: ")
+    assert last.endswith("continue with: tupelo sweep --resume --name x")
+    assert len(stubs.calls(" train ")) == 1
+
+
 def test_the_output_of_each_run_is_in_a_file_of_its_own(stubs, words):
     stubs.gpus(2)
     python = (stubs.bin / "python").read_text()
