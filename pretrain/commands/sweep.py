@@ -31,7 +31,7 @@ from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_optio
 from pretrain.launching.preparation import BuildFailed
 from pretrain.launching.smoke import NOTE
 from pretrain.launching.sweep import Sweep, SweepRun
-from pretrain.launching.sweep_folder import SweepFolder
+from pretrain.launching.sweep_folder import REPORT, SweepFolder
 from pretrain.launching.training import SweepTraining
 from pretrain.reports.terminal import terminal_width
 
@@ -145,8 +145,11 @@ def _train(sweep: Sweep, runs: list[SweepRun], plans: list[LaunchPlan]) -> None:
 
 def _compare(sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder) -> None:
     runs = [str(run.folder) for arm in by_arm for run in arm]
+    if len(runs) == 1:
+        print("one run: there is nothing to compare; name several recipes, or give --seeds 2")
+        return
     note = ["--note", f"this is {NOTE}"] if sweep.is_smoke_test else []
-    words = ["compare", *runs, "--report", str(folder.path / "report"), *note]
+    words = ["compare", *runs, "--report", str(folder.path / REPORT), *note]
     run_command(COMMANDS, words, habits={})
     if sweep.is_smoke_test:
         print(f"this was {NOTE}")

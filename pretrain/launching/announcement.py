@@ -40,7 +40,7 @@ def describe_sweep(
         summary = summary_of(arm.recipe) or arm.recipe
         first = f"  {arm.name:{names}}"
         lines.append(paragraph(summary, width, first=first, rest=" " * len(first)))
-    rows = [*_length_rows(sweep, len(runs), at_once), *_data_rows(sweep)]
+    rows = [*_length_rows(sweep, len(runs), at_once), _data_row(sweep)]
     if sweep.is_smoke_test:
         rows.append(("note", NOTE))
     lines += [paragraph(text, width, first=f"{name}: ", rest="  ") for name, text in rows]
@@ -85,14 +85,11 @@ def _length(settings: RunSettings) -> str:
     return f"{settings.steps:,} steps of {rows:,} x {tokens:,} tokens, {whole} tokens in all"
 
 
-def _data_rows(sweep: Sweep) -> list[tuple[str, str]]:
-    rows = {}
-    for arm in sweep.arms:
-        settings = arm.settings
-        text = f"{shards_folder(settings)}, which is there"
-        if must_build(settings):
-            corpus = settings.data.corpus
-            time = "half a minute on two cores" if corpus == (PYTHON_DOCS,) else "once"
-            text = f"built first from {listed(corpus)} ({time}) into {shards_folder(settings)}"
-        rows[text] = ("data", text)
-    return [*rows.values()]
+def _data_row(sweep: Sweep) -> tuple[str, str]:
+    settings = sweep.arms[0].settings  # of the same shards as those of all arms
+    text = f"{shards_folder(settings)}, which is there"
+    if must_build(settings):
+        corpus = settings.data.corpus
+        time = "half a minute on two cores" if corpus == (PYTHON_DOCS,) else "once"
+        text = f"built first from {listed(corpus)} ({time}) into {shards_folder(settings)}"
+    return "data", text

@@ -23,6 +23,9 @@ ENDING_SECONDS = 1.0  # what a launcher without ranks needs at most to end by it
 
 LOCAL_LAUNCHER = b"deepspeed.launcher.launch"  # the lower of the launcher's two processes
 
+# "[DATE] [ERROR] [launch.py:325:sigkill_handler] [...] exits with return code = 1"
+LINE_OF_LAUNCHER = re.compile(r"\[[^]]*\] \[[A-Z]+\] \[(launch|runner)\.py:")
+
 
 SignalsTo = Literal["child", "ranks"]
 
@@ -67,7 +70,7 @@ class Child:
         """
         self.words, self.output = words, output
         self._variables, self._signals_to = variables, signals_to
-        self._early: list[int] = []
+        self._early: list[int] = []  # signals that were received before it was started
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -94,6 +97,11 @@ class Child:
         else:
             _pass_on(number, self._process, self._signals_to)
 
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether a signal was received before it was started."""
+        return bool(self._early)
+
     def status(self, *, wait: bool) -> int | None:
         """Return its status as a shell reports it; None: it is not known yet."""
         if self._process is None:
@@ -108,7 +116,7 @@ class Children:
     def __init__(self) -> None:
         """Prepare; signals are received from the `with` statement on."""
         self.running: list[Child] = []
-        self.stopped = False  # whether a signal asked this process to stop
+        self._received: int | None = None  # the last signal
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Children":
@@ -121,10 +129,17 @@ class Children:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal asked this process to stop."""
+        return self._received is not None
+
     def start(self, child: Child) -> None:
-        """Start another child."""
+        """Start another child; a signal that came before reaches it too."""
         sys.stdout.flush()
-        self.running.append(child)  # first: a signal while it starts must reach it too
+        self.running.append(child)  # from here on a signal reaches it
+        if self._received is not None and not child.is_asked_to_stop:
+            child.receive(self._received)
         try:
             child.start()
         except OSError:
@@ -143,9 +158,9 @@ class Children:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         del frame
-        self.stopped = True
         # A closed terminal: a child, in a group of its own, did not get the signal.
         number = signal.SIGTERM if number == signal.SIGHUP else number
+        self._received = number
         for child in self.running:
             child.receive(number)
 
@@ -159,9 +174,14 @@ def run_child(child: Child) -> Ended:
 
 
 def last_line(output: Path) -> str:
-    """Return the last line that a child has written to its file, mostly the reason of its end."""
+    """Return the last line that a child has written to its file, mostly the reason of its end.
+
+    What the deepspeed launcher writes itself, after its ranks have ended, does not count.
+    """
     lines = output.read_text(errors="replace").split("\n") if output.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it wrote nothing")
+    written = (line.strip() for line in reversed(lines))
+    own = (line for line in written if line and not LINE_OF_LAUNCHER.match(line))
+    return next(own, "it wrote nothing")
 
 
 def _ignore_queue() -> None:

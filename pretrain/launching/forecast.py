@@ -130,19 +130,23 @@ def _measured(arms: Sequence[Arm], words: Sequence[str], plan: LaunchPlan) -> Fo
 
     Where that fails, a line says why, and nothing is forecast: training will report the error.
     """
-    recipes = [arm.recipe for arm in arms]
-    with tempfile.TemporaryDirectory() as folder:
-        file, output = Path(folder) / "speeds.json", Path(folder) / "output"
-        options = ["--seconds", str(MEASURED_SECONDS), "--json", str(file)]
-        begin = time.monotonic()
-        ended = run_child(plan.child(["plan", *recipes, *words, *options], output))
-        seconds = time.monotonic() - begin
-        if ended.stopped:
-            sys.exit(ended.status)
-        if not file.exists():
-            print(f"note: the speed could not be measured: {last_line(output)}")
-            return Forecast({})
-        numbers = json.loads(file.read_text())
+    options = ["--seconds", str(MEASURED_SECONDS)]
+    words_of_plan = ["plan", *[arm.recipe for arm in arms], *words, *options]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            file, output = Path(folder) / "speeds.json", Path(folder) / "output"
+            begin = time.monotonic()
+            ended = run_child(plan.child([*words_of_plan, "--json", str(file)], output))
+            seconds = time.monotonic() - begin
+            if ended.stopped:
+                sys.exit(ended.status)
+            numbers = json.loads(file.read_text()) if file.exists() else None
+            why = last_line(output)
+    except OSError as error:  # a full disk
+        numbers, why = None, str(error)
+    if numbers is None:
+        print(f"note: the speed could not be measured: {why}")
+        return Forecast({})
     speeds = {arm.name: numbers["seconds_per_step"][arm.recipe] for arm in arms}
     return Forecast(speeds, max(0.0, seconds - numbers["measured_seconds"]))
 

@@ -12,6 +12,7 @@ NOTE = (
 _SETTINGS = {
     "steps": "30",
     "hours": "none",
+    "restarts_after": "[]",
     "initial_weights": "none",
     "log_every_steps": "10",
     "model.num_layers": "2",

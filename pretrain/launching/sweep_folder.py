@@ -9,6 +9,9 @@ from data_prep.files.program import shell_command
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 
+# Beside the runs: the folder of the comparison, and files.
+REPORT, SETTINGS_FILE, GPUS_FILE = "report", "settings", "gpus_per_run"
+
 
 class SweepFolder:
     """The folder of a sweep: the runs, what they were started with, and the report."""
@@ -22,8 +25,8 @@ class SweepFolder:
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise ConfigError(f"--name {name!r}: use letters, digits, and . _ - only")
         self.name, self.path = name, Path("runs") / name
-        self._file = self.path / "settings"  # the words of the sweep, each ended by a NUL
-        self._gpus_file = self.path / "gpus_per_run"
+        self._file = self.path / SETTINGS_FILE  # the words of the sweep, each ended by a NUL
+        self._gpus_file = self.path / GPUS_FILE
 
     def resume_command(self, launch_words: Sequence[str]) -> str:
         """Return the line that continues the sweep, on the same GPUs."""
@@ -35,7 +38,8 @@ class SweepFolder:
         Raises:
             ConfigError: the folder holds a sweep, a run, or anything else.
         """
-        others = [entry for entry in self.path.glob("*") if entry != self._file]
+        own = (self._file, self._gpus_file)
+        others = [entry for entry in self.path.glob("*") if entry not in own]
         if self.has_begun or (others and self._file.exists()):
             raise ConfigError(
                 f"{self.path} holds a comparison; continue it with --resume --name {self.name}, or "
@@ -68,20 +72,24 @@ class SweepFolder:
         return self._file.read_text().split("\0")[:-1]
 
     def save_words(self, words: Sequence[str]) -> None:
-        """Save the words, for a sweep that is resumed."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        save_text(self._file, "".join(f"{word}\0" for word in words))
+        """Save the words, for a sweep that is resumed.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        self._save(self._file, "".join(f"{word}\0" for word in words))
 
     def forget_words(self) -> None:
         """Remove them, and the folder, of a sweep in which nothing was started."""
         if not self.has_begun:
             self._file.unlink(missing_ok=True)
+            self._gpus_file.unlink(missing_ok=True)
             if not any(self.path.iterdir()):
                 self.path.rmdir()
 
     def gpus_per_run(self) -> int | None:
-        """Return how many GPUs each run has; None: this is not saved."""
-        if not self._gpus_file.exists():
+        """Return how many GPUs each run has; None: no run has begun, or this is not saved."""
+        if not self.has_begun or not self._gpus_file.exists():
             return None
         text = self._gpus_file.read_text().strip()
         if not text.isdecimal() or int(text) == 0:
@@ -89,5 +97,19 @@ class SweepFolder:
         return int(text)
 
     def save_gpus_per_run(self, count: int) -> None:
-        """Save it, for a sweep that is resumed: a run continues on as many ranks only."""
-        save_text(self._gpus_file, f"{count}\n")
+        """Save it, for a sweep that is resumed: a run continues on as many ranks only.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        self._save(self._gpus_file, f"{count}\n")
+
+    def _save(self, file: Path, text: str) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            save_text(file, text)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write {file}: {error.strerror}; make room there, or start in a folder "
+                "that can be written"
+            ) from None

@@ -93,7 +93,12 @@ class SweepTraining:
         child = plan.child(words, output_file(run) if self._at_once > 1 else None)
         self._started[child] = Started(run, plan, time.monotonic(), expected)
         self._waiting.pop(0)
-        children.start(child)
+        try:
+            children.start(child)
+        except OSError as error:  # a full disk, or no memory for another process
+            del self._started[child]
+            how = f"not started: {error}"
+            self._fail(run, how, ConfigError(f"{run.folder.name} {how}"))
 
     def _end(self, child: Child, status: int, children: Children) -> None:
         started = self._started.pop(child)
@@ -103,12 +108,12 @@ class SweepTraining:
         if children.stopped:
             self._stop(run, status)
         elif status:
-            self._fail(run, f"failed with status {status}", SystemExit(status))
+            self._fail(run, f"failed with status {status}; {_reason(run)}", SystemExit(status))
         elif not run.is_finished:
             # The deepspeed launcher reports success when its workers are killed by a signal.
             self._fail(
                 run,
-                "ended without a result",
+                f"ended without a result; {_reason(run)}",
                 ConfigError(
                     f"{run.folder.name} ended without a result; see its last messages "
                     + (f"in {output_file(run)}" if self._at_once > 1 else "above")
@@ -132,7 +137,7 @@ class SweepTraining:
     def _fail(self, run: SweepRun, how: str, error: SystemExit | ConfigError) -> None:
         self._error = self._error or error
         if self._at_once > 1:
-            self._say(run, f"{how}; output in {output_file(run)}: {last_line(output_file(run))}")
+            self._say(run, how)
         if self._started:
             others = counted(len(self._started), "other run")
             print(f"no more runs are started; waiting for {others}", file=sys.stderr)
@@ -152,3 +157,7 @@ class SweepTraining:
 def output_file(run: SweepRun) -> Path:
     """Return the file with the output of a run that is trained beside others."""
     return run.folder.with_name(f"{run.folder.name}.log")
+
+
+def _reason(run: SweepRun) -> str:
+    return f"output in {output_file(run)}: {last_line(output_file(run))}"

@@ -12,6 +12,7 @@ from pydantic_settings import CliSettingsSource
 from data_prep.files.atomic import save_text
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
 from pretrain.config.settings import RunSettings, flat
 from pretrain.data.shards import existing_shards, shards_folder
@@ -57,7 +58,7 @@ def plan(read: Callable[[], dict[str, RunSettings]], arguments: argparse.Namespa
         arguments: the command line: --seconds, --json, and what the printed commands repeat.
 
     Raises:
-        UserError: a run cannot be executed on this machine.
+        UserError: a run cannot be executed on this machine, or the JSON file cannot be written.
     """
     ranks = start_ranks()
     try:
@@ -81,7 +82,7 @@ def plan(read: Callable[[], dict[str, RunSettings]], arguments: argparse.Namespa
         else:
             print(speed_table(measured))
         if arguments.json is not None:
-            save_text(arguments.json, json.dumps(_numbers(measured), indent=1) + "\n")
+            _save_numbers(arguments.json, measured)
     finally:
         stop_ranks()
 
@@ -123,12 +124,16 @@ def speed_table(measured: Mapping[str, Measured]) -> str:
     return fitting_table(headers, rows, terminal_width())
 
 
-def _numbers(measured: Mapping[str, Measured]) -> dict[str, Any]:
+def _save_numbers(file: Path, measured: Mapping[str, Measured]) -> None:
     speeds = {recipe: found.speed for recipe, found in measured.items()}
-    return {
+    numbers = {
         "seconds_per_step": {recipe: speed.seconds_per_step for recipe, speed in speeds.items()},
         "measured_seconds": sum(sum(speed.seconds) for speed in speeds.values()),
     }
+    try:
+        save_text(file, json.dumps(numbers, indent=1) + "\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}; choose another --json") from None
 
 
 def steps_within(settings: RunSettings, seconds_per_step: float) -> int:

@@ -163,6 +163,14 @@ def test_several_recipes_are_planned_as_a_table(command, shards, tmp_path):
         assert f"{seconds:.4g}" in row and row.endswith(amount(steps * seconds, "training_seconds"))
 
 
+def test_numbers_that_cannot_be_written_are_one_line(command, shards, tmp_path):
+    file = tmp_path / "absent" / "speeds.json"
+    status, _, errors = command.run(plan_words(shards, "--json", file, "--seconds", "0.1"))
+    assert status == 1
+    line = f"error: cannot write {file}: No such file or directory; choose another --json"
+    assert errors.splitlines()[-1] == line
+
+
 def test_a_plan_says_what_a_start_would_refuse(command, shards, tmp_path):
     words = plan_words(shards, "--data.shards", "none", "--corpus", str(tmp_path / "nowhere"))
     status, output, errors = command.run(words)

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.launching.child import Child, run_child, trainer_words
+from pretrain.launching.child import Child, Children, last_line, run_child, trainer_words
 from tests.pretrain.conftest import lines
 from tests.pretrain.distributed.test_signals import step_of, wait_for_step
 
@@ -153,6 +153,28 @@ def test_a_signal_while_the_child_starts_is_not_lost(monkeypatch, tmp_path):
     monkeypatch.setattr(subprocess, "Popen", start_when_signalled)
     ended = run_child(Child(["sleep", "30"]))
     assert ended == (128 + signal.SIGUSR1, True)
+
+
+def test_a_signal_just_before_the_child_starts_reaches_it():
+    """A sweep decides to start a run, is asked to stop, and starts it."""
+    with Children() as children:
+        os.kill(os.getpid(), signal.SIGTERM)
+        children.start(Child(["sleep", "30"]))
+        _, status = children.next_ended()
+    assert (status, children.stopped) == (128 + signal.SIGTERM, True)
+
+
+def test_the_reason_of_an_end_is_the_last_line_of_a_rank_and_not_of_the_launcher(tmp_path):
+    """As the launcher of DeepSpeed 0.19 writes it."""
+    log, now = tmp_path / "a.log", "[2026-11-23 00:28:52,836]"
+    assert last_line(log) == "it wrote nothing"
+    log.write_text(
+        f"{now} [INFO] [launch.py:245:main] process 7 spawned with command: ['python']\n"
+        "error: no such thing\n\n"
+        f"{now} [INFO] [launch.py:253:sigkill_handler] Killing subprocess 7\n"
+        f"{now} [ERROR] [launch.py:259:sigkill_handler] ['python'] exits with return code = 1\n"
+    )
+    assert last_line(log) == "error: no such thing"
 
 
 @pytest.mark.slow("the stub of the launcher has its structure, and starts sooner")

@@ -98,6 +98,12 @@ def test_a_duration_is_as_exact_as_it_is_known(seconds, words):
     assert roughly(seconds) == words
 
 
+def test_without_room_for_a_measurement_nothing_is_forecast(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    assert forecast_of([made_run(tmp_path)], [], LaunchPlan()).seconds_per_step == {}
+    assert "note: the speed could not be measured: [Errno 2]" in capsys.readouterr().out
+
+
 def test_a_file_in_another_folder_is_measured_under_its_own_name(stubs, monkeypatch):
     """The measurement names recipes, the forecast names arms."""
     monkeypatch.setattr("sys.executable", str(stubs.bin / "python"))

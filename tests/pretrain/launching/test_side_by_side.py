@@ -73,7 +73,7 @@ def test_gpus_are_divided_among_few_runs_and_each_has_a_port(stubs, words):
 def test_a_run_has_as_many_gpus_when_it_is_resumed(stubs, words):
     stubs.gpus(8)
     arms = ("bert_a", "tupe_r")
-    stubs.run("sweep", *arms, *words, STUB_FAILS="* train *")
+    stubs.run("sweep", *arms, *words, STUB_NO_RESULT="1")
     stubs.log.unlink()
     stubs.gpus(3)
     status, output, errors = stubs.run("sweep", "--resume", "--name", "x")
@@ -84,6 +84,18 @@ def test_a_run_has_as_many_gpus_when_it_is_resumed(stubs, words):
     assert "one after the other" in output
     for call in stubs.calls(" train "):
         assert call.startswith("deepspeed --include localhost:0,1,2,3 --master_port ")
+
+
+def test_runs_that_have_not_begun_take_the_gpus_that_there_are(stubs, words):
+    stubs.gpus(8)
+    arms = ("bert_a", "tupe_r")
+    stubs.run("sweep", *arms, *words, STUB_FAILS="* train *")
+    assert (stubs.folder / "runs/x/gpus_per_run").read_text() == "4\n"
+    stubs.log.unlink()
+    stubs.gpus(2)
+    stubs.run("sweep", "--resume", "--name", "x")
+    assert len(stubs.calls("python -m pretrain train ")) == 2
+    assert (stubs.folder / "runs/x/gpus_per_run").read_text() == "1\n"
 
 
 def test_a_sweep_that_began_with_all_gpus_for_each_run_continues_so(stubs, words):
@@ -130,6 +142,23 @@ def test_after_a_failure_no_run_is_started_and_the_others_finish(stubs, words):
     assert "no more runs are started; waiting for 1 other run" in errors
     assert errors.endswith("Stopped. Continue with: tupelo sweep --resume --name x\n")
     assert len(stubs.calls(" train ")) == 2
+
+
+def test_a_run_that_cannot_be_started_is_one_line_and_no_other_is_started(stubs, words):
+    stubs.gpus(2)
+    arms = ("bert_a", "bert_r", "tupe_r")
+    stubs.run("sweep", *arms, *words, STUB_FAILS="* train *")
+    stubs.log.unlink()
+    file = stubs.folder / "runs/x/bert_r.log"
+    file.unlink(missing_ok=True)
+    file.mkdir()
+    status, output, errors = stubs.run("sweep", "--resume", "--name", "x")
+    assert status == 1 and "Traceback" not in errors
+    assert "bert_a: finished, held-out loss 5.5000" in output
+    *_, last = errors.splitlines()
+    assert last.startswith("error: bert_r not started: ")
+    assert last.endswith("continue with: tupelo sweep --resume --name x")
+    assert len(stubs.calls(" train ")) == 1
 
 
 def test_the_output_of_each_run_is_in_a_file_of_its_own(stubs, words):

@@ -34,10 +34,11 @@ def test_every_recipe_becomes_tiny_and_keeps_its_kind(recipe):
         assert settings.model.model_dump()[name] == own.model.model_dump()[name]
 
 
-def test_a_recipe_with_a_preset_weights_and_a_budget_becomes_tiny_too(tmp_path):
+def test_a_recipe_with_a_preset_weights_restarts_and_a_budget_becomes_tiny_too(tmp_path):
     file = tmp_path / "large.toml"
     file.write_text(
-        'initial_weights = "bert-large-uncased"\nhours = 5\n[model]\npreset = "large"\n'
+        'initial_weights = "bert-large-uncased"\nhours = 5\nrestarts_after = [500]\n'
+        '[model]\npreset = "large"\n'
         'feedforward_width = 5000\n[data]\nshards = "absent"\ntokenizer = "bert-large-uncased"\n'
     )
     (arm,) = sweep(str(file), "--smoke").arms

@@ -112,14 +112,46 @@ def test_a_sweep_without_a_name_is_named_after_the_time(here, run):
     assert time.strptime(folder.name, "compare-%Y%m%d-%H%M%S")
 
 
-def test_data_are_prepared_before_the_first_run_once_for_arms_that_share_them(here):
+def test_data_are_prepared_once_before_the_first_run(here):
     (here.folder / "text.txt").write_text("One.\n")
-    (here.folder / "long.toml").write_text("data.sequence_length = 256\n")
-    main(["sweep", "bert_a", "tupe_r", "long.toml", "--seeds", "2", "--corpus", "text.txt"])
-    first, second, third, *others = [call.split()[3:] for call in here.calls()]
-    assert (first[:2], second[:2]) == (["prepare", "bert_a"], ["prepare", "long.toml"])
-    assert third[:4] == ["plan", "bert_a", "tupe_r", "long.toml"]
-    assert [words[0] for words in others] == ["train"] * 6
+    main(["sweep", "bert_a", "tupe_r", "--seeds", "2", "--corpus", "text.txt"])
+    first, second, *others = [call.split()[3:] for call in here.calls()]
+    assert first[:2] == ["prepare", "bert_a"] and second[:3] == ["plan", "bert_a", "tupe_r"]
+    assert [words[0] for words in others] == ["train"] * 4
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("data.sequence_length = 64", "data.sequence_length"),
+        ("data.masking = 'words'", "data.masking"),
+        ("data.masked_probability = 0.3", "data.masked_probability"),
+        ("evaluation.rows = 8", "evaluation.rows"),
+        ("model.vocabulary_size = 512", "model.vocabulary_size"),
+        ("data.corpus = ['other.txt']\nevaluation.rows = 8", "data.corpus and evaluation.rows"),
+    ],
+)
+def test_arms_that_cannot_be_compared_are_refused_before_they_are_trained(here, line, names):
+    Path("mine.toml").write_text(f'extends = "bert_a"\n{line}\n')
+    with pytest.raises(ConfigError, match=f"bert_a and mine differ in {names}, so their held-out"):
+        main(["sweep", "bert_a", "mine.toml", "--name", "x"])
+    assert here.calls() == [] and not Path("runs").exists()
+
+
+def test_arms_may_differ_where_their_held_out_losses_do_not(here, shards):
+    """In the size of a vocabulary over the same shards, and in rows of which there are fewer."""
+    Path("mine.toml").write_text(
+        'extends = "bert_a"\nmodel.vocabulary_size = 9000\nevaluation.rows = 4000\n'
+    )
+    words = ("--data.shards", str(shards), "--data.sequence_length", "32", "--steps", "7")
+    main(["sweep", "bert_a", "mine.toml", "--name", "x", *words])
+    assert len(here.compared) == 1
+
+
+def test_a_single_run_is_not_compared_with_nothing(here, run, capsys):
+    run("bert_a", "--name", "x")
+    assert not here.compared
+    assert "one run: there is nothing to compare" in capsys.readouterr().out
 
 
 def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
@@ -211,7 +243,7 @@ def test_a_finished_run_is_the_measurement_of_its_arm(here, run, capsys):
 
 
 def test_a_smoke_test_measures_nothing_and_its_result_says_what_it_is(here, run, capsys):
-    run("bert_a", "--smoke", "--name", "x")
+    run("bert_a", "tupe_r", "--smoke", "--name", "x")
     assert not here.calls(" plan ")
     assert "--model.width 32 " in here.calls(" train ")[0]
     (compared,) = here.compared
@@ -240,7 +272,7 @@ def test_a_sweep_that_is_killed_while_it_builds_its_data_is_resumed(stubs):
 
 
 def test_a_build_that_fails_leaves_the_name_free(here):
-    words = ("sweep", "bert_a", "--name", "x", "--corpus")
+    words = ("sweep", "bert_a", "tupe_r", "--name", "x", "--corpus")
     with pytest.raises(SystemExit), pytest.MonkeyPatch.context() as failing:
         failing.setenv("STUB_FAILS", "* prepare *")
         main([*words, "absent.txt"])
@@ -338,6 +370,7 @@ def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here
         ("bert_a brt_b", "no recipe 'brt_b'; did you mean bert_r"),
         ("--steps many", "steps"),
         ("--seeds 0", "--seeds 0: give a number"),
+        ("--seeds 12345678901234567890", "--seeds 12345678901234567890: one number is how many"),
         ("--seeds 1 1", "--seeds 1 1: a seed is given twice"),
         ("--seeds 1 2 --seed 3", "--seed 3 and --seeds 1 2: give one"),
         ("--seeds 1,2", "1,2: give whole numbers, such as: --seeds 1 2 3"),
@@ -353,6 +386,42 @@ def test_a_wrong_option_is_refused_before_anything_is_started(here, words, parts
     with pytest.raises(ConfigError, match=parts):
         main(["sweep", *words.split()])
     assert here.calls() == [] and len(list(Path("runs").iterdir())) == 3
+
+
+@pytest.mark.parametrize("name", ["report", "settings", "gpus_per_run"])
+def test_an_arm_cannot_take_the_place_of_a_file_of_the_sweep(here, run, name):
+    Path(f"{name}.toml").write_text('extends = "bert_a"\n')
+    with pytest.raises(ConfigError, match=f"an arm cannot be called {name}"):
+        run(f"{name}.toml", "--name", "x")
+    assert here.calls() == [] and not Path("runs").exists()
+    run(f"{name}.toml", "--name", "x", "--seeds", "2")
+    assert trained(here)[0][1] == f"runs/x/{name}-seed0"
+
+
+def test_the_current_folder_as_an_arm_has_its_name(here, run, shards, monkeypatch):
+    folder = here.folder / "earlier"
+    folder.mkdir()
+    settings = load_settings("bert_a", [f"--data.shards={shards}", *SIZES])
+    (folder / "run.json").write_text(settings.model_dump_json())
+    monkeypatch.chdir(folder)
+    run(".", "--name", "x")
+    assert trained(here)[0][1] == "runs/x/earlier"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(here, run):
+    Path("runs").touch()
+    with pytest.raises(ConfigError, match="cannot write runs/x/settings: Not a directory; "):
+        run("--name", "x")
+    assert here.calls() == []
+
+
+def test_a_sweep_in_which_no_run_has_begun_leaves_the_name_free(here, run, monkeypatch):
+    monkeypatch.setenv("STUB_FAILS", "* train *")
+    with pytest.raises(SystemExit):
+        run("--name", "x", "--steps", "7")
+    monkeypatch.delenv("STUB_FAILS")
+    run("--name", "x", "--steps", "8")
+    assert len(here.compared) == 1 and here.calls(" train ", "--steps 8 ")
 
 
 def test_a_launcher_of_ranks_is_not_for_sweeps(here, monkeypatch):
