@@ -35,6 +35,7 @@ AXIS_LABELS = {
 WIDE = 8.0  # inches: as wide as the text of a page on the screen of a computer
 ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
 MOST_LETTERS_AT_END = 16  # of a name beside its curve
+RIGHT_EDGE = 1.012  # of the last step: the marks there are whole
 FONT = 9
 
 
@@ -63,7 +64,7 @@ def draw_main(comparison: Comparison, *, width: float) -> Figure:
     axes.tick_params(labelsize=FONT)
     lines = draw_curves(axes, comparison, "step")
     last = max(run.evaluations[-1]["step"] for arm in arms for run in arm.runs)
-    axes.set_xlim(0, last)
+    axes.set_xlim(0, last * RIGHT_EDGE)
     if width > WIDTH:
         _label_ends(axes, arms, lines, curves)
     draw_phases(bars, comparison, names)

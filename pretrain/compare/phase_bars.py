@@ -59,7 +59,9 @@ def draw_phases(bars: Axes, comparison: Comparison, names: Sequence[str]) -> Non
                 height=BAR,
                 **_phase_style(phase.name, COLOURS[number % len(COLOURS)]),
             )
-        _write_ends(bars, found, middle)
+        _write_ends(
+            bars, found, middle, has_diverged=arm.median(lambda run: run.final_loss) is None
+        )
 
 
 def legend_of_phases(comparison: Comparison) -> list[Patch]:
@@ -69,7 +71,7 @@ def legend_of_phases(comparison: Comparison) -> list[Patch]:
     return [Patch(label=name, **_phase_style(name, MUTED)) for name in names]
 
 
-def _write_ends(bars: Axes, found: Sequence[Phase], middle: float) -> None:
+def _write_ends(bars: Axes, found: Sequence[Phase], middle: float, *, has_diverged: bool) -> None:
     """Write where phases end: that of the plateau left of it, that of the target right of it."""
     whole = bars.get_xlim()[1]
     for phase in found:
@@ -78,7 +80,7 @@ def _write_ends(bars: Axes, found: Sequence[Phase], middle: float) -> None:
             room = phase.end if phase.name == STAYED else whole - phase.end
             is_left = (phase.name == STAYED) == (room > LEAST_ROOM * whole)
         else:
-            text = MISSED.get(phase.name, "")
+            text = "diverged" if has_diverged else MISSED.get(phase.name, "")
             is_left = True
         if text:
             bars.annotate(

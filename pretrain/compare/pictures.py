@@ -121,11 +121,12 @@ def _draw_time(comparison: Comparison, place: Path) -> list[Picture]:
     seconds = time_parts(comparison)
     if not seconds:
         return []
-    title = "Training time by the parts of a step"
+    title = "Where the training time went"
     names = [in_lines(arm.name, 34) for arm in comparison.arms]
     parts = list(next(iter(seconds.values())))
     height = height_of_rows(names) + 0.9 + LEGEND_LINE * math.ceil(len(parts) / 3)
-    figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI, grid="x")
+    figure, axes = empty_axes(width=WIDTH, height=height, dpi=DPI)
+    axes.grid(visible=False)
     set_title(axes, title)
     axes.set(xlabel="seconds of training")
     longest = max(sum(found.values()) for found in seconds.values())

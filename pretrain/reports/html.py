@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,7 +42,8 @@ MARKERS = "os^DvPX*"
 # A panel is about as wide as the screen of a telephone, so that its text stays readable there.
 WIDTH, HEIGHT, DPI = 3.6, 2.6, 200
 LEGEND_LINE = 0.19  # inches
-NAME, BAR = 0.16, 0.16  # inches: a line of a name over a bar, and the bar
+# Inches: a line of a name over a bar, the bar, and the room below it.
+NAME, BAR, ROW_GAP = 0.17, 0.16, 0.1
 HALF_A_LINE = 16  # letters
 TITLE_LINE = 32
 LABEL_LINE = 34
@@ -125,18 +127,18 @@ def bar_rows(axes: Axes, names: Sequence[str]) -> list[float]:
     middles = []
     below = 0.0
     for number, name in enumerate(names):
-        line = below + NAME / 2 + 0.02
+        line = below + NAME / 2
         axes.plot(
             [0, 0.03, 0.06], [line] * 3, transform=across, markevery=[1], **line_style(number)
         )
         axes.text(0.075, line - NAME / 2, name, transform=across, va="top", fontsize=9)
         below += _height_of_row(name)
-        middles.append(below - BAR / 2 - 0.02)
+        middles.append(below - ROW_GAP - BAR / 2)
     return middles
 
 
 def _height_of_row(name: str) -> float:
-    return NAME * (name.count("\n") + 1) + BAR + 0.08
+    return NAME * (name.count("\n") + 1) + BAR + ROW_GAP
 
 
 def in_lines(text: str, letters: int) -> str:
@@ -157,10 +159,14 @@ def save_picture(
     figure: Figure, title: str, place: Path, *, narrow: Figure | None = None
 ) -> Picture:
     """Write PLACE.png, for slides, and PLACE.svg, for papers; the page shows the latter."""
-    figure.savefig(place.with_name(f"{place.name}.png"))
-    svg = svg_of(figure)
+    with warnings.catch_warnings():
+        # Names may have letters that Matplotlib's font lacks: the browser has another font.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(place.with_name(f"{place.name}.png"))
+        svg = svg_of(figure)
+        narrow_svg = "" if narrow is None else svg_of(narrow)
     place.with_name(f"{place.name}.svg").write_text(svg, encoding="utf-8")
-    return Picture(title, svg, "" if narrow is None else svg_of(narrow))
+    return Picture(title, svg, narrow_svg)
 
 
 def render_page(template: Path, pictures: Sequence[Picture], **values: Any) -> str:

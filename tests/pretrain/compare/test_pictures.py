@@ -191,6 +191,24 @@ def test_a_bar_of_each_arm_shows_where_its_steps_went(tmp_path, figures):
     assert [(phase.begin, phase.end, phase.is_over) for phase in last] == [(0, 40 * 256, False)]
 
 
+def test_an_arm_that_diverged_behind_the_plateau_is_not_called_slow(tmp_path, figures):
+    folders = [
+        *arm(tmp_path, "base", losses=(6.6, 5.8, 5.4), frequency_entropy=ENTROPY),
+        *arm(tmp_path, "lost", *POST, losses=(6.6, 5.8, math.nan), frequency_entropy=ENTROPY),
+    ]
+    draw_pictures(compare(runs(*folders), "5.5"), tmp_path)
+    for name in ("held_out_loss_over_step", "narrow"):
+        texts = written(figures[name].axes[-1])
+        assert "diverged" in texts and "target not reached" not in texts
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_name_in_letters_that_matplotlib_lacks_is_text_on_the_page(tmp_path):
+    folders = [*arm(tmp_path, "base"), *arm(tmp_path, "日本", *POST)]
+    pictures = draw_pictures(compare(runs(*folders)), tmp_path)
+    assert "日本" in pictures.main.svg and "日本" in pictures.main.narrow
+
+
 def test_a_target_above_the_plateau_has_no_phase_on_it(tmp_path, figures):
     comparison = compare(
         [run for one in plateau_comparison(tmp_path).arms for run in one.runs], "6.3"
