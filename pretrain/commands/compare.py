@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> None:
         print(in_text(comparison, terminal_width()))
         return
     # Matplotlib takes most of a second to import.
-    from pretrain.compare.report import report_folder, write_report
+    from pretrain.compare.page.report import report_folder, write_report
 
     folder = report_folder(comparison, arguments.report, replaces=arguments.replace)
     folder.refuse_if_taken()

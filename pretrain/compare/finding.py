@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pretrain.compare.convergence import Comparison
 from pretrain.compare.headline import end_of
-from pretrain.compare.pairs import Pair, Verdict
+from pretrain.compare.pairs import Pair, Verdict, confidences
 from pretrain.compare.runs import Arm, crossing
 from pretrain.compare.tables import differences, percentages
 from pretrain.reports.words import amount, counted, listed
@@ -158,11 +158,12 @@ def _seeds(arms: Sequence[Arm], pairs: Sequence[Pair]) -> list[str]:
     single = [arm.name for arm in arms if len(arm.runs) == 1]
     if len(single) == len(arms):
         return ["with one seed each any difference may be chance"]
-    paired = [pair.paired_difference_at_end for pair in pairs]
-    sure = sorted({(one.num_pairs, one.confidence) for one in paired if one is not None})
     return [
         *([f"{listed(single)} {_has(single)} one seed only"] if single else []),
-        *(f"an interval from {number} seeds has a confidence of {p:.0%}" for number, p in sure),
+        *(
+            f"an interval from {number} seeds has a confidence of {p:.0%}"
+            for number, p in confidences(pairs)
+        ),
     ]
 
 

@@ -131,6 +131,12 @@ def median_interval(values: Sequence[float]) -> Interval:
     )
 
 
+def confidences(pairs: Sequence[Pair]) -> list[tuple[int, float]]:
+    """Return the number of runs and the confidence of the intervals of these pairs, each once."""
+    intervals = [pair.paired_difference_at_end for pair in pairs]
+    return sorted({(one.num_pairs, one.confidence) for one in intervals if one is not None})
+
+
 def verdict(values: Sequence[float], others: Sequence[float]) -> Verdict:
     """Return whether two arms differ by more than the seeds of each, given a value per seed."""
     if len(values) == len(others) == 1:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from data_prep.files.quoting import plain
 from pretrain.compare.convergence import Comparison
-from pretrain.compare.pairs import Interval, Pair
+from pretrain.compare.pairs import Interval, Pair, confidences
 from pretrain.compare.plateau import PLATEAU_MARGIN
 from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
 from pretrain.reports.words import amount, counted, listed
@@ -129,8 +129,7 @@ def pair_table(comparison: Comparison) -> Table:
 
 def _pair_remark(comparison: Comparison, rows: Sequence[Sequence[str]]) -> str:
     """Return what the lines below the numbers mean, if there are any."""
-    found = {pair.paired_difference_at_end for pair in comparison.pairs} - {None}
-    sizes = sorted({(one.num_pairs, one.confidence) for one in found if one is not None})
+    sizes = confidences(comparison.pairs)
     by_seed = listed([f"{share:.1%} of {counted(number, 'pair')}" for number, share in sizes])
     in_range = any(cell.endswith(WITHIN) for row in rows for cell in row)
     remarks = [BY_SEED.format(by_seed) if sizes else "", IN_RANGE if in_range else ""]

@@ -15,7 +15,7 @@ from finetune.report.score_table import score_table
 from finetune.report.text import as_csv, as_latex, as_markdown, entries, headers
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.compare.convergence import compare
-from pretrain.compare.report import report_folder, write_report
+from pretrain.compare.page.report import report_folder, write_report
 from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser

@@ -9,7 +9,7 @@ from PIL import Image
 
 from pretrain.__main__ import main
 from pretrain.compare.convergence import compare
-from pretrain.compare.report import report_folder, write_report
+from pretrain.compare.page.report import report_folder, write_report
 from pretrain.compare.runs import crossing, differing_settings, read_run
 from pretrain.compare.tables import cost_table, end_table, pair_table
 from pretrain.config.errors import ConfigError

@@ -11,9 +11,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from pretrain.compare.convergence import compare
-from pretrain.compare.loss_picture import height_of_line, spread
-from pretrain.compare.phase_bars import phases
-from pretrain.compare.pictures import draw_pictures, time_parts
+from pretrain.compare.page.loss_picture import height_of_line, spread
+from pretrain.compare.page.phase_bars import phases
+from pretrain.compare.page.pictures import draw_pictures, time_parts
 from pretrain.reports.html import COLOURS, DASHES, DPI, MARKERS, WIDTH, line_style
 from tests.pretrain.commands.test_compare import runs
 from tests.pretrain.compare.test_headline import DROP, POST, arm

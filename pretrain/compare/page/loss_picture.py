@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from pretrain.compare.arm_lines import MOST_TICKS, Line, column, draw_arms, panel_of_arms
 from pretrain.compare.convergence import AXES, Comparison
-from pretrain.compare.phase_bars import draw_phases, legend_of_phases
+from pretrain.compare.page.arm_lines import MOST_TICKS, Line, column, draw_arms, panel_of_arms
+from pretrain.compare.page.phase_bars import draw_phases, legend_of_phases
 from pretrain.compare.runs import Arm, crossing
 from pretrain.reports.html import (
     DPI,

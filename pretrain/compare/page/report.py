@@ -10,8 +10,8 @@ from typing import Any
 from pretrain.compare.convergence import AXES, Comparison
 from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
+from pretrain.compare.page.pictures import Pictures, draw_pictures
 from pretrain.compare.pairs import Interval, Pair
-from pretrain.compare.pictures import Pictures, draw_pictures
 from pretrain.compare.run_tables import (
     commands,
     provenance_table,

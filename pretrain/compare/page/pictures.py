@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from matplotlib import colormaps
 from matplotlib.ticker import MaxNLocator
 
-from pretrain.compare.arm_lines import MOST_TICKS, column, draw_arms, panel_of_arms
 from pretrain.compare.convergence import Comparison
-from pretrain.compare.loss_picture import WIDE, draw_main, draw_over
+from pretrain.compare.page.arm_lines import MOST_TICKS, column, draw_arms, panel_of_arms
+from pretrain.compare.page.loss_picture import WIDE, draw_main, draw_over
 from pretrain.compare.run_tables import run_speed
 from pretrain.compare.runs import Arm, Run
 from pretrain.profiling.phase_names import SHARES

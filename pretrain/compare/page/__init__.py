@@ -1,0 +1,1 @@
+"""The page of a comparison: its pictures, and its tables around them."""
