@@ -25,6 +25,7 @@ from pretrain.config.settings import RunSettings, explain, sections
 from pretrain.config.settings_help import describe_values, page
 
 RECIPES = Path(__file__).parents[1] / "recipes"
+SIZES = ("cpu", "base", "large")  # their folders, in the order of lists
 
 OPTION = re.compile(r"--[\w.-]*\w")
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
@@ -218,10 +219,10 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         return read_json_object(path / "run.json")
     if path.suffix == ".toml" and os.path.isfile(path):
         return read_toml(path)
-    named = RECIPES / f"{recipe}.toml"
-    if os.path.isfile(named):
-        return read_toml(named)
-    known = list(recipe_summaries())
+    files = recipe_files()
+    if recipe in files:
+        return read_toml(files[recipe])
+    known = list(files)
     if path.suffix == ".toml":
         raise ConfigError(f"there is no file {quoted(recipe)}; recipes: {', '.join(known)}")
     raise ConfigError(
@@ -229,9 +230,15 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     )
 
 
+def recipe_files() -> dict[str, Path]:
+    """Return the files of our recipes by name, those of one size together."""
+    files = [file for size in SIZES for file in sorted((RECIPES / size).glob("*.toml"))]
+    return {file.stem: file for file in files}
+
+
 def recipe_summaries() -> dict[str, str]:
-    """Return the names of the recipes in alphabetical order, each with its first line."""
-    return {file.stem: summary_of(file.stem) for file in sorted(RECIPES.glob("*.toml"))}
+    """Return the names of our recipes, each with its first line."""
+    return {name: summary_of(name) for name in recipe_files()}
 
 
 def summary_of(recipe: str) -> str:
@@ -243,7 +250,7 @@ def summary_of(recipe: str) -> str:
     path = Path(recipe)
     if (path / "run.json").is_file():
         return ""
-    file = path if path.suffix == ".toml" and path.is_file() else RECIPES / f"{recipe}.toml"
+    file = path if path.suffix == ".toml" and path.is_file() else recipe_files()[recipe]
     first = file.read_text(encoding="utf-8").partition("\n")[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
@@ -251,7 +258,7 @@ def summary_of(recipe: str) -> str:
 def list_of_recipes() -> str:
     """Return names and summaries as wide as the terminal, each recipe below what it extends."""
     summaries = recipe_summaries()
-    parents = {name: _toml_in(RECIPES / f"{name}.toml").get("extends") for name in summaries}
+    parents = {name: _toml_in(file).get("extends") for name, file in recipe_files().items()}
 
     def below(parent: str | None, depth: int) -> list[tuple[str, str]]:
         rows = []
@@ -291,15 +298,14 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
             f"{path} extends {quoted(parent)}, which is not the name of a recipe; give that of one "
             "in the same folder, without .toml, or one that tupelo recipes lists"
         )
-    parent_path = path.parent / f"{parent}.toml"
+    ours, parent_path = recipe_files(), path.parent / f"{parent}.toml"
     if not parent_path.is_file():
-        parent_path = RECIPES / parent_path.name
-    if not parent_path.is_file():
-        known = list(recipe_summaries())
-        raise ConfigError(
-            f"{path} extends {parent!r}, but there is no {path.parent / parent_path.name}, and no "
-            f"such recipe of ours{nearest(parent, known)}"
-        )
+        if parent not in ours:
+            raise ConfigError(
+                f"{path} extends {parent!r}, but there is no {parent_path}, and no such recipe of "
+                f"ours{nearest(parent, list(ours))}"
+            )
+        parent_path = ours[parent]
     if parent_path in (*children, path):
         raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
     if len(children) == MOST_PARENTS:

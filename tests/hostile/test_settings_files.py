@@ -14,7 +14,7 @@ from pretrain.config.ds_config import (
     read_ds_config,
 )
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import RECIPES, load_settings
+from pretrain.config.recipe import load_settings, recipe_files
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.train.summary import describe_run
@@ -34,8 +34,8 @@ DS_JSON = (
 
 
 def test_any_recipe_is_a_run_or_refused(tmp_path):
-    content = (RECIPES / "tupe_r_pld.toml").read_text()
-    parents = {file.stem: file.read_text() for file in RECIPES.glob("*.toml")}
+    parents = {name: file.read_text() for name, file in recipe_files().items()}
+    content = parents["tupe_r_pld"]
     for name, text in parents.items():
         (tmp_path / f"{name}.toml").write_text(text)
     file = tmp_path / "mine.toml"

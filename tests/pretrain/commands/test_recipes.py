@@ -5,7 +5,7 @@ import tomllib
 
 from pretrain.__main__ import main
 from pretrain.commands.recipes import EXAMPLE
-from pretrain.config.recipe import RECIPES, load_settings, summary_of
+from pretrain.config.recipe import load_settings, recipe_files, summary_of
 
 
 def test_each_recipe_is_listed_once_below_the_one_that_it_extends(capsys, monkeypatch):
@@ -18,7 +18,7 @@ def test_each_recipe_is_listed_once_below_the_one_that_it_extends(capsys, monkey
         spaces, name, summary = re.fullmatch(r"( *)(\w+) +(.+)", line).groups()
         above[len(spaces)] = name
         found[name] = (above.get(len(spaces) - 2), summary)
-    files = sorted(RECIPES.glob("*.toml"))
+    files = recipe_files().values()
     for file in files:
         text = file.read_text()
         first_line = text.splitlines()[0].removeprefix("# ")

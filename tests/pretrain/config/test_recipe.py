@@ -4,13 +4,13 @@ import pytest
 
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import RECIPES, load_settings
+from pretrain.config.recipe import RECIPES, load_settings, recipe_files
 from pretrain.config.settings import as_json
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import learning_rate_at
 
-ALL_RECIPES = sorted(file.stem for file in RECIPES.glob("*.toml"))
+ALL_RECIPES = recipe_files()
 
 
 @pytest.mark.parametrize("recipe", ALL_RECIPES)
@@ -26,8 +26,12 @@ def test_every_recipe_describes_a_run_that_can_be_built(recipe):
 
 @pytest.mark.parametrize("recipe", ALL_RECIPES)
 def test_every_recipe_says_first_what_it_is(recipe):
-    first = (RECIPES / f"{recipe}.toml").read_text().splitlines()[0]
+    first = ALL_RECIPES[recipe].read_text().splitlines()[0]
     assert first.startswith("# ") and len(first) > 20
+
+
+def test_every_file_in_the_folder_of_recipes_is_one_of_them():
+    assert sorted(RECIPES.rglob("*.toml")) == sorted(ALL_RECIPES.values())
 
 
 def test_the_command_line_wins_over_the_recipe_and_the_recipe_over_its_parent(tmp_path):
