@@ -1,0 +1,32 @@
+"""docs/PAPERS.md names what exists, and leaves out no recipe and no analysis."""
+
+import re
+from pathlib import Path
+
+from pretrain.analysis.catalog import ANALYSES
+from pretrain.config.recipe import recipe_files
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "PAPERS.md").read_text()
+SHARED = {"cpu", "tiny_cpu"}  # what other recipes extend, and that of tests
+
+
+def section(title):
+    return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S)[1]
+
+
+def test_every_recipe_is_a_system_of_the_papers_and_every_system_a_recipe():
+    rows = [line.split("|") for line in section("Systems").splitlines() if line.startswith("| ")]
+    cells = " ".join(cell for row in rows[1:] for cell in row[4:6])
+    named = {name for name in re.findall(r"`(\w+)`", cells)}
+    assert named == set(recipe_files()) - SHARED
+
+
+def test_every_analysis_is_a_row():
+    named = set(re.findall(r"tupelo analyse (\w+)", section("Figures")))
+    assert named == set(ANALYSES)
+
+
+def test_the_tests_that_are_named_exist():
+    paths = re.findall(r"`(tests/[\w/.]+)`", TEXT)
+    assert paths and all((ROOT / path).exists() for path in paths)
