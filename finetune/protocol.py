@@ -46,6 +46,12 @@ class Protocol(Section):
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(False, description="decay biases and norms too")
     max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="factor of the learning rate from each layer to the one below"
+    )
+    both_orders: tuple[str, ...] = Field(
+        (), description="tasks of pairs that are trained on in both orders of the two texts"
+    )
     precision: Literal["auto", "bf16", "fp32"] = Field(
         "auto", description="of matrix products; auto: bf16 where the device computes in it"
     )
@@ -66,6 +72,10 @@ class Protocol(Section):
     def epochs_on(self, task: str) -> int:
         """Return the number of epochs on a task."""
         return self.epochs_of.get(task, self.epochs)
+
+    def orders_on(self, task: str) -> int:
+        """Return in how many orders of its texts each training example of a task is a row."""
+        return 2 if task in self.both_orders else 1
 
     def optimizer(self) -> OptimizerSettings:
         """Return the settings of the optimizer."""

@@ -35,6 +35,7 @@ from finetune.sweep.references import (
 from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
+from finetune.tasks.task import TaskData
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.settings import explain
 
@@ -93,7 +94,9 @@ def _add_own_task(group: Any) -> None:
 
 def _add_protocol(group: Any) -> None:
     group.add_argument(
-        "--protocol", default="quick", help="quick, tupe, pld, or a .toml file (default: quick)"
+        "--protocol",
+        default="quick",
+        help="quick, tupe, pld, electra, or a .toml file (default: quick)",
     )
     for name in CHANGEABLE:
         field = Protocol.model_fields[name]
@@ -123,6 +126,7 @@ def main(arguments: argparse.Namespace) -> None:
     refuse_other_content(folder)
     refuse_missing_models(arguments.models, arguments.checkpoints)
     data = {task.name: task.load() for task in tasks}
+    _refuse_single_texts(protocol, data)
     predicts_test = arguments.predict_test or arguments.test is not None
     for name, found in data.items():
         for note in found.notes:
@@ -151,6 +155,14 @@ def main(arguments: argparse.Namespace) -> None:
         report(sweep)
 
 
+def _refuse_single_texts(protocol: Protocol, data: Mapping[str, TaskData]) -> None:
+    for name, found in data.items():
+        if name in protocol.both_orders and len(found.train[0].texts) != 2:
+            raise ConfigError(
+                f"both_orders names {name}, whose examples are single texts; name tasks of pairs"
+            )
+
+
 def _merged(record: SweepRecord, folder: Path) -> SweepRecord:
     """Return the record of this request and the earlier ones in the folder."""
     before = read_sweep_record(folder)
@@ -168,12 +180,16 @@ def read_protocol(arguments: argparse.Namespace) -> Protocol:
     protocol = load_protocol(arguments.protocol, changes)
     own = OwnTask.model_fields["name"].default if arguments.name is None else arguments.name
     known = [*known_tasks(), own]
-    for task in protocol.epochs_of:
-        if task not in known:
-            raise ConfigError(
-                f"protocol {arguments.protocol}: epochs_of names {task!r}, which is not a task"
-                f"{nearest(task, known)}"
-            )
+    for setting, tasks in (
+        ("epochs_of", list(protocol.epochs_of)),
+        ("both_orders", list(protocol.both_orders)),
+    ):
+        for task in tasks:
+            if task not in known:
+                raise ConfigError(
+                    f"protocol {arguments.protocol}: {setting} names {task!r}, which is not a task"
+                    f"{nearest(task, known)}"
+                )
     return protocol
 
 

@@ -8,6 +8,7 @@ Folders are pre-training runs that were fine-tuned, or folders of sweeps; severa
 import argparse
 from pathlib import Path
 
+from finetune.report.axes import AXES, STEPS
 from finetune.report.page import print_table
 from finetune.report.score_table import average_rules
 
@@ -38,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="newest",
         help="of pre-training: newest (of each model), all, or a number; pictures show all",
     )
+    parser.add_argument(
+        "--axis",
+        choices=list(AXES),
+        default=STEPS,
+        help="measure of pre-training: runs of different objectives are compared at equal FLOPs",
+    )
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -47,5 +54,6 @@ def main(arguments: argparse.Namespace) -> None:
         to=arguments.to,
         average=arguments.average,
         step=arguments.step,
+        axis=arguments.axis,
         replaces=arguments.replace,
     )

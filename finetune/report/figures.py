@@ -1,7 +1,7 @@
-"""Figures of scores: over pre-training steps, over learning rates, and seed by seed.
+"""Figures of scores: over pre-training, over learning rates, and seed by seed.
 
-There is one for each development set. Models that were not pre-trained are left out if there are
-others: next to them, differences between the others cannot be seen.
+There is one for each metric of each development set. Models that were not pre-trained are left out
+if there are others: next to them, differences between the others cannot be seen.
 """
 
 import math
@@ -21,11 +21,42 @@ from finetune.report.panels import (
     strip_panel,
 )
 from finetune.report.score_table import Column, ScoreTable
+from finetune.report.scores import RateScores
 from finetune.results.sweep_results import TableRow
-from finetune.tasks.catalog import known_tasks
 from pretrain.reports.html import Picture, line_panel, save_picture
 
 MOST_TICKS = 5
+
+
+METRIC_NAMES = {
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+}
+
+
+class Panel(NamedTuple):
+    """One metric of one development set."""
+
+    column: Column
+    metric: str
+    title: str
+
+    @property
+    def axis_label(self) -> str:
+        """Return the label of the axis of scores."""
+        return f"{_metric_name(self.metric)} x 100"
+
+    @property
+    def file_name(self) -> str:
+        """Return the end of the names of its files."""
+        return re.sub(r"[^\w.-]+", "-", self.title)
+
+    def point(self, x: float, rate: RateScores) -> Point:
+        """Return the scores of this metric at a place of the horizontal axis."""
+        return Point(x, rate.of_metric(self.metric))
 
 
 class PictureGroup(NamedTuple):
@@ -41,10 +72,11 @@ def draw_figures(table: ScoreTable, folder: Path) -> list[PictureGroup]:
     folder.mkdir(parents=True, exist_ok=True)
     groups = [
         PictureGroup(
-            "Score over the steps of pre-training",
-            "At each checkpoint the median over the seeds at the best learning rate; the band is "
-            "the range of the finished seeds. A cross marks how many seeds diverged.",
-            _draw_over_steps(table, folder),
+            f"Score over the {table.axis.label}",
+            "At each checkpoint the median over the seeds at the table's learning rate; the band "
+            "is the range of the finished seeds. A cross marks how many seeds diverged. "
+            f"{table.axis.remark}",
+            _draw_over_pretraining(table, folder),
         ),
         PictureGroup(
             "Score over the learning rate",
@@ -62,39 +94,35 @@ def draw_figures(table: ScoreTable, folder: Path) -> list[PictureGroup]:
     return [group for group in groups if group.pictures]
 
 
-def _draw_over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
-    """Draw TUPE's Fig. 4c and PLD's Fig. 10; nothing if no model has two steps."""
+def _draw_over_pretraining(table: ScoreTable, folder: Path) -> list[Picture]:
+    """Draw TUPE's Fig. 4b and 4c and PLD's Fig. 10; nothing if no model has two checkpoints."""
     models: dict[str, list[TableRow]] = {}
-    for row in table.every_row:
-        if row.pretrained and row.step is not None:
-            models.setdefault(table.label(row), []).append(row)
+    for row in table.costs:
+        models.setdefault(table.label(row), []).append(row)
     if all(len(rows) < 2 for rows in models.values()):
         return []
-    pictures = []
+    pictures, axis, place = [], table.axis, folder / f"over_{table.axis.name}_"
     if table.has_average:
-        figure, axes = line_panel("average", "steps of pre-training", "score x 100", list(models))
+        figure, axes = line_panel("average", axis.label, "score x 100", list(models))
         for number, rows in enumerate(models.values()):
-            averages = [(float(row.step or 0), table.average(row)) for row in rows]
-            draw_line(axes, averages, number)
-        _label_steps(axes)
-        title = "Average over the steps of pre-training"
-        pictures.append(save_picture(figure, title, folder / "over_steps_average"))
-    for column in table.columns:
-        figure, axes = line_panel(
-            column.title, "steps of pre-training", _metric(table, column), list(models)
-        )
+            draw_line(axes, [(table.costs[row], table.average(row)) for row in rows], number)
+        _label_amounts(axes)
+        title = f"Average over the {axis.label}"
+        pictures.append(save_picture(figure, title, Path(f"{place}average")))
+    for panel in _panels(table):
+        figure, axes = line_panel(panel.title, axis.label, panel.axis_label, list(models))
         lines = [
             [
-                Point(float(row.step or 0), best)
+                panel.point(table.costs[row], best)
                 for row in rows
-                if (best := table.best(row, column.task)) is not None
+                if (best := table.best(row, panel.column.task)) is not None
             ]
             for rows in models.values()
         ]
-        draw_lines(axes, lines, column.split)
-        _label_steps(axes)
-        title = f"{column.title} over the steps of pre-training"
-        pictures.append(save_picture(figure, title, folder / f"over_steps_{_file_name(column)}"))
+        draw_lines(axes, lines, panel.column.split)
+        _label_amounts(axes)
+        title = f"{panel.title} over the {axis.label}"
+        pictures.append(save_picture(figure, title, Path(f"{place}{panel.file_name}")))
     return pictures
 
 
@@ -102,11 +130,11 @@ def _draw_over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
     """Draw PLD's Fig. 11."""
     pictures = []
     rows = _compared(table)
-    for column in table.columns:
+    for panel in _panels(table):
         lines = [
             [
-                Point(scores.learning_rate, scores)
-                for scores in table.rates.get((row, column.task), [])
+                panel.point(scores.learning_rate, scores)
+                for scores in table.rates.get((row, panel.column.task), [])
                 if scores.learning_rate is not None
             ]
             for row in rows
@@ -115,31 +143,55 @@ def _draw_over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
         if len(rates) < 2:
             continue
         labels = [table.label(row) for row in rows]
-        figure, axes = line_panel(column.title, "learning rate", _metric(table, column), labels)
+        figure, axes = line_panel(panel.title, "learning rate", panel.axis_label, labels)
         axes.set_xscale("log")
-        draw_lines(axes, lines, column.split)
+        draw_lines(axes, lines, panel.column.split)
         _label_rates(axes, rates)
-        title = f"{column.title} over the learning rate"
-        pictures.append(save_picture(figure, title, folder / f"over_rates_{_file_name(column)}"))
+        title = f"{panel.title} over the learning rate"
+        pictures.append(save_picture(figure, title, folder / f"over_rates_{panel.file_name}"))
     return pictures
 
 
 def _draw_seeds(table: ScoreTable, folder: Path) -> list[Picture]:
     pictures = []
     rows = _compared(table)
-    for column in table.columns:
-        found = [table.best(row, column.task) for row in rows]
-        if all(best is None or len(best.scores(column.split)) < 2 for best in found):
+    for panel in _panels(table):
+        split = panel.column.split
+        best = [table.best(row, panel.column.task) for row in rows]
+        found = [None if rate is None else rate.of_metric(panel.metric) for rate in best]
+        if all(rate is None or len(rate.scores(split)) < 2 for rate in found):
             continue
         labels = [table.label(row) for row in rows]
-        figure, axes = strip_panel(column.title, _metric(table, column), labels)
-        for number, best in enumerate(found):
-            if best is not None:
-                draw_strip(axes, best, column.split, number)
+        figure, axes = strip_panel(panel.title, panel.axis_label, labels)
+        for number, rate in enumerate(found):
+            if rate is not None:
+                draw_strip(axes, rate, split, number)
         axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
-        title = f"{column.title}, seed by seed"
-        pictures.append(save_picture(figure, title, folder / f"seeds_{_file_name(column)}"))
+        title = f"{panel.title}, seed by seed"
+        pictures.append(save_picture(figure, title, folder / f"seeds_{panel.file_name}"))
     return pictures
+
+
+def _panels(table: ScoreTable) -> list[Panel]:
+    """Return a panel for every metric of every development set; as in PLD's Fig. 10."""
+    panels = []
+    for column in table.columns:
+        metrics = dict.fromkeys(
+            metric
+            for (_, task), rates in table.rates.items()
+            if task == column.task
+            for rate in rates
+            for scores in rate.metrics
+            for metric in scores.get(column.split, {})
+        )
+        for metric in metrics:
+            name = f" {_metric_name(metric)}" if len(metrics) > 1 else ""
+            panels.append(Panel(column, metric, column.title + name))
+    return panels
+
+
+def _metric_name(metric: str) -> str:
+    return METRIC_NAMES.get(metric, metric)
 
 
 def _compared(table: ScoreTable) -> list[TableRow]:
@@ -148,7 +200,7 @@ def _compared(table: ScoreTable) -> list[TableRow]:
     return list(newest.values()) or [row for row in table.rows if row.origin]
 
 
-def _label_steps(axes: Axes) -> None:
+def _label_amounts(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
 
@@ -159,18 +211,3 @@ def _label_rates(axes: Axes, rates: Sequence[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(FixedLocator(list(shown)))
     axes.set_xticklabels([f"{rate:g}".replace("e-0", "e-") for rate in shown])
-
-
-def _metric(table: ScoreTable, column: Column) -> str:
-    """Return the label of the axis of scores."""
-    task = known_tasks().get(column.task)
-    if task is None:
-        return "score x 100"
-    metrics = task.metrics
-    if table.rule.metric == "first" or task.name not in table.rule.tasks or len(metrics) == 1:
-        return f"{metrics[0]} x 100"
-    return "mean of " + "\n".join([metrics[0], f"and {' and '.join(metrics[1:])} x 100"])
-
-
-def _file_name(column: Column) -> str:
-    return re.sub(r"[^\w.-]+", "-", column.title)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.files.atomic import save_text
+from finetune.report.axes import STEPS
 from finetune.report.figures import PictureGroup, draw_figures
 from finetune.report.notes import notes
 from finetune.report.score_table import ScoreTable, score_table
@@ -77,6 +78,7 @@ def print_table(
     to: Path | None = None,
     average: str | None = None,
     step: str = "newest",
+    axis: str = STEPS,
     replaces: bool = False,
 ) -> None:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
@@ -86,13 +88,14 @@ def print_table(
         to: a folder for the files; see `ReportFolder`.
         average: see `score_table`.
         step: see `score_table`.
+        axis: see `score_table`.
         replaces: whether `to` may hold another report.
 
     Raises:
         ConfigError: see `read_sweep_results`, `score_table` and `write_table`.
     """
     results = read_sweep_results(folders)
-    table = score_table(results, average, step)
+    table = score_table(results, average, step, axis)
     remarks = notes(table, results)
     if to is not None:
         folder = ReportFolder(to, "a table of scores", folders, "--to", replaces)

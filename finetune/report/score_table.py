@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
+from finetune.report.axes import AXES, STEPS, Axis, cost_of_rows
 from finetune.report.scores import DIVERGED, RateScores, best_rate, rate_scores, score
 from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
 from finetune.tasks.catalog import SUITES, known_tasks, suite_of
@@ -40,6 +41,8 @@ class ScoreTable:
     rows: list[TableRow]  # those shown: majority class, not pre-trained, then the models
     every_row: list[TableRow]  # including the steps that are not shown
     rates: dict[tuple[TableRow, str], list[RateScores]]  # by learning rate, ascending
+    axis: Axis
+    costs: dict[TableRow, float]  # of pre-training on that axis, of every row with a step
 
     def best(self, row: TableRow, task: str) -> RateScores | None:
         """Return the scores at the best learning rate; None: there is no trial."""
@@ -86,7 +89,10 @@ class ScoreTable:
 
 
 def score_table(
-    results: SweepResults, average: str | None = None, step: str = "newest"
+    results: SweepResults,
+    average: str | None = None,
+    step: str = "newest",
+    axis: str = STEPS,
 ) -> ScoreTable:
     """Return the table of the results.
 
@@ -94,9 +100,10 @@ def score_table(
         results: of at least one trial.
         average: name of a rule of a suite; None: the first rule of the first suite with results.
         step: of pre-training: the "newest" of each model, "all", or a number.
+        axis: one of `AXES`, by which pre-training is measured.
 
     Raises:
-        ConfigError: no model has that step.
+        ConfigError: no model has that step; as of `cost_of_rows`.
     """
     tasks = _tasks(results)
     rule = average_rules()[average] if average is not None else _default_rule(tasks)
@@ -118,6 +125,8 @@ def score_table(
         rows=shown,
         every_row=every_row,
         rates=rates,
+        axis=AXES[axis],
+        costs=cost_of_rows(every_row, results.trials, AXES[axis]),
     )
 
 
@@ -175,7 +184,7 @@ def _majority_rates(
 ) -> dict[tuple[TableRow, str], list[RateScores]]:
     return {
         (MAJORITY, task): [
-            RateScores(None, [{s: score(task, m, rule) for s, m in scores.items()}], 0, 1)
+            RateScores(None, [{s: score(task, m, rule) for s, m in scores.items()}], [scores], 0, 1)
         ]
         for task, scores in results.majority.items()
     }

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from finetune.results.result import Scores
 from finetune.results.sweep_results import EndedTrial
 from finetune.tasks.suite import AverageRule
 
@@ -22,8 +23,17 @@ class RateScores(NamedTuple):
 
     learning_rate: float | None  # None: the majority class, without training
     finished: list[dict[str, float]]  # for each finished seed: development set -> score
+    metrics: list[Scores]  # for each finished seed
     num_diverged: int
     num_requested: int  # seeds
+
+    def of_metric(self, metric: str) -> "RateScores":
+        """Return these seeds with one metric as their score."""
+        scores = [
+            {split: found[metric] for split, found in seed.items() if metric in found}
+            for seed in self.metrics
+        ]
+        return self._replace(finished=scores)
 
     def scores(self, split: str | None = None) -> list[float]:
         """Return the finished seeds' scores on one development set, or their mean over all."""
@@ -55,14 +65,15 @@ def rate_scores(
 ) -> RateScores:
     """Return the scores of trials that differ in the seed only."""
     results = [trial.result for trial in trials]
+    finished = [result for result in results if result.status == "finished"]
     return RateScores(
         rate,
         [
             {split: score(r.task, metrics, rule) for split, metrics in r.scores.items()}
-            for r in results
-            if r.status == "finished"
+            for r in finished
         ],
-        sum(r.status == "diverged" for r in results),
+        [result.scores for result in finished],
+        sum(result.status == "diverged" for result in results),
         num_requested,
     )
 

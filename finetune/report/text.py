@@ -6,12 +6,13 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from finetune.report.axes import STEPS
 from finetune.report.score_table import MAJORITY, ScoreTable
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
 from pretrain.reports.terminal import fitting_table
-from pretrain.reports.words import counted
+from pretrain.reports.words import amount, counted
 
 FIELDS = (
     *("model", "steps", "protocol", "column", "score", "lowest", "highest"),
@@ -40,7 +41,8 @@ def headers(table: ScoreTable) -> list[str]:
     """Return the names of the columns of `entries`."""
     steps = ["steps"] if _has_steps(table) else []
     average = ["average"] if table.has_average else []
-    return ["model", *steps, *(column.title for column in table.columns), *average]
+    cost = [_cost_header(table)] if _has_costs(table) else []
+    return ["model", *steps, *cost, *(column.title for column in table.columns), *average]
 
 
 def entries(table: ScoreTable) -> list[list[Entry]]:
@@ -49,6 +51,8 @@ def entries(table: ScoreTable) -> list[list[Entry]]:
     columns = [[Entry(table.label(row)) for row in table.rows]]
     if _has_steps(table):
         columns.append([Entry(_step(row)) for row in table.rows])
+    if _has_costs(table):
+        columns.append([Entry(_cost(table, row)) for row in table.rows])
     for column in table.columns:
         medians = [table.median(row, column) for row in table.rows]
         best = [table.best(row, column.task) for row in table.rows]
@@ -86,7 +90,8 @@ def caption(table: ScoreTable) -> str:
 def as_text(table: ScoreTable, width: int) -> str:
     """Return the table for a terminal of `width` letters; range and remarks are below a median."""
     rows = [["\n".join(filter(None, entry[:3])) for entry in row] for row in entries(table)]
-    return fitting_table(headers(table), rows, width, repeated=1 + _has_steps(table))
+    repeated = 1 + _has_steps(table) + _has_costs(table)
+    return fitting_table(headers(table), rows, width, repeated=repeated)
 
 
 def as_markdown(table: ScoreTable, notes: Sequence[str]) -> str:
@@ -105,9 +110,11 @@ def as_csv(table: ScoreTable) -> str:
     """Return a line per model and column, x 100, with six digits."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(FIELDS)
+    cost = [table.axis.name] if _has_costs(table) else []
+    writer.writerow([*FIELDS[:2], *cost, *FIELDS[2:]])
     for row in table.rows:
-        start = [table.label(row), "" if row.step is None else row.step, table.protocol]
+        at = [table.costs.get(row, "")] if cost else []
+        start = [table.label(row), "" if row.step is None else row.step, *at, table.protocol]
         for column in table.columns:
             rate = table.best(row, column.task)
             if rate is not None:
@@ -233,6 +240,19 @@ def _step(row: TableRow) -> str:
         if row.step and row.step % size == 0:
             return f"{row.step // size}{letter}"
     return f"{row.step:,}"
+
+
+def _cost_header(table: ScoreTable) -> str:
+    return "FLOPs" if table.axis.name == "flops" else table.axis.name
+
+
+def _cost(table: ScoreTable, row: TableRow) -> str:
+    return amount(table.costs[row], table.axis.key) if row in table.costs else ""
+
+
+def _has_costs(table: ScoreTable) -> bool:
+    """Return whether the table has a column of them beside the steps."""
+    return table.axis.name != STEPS and bool(table.costs)
 
 
 def _has_steps(table: ScoreTable) -> bool:

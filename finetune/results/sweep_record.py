@@ -10,6 +10,8 @@ from finetune.results.result import MAJORITY_FILE, SWEEP_FILE, Scores, read_json
 from pretrain.config.settings import flat
 
 WITHOUT_PRETRAINING = "without pre-training"
+# Settings that protocols have had since then, with what the sweeps before them did.
+ADDED_SETTINGS: dict[str, Any] = {"layer_decay": 1.0, "both_orders": []}
 REPEAT = "remove it, and repeat the command of this sweep, which writes it again"
 
 
@@ -75,7 +77,7 @@ def read_majority(folder: Path) -> dict[str, Scores]:
 
 def changed_settings(old: SweepRecord, new: SweepRecord) -> dict[str, tuple[Any, Any]]:
     """Return the settings in which two protocols differ, with their old and new values."""
-    before, now = flat(old.protocol), flat(new.protocol)
+    before, now = (flat({**ADDED_SETTINGS, **record.protocol}) for record in (old, new))
     return {
         name: (before.get(name), now.get(name))
         for name in sorted(before.keys() | now.keys())

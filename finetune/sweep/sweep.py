@@ -56,7 +56,11 @@ class Sweep:
 
     def rows(self, task: str) -> int:
         """Return the number of rows that a trial trains on, in all epochs."""
-        return len(self.data[task].train) * self.protocol.epochs_on(task)
+        return self.rows_per_epoch(task) * self.protocol.epochs_on(task)
+
+    def rows_per_epoch(self, task: str) -> int:
+        """Return the number of training rows of a task."""
+        return len(self.data[task].train) * self.protocol.orders_on(task)
 
     def row_cost(self, task: str) -> float:
         """Return the training time of a row relative to the rows of other tasks."""
@@ -66,7 +70,8 @@ class Sweep:
 
     def steps(self, task: str) -> int:
         """Return the number of optimizer steps of a trial."""
-        return -(-len(self.data[task].train) // self.protocol.batch) * self.protocol.epochs_on(task)
+        per_epoch = -(-self.rows_per_epoch(task) // self.protocol.batch)
+        return per_epoch * self.protocol.epochs_on(task)
 
     def _is_over(self, trial: Trial) -> bool:
         splits = list(self.data[trial.task.name].test) if self.predicts_test else []
@@ -98,7 +103,7 @@ def describe_sweep(sweep: Sweep) -> str:
 
 def _described(sweep: Sweep, task: str, to_run: int) -> list[str | int]:
     count = sum(trial.task.name == task for trial in sweep.trials)
-    rows, epochs = len(sweep.data[task].train), sweep.protocol.epochs_on(task)
+    rows, epochs = sweep.rows_per_epoch(task), sweep.protocol.epochs_on(task)
     return [task, rows, epochs, sweep.steps(task), count, count - to_run, to_run]
 
 

@@ -154,7 +154,7 @@ def run_worker(connection: Connection, context: SweepContext, device: str) -> No
         torch.cuda.set_device(place)
     else:
         keep_freed_memory()
-    cache = Cache(context.protocol.sequence_length, context.digests)
+    cache = Cache(context.protocol, context.digests)
     while True:
         trial = connection.recv()
         try:
@@ -175,8 +175,8 @@ def run_worker(connection: Connection, context: SweepContext, device: str) -> No
 class Cache:
     """Keeps the last model and rows: consecutive trials share them."""
 
-    def __init__(self, sequence_length: int, digests: Mapping[str, tuple[str, str]]) -> None:
-        self._sequence_length, self._digests = sequence_length, digests
+    def __init__(self, protocol: Protocol, digests: Mapping[str, tuple[str, str]]) -> None:
+        self._protocol, self._digests = protocol, digests
         self._ref: ModelRef | None = None
         self._pretrained: Pretrained | None = None
         self._rows_of: tuple[TaskRef, str, int] | None = None
@@ -192,10 +192,15 @@ class Cache:
         if self._pretrained is None or self._ref != trial.model:
             self._pretrained, self._ref = trial.model.load(), trial.model
         text_encoder = self._pretrained.text_encoder
-        length = min(self._sequence_length, self._pretrained.sequence_length)
+        length = min(self._protocol.sequence_length, self._pretrained.sequence_length)
         wanted = (trial.task, text_encoder.tokenizer.to_str(), length)
         if self._rows is None or self._rows_of != wanted:
-            self._rows = encode_task(self._read(trial.task), text_encoder, sequence_length=length)
+            self._rows = encode_task(
+                self._read(trial.task),
+                text_encoder,
+                sequence_length=length,
+                orders=self._protocol.orders_on(trial.task.name),
+            )
             self._rows_of = wanted
         return self._pretrained, self._rows
 

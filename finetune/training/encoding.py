@@ -29,13 +29,21 @@ class EncodedTask:
     test: dict[str, EncodedSplit]
 
 
-def encode_task(data: TaskData, text_encoder: TextEncoder, *, sequence_length: int) -> EncodedTask:
-    """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`."""
+def encode_task(
+    data: TaskData, text_encoder: TextEncoder, *, sequence_length: int, orders: int = 1
+) -> EncodedTask:
+    """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`.
+
+    With `orders` = 2 each training example is two rows: as it is, and with its texts exchanged.
+    """
 
     def split(examples: Sequence[Example]) -> EncodedSplit:
         return _encode(examples, text_encoder, sequence_length)
 
-    train = split(data.train)
+    examples = data.train
+    if orders == 2:
+        examples = [*examples, *(each._replace(texts=each.texts[::-1]) for each in examples)]
+    train = split(examples)
     return EncodedTask(
         data.task,
         target_of(data.task, train.labels),

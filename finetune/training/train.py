@@ -19,6 +19,7 @@ from finetune.protocol import Protocol
 from finetune.results.result import Scores
 from finetune.training.batches import Batch, evaluation_batches, training_batches
 from finetune.training.encoding import EncodedSplit, EncodedTask
+from finetune.training.layer_rates import rate_factors, split_by_rate
 from finetune.training.metrics import scores_of
 from finetune.training.model import TaskModel
 from finetune.training.targets import is_constant
@@ -103,6 +104,9 @@ class FineTuning:
         self._rates = protocol.learning_rate(learning_rate)
         kind: Literal["cpu", "cuda"] = "cuda" if device.type == "cuda" else "cpu"
         self._optimizer = build_optimizer(model, protocol.optimizer(), kind)
+        self._optimizer.param_groups[:] = split_by_rate(
+            self._optimizer.param_groups, rate_factors(model, protocol.layer_decay)
+        )
         self._uses_bf16 = protocol.precision == "bf16" or (
             protocol.precision == "auto" and computes_in_bf16(kind)
         )
@@ -132,7 +136,7 @@ class FineTuning:
         torch.manual_seed(_dropout_seed(self.seed, epoch, place))
         self.model.train()
         for group in self._optimizer.param_groups:
-            group["lr"] = self.learning_rate(epoch, place)
+            group["lr"] = self.learning_rate(epoch, place) * group["learning_rate_factor"]
         loss = self.data.target.loss(self._forward(batch), labels)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -142,7 +146,7 @@ class FineTuning:
         return loss.detach()
 
     def learning_rate(self, epoch: int, place: int) -> float:
-        """Return the learning rate of the step at `place` of an epoch."""
+        """Return the learning rate of the step at `place` of an epoch: that of the head."""
         step = epoch * self.steps_per_epoch + place
         return learning_rate_at(step, self._rates, self.epochs * self.steps_per_epoch)
 

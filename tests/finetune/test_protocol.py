@@ -25,9 +25,23 @@ def test_pld_is_what_its_appendix_d_says():
     assert (pld.schedule, pld.epochs_of) == ("warmup_linear", {})
 
 
+def test_electra_is_the_table_of_its_appendix_and_where_that_is_silent_its_code():
+    electra = load_protocol("electra")
+    assert (electra.learning_rates, electra.layer_decay) == ((1e-4,), 0.8)
+    assert (electra.schedule, electra.warmup_ratio) == ("warmup_linear", 0.1)
+    assert (electra.epsilon, electra.betas, electra.weight_decay) == (1e-6, (0.9, 0.999), 0)
+    assert (electra.dropout, electra.attention_dropout, electra.batch) == (0.1, 0.1, 32)
+    assert electra.seeds == 10  # Sec. 3.1
+    ten = {"RTE", "STS-B"}
+    for task in ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"):
+        assert electra.epochs_on(task) == (10 if task in ten else 3)
+        assert electra.orders_on(task) == (2 if task in {"MRPC", "STS-B"} else 1)
+    assert (electra.sequence_length, electra.max_gradient_norm) == (128, 1.0)
+
+
 def test_every_protocol_can_be_read_and_is_called_after_its_file():
     names = sorted(file.stem for file in PROTOCOLS.glob("*.toml"))
-    assert names == ["pld", "quick", "tupe"]
+    assert names == ["electra", "pld", "quick", "tupe"]
     assert [load_protocol(name).name for name in names] == names
 
 
@@ -52,7 +66,7 @@ def test_a_protocol_of_ones_own_may_extend_another_in_its_folder(tmp_path):
 @pytest.mark.parametrize(
     ("place", "changes", "message"),
     [
-        ("tupee", {}, "no protocol 'tupee'; did you mean tupe.; one of pld, quick, tupe"),
+        ("tupee", {}, "no protocol 'tupee'; did you mean tupe.; one of electra, pld, quick, tupe"),
         ("absent.toml", {}, "no protocol 'absent.toml'"),
         ("quick", {"epochs": "0"}, "protocol quick: epochs='0': input should be greater than"),
         ("quick", {"batch": "many"}, "batch='many': input should be a valid integer"),
@@ -60,6 +74,8 @@ def test_a_protocol_of_ones_own_may_extend_another_in_its_folder(tmp_path):
         ("quick", {"learning_rates": ["1e-4", "1e-4"]}, "each of them once"),
         ("quick", {"batches": 3}, "there is no setting batches; did you mean batch?"),
         ("quick", {"schedule": "linear"}, "schedule='linear'"),
+        ("quick", {"layer_decay": "0"}, "layer_decay='0': input should be greater than 0"),
+        ("quick", {"layer_decay": "1.1"}, "layer_decay='1.1': input should be less than or equal"),
     ],
 )
 def test_what_is_wrong_is_named(place, changes, message):

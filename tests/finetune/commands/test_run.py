@@ -248,6 +248,11 @@ def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
         (["--train", "x.tsv", "--epochs", "0"], "epochs='0'"),
         (["--protocol", "{files}/p.toml", "--train", "x.tsv"], "epochs_of names 'MLNI', .*MNLI"),
         (["--train", "{files}/train.tsv", "--label", "begin"], "no column 'begin'.*begins"),
+        (["--train", "x.tsv", "--both-orders", "STSB"], "both_orders names 'STSB', .*STS-B"),
+        (
+            ["--train", "{files}/train.tsv", "--label", "begins", "--both-orders", "own"],
+            "both_orders names own, whose examples are single texts; name tasks of pairs",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):

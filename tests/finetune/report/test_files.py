@@ -148,8 +148,8 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
     assert "://" not in re.sub(r"xmlns(:xlink)?=\"http://www\.w3\.org/[0-9a-z/]+\"", "", text)
     pictures = sorted((out / "figures").glob("*.png"))
     kinds = ("over_rates", "over_steps", "seeds")
-    columns = ("CoLA", "MNLI-m", "MNLI-mm", "mine")
-    names = {f"{kind}_{name}" for kind in kinds for name in columns} | {"over_steps_average"}
+    panels = ("CoLA", "MNLI-m", "MNLI-mm", "mine-accuracy", "mine-macro-F1")
+    names = {f"{kind}_{name}" for kind in kinds for name in panels} | {"over_steps_average"}
     assert {file.stem for file in pictures} == names
     assert page.num_pictures == len(pictures)
     for file in pictures:

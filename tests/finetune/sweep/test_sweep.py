@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from finetune.results.result import TrialResult, predictions_file, read_result, save_result
-from finetune.results.sweep_record import read_sweep_record
+from finetune.results.sweep_record import ADDED_SETTINGS, read_sweep_record
 from finetune.sweep.folder import grown, locked, record_of, save_sweep_record
 from finetune.sweep.references import ModelRef, TaskRef
 from finetune.sweep.sweep import OPTIMIZER_LETTERS, Sweep, describe_sweep, divided, trials_of
@@ -75,6 +75,19 @@ def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
 def test_another_protocol_or_other_data_are_refused(tmp_path, other, message):
     with pytest.raises(ConfigError, match=message):
         grown(record(), record(**other), tmp_path)
+
+
+def test_a_sweep_from_before_a_setting_existed_continues_if_the_setting_is_at_its_default(tmp_path):
+    now = record()
+    old = now.model_copy(
+        update={"protocol": {k: v for k, v in now.protocol.items() if k not in ADDED_SETTINGS}}
+    )
+    assert old.protocol.keys() < now.protocol.keys()
+    assert grown(old, now, tmp_path) == now
+    for name, default in ADDED_SETTINGS.items():
+        assert now.protocol[name] == default
+    with pytest.raises(ConfigError, match=r"layer_decay \(was 1.0, is 0.8\)"):
+        grown(old, record(layer_decay=0.8), tmp_path)
 
 
 def test_predictions_of_other_test_examples_are_refused_and_those_of_none_are_not(tmp_path):
@@ -245,6 +258,8 @@ def test_a_dry_run_counts_trials_steps_and_rows(tmp_path):
     save_result(tmp_path / trials[0].folder, result("finished"))
     sweep = Sweep(tmp_path, rules, trials, {"tiny": data(rows=40)}, False, False)
     assert sweep.steps("tiny") == 2 * 3 and sweep.rows("tiny") == 80
+    twice = replace(sweep, protocol=protocol(batch=16, both_orders=("tiny",)))
+    assert twice.steps("tiny") == 2 * 5 and twice.rows("tiny") == 160
     assert sweep.row_cost("tiny") - OPTIMIZER_LETTERS == 1  # "x"
     text = describe_sweep(sweep)
     assert text.splitlines()[2].split() == ["tiny", "40", "2", "6", "6", "1", "5"]

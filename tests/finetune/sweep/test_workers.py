@@ -22,7 +22,7 @@ def test_examples_that_changed_after_the_start_are_refused(tmp_path):
     train.write_text("text\tlabel\na\tyes\nb\tno\n")
     task = TaskRef(OwnTask(train=train, dev=train))
     data = task.load()
-    cache = Cache(16, {"own": (data.labelled_digest, data.test_digest)})
+    cache = Cache(protocol(), {"own": (data.labelled_digest, data.test_digest)})
     assert cache._read(task) == data
     train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
     with pytest.raises(TaskError, match="examples of own have changed since this sweep"):
