@@ -273,12 +273,40 @@ class LearningRateSettings(Section):
         return self
 
 
+# A keep ratio.
+Share = Annotated[float, Field(gt=0, le=1)]
+
+# What each schedule of layer drop does not read.
+UNUSED_BY_SCHEDULE = {
+    "none": ("theta_bar", "gamma", "stages", "rescale", "compat"),
+    "progressive": ("stages",),
+    "constant": ("gamma", "stages"),
+    "reverse": ("stages",),
+    "linear_up": ("gamma", "stages"),
+    "linear_down": ("gamma", "stages"),
+    "stages": ("theta_bar", "gamma"),
+}
+
+
 class LayerDropSettings(Section):
     """Progressive layer drop, see schedules/layer_drop.py."""
 
     schedule: str = Field("none", description="keep ratio by step, see schedules/layer_drop.py")
-    theta_bar: float = Field(0.5, gt=0, le=1, description="keep ratio of the last layer at the end")
-    gamma: float | None = Field(None, gt=0, description="speed of the decay; default 100 / steps")
+    theta_bar: Share = Field(
+        0.5,
+        description="lowest keep ratio of the last layer: at the end, or first if depth grows",
+    )
+    gamma: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
+        "auto",
+        description="speed of the exponential decay; auto: 100 / steps, with schedule=reverse "
+        "5 / steps, which lasts the whole run; none: 100 / steps",
+    )
+    stages: tuple[Share, ...] = Field(
+        (1 / 2, 2 / 3, 5 / 6, 1.0),
+        min_length=1,
+        description="with schedule=stages: mean share of the layers that run, in equal parts of "
+        "the run",
+    )
     draw_per: Literal["micro_batch", "step"] = Field(
         "micro_batch", description="how often blocks are drawn; step: equal at any world size"
     )
@@ -290,10 +318,14 @@ class LayerDropSettings(Section):
         "none", description="deepspeed: the behaviour of bing_bert, including its flaws"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_default_gamma(cls, values: Any) -> Any:
+        return with_default_gamma(values) if isinstance(values, dict) else values
+
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "LayerDropSettings":
-        unused = {"none": ("theta_bar", "gamma", "rescale", "compat"), "constant": ("gamma",)}
-        for name in unused.get(self.schedule, ()):
+        for name in UNUSED_BY_SCHEDULE.get(self.schedule, ()):
             if _is_changed(self, name):
                 raise ValueError(
                     f"layer_drop.{name} is without effect with layer_drop.schedule="
@@ -305,6 +337,22 @@ class LayerDropSettings(Section):
                 f"{self.draw_per!r}; choose layer_drop.draw_per=step, or remove it"
             )
         return self
+
+
+def with_default_gamma(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return values of layer drop with "auto" where earlier versions wrote null for gamma.
+
+    Null was 100 / steps. With schedule = "reverse" it stays null: "auto" is another
+    number there, and a run that began with the one continues with it.
+
+    Args:
+        values: by name.
+        prefix: of the names.
+    """
+    gamma = f"{prefix}gamma"
+    if values.get(gamma, "auto") is not None or values.get(f"{prefix}schedule") == "reverse":
+        return values
+    return {**values, gamma: "auto"}
 
 
 class EvaluationSettings(Section):
@@ -648,7 +696,7 @@ def stored_settings(tree: dict[str, Any]) -> dict[str, Any]:
     stored = flat(json.loads(as_json(RunSettings()))) | flat(tree)
     if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
         stored["batch.micro_sequences"] = "auto"
-    return stored
+    return with_default_gamma(stored, "layer_drop.")
 
 
 def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:

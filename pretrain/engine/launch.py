@@ -55,7 +55,7 @@ def checked_settings(
     if note:
         print(note)
     settings = settings.model_copy(update={"layer_drop": layer_drop})
-    check_layer_drop(settings.layer_drop)
+    check_layer_drop(settings.layer_drop, settings.model.num_layers)
     check_learning_rate(settings.learning_rate)
     # Builds the model without memory: refuses unknown parts.
     parameters_by_group(settings.model, settings.objective, settings.electra)

@@ -24,12 +24,12 @@ from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.schedules.run_thetas import mean_theta
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
 from pretrain.train.benchmark import (
     MeasuredSteps,
     Speed,
     endless_batches,
-    mean_theta,
     measure_speed,
 )
 from pretrain.train.checks import obstacles
@@ -155,7 +155,7 @@ def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
         after_warmup = [max(1, n - round(rate.warmup_ratio * n)) for n in (steps, settings.steps)]
         scaled = rate.decay_steps * after_warmup[0] / after_warmup[1]
         changes["learning_rate.decay_steps"] = max(1, round(scaled))
-    if gamma is not None:
+    if isinstance(gamma, float):
         changes["layer_drop.gamma"] = gamma * settings.steps / steps
     return changes
 
@@ -214,7 +214,7 @@ def commands(
     changes: dict[str, Any] = {
         name: value for name, value in fitted(settings, steps).items() if value != recipe[name]
     }
-    if recipe["layer_drop.gamma"] is None:
+    if not isinstance(recipe["layer_drop.gamma"], float):
         changes.pop("layer_drop.gamma", None)  # it is in the DeepSpeed JSON, and must stay as there
     given = {name: vars(arguments).get(name) for name in recipe}
     by_steps = {**given, **changes, "hours": None}

@@ -30,7 +30,6 @@ from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
-from pretrain.train.benchmark import mean_theta
 from pretrain.train.checks import obstacles, ranks_here
 from pretrain.train.progress import Progress
 from pretrain.train.request import RunRequest
@@ -139,10 +138,9 @@ def cost_row(seconds: float, ranks: Ranks) -> tuple[str, str]:
 
 def estimated_seconds_per_step(settings: RunSettings, world_size: int, rate: PeakFlops) -> float:
     """Return how long a step may take, from its mean FLOPs over the run and the measured rate."""
-    progress, num_layers = Progress(settings, world_size), settings.model.num_layers
-    kept = keep_probabilities(mean_theta(settings), num_layers, settings.layer_drop)
-    passes = progress.micro_batches_per_step
-    seconds = progress.pass_flops(kept) / (ASSUMED_UTILISATION * rate.flops_per_second * world_size)
+    progress = Progress(settings, world_size)
+    passes, reachable = progress.micro_batches_per_step, rate.flops_per_second * world_size
+    seconds = progress.mean_pass_flops() / (ASSUMED_UTILISATION * reachable)
     return passes * max(seconds, LEAST_SECONDS_PER_PASS)
 
 
@@ -195,6 +193,7 @@ def _step_rows(
         ("tokens in all", _tokens(settings, progress.tokens_per_step)),
         ("FLOPs per step, full depth", f"{full:.3e}"),
         ("FLOPs per step, last step", f"{last:.3e} (expected {sum(kept):.2f} blocks)"),
+        ("FLOPs in all", _flops(settings, progress.mean_pass_flops() * accumulation, full)),
         ("optimizer state per rank", size(state)),
     ]
 
@@ -204,6 +203,16 @@ def _shards_in_words(shards: ShardSet | None) -> str:
         return "to be built: 2 bytes a token of the text"
     tokens = sum(split.rows for split in shards.manifest.splits.values())
     return f"{size(2 * tokens * shards.manifest.sequence_length)} in {shards.folder}"
+
+
+def _flops(settings: RunSettings, mean: float, full: float) -> str:
+    """Return the FLOPs of a run, given those of a mean step and of one at full depth, in words."""
+    in_all = f"{settings.steps * mean:.3e}"
+    if settings.hours is not None:
+        in_all = f"what {settings.hours:g} h allow"
+    if settings.layer_drop.schedule == "none":
+        return in_all
+    return f"{in_all}; layer drop saves {1 - mean / full:.1%} of those at full depth"
 
 
 def _tokens(settings: RunSettings, tokens_per_step: int) -> str:
