@@ -37,7 +37,7 @@ LEVELS = {
         {"schedules", "distributed", "model", "reports"},
         {"data", "checkpoint", "compare"},
         {"engine", "convert", "launching"},
-        {"stability"},
+        {"stability", "analysis"},
         {"train"},
         {"doctor"},
         {"commands"},

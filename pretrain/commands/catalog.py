@@ -11,6 +11,7 @@ COMMANDS = {
         ("train", "train", "pre-train an encoder, or resume a run"),
         ("sweep", "sweep", "train several recipes, with several seeds, and compare them"),
         ("compare", "compare", "report which run reached a held-out loss sooner"),
+        ("analyse", "analyse", "draw what trained models do inside: positions, gradients, layers"),
         ("profile", "profile", "show where the time of a step goes"),
         ("fill-mask", "fill_mask", "print the most probable tokens for each [MASK] of a text"),
         ("export", "export", "write a trained encoder for Hugging Face's transformers"),

@@ -1,0 +1,26 @@
+"""The analyses by name. A new one is a module with a function `findings`, and a line here.
+
+Imports no torch: the help of the command lists the names.
+"""
+
+from typing import NamedTuple
+
+
+class Analysis(NamedTuple):
+    """One way to look into runs."""
+
+    module: str  # with findings(subjects); imported when it is used
+    summary: str  # what it measures, in a line
+    over_training: bool = False  # looks at all checkpoints, not at the newest one only
+
+
+ANALYSES = {
+    name: Analysis(f"pretrain.analysis.{name}", summary, over_training)
+    for name, summary, over_training in (
+        ("positions", "learned positional correlations and the pattern of each head", False),
+        ("gradients", "gradients of the weights and the states of each block", True),
+        ("layers", "how much each block changes its input, and the mean of the change", True),
+        ("lesion", "held-out loss without a block, and at random depth", False),
+        ("terms", "word and position correlations in the scores of BERT-A", False),
+    )
+}

@@ -1,0 +1,199 @@
+"""The runs that are analysed: their models at checkpoints, and the rows they are measured on.
+
+Every number of an analysis comes from a model in evaluation mode, in fp32 on the CPU, and from
+held-out rows with fixed masks, which are the same for all runs on the same shards.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from data_prep.masking import IGNORED
+from data_prep.shards.format import ShardSet
+from data_prep.shards.manifest import read_manifest
+from pretrain.checkpoint.folders import checkpoints_of, newest_checkpoint, step_of
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.config.settings import RunSettings
+from pretrain.convert.initial_weights import load_initial_weights
+from pretrain.convert.pretrained import chosen_checkpoint, load_pretrained
+from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place
+from pretrain.data.shards import num_held_out_rows, open_data
+from pretrain.model.objectives import Objective, objective_named
+
+# Of a micro-batch: the intermediate tensors of BERT-Base then take about 2 GB with gradients.
+TOKENS_AT_ONCE = 4096
+SEED = 0  # of what an objective draws in its forward pass
+
+
+class Scope(NamedTuple):
+    """What of the runs is looked at.
+
+    Attributes:
+        rows: held-out rows at most.
+        shards: where the shards of the runs are; None: where their settings say.
+        step: of the checkpoint, 0 for the weights at the start; None: the analysis decides.
+        over_training: without a step, all checkpoints and step 0, instead of the newest.
+    """
+
+    rows: int
+    shards: Path | None = None
+    step: int | None = None
+    over_training: bool = False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run, and the steps at which it is looked at."""
+
+    label: str
+    folder: Path
+    settings: RunSettings
+    steps: tuple[int, ...]  # ascending; 0: the weights at the start
+
+    def model(self, step: int) -> Objective:
+        """Return the model after `step` steps, in evaluation mode and fp32.
+
+        Raises:
+            ConfigError: the checkpoint is damaged.
+            ShardError: step 0 needs the shards, and they are damaged.
+        """
+        if step == 0 and not _has_checkpoint(self.folder, step):
+            return self._initial_model()
+        pretrained = load_pretrained(self.folder, checkpoint=step)
+        model = objective_named(pretrained.objective)(pretrained.model)
+        model.load_state_dict(pretrained.weights)
+        return model.eval()
+
+    def batches(self) -> list[MaskedBatch]:
+        """Return the held-out rows with their fixed masks.
+
+        The last batch may be filled with rows in which nothing is predicted.
+
+        Raises:
+            ConfigError: the shards are missing, or are not those of the run.
+            ShardError: they are damaged.
+        """
+        length = self.settings.data.sequence_length
+        shards = self._shards()
+        most = num_held_out_rows(shards, self.settings)
+        at_once = min(most, max(1, TOKENS_AT_ONCE // length))
+        batches = HeldOutBatches(shards, self.settings, Place(at_once, rank=0, world_size=1))
+        return [batches[number] for number in range(len(batches))]
+
+    def _shards(self) -> ShardSet:
+        shards = open_data(self.settings)
+        if shards.manifest.tokenizer != read_manifest(self.folder).tokenizer:
+            raise ConfigError(
+                f"the shards that {self.folder} would be measured on have another tokenizer than "
+                "it was trained with; name its own with --shards"
+            )
+        return shards
+
+    def _initial_model(self) -> Objective:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.settings.seed)
+            model = objective_named(self.settings.objective)(self.settings.model)
+        load_initial_weights(model, self.settings, self._shards())
+        return model.eval()
+
+
+def read_subjects(folders: Sequence[Path], scope: Scope) -> list[Subject]:
+    """Read the settings of runs, and choose the steps at which each is looked at.
+
+    Raises:
+        ConfigError: a folder holds no run, or a run without a checkpoint, or not the one asked for;
+            or one run is named twice.
+    """
+    places = [folder.resolve() for folder in folders]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise ConfigError(f"{folders[number]} is named twice; name each run once")
+    return [
+        _read(folder, label, scope) for folder, label in zip(folders, _labels(places), strict=True)
+    ]
+
+
+def few_checkpoints(subjects: Sequence[Subject]) -> list[str]:
+    """Return a note for each run that keeps one checkpoint only, where all were asked for."""
+    return [
+        f"{subject.folder} keeps one checkpoint, of step {subject.steps[-1]:,}; a run with "
+        "--checkpoint.keep_last none keeps all"
+        for subject in subjects
+        if len(checkpoints_of(subject.folder)) == 1
+    ]
+
+
+def num_predictions(batches: Sequence[MaskedBatch]) -> int:
+    """Return the number of predicted tokens of all batches."""
+    return sum(batch.num_predictions() for batch in batches)
+
+
+def num_rows(batches: Sequence[MaskedBatch]) -> int:
+    """Return the number of rows of all batches, filled ones too."""
+    return sum(len(batch.ids_BS) for batch in batches)
+
+
+def real_rows(batch: MaskedBatch) -> Tensor:
+    """Return for each row whether anything is predicted in it [B]: others fill the batch."""
+    return batch.labels_M.view(len(batch.ids_BS), -1).ne(IGNORED).any(1)
+
+
+def encoder_inputs(model: Objective, batch: MaskedBatch) -> Tensor:
+    """Return the ids_BS that the objective gives to its encoder."""
+    seen: list[Tensor] = []
+    hook = model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with hook, torch.no_grad():
+        seeded_loss(model, batch)
+    return seen[0]
+
+
+def seeded_loss(
+    model: Objective, batch: MaskedBatch, branch_scales: Sequence[float] | None = None
+) -> Tensor:
+    """Return the loss of a batch in nats; what the objective draws is the same at every call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(SEED)
+        loss: Tensor = model(*batch, branch_scales)
+    return loss
+
+
+def _read(folder: Path, label: str, scope: Scope) -> Subject:
+    newest_checkpoint(folder)  # refuses what is no run, and one without a checkpoint
+    settings = load_settings(folder)
+    data, evaluation = settings.data, settings.evaluation
+    if scope.shards is not None:
+        data = data.model_copy(update={"shards": scope.shards})
+    evaluation = evaluation.model_copy(update={"rows": scope.rows})
+    settings = settings.model_copy(update={"data": data, "evaluation": evaluation})
+    return Subject(label, folder, settings, _steps(folder, settings, scope))
+
+
+def _steps(folder: Path, settings: RunSettings, scope: Scope) -> tuple[int, ...]:
+    can_begin = settings.initial_weights is None or _has_checkpoint(folder, 0)
+    if scope.step == 0 and can_begin:
+        return (0,)
+    if scope.step is not None:
+        return (step_of(chosen_checkpoint(folder, scope.step)),)
+    found = [step_of(checkpoint) for checkpoint in checkpoints_of(folder)]
+    if not scope.over_training:
+        return (found[-1],)
+    return tuple(sorted({*found, *([0] if can_begin else [])}))
+
+
+def _has_checkpoint(folder: Path, step: int) -> bool:
+    return step in map(step_of, checkpoints_of(folder))
+
+
+def _labels(places: Sequence[Path]) -> list[str]:
+    """Return the names of folders, with the folders above them where names are equal."""
+    names = [place.name for place in places]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath(places)
+    return [os.path.relpath(place, shared).replace(os.sep, "-") for place in places]

@@ -1,0 +1,197 @@
+"""The share of each correlation of TUPE Eq. 6 in the scores of encoders that add p to the words.
+
+Eq. 6 expands a score of the first block, ((w_i + p_i) W^Q)((w_j + p_j) W^K)^T / sqrt(d), into
+word-word, word-position, position-word and position-position; the query is named first. A norm and
+biases stand between the sum and the score, so a fifth term remains: the constant part of the query
+(biases) against the words and the positions of the keys. BERT-R has b_{j-i} besides. What is the
+same for all keys of a query is left out: softmax ignores it. For parts see input_parts.py; in
+deeper blocks they are defined by means, not by Eq. 6.
+
+The size of a term is its variance over the keys of a query, mean over rows and queries. Its share
+is that of the sum of the variances of all terms.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from data_prep.files.progress_bar import Bar, progress_bar
+from pretrain.analysis.findings import Cell, Findings, Table
+from pretrain.analysis.input_parts import (
+    Parts,
+    attention_inputs,
+    deeper_parts,
+    first_parts,
+    mean_inputs,
+)
+from pretrain.analysis.panels import when
+from pretrain.analysis.subjects import Subject, num_rows
+from pretrain.analysis.terms_picture import draw_terms
+from pretrain.config.errors import ConfigError
+from pretrain.data.batches import MaskedBatch
+from pretrain.model.attention import Attention
+from pretrain.model.blocks import Block
+from pretrain.model.objectives import Objective
+from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
+
+TERMS = (
+    *("word-word", "word-position", "position-word", "position-position"),
+    *("constant", "relative"),
+)
+
+
+class HeadTerms(NamedTuple):
+    """The terms of a head, in the order of TERMS; `relative` is 0 without b_{j-i}.
+
+    Attributes:
+        variances: over keys, mean over rows and queries, in squared units of a score.
+        with_sum: covariances with the sum of all terms, which add up to its variance.
+    """
+
+    variances: list[float]
+    with_sum: list[float]
+
+    def shares(self) -> list[float]:
+        """Return the variances as shares of their sum."""
+        return [one / sum(self.variances) for one in self.variances]
+
+    def shares_of_sum(self) -> list[float]:
+        """Return the covariances as shares of the variance of the sum; they can be negative."""
+        return [one / sum(self.with_sum) for one in self.with_sum]
+
+
+Measured = dict[str, list[list[HeadTerms]]]  # by run; of each block, of each head
+
+
+def findings(subjects: Sequence[Subject]) -> Findings:
+    """Return the terms of each head of each run.
+
+    Raises:
+        ConfigError: an encoding does not add positions to the words.
+    """
+    for subject in subjects:
+        _refuse_other_encodings(subject)
+    measured: Measured = {}
+    batches = {subject.label: subject.batches() for subject in subjects}
+    total = sum(num_rows(found) for found in batches.values())
+    with progress_bar("terms", total, "row", shown=True) as bar:
+        for subject in subjects:
+            model = subject.model(subject.steps[0])
+            measured[subject.label] = measure_terms(model, batches[subject.label], bar)
+    steps = {subject.label: subject.steps[0] for subject in subjects}
+    caption = _caption(subjects)
+    figures = {"terms": draw_terms(measured, TERMS, caption)}
+    return Findings(_short(measured), {"terms": _table(measured, steps)}, figures, [caption])
+
+
+def measure_terms(
+    model: Objective, batches: Sequence[MaskedBatch], bar: Bar | None = None
+) -> list[list[HeadTerms]]:
+    """Return the terms of each head of each block, first block first.
+
+    Args:
+        model: in evaluation mode, with an encoding that adds positions to the words.
+        batches: of rows; rows that fill the last batch are left out.
+        bar: gets one unit per row.
+    """
+    encoder = model.encoder
+    means = mean_inputs(model, batches)
+    sums = [torch.zeros(()) for _ in encoder.blocks]
+    rows = 0
+    for batch in batches:
+        ids_BS, inputs = attention_inputs(model, batch)
+        relative_NSS = encoder.positions.attention_bias(ids_BS.shape[1])
+        for number, block in enumerate(encoder.blocks):
+            parts = (
+                deeper_parts(inputs[number], means[number])
+                if number
+                else first_parts(encoder, ids_BS)
+            )
+            assert isinstance(block, Block)
+            terms = centred_terms(block.attention, parts, relative_NSS)
+            sums[number] = sums[number] + _products(terms).sum(0)
+        rows += len(ids_BS)
+        if bar is not None:
+            bar.update(len(batch.ids_BS))
+    return [[HeadTerms(*head.tolist()) for head in (sums_N2T / rows).unbind()] for sums_N2T in sums]
+
+
+@torch.no_grad()
+def centred_terms(attention: Attention, parts: Parts, relative_NSS: Tensor | None) -> list[Tensor]:
+    """Return the terms of the scores, each less its mean over the keys; they broadcast to BNSS."""
+    width = attention.query_key_value.in_features
+    query_DD, key_DD, _ = attention.query_key_value.weight.view(3, width, width)
+    bias_D = attention.query_key_value.bias[:width]
+
+    def heads(projected: Tensor) -> Tensor:
+        return projected.view(*projected.shape[:-1], attention.num_heads, -1).transpose(-3, -2)
+
+    def keys(part: Tensor) -> Tensor:
+        key = heads(part @ key_DD.T)
+        return key - key.mean(-2, keepdim=True)
+
+    queries = [heads(part @ query_DD.T) * attention.score_scale for part in parts[:2]]
+    constant = parts.constant.expand_as(parts.word) @ query_DD.T + bias_D
+    words, positions = (keys(part.expand_as(parts.word)) for part in parts[:2])
+    pairs = [(query, key) for query in queries for key in (words, positions)]
+    pairs.append((heads(constant) * attention.score_scale, words + positions))
+    terms = [query @ key.transpose(-1, -2) for query, key in pairs]
+    none = torch.zeros(())
+    relative = none if relative_NSS is None else relative_NSS - relative_NSS.mean(-1, keepdim=True)
+    return [*terms, relative.expand_as(terms[0])]
+
+
+def _products(terms: Sequence[Tensor]) -> Tensor:
+    """Return [B, N, 2, T]: variances of terms and covariances with their sum, mean over queries."""
+    whole = sum(terms)
+    variances = [term.square().mean((-1, -2), dtype=torch.float64) for term in terms]
+    with_sum = [(term * whole).mean((-1, -2), dtype=torch.float64) for term in terms]
+    return torch.stack([torch.stack(variances, -1), torch.stack(with_sum, -1)], -2)
+
+
+def _refuse_other_encodings(subject: Subject) -> None:
+    kind = subject.settings.model.positions
+    if not issubclass(POSITION_ENCODINGS[kind], BertAbsolute):
+        known = [name for name, one in POSITION_ENCODINGS.items() if issubclass(one, BertAbsolute)]
+        raise ConfigError(
+            f"{subject.folder} has model.positions={kind!r}, which does not add positions to the "
+            "words, so that its scores have no such terms (TUPE Eq. 6); analyse runs with one of "
+            f"{', '.join(known)}"
+        )
+
+
+def _table(measured: Measured, steps: dict[str, int]) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (run, steps[run], block, head, *row)
+        for run, blocks in measured.items()
+        for block, heads in enumerate(blocks, 1)
+        for head, found in enumerate(heads, 1)
+        for row in zip(TERMS, found.variances, found.shares(), found.shares_of_sum(), strict=True)
+    ]
+    columns = ("term", "variance_over_keys", "share_of_variances", "share_of_score_variance")
+    return Table(("run", "step", "block", "head", *columns), rows)
+
+
+def _short(measured: Measured) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (run, head, *(f"{share:.1%}" for share in found.shares()))
+        for run, blocks in measured.items()
+        for head, found in enumerate(blocks[0], 1)
+    ]
+    return Table(("run", "head of block 1", *TERMS), rows)
+
+
+def _caption(subjects: Sequence[Subject]) -> str:
+    named = ", ".join(
+        f"{subject.label} ({subject.settings.model.positions}) {when(subject.steps)}"
+        for subject in subjects
+    )
+    return (
+        f"{named}, on held-out rows: shares of the terms of the attention scores (TUPE Eq. 6; the "
+        "query is named first), by their variance over the keys of a query. Constant: of the "
+        "biases in the query. Left: heads of the first block, exact. Right: mean over the heads of "
+        "each block; deeper blocks mix words and positions, and position is there the mean input "
+        "at a position, word the rest."
+    )

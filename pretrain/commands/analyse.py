@@ -1,0 +1,79 @@
+"""Look into trained models: pictures and tables of what the papers show of theirs.
+
+    tupelo analyse positions runs/tupe_r
+    tupelo analyse gradients runs/post runs/pre --to gradients
+
+Writes PNG and CSV, and curves over training for TensorBoard. All numbers come from the model in
+evaluation mode, in fp32 on the CPU, on held-out rows with fixed masks.
+"""
+
+import argparse
+import importlib
+from pathlib import Path
+
+from pretrain.analysis.catalog import ANALYSES
+from pretrain.config.errors import ConfigError, nearest
+
+ROWS = 128
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `tupelo analyse`."""
+    listed = "; ".join(f"{name}: {one.summary}" for name, one in ANALYSES.items())
+    parser.add_argument("name", metavar="NAME", help=listed)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument(
+        "--to",
+        type=Path,
+        metavar="FOLDER",
+        help="for the files: new, empty, or of an earlier analysis of these runs; default: "
+        "analysis/NAME in the first run",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=int,
+        metavar="STEP",
+        help="of each run, 0 for the weights at the start; default: the newest, and for curves "
+        "over training all of them",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=ROWS, help=f"held-out rows at most (default: {ROWS})"
+    )
+    parser.add_argument(
+        "--shards", type=Path, metavar="FOLDER", help="where the shards of the runs are now"
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="replace another analysis in that folder"
+    )
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Analyse the runs, write the files, and print a short table."""
+    name = arguments.name
+    if name not in ANALYSES:
+        known = list(ANALYSES)
+        raise ConfigError(
+            f"there is no analysis {name!r}{nearest(name, known)}; one of {', '.join(known)}"
+        )
+    if arguments.rows < 1:
+        raise ConfigError(f"--rows={arguments.rows}: at least one row is needed")
+    # Imported late: torch and Matplotlib take seconds.
+    from pretrain.analysis.findings import shown_cells, write_findings
+    from pretrain.analysis.subjects import Scope, few_checkpoints, read_subjects
+    from pretrain.reports.report_folder import ReportFolder
+    from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
+
+    analysis = ANALYSES[name]
+    scope = Scope(arguments.rows, arguments.shards, arguments.checkpoint, analysis.over_training)
+    subjects = read_subjects(arguments.runs, scope)
+    to = arguments.to or arguments.runs[0] / "analysis" / name
+    folder = ReportFolder(to, f"the analysis {name}", arguments.runs, "--to", arguments.replace)
+    folder.refuse_if_taken()
+    found = importlib.import_module(analysis.module).findings(subjects)
+    write_findings(found, folder)
+    width = terminal_width()
+    print(fitting_table(found.shown.columns, shown_cells(found.shown), width))
+    notes = few_checkpoints(subjects) if analysis.over_training else []
+    for note in notes:
+        print(f"\n{paragraph(note, width, first='note: ', rest='      ')}")
+    print(f"\nwritten: {to}")
