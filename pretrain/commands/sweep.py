@@ -23,16 +23,16 @@ from pretrain.commands.command_line import run_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings
 from pretrain.distributed.processes import is_launched
-from pretrain.launching.announcement import describe_sweep, describe_time
+from pretrain.launching.sweeps.announcement import describe_sweep, describe_time
 from pretrain.launching.child import Child, run_child, trainer_words
-from pretrain.launching.forecast import Forecast, forecast_of
+from pretrain.launching.sweeps.forecast import Forecast, forecast_of
 from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import BuildFailed
-from pretrain.launching.smoke import NOTE
-from pretrain.launching.sweep import Sweep, SweepRun
-from pretrain.launching.sweep_folder import REPORT, SweepFolder
-from pretrain.launching.training import SweepTraining
+from pretrain.launching.sweeps.smoke import NOTE
+from pretrain.launching.sweeps.sweep import Sweep, SweepRun
+from pretrain.launching.sweeps.folder import REPORT, SweepFolder
+from pretrain.launching.sweeps.training import SweepTraining
 from pretrain.reports.terminal import terminal_width
 
 

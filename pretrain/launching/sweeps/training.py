@@ -9,9 +9,9 @@ from pathlib import Path
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
 from pretrain.launching.child import Child, Children, last_line
-from pretrain.launching.forecast import Forecast, roughly
+from pretrain.launching.sweeps.forecast import Forecast, roughly
 from pretrain.launching.launch_plan import LaunchPlan
-from pretrain.launching.sweep import SweepRun
+from pretrain.launching.sweeps.sweep import SweepRun
 from pretrain.reports.words import counted
 
 

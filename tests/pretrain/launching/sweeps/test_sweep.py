@@ -434,7 +434,7 @@ def test_a_launcher_of_ranks_is_not_for_sweeps(here, monkeypatch):
 def test_a_killed_sweep_is_resumed_as_the_sweep_that_was_never_stopped(command, tmp_path):
     words = [*command.words("--steps", 40, "--model.norm", "post")[2:], "--seeds", "2"]
     names = {kind: f"test-{kind}-{os.getpid()}" for kind in ("whole", "killed")}
-    runs = Path(__file__).parents[3] / "runs"
+    runs = Path(__file__).parents[4] / "runs"
     try:
         whole = command.run(["sweep", "tiny_cpu", *words, "--name", names["whole"]])
         assert whole[0] == 0, whole[2][-3000:]

@@ -11,10 +11,10 @@ import pytest
 from data_prep.sources.spec import open_source
 from pretrain.commands import sweep as sweep_command
 from pretrain.config.recipe import CommandParser, load_settings, recipe_summaries
-from pretrain.launching.sweep import Sweep
+from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def sweep(*words):

@@ -7,10 +7,10 @@ from data_prep.settings import PYTHON_DOCS
 from pretrain.config.recipe import summary_of
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import shards_folder
-from pretrain.launching.forecast import Forecast, roughly
+from pretrain.launching.sweeps.forecast import Forecast, roughly
 from pretrain.launching.preparation import must_build
-from pretrain.launching.smoke import NOTE
-from pretrain.launching.sweep import Sweep, SweepRun
+from pretrain.launching.sweeps.smoke import NOTE
+from pretrain.launching.sweeps.sweep import Sweep, SweepRun
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount, counted, listed
 from pretrain.schedules.horizon import SECONDS_PER_HOUR

@@ -12,8 +12,8 @@ from pretrain.config.settings import RunSettings, flat
 from pretrain.data.shards import existing_shards, num_held_out_rows, shards_folder
 from pretrain.launching.given_words import setting_words
 from pretrain.launching.preparation import prepare_data
-from pretrain.launching.smoke import shrunk
-from pretrain.launching.sweep_folder import GPUS_FILE, REPORT, SETTINGS_FILE
+from pretrain.launching.sweeps.smoke import shrunk
+from pretrain.launching.sweeps.folder import GPUS_FILE, REPORT, SETTINGS_FILE
 from pretrain.reports.words import listed
 
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pretrain.config.recipe import load_settings
-from pretrain.launching.announcement import describe_time
-from pretrain.launching.forecast import Forecast, forecast_of, roughly
+from pretrain.launching.sweeps.announcement import describe_time
+from pretrain.launching.sweeps.forecast import Forecast, forecast_of, roughly
 from pretrain.launching.launch_plan import LaunchPlan
-from pretrain.launching.sweep import Arm, SweepRun
+from pretrain.launching.sweeps.sweep import Arm, SweepRun
 
 
 def made_run(folder, name="a", *, step=None, result=None, **settings):

@@ -1,0 +1,1 @@
+"""Sweeps: arms, seeds and values, trained in a queue that can be stopped anywhere."""
