@@ -3,6 +3,7 @@
 Shape letters as in positions.py; M = predicted positions.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(Block(model, scale, execution) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
         self.final_norm = WideLayerNorm(model.width, epsilon) if model.norm == "pre" else None
+        self.scales_new_branches = model.branch_initialisation == "depth_scaled"
         self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0
         if execution.compiles_blocks:
             self._compile_blocks()
@@ -74,6 +76,14 @@ class Encoder(nn.Module):
         if not kept:
             x = at_positions(x, positions_M)
         return x if self.final_norm is None else self.final_norm(x)
+
+    @torch.no_grad()
+    def scale_branches(self) -> None:
+        """Divide the output weights of both branches of each block by sqrt(2 L)."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            for output in (block.attention.output, block.feedforward.output):
+                output.weight /= math.sqrt(2 * len(self.blocks))
 
     def _compile_blocks(self) -> None:
         """Compile each block in place: equal blocks share a graph, whichever of them run.
@@ -139,11 +149,17 @@ def initialise(model: nn.Module, standard_deviation: float) -> None:
     linear biases, output bias, LayerNorm biases                       0
     LayerNorm weights                                                  1
 
-    Draws from torch's global generator: seed it before. PLD's code divides the output weights of
-    the branches by sqrt(2 L) besides; here PreLN and PostLN start from the same weights.
+    With model.branch_initialisation = "depth_scaled" the output weights of both branches of each
+    block are divided by sqrt(2 L) (Radford et al. 2019, Sec. 2.3; bing_bert): the sum of 2 L
+    branches then has the variance of one.
+
+    Draws from torch's global generator: seed it before.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=standard_deviation)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
+    for encoder in model.modules():
+        if isinstance(encoder, Encoder) and encoder.scales_new_branches:
+            encoder.scale_branches()
