@@ -304,12 +304,13 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
         "betas": list(settings.optimizer.betas),
         "eps": settings.optimizer.epsilon,
         "weight_decay": settings.optimizer.weight_decay,
+        "bias_correction": settings.optimizer.bias_correction,
     }
     for key, stated in block.get("params", {}).items():
         if key not in from_recipe:
             raise ConfigError(
                 f"the DeepSpeed JSON sets optimizer {plain(key)}={quoted(stated)}, which has no "
-                "counterpart here: AdamW with bias correction is used; remove it"
+                "counterpart here; remove it"
             )
         if stated not in (AUTO, from_recipe[key]):
             raise ConfigError(

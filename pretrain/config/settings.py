@@ -151,6 +151,11 @@ class ModelSettings(Section):
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of new weights")
+    branch_initialisation: Literal["bert", "depth_scaled"] = Field(
+        "bert",
+        description="new output weights of attention and feed-forward: as all others, or "
+        "depth_scaled: divided by sqrt(2 x num_layers), as bing_bert and GPT-2 do",
+    )
     output_bias: Literal["zeros", "frequencies"] = Field(
         "zeros",
         description="new output bias: zeros, as in BERT, or the logarithm of the frequencies of "
@@ -232,6 +237,9 @@ class OptimizerSettings(Section):
     )
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of AdamW's two moments")
     epsilon: float = Field(1e-6, gt=0, description="added to AdamW's denominator")
+    bias_correction: bool = Field(
+        True, description="divide AdamW's moments by 1 - beta^t; BERT and bing_bert do not"
+    )
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(
         False, description="decay biases and norms too, as the TUPE authors' code does"

@@ -3,6 +3,7 @@
 Shape letters as in positions.py; M = predicted positions.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ class BlockStack(nn.Module):
         self.blocks = nn.ModuleList(Block(model, scale, execution) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
         self.final_norm = WideLayerNorm(model.width, epsilon) if model.norm == "pre" else None
+        self.scales_new_branches = model.branch_initialisation == "depth_scaled"
         if execution.compiles_blocks:
             self._compile_blocks()
 
@@ -70,6 +72,14 @@ class BlockStack(nn.Module):
         if not kept:
             x = at_positions(x, positions_M)
         return x if self.final_norm is None else self.final_norm(x)
+
+    @torch.no_grad()
+    def scale_branches(self) -> None:
+        """Divide the output weights of both branches of each block by sqrt(2 L)."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            for output in (block.attention.output, block.feedforward.output):
+                output.weight /= math.sqrt(2 * len(self.blocks))
 
     def _compile_blocks(self) -> None:
         """Compile each block in place: equal blocks share a graph, whichever of them run.
@@ -186,11 +196,17 @@ def initialise(model: nn.Module, standard_deviation: float) -> None:
     linear biases, output bias, LayerNorm biases                       0
     LayerNorm weights                                                  1
 
-    Draws from torch's global generator: seed it before. PLD's code divides the output weights of
-    the branches by sqrt(2 L) besides; here PreLN and PostLN start from the same weights.
+    With model.branch_initialisation = "depth_scaled" the output weights of both branches of each
+    block are divided by sqrt(2 L) (Radford et al. 2019, Sec. 2.3; bing_bert): the sum of 2 L
+    branches then has the variance of one.
+
+    Draws from torch's global generator: seed it before.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=standard_deviation)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
+    for stack in model.modules():
+        if isinstance(stack, BlockStack) and stack.scales_new_branches:
+            stack.scale_branches()

@@ -1,5 +1,7 @@
 """Blocks, head and whole encoders against PyTorch's and Hugging Face's implementations."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -290,6 +292,27 @@ def test_initial_values_are_berts():
         else:
             assert 0.015 < parameter.std() < 0.025, name
             assert abs(parameter.mean()) < 0.01, name
+
+
+def test_depth_scaled_branches_start_smaller_by_the_root_of_their_number():
+    """All else starts as before, number by number: only the four outputs of two blocks differ."""
+    words = ("--model.width", "256", "--model.num_layers", "2", "--model.positions", "tupe-r")
+    models = {}
+    for name in ("bert", "depth_scaled"):
+        torch.manual_seed(0)
+        choice = ("--model.branch_initialisation", name)
+        models[name] = dict(MaskedLanguageModel(model_settings(*words, *choice)).named_parameters())
+    scaled = [
+        name
+        for name, weight in models["depth_scaled"].items()
+        if not torch.equal(weight, models["bert"][name])
+    ]
+    parts = ("attention.output.weight", "feedforward.output.weight")
+    assert scaled == [f"encoder.blocks.{block}.{part}" for block in (0, 1) for part in parts]
+    for name in scaled:  # 0.02 / sqrt(2 L), from 65,536 draws at least
+        weight = models["depth_scaled"][name]
+        assert weight.std().item() == pytest.approx(0.02 / math.sqrt(4), rel=0.015)
+        assert abs(weight.mean().item()) < 4 * 0.01 / math.sqrt(weight.numel())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
