@@ -83,11 +83,11 @@ def deeper_parts(input_BSD: Tensor, mean_SD: Tensor) -> Parts:
 
 def mean_inputs(model: Objective, batches: Sequence[MaskedBatch]) -> list[Tensor]:
     """Return for each block the mean input of its attention at each position, [S, D]."""
-    sums: list[Tensor] = []
+    dtype = model.encoder.token_embeddings.weight.dtype
+    sums = [torch.zeros((), dtype=torch.float64) for _ in model.encoder.blocks]
     rows = 0
     for batch in batches:
         ids_BS, inputs = attention_inputs(model, batch)
-        summed = [one.double().sum(0) for one in inputs]
-        sums = [before + one for before, one in zip(sums, summed, strict=True)] if sums else summed
+        sums = [before + one.double().sum(0) for before, one in zip(sums, inputs, strict=True)]
         rows += len(ids_BS)
-    return [(one / rows).float() for one in sums]
+    return [(one / rows).to(dtype) for one in sums]

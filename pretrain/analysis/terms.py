@@ -2,10 +2,10 @@
 
 Eq. 6 expands a score of the first block, ((w_i + p_i) W^Q)((w_j + p_j) W^K)^T / sqrt(d), into
 word-word, word-position, position-word and position-position; the query is named first. A norm and
-biases stand between the sum and the score, so a fifth term remains: the constant part of the query
-(biases) against the words and the positions of the keys. BERT-R has b_{j-i} besides. What is the
-same for all keys of a query is left out: softmax ignores it. For parts see input_parts.py; in
-deeper blocks they are defined by means, not by Eq. 6.
+biases stand between the sum and the score, so a fifth term remains, "constant": what has biases in
+the query or in the key. BERT-R has b_{j-i} besides. What is the same for all keys of a query is
+left out: softmax ignores it. For the parts see input_parts.py; in deeper blocks they are defined by
+means, not by Eq. 6.
 
 The size of a term is its variance over the keys of a query, mean over rows and queries. Its share
 is that of the sum of the variances of all terms.
@@ -132,12 +132,15 @@ def centred_terms(attention: Attention, parts: Parts, relative_NSS: Tensor | Non
         key = heads(part @ key_DD.T)
         return key - key.mean(-2, keepdim=True)
 
-    queries = [heads(part @ query_DD.T) * attention.score_scale for part in parts[:2]]
-    constant = parts.constant.expand_as(parts.word) @ query_DD.T + bias_D
-    words, positions = (keys(part.expand_as(parts.word)) for part in parts[:2])
+    word, position, constant = (part.expand_as(parts.word) for part in parts)
+    queries = [heads(part @ query_DD.T) for part in (word, position)]
+    words, positions, constants = (keys(part) for part in (word, position, constant))
     pairs = [(query, key) for query in queries for key in (words, positions)]
-    pairs.append((heads(constant) * attention.score_scale, words + positions))
-    terms = [query @ key.transpose(-1, -2) for query, key in pairs]
+    terms = [query @ key.transpose(-1, -2) * attention.score_scale for query, key in pairs]
+    constant_query = heads(constant @ query_DD.T + bias_D)
+    with_constant = constant_query @ (words + positions + constants).transpose(-1, -2)
+    from_rest = (queries[0] + queries[1]) @ constants.transpose(-1, -2)
+    terms.append((with_constant + from_rest) * attention.score_scale)
     none = torch.zeros(())
     relative = none if relative_NSS is None else relative_NSS - relative_NSS.mean(-1, keepdim=True)
     return [*terms, relative.expand_as(terms[0])]
@@ -190,8 +193,8 @@ def _caption(subjects: Sequence[Subject]) -> str:
     )
     return (
         f"{named}, on held-out rows: shares of the terms of the attention scores (TUPE Eq. 6; the "
-        "query is named first), by their variance over the keys of a query. Constant: of the "
-        "biases in the query. Left: heads of the first block, exact. Right: mean over the heads of "
-        "each block; deeper blocks mix words and positions, and position is there the mean input "
-        "at a position, word the rest."
+        "query is named first), by their variance over the keys of a query. Constant: with "
+        "biases in the query or the key. Left: heads of the first block, exact. Right: mean over "
+        "the heads of each block; deeper blocks mix words and positions, and position is there the "
+        "mean input at a position, word the rest."
     )

@@ -60,6 +60,8 @@ def run(program, *words):
         ("plan", "tiny_cpu", "--seconds", "0"),
         ("profile", "tiny_cpu", "--steps", "none"),
         ("compare", "--help"),
+        ("analyse", "--help"),
+        ("analyse", "gradient", "runs/x"),
         ("export", "--help"),
         ("import", "--help"),
         ("fill-mask", "--help"),

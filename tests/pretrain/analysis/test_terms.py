@@ -1,0 +1,123 @@
+"""The terms of attention scores, against a loop over queries and keys."""
+
+import math
+
+import numpy
+import pytest
+import torch
+
+from pretrain.analysis.input_parts import attention_inputs, first_parts
+from pretrain.analysis.terms import TERMS, measure_terms
+from tests.pretrain.analysis.small_models import LENGTH, batches, small_model
+
+HEADS, WIDTH = 2, 16  # of tiny_cpu
+
+
+def variance(values):
+    """Return the variance of the scores of one query over its keys."""
+    mean = sum(values) / len(values)
+    return sum((one - mean) ** 2 for one in values) / len(values)
+
+
+def scores_by_hand(model, x, y, head):
+    """Return x_i W^Q (y_j W^K)^T / sqrt(d) of one head, by loops, without biases."""
+    weight = model.encoder.blocks[0].attention.query_key_value.weight.detach()
+    rows = slice(head * WIDTH, (head + 1) * WIDTH)
+    query, key = x @ weight[:32][rows].T, y @ weight[32:64][rows].T
+    scale = model.encoder.positions.score_scale
+    return numpy.array(
+        [[float(query[i] @ key[j]) * scale for j in range(LENGTH)] for i in range(LENGTH)]
+    )
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_parts_of_the_first_input_add_up_to_it_and_are_linear(norm):
+    model, (batch,) = small_model("--model.norm", norm, "--model.positions", "bert-a"), batches(3)
+    ids, inputs = attention_inputs(model, batch)
+    parts = first_parts(model.encoder, ids)
+    assert torch.allclose(sum(parts), inputs[0], atol=1e-12)
+    # By hand, for one token: norms are linear once mean and deviation of the sum are known.
+    encoder = model.encoder
+    word = encoder.token_embeddings.weight[ids[1, 4]].detach()
+    position = encoder.positions.position_embeddings.weight[4].detach()
+    constant = torch.zeros(32, dtype=torch.float64)
+    norms = [encoder.embedding_norm]
+    if norm == "pre":
+        norms.append(encoder.blocks[0].attention_norm)
+    for one in norms:
+        whole = word + position + constant
+        deviation = math.sqrt(((whole - whole.mean()) ** 2).mean() + one.eps)
+        word, position, constant = (
+            (part - part.mean()) / deviation * one.weight.detach()
+            for part in (word, position, constant)
+        )
+        constant = constant + one.bias.detach()
+    assert torch.allclose(parts.word[1, 4], word)
+    assert torch.allclose(parts.position.expand(3, LENGTH, 32)[1, 4], position)
+    assert torch.allclose(parts.constant.expand(3, LENGTH, 32)[1, 4], constant)
+
+
+@pytest.mark.parametrize(("positions", "norm"), [("bert-a", "pre"), ("bert-r", "post")])
+def test_terms_of_the_first_block_equal_loops_over_queries_and_keys(positions, norm):
+    words = ("--model.norm", norm, "--model.positions", positions)
+    model, made = small_model(*words), batches(2, 2, filled=1)
+    with torch.no_grad():
+        found = measure_terms(model, made)[0]
+        for head in range(HEADS):
+            sums = numpy.zeros(len(TERMS))
+            of_sum = 0.0
+            for batch, rows in zip(made, (2, 1), strict=True):  # the last row fills the batch
+                parts = first_parts(model.encoder, batch.ids_BS)
+                parts = [part.expand(2, LENGTH, 32) for part in parts]
+                bias = model.encoder.blocks[0].attention.query_key_value.bias
+                for row in range(rows):
+                    word, position, constant = (part[row] for part in parts)
+                    terms = [
+                        scores_by_hand(model, x, y, head)
+                        for x in (word, position)
+                        for y in (word, position)
+                    ]
+                    rows_of_head = slice(head * WIDTH, (head + 1) * WIDTH)
+                    weight = model.encoder.blocks[0].attention.query_key_value.weight
+                    query = constant @ weight[:32][rows_of_head].T + bias[:32][rows_of_head]
+                    key = (word + position + constant) @ weight[32:64][rows_of_head].T
+                    scale = model.encoder.positions.score_scale
+                    terms.append((query @ key.T * scale).numpy())
+                    terms[-1] += scores_by_hand(model, word + position, constant, head)
+                    relative = model.encoder.positions.attention_bias(LENGTH)
+                    zeros = numpy.zeros((LENGTH, LENGTH))
+                    terms.append(zeros if relative is None else relative[head].double().numpy())
+                    for query_place in range(LENGTH):
+                        sums += [variance(list(term[query_place])) for term in terms]
+                        of_sum += variance(list(sum(terms)[query_place]))
+            expected = sums / (3 * LENGTH)
+            assert found[head].variances == pytest.approx(expected.tolist(), rel=1e-5)
+            assert sum(found[head].with_sum) == pytest.approx(of_sum / (3 * LENGTH), rel=1e-5)
+            assert sum(found[head].shares()) == pytest.approx(1)
+            assert sum(found[head].shares_of_sum()) == pytest.approx(1)
+
+
+def test_the_sum_of_the_terms_has_the_variance_of_the_model_s_own_scores_in_every_block():
+    model, made = small_model("--model.norm", "pre", "--model.positions", "bert-r"), batches(4)
+    found = measure_terms(model, made)
+    _, inputs = attention_inputs(model, made[0])
+    with torch.no_grad():
+        bias = model.encoder.positions.attention_bias(LENGTH)
+        for block, x in enumerate(inputs):
+            projected = model.encoder.blocks[block].attention.query_key_value(x)
+            query, key = projected.view(4, LENGTH, 3, HEADS, WIDTH)[:, :, :2].unbind(2)
+            scores = (
+                torch.einsum("binh,bjnh->bnij", query, key) * model.encoder.positions.score_scale
+            )
+            expected = (scores + bias).var(-1, correction=0).mean((0, 2))
+            sums = [sum(head.with_sum) for head in found[block]]
+            assert sums == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_an_encoder_without_positions_has_none_in_its_scores():
+    model = small_model("--model.positions", "bert-a")
+    with torch.no_grad():
+        model.encoder.positions.position_embeddings.weight.zero_()
+    for head in measure_terms(model, batches(3))[0]:
+        assert head.variances[1:4] == pytest.approx([0, 0, 0], abs=1e-20)
+        assert head.variances[0] > 0

@@ -1,0 +1,190 @@
+"""`tupelo analyse` on small runs: the files that it writes, and what it refuses."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+from PIL import Image
+
+from pretrain.__main__ import main
+from pretrain.analysis.catalog import ANALYSES
+from pretrain.analysis.subjects import Scope, few_checkpoints, num_predictions, read_subjects
+from pretrain.checkpoint.format import load_weights
+from pretrain.config.errors import ConfigError
+
+STEPS = ("--checkpoint.every_steps", "4", "--steps", "8", "--evaluation.every_steps", "8")
+ALL = ("--checkpoint.keep_last", "none", *STEPS)
+ROPE = ("--model.positions", "rope")
+# A run that may rewind writes its weights before the first step.
+FROM_THE_START = ("--trouble.on_not_finite", "rewind")
+
+
+@pytest.fixture(scope="session")
+def runs(command, tmp_path_factory):
+    """Runs of three encodings; that of BERT-A has a checkpoint of step 0."""
+    folder = tmp_path_factory.mktemp("runs")
+    bert = ("--model.positions", "bert-a", "--model.norm", "post")
+    command.train(folder / "bert_a", *ALL, *bert, *FROM_THE_START)
+    command.train(folder / "tupe_r", *ALL)
+    command.train(
+        folder / "rope", "--checkpoint.keep_last", "1", *STEPS, "--model.positions", "rope"
+    )
+    return folder
+
+
+def table(file):
+    with file.open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+WORDS = {
+    "positions": ("tupe_r",),
+    "gradients": ("bert_a", "tupe_r"),
+    "layers": ("bert_a", "tupe_r"),
+    "lesion": ("bert_a", "tupe_r"),
+    "terms": ("bert_a",),
+}
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_each_analysis_writes_pictures_and_tables_and_is_a_function_of_the_runs(
+    runs, tmp_path, capsys, name
+):
+    words = [name, *(str(runs / run) for run in WORDS[name]), "--rows", "10"]
+    main(["analyse", *words, "--to", str(tmp_path / "one")])
+    assert f"written: {tmp_path / 'one'}" in capsys.readouterr().out
+    main(["analyse", *words, "--to", str(tmp_path / "two")])
+    pictures = sorted((tmp_path / "one").glob("*.png"))
+    tables = sorted((tmp_path / "one").glob("*.csv"))
+    assert pictures and tables
+    for file in (*pictures, *tables):
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+    for picture in pictures:
+        with Image.open(picture) as image:
+            assert image.width == 1200
+    captions = (tmp_path / "one" / "captions.txt").read_text()
+    assert all(run in captions for run in WORDS[name])
+    assert "step" in captions
+    curves = list((tmp_path / "one" / "tensorboard").glob("*/events.*"))
+    assert len(curves) == (2 if ANALYSES[name].over_training else 0)
+
+
+def test_curves_over_training_have_a_point_for_each_checkpoint(runs, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    to = tmp_path / "gradients"
+    main(["analyse", "gradients", str(runs / "tupe_r"), "--rows", "10", "--to", str(to)])
+    rows = table(to / "weight_gradients.csv")
+    assert [(row["step"], row["block"]) for row in rows] == [
+        (step, block) for step in ("0", "4", "8") for block in ("1", "2")
+    ]
+    curves = EventAccumulator(str(to / "tensorboard" / "tupe_r"))
+    curves.Reload()
+    drawn = {point.step: point.value for point in curves.Scalars("weight_gradients/block_02")}
+    expected = {
+        int(row["step"]): float(row["weight_gradient_norm_nats"])
+        for row in rows
+        if row["block"] == "2"
+    }
+    assert drawn == pytest.approx(expected)
+
+
+def test_without_a_folder_the_files_lie_in_the_first_run(runs, tmp_path):
+    run = shutil.copytree(runs / "tupe_r", tmp_path / "tupe_r")
+    main(["analyse", "positions", str(run), "--checkpoint", "4"])
+    (picture,) = (run / "analysis" / "positions").glob("*.png")
+    assert picture.name == "positions_tupe_r.png"
+    (step,) = {row["step"] for row in table(picture.parent / "heads.csv")}
+    assert step == "4"
+    with pytest.raises(ConfigError, match="holds the analysis positions; choose another --to"):
+        words = ["lesion", str(run), "--rows", "4"]
+        main(["analyse", *words, "--to", str(picture.parent)])
+
+
+def test_the_weights_at_the_start_are_those_that_the_run_began_with(runs):
+    (subject,) = read_subjects([runs / "bert_a"], Scope(rows=10, over_training=True))
+    assert subject.steps == (0, 4, 8)
+    written = load_weights(runs / "bert_a" / "checkpoints" / "step_00000000")
+    drawn = subject._initial_model().state_dict()
+    assert drawn.keys() == written.keys()
+    assert all(torch.equal(drawn[name], written[name]) for name in written)
+
+
+def test_the_whole_network_has_the_loss_that_the_run_recorded(runs, tmp_path):
+    main(["analyse", "lesion", str(runs / "bert_a"), "--rows", "64", "--to", str(tmp_path / "to")])
+    recorded = json.loads((runs / "bert_a" / "evals.jsonl").read_text().splitlines()[-1])
+    whole = table(tmp_path / "to" / "without_a_block.csv")[0]
+    assert (whole["block_left_out"], int(whole["step"])) == ("none", recorded["step"])
+    assert float(whole["loss_nats"]) == pytest.approx(recorded["loss"], rel=1e-5)
+
+
+def test_rows_limit_what_is_read(runs):
+    subjects = read_subjects([runs / "bert_a", runs / "tupe_r"], Scope(rows=6))
+    for subject in subjects:
+        (batch,) = subject.batches()
+        assert len(batch.ids_BS) == 6
+        assert num_predictions([batch]) == 6 * 5  # 15 % of 32 tokens, at least
+    ids = [subject.batches()[0].ids_BS for subject in subjects]
+    assert torch.equal(*ids)
+
+
+def test_a_run_that_keeps_one_checkpoint_gets_a_note(runs, tmp_path, capsys):
+    folder, to = runs / "rope", tmp_path / "to"
+    main(["analyse", "layers", str(folder), "--rows", "4", "--to", str(to)])
+    assert {row["step"] for row in table(to / "layers.csv")} == {"0", "8"}
+    notes = " ".join(capsys.readouterr().out.split())
+    assert "keeps one checkpoint, of step 8; a run with --checkpoint.keep_last none" in notes
+    both = read_subjects([folder, runs / "tupe_r"], Scope(rows=4, over_training=True))
+    assert len(few_checkpoints(both)) == 1
+
+
+def refusal(*words):
+    with pytest.raises(ConfigError) as refused:
+        main(["analyse", *map(str, words)])
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+def test_bad_input_is_refused_in_one_line(runs, tmp_path):
+    run = runs / "tupe_r"
+    assert "there is no analysis 'gradient'; did you mean gradients?" in refusal("gradient", run)
+    assert "--rows=0: at least one row" in refusal("layers", run, "--rows", 0)
+    assert "is not a run folder" in refusal("layers", tmp_path)
+    assert "is named twice" in refusal("layers", run, runs / "bert_a" / ".." / "tupe_r")
+    missing = refusal("positions", run, "--checkpoint", 5)
+    assert "has no checkpoint of step 5; it has: 4, 8" in missing
+    empty = shutil.copytree(run, tmp_path / "empty")
+    shutil.rmtree(empty / "checkpoints")
+    assert "has no checkpoint yet" in refusal("positions", empty)
+    assert "there are no shards in" in refusal("layers", run, "--shards", tmp_path / "none")
+
+
+@pytest.mark.parametrize("run", ["rope", "bert_a"])
+def test_encodings_without_a_bias_have_no_positions_to_draw(runs, run):
+    message = refusal("positions", runs / run)
+    assert "adds no bias to the attention that depends on positions alone" in message
+    assert "tupe-a" in message and "bert-r" in message
+
+
+def test_encodings_that_keep_positions_apart_have_no_such_terms(runs):
+    message = refusal("terms", runs / "tupe_r")
+    assert "model.positions='tupe-r', which does not add positions to the words" in message
+    assert "bert-a, bert-r" in message
+
+
+def test_the_shards_of_another_tokenizer_are_refused(runs, tmp_path):
+    run = shutil.copytree(runs / "tupe_r", tmp_path / "run")
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["tokenizer"]["sha256"] = "0" * 64
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    message = refusal("layers", run)
+    assert "have another tokenizer than it was trained with" in message and "--shards" in message
+
+
+def test_runs_of_one_name_are_distinguished_by_the_folders_above_them(runs, tmp_path):
+    places = [shutil.copytree(runs / "tupe_r", tmp_path / arm / "seed1") for arm in ("a", "b")]
+    labels = [subject.label for subject in read_subjects(places, Scope(rows=4))]
+    assert labels == ["a-seed1", "b-seed1"]
