@@ -20,6 +20,7 @@ from pretrain.data.batches import (
     batches_from,
 )
 from pretrain.data.shards import open_data
+from pretrain.model.held_out import HeldOutSums
 from pretrain.model.objective_base import Objective
 from pretrain.model.objectives import build_objective
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -143,13 +144,12 @@ def held_out_loss(model: Objective, settings: RunSettings) -> float:
     """
     batches = HeldOutBatches(open_data(settings), settings, _place(settings))
     device = next(model.parameters()).device
-    total, predictions = 0.0, 0
+    sums = HeldOutSums()
     with evaluation_mode(model):
         for batch in (batches[number] for number in range(len(batches))):
             loss = model(*(part.to(device) for part in batch))
-            total += loss.item() * batch.num_predictions()
-            predictions += batch.num_predictions()
-    return total / predictions
+            sums.add(model, loss, batch.num_predictions())
+    return sums.evaluation(sums.table()).loss
 
 
 def _place(settings: RunSettings) -> Place:

@@ -91,7 +91,7 @@ class ReplacedTokenDetection(Objective):
     """ELECTRA. `encoder` and `head` are the discriminator; the loss is a weighted sum of two.
 
     Layer drop draws the same blocks of both networks. Differs from the published code in that the
-    draws of an evaluation are a function of its rows, see sampling.py.
+    draws of a row are a function of its masks, see sampling.py.
     """
 
     held_out_loss = REPLACED_TOKEN_DETECTION
@@ -129,13 +129,12 @@ class ReplacedTokenDetection(Objective):
         The discriminator's is a mean over all tokens of the rows in which something is predicted:
         evaluations fill their last batch with rows that do not count.
         """
-        table_VD = self.encoder.token_embeddings.weight
+        words, head = self.encoder.token_embeddings, self.generator.head
         hidden_MD = self.generator(self.encoder.embed(ids_BS), positions_M, branch_scales)
-        masked_loss = self.generator.head.summed_loss(hidden_MD, table_VD, labels_M)
-
-        words_M = sampled_words(
-            self.generator.head, hidden_MD, table_VD, self._uniform(ids_BS, positions_M)
-        )
+        # ZeRO-3 gathers a weight where it is read from its module, and frees it again.
+        masked_loss = head.summed_loss(hidden_MD, words.weight, labels_M)
+        uniform_M = uniform_of_rows(ids_BS, positions_M)
+        words_M = sampled_words(head, hidden_MD, words.weight, uniform_M)
         filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
         logits_BS = self.head(self.encoder(filled_BS, branch_scales))
         counted_B1 = rows_with_predictions(ids_BS, positions_M, labels_M).unsqueeze(1)
@@ -145,8 +144,8 @@ class ReplacedTokenDetection(Objective):
             counted_B1.to(logits_BS.dtype),
             reduction="sum",
         )
-        num_predictions = labels_M.ne(IGNORED).sum().clamp(min=1)
-        num_tokens = (counted_B1.sum() * ids_BS.shape[1]).clamp(min=1)
+        num_predictions = labels_M.ne(IGNORED).sum()
+        num_tokens = counted_B1.sum() * ids_BS.shape[1]
         self.parts = {
             "generator_loss": Part(
                 masked_loss.detach(), num_predictions, self.electra.generator_weight
@@ -156,15 +155,9 @@ class ReplacedTokenDetection(Objective):
             ),
             **detection_scores(logits_BS.detach() > 0, replaced_BS, counted_B1),
         }
-        return (
-            self.electra.generator_weight * masked_loss / num_predictions
-            + self.electra.discriminator_weight * found_loss / num_tokens
-        )
-
-    def _uniform(self, ids_BS: Tensor, positions_M: Tensor) -> Tensor:
-        if self.training:
-            return torch.rand(len(positions_M), device=ids_BS.device)
-        return uniform_of_rows(ids_BS, positions_M)
+        return self.electra.generator_weight * masked_loss / num_predictions.clamp(
+            min=1
+        ) + self.electra.discriminator_weight * found_loss / num_tokens.clamp(min=1)
 
     @torch.no_grad()
     def set_output_bias(self, bias_V: Tensor) -> None:
