@@ -31,7 +31,7 @@ from pretrain.model.objective_base import Objective
 from pretrain.model.objectives import build_objective
 from pretrain.model.positions import POSITION_ENCODINGS
 
-AMPERE = (8, 0)
+VOLTA, AMPERE = (7, 0), (8, 0)
 
 # Each before what "auto" replaces it by on a machine that lacks it.
 FALLBACKS = ("folded", "fused", "triton", "sdpa", "eager")
@@ -80,6 +80,15 @@ def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> M
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
     dtype, stage = compute_type(ds_config), zero_stage(ds_config)
     return Machine(device, dtype, stage, capability, autocasts(ds_config))
+
+
+def machine_of(ds_config: dict[str, Any], ranks: Ranks) -> Machine:
+    """Return this machine, or one with the GPUs that a dry run is for and the packages of this."""
+    if ranks.gpu is None:
+        return this_machine(ds_config, ranks.device)
+    dtype, stage = compute_type(ds_config), zero_stage(ds_config)
+    capability = AMPERE if torch.bfloat16 in ranks.gpu.types else VOLTA
+    return Machine("cuda", dtype, stage, capability, autocasts(ds_config))
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
