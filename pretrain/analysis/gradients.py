@@ -1,61 +1,31 @@
-"""Gradients of the weights and of the states of each block, over the checkpoints of runs.
+"""The analysis `gradients`: tables, the picture and the curves of measures/gradients.py."""
 
-The loss is that of held-out rows. With x_0 the input of the first block and x_l the output of
-block l, PLD Eq. 5 is, for PreLN,
+from collections.abc import Sequence
 
-    dE/dx_l = dE/dx_L + dE/dx_L d/dx_l (sum of the branches of blocks l + 1 .. L).
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-The first term reaches every block as it is; the second is what the blocks add. For PostLN, where
-norms stand on the path, the same difference is measured. A state beside the predicted tokens has
-no gradient at x_L, and counts as 0 there.
-"""
-
-import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import torch
-from torch import Tensor, nn
-
-from data_prep.files.progress_bar import Bar, progress_bar
 from pretrain.analysis.findings import Cell, Findings, Point, Table
-from pretrain.analysis.gradients_picture import draw_gradients
-from pretrain.analysis.panels import when
-from pretrain.analysis.subjects import Subject, num_predictions, num_rows, seeded_loss
-from pretrain.data.batches import MaskedBatch
-from pretrain.model.objectives import Objective
-
-
-class Gradients(NamedTuple):
-    """The gradients of the mean loss over all predicted tokens; Frobenius norms, in nats.
-
-    Attributes:
-        weights: norm of dE/dW over all parameters of a block; block 1 first.
-        states: norm of dE/dx_l over all tokens; l = 0 .. L.
-        cosines: of dE/dx_l and dE/dx_L; l = 0 .. L.
-        residual: norm of dE/dx_l - dE/dx_L over that of dE/dx_L; l = 0 .. L.
-    """
-
-    weights: list[float]
-    states: list[float]
-    cosines: list[float]
-    residual: list[float]
+from pretrain.analysis.measures.gradients import Gradients, Measured, measure_gradients
+from pretrain.analysis.panels import (
+    PANEL_HEIGHT,
+    draw_by_depth,
+    empty_figure,
+    legend_of_runs,
+    log_scale,
+    rows_of_panels,
+    set_up,
+    when,
+    whole_ticks,
+)
+from pretrain.analysis.subjects import Subject, measured_at_steps, norm_places
+from pretrain.reports.html import line_style
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the gradients of each run at each of its steps."""
-    measured: dict[str, dict[int, Gradients]] = {}
-    batches = {subject.label: subject.batches() for subject in subjects}
-    total = sum(len(subject.steps) * num_rows(batches[subject.label]) for subject in subjects)
-    with progress_bar("gradients", total, "row", shown=True) as bar:
-        for subject in subjects:
-            measured[subject.label] = {
-                step: measure_gradients(subject.model(step), batches[subject.label], bar)
-                for step in subject.steps
-            }
-    caption = _caption(
-        measured, {subject.label: subject.settings.model.norm for subject in subjects}
-    )
+    measured = measured_at_steps("gradients", subjects, measure_gradients)
+    caption = _caption(measured, norm_places(subjects))
     return Findings(
         shown=_short(measured),
         tables={"weight_gradients": _weights(measured), "state_gradients": _states(measured)},
@@ -70,91 +40,41 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     )
 
 
-def measure_gradients(
-    model: Objective, batches: Sequence[MaskedBatch], bar: Bar | None = None
-) -> Gradients:
-    """Run forward and backward passes over all batches.
-
-    Args:
-        model: in evaluation mode; its gradients are replaced.
-        batches: whose predictions count equally.
-        bar: gets one unit per row.
-    """
-    model.zero_grad(set_to_none=True)
-    blocks = model.encoder.blocks
-    predictions = num_predictions(batches)
-    products = torch.zeros(3, len(blocks) + 1, dtype=torch.float64)
-    for batch in batches:
-        with _StatesOf(blocks) as states:
-            loss = seeded_loss(model, batch) * (batch.num_predictions() / predictions)
-            loss.backward()  # type: ignore[no-untyped-call]
-        products += _products(states.gradients(batch))
-        if bar is not None:
-            bar.update(len(batch.ids_BS))
-    squares, with_last, differences = products
-    return Gradients(
-        weights=[_norm_of_gradients(block) for block in blocks],
-        states=squares.sqrt().tolist(),
-        cosines=(with_last / (squares * squares[-1]).sqrt()).tolist(),
-        residual=(differences / squares[-1]).sqrt().tolist(),
-    )
+def draw_gradients(measured: Measured, caption: str) -> Figure:
+    """Draw a panel per run over its steps, and three panels of all runs over depth."""
+    figure = empty_figure(caption, height=2 * PANEL_HEIGHT)
+    panels, (weights, sizes, cosines) = rows_of_panels(figure, (len(measured), 3))
+    for axes, (run, steps) in zip(panels, measured.items(), strict=True):
+        axes.sharey(panels[0])
+        set_up(axes, run, xlabel="optimizer steps", ylabel="norm of dE/dW of a block, nats")
+        curves = list(zip(*(found.weights for found in steps.values()), strict=True))
+        draw_by_depth(axes, list(steps), curves)
+        log_scale(axes)
+        whole_ticks(axes)
+    set_up(weights, "weights", xlabel="block", ylabel="norm of dE/dW, nats")
+    set_up(sizes, "states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
+    set_up(cosines, "states: direction", xlabel="layer l", ylabel="cosine of dE/dx_l, dE/dx_L")
+    for number, (run, steps) in enumerate(measured.items()):
+        for step in dict.fromkeys((min(steps), max(steps))):
+            width = 1.6 if step == max(steps) else 0.7
+            _draw_over_depth((weights, sizes, cosines), steps[step], number, run, width)
+    for axes in (weights, sizes):
+        log_scale(axes)
+    for axes in (weights, sizes, cosines):
+        whole_ticks(axes)
+    legend_of_runs(weights, list(measured))
+    return figure
 
 
-class _StatesOf:
-    """Keeps the input of each block and the output of the last one, with their gradients."""
-
-    def __init__(self, blocks: nn.ModuleList) -> None:
-        self._found: list[Tensor] = []
-        self._hooks = [block.register_forward_pre_hook(self._before) for block in blocks]
-        self._hooks.append(blocks[-1].register_forward_hook(self._after))
-
-    def __enter__(self) -> "_StatesOf":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    def gradients(self, batch: MaskedBatch) -> list[Tensor]:
-        """Return dE/dx_l, l = 0 .. L, as [tokens, D] each, in fp64."""
-        found = [state.grad for state in self._found]
-        gradients = [one.double() for one in found if one is not None]
-        last = gradients[-1]
-        if last.dim() == 2:  # of the predicted tokens only
-            whole = torch.zeros_like(gradients[0]).flatten(0, 1)
-            gradients[-1] = whole.index_add_(0, batch.positions_M, last)
-        return [one.reshape(-1, one.shape[-1]) for one in gradients]
-
-    def _before(self, block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        del block
-        self._keep(inputs[0])
-
-    def _after(self, block: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        del block, inputs
-        self._keep(output)
-
-    def _keep(self, state: Tensor) -> None:
-        state.retain_grad()
-        self._found.append(state)
-
-
-def _products(gradients: Sequence[Tensor]) -> Tensor:
-    """Return [3, L + 1]: dE/dx_l squared, times dE/dx_L, and the square of their difference."""
-    last = gradients[-1]
-    rows = [
-        [one.square().sum() for one in gradients],
-        [(one * last).sum() for one in gradients],
-        [(one - last).square().sum() for one in gradients],
-    ]
-    return torch.tensor(rows, dtype=torch.float64)
-
-
-def _norm_of_gradients(block: nn.Module) -> float:
-    gradients = [one.grad.double() for one in block.parameters() if one.grad is not None]
-    return math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
-
-
-Measured = dict[str, dict[int, Gradients]]  # by run and step
+def _draw_over_depth(
+    panels: tuple[Axes, Axes, Axes], found: Gradients, number: int, run: str, width: float
+) -> None:
+    style = {**line_style(number), "markersize": 3.5, "linewidth": width}
+    layers = range(len(found.states))
+    relative = [norm / found.states[-1] for norm in found.states]
+    panels[0].plot(layers[1:], found.weights, label=run, **style)
+    panels[1].plot(layers, relative, **style)
+    panels[2].plot(layers, found.cosines, **style)
 
 
 def _weights(measured: Measured) -> Table:
@@ -194,7 +114,7 @@ def _short(measured: Measured) -> Table:
     )
 
 
-def _caption(measured: Measured, norms: Mapping[str, str]) -> str:
+def _caption(measured: Measured, norms: dict[str, str]) -> str:
     named = ", ".join(
         f"{run} ({norms[run]} norm) {when(list(steps))}" for run, steps in measured.items()
     )

@@ -1,78 +1,33 @@
-"""How much each block changes its input, and whether the mean of the change is zero.
+"""The analysis `layers`: tables, the picture and the curves of measures/layers.py."""
 
-PLD, body, Fig. 2: L2 distance and cosine of the input and the output of a block, here over all
-tokens. PLD Eqs. 6 to 8 say of PreLN that x_i - H, x_i - x_{i-1} and the residual branch f_RT have
-the mean zero. Here f_RT of block l is x_l - x_{l-1}, for both places of the norms, and H, which is
-not known, is estimated by x_L. A mean over a sample is never zero, so its norm is compared with two
-things:
+from collections.abc import Sequence
 
-    ratio      norm of the mean over all tokens / mean of the norms: 0 to 1
-    interval   95 % bootstrap interval of the ratio, over rows: tokens of a row are not independent
-    zero mean  what 95 % of ratios stay below if the mean of each row had a random sign, which is
-               what a mean of zero (and symmetric row means) would give
-"""
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import numpy
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from data_prep.files.progress_bar import Bar, progress_bar
 from pretrain.analysis.findings import Cell, Findings, Point, Table
-from pretrain.analysis.layers_picture import draw_layers
-from pretrain.analysis.panels import when
-from pretrain.analysis.subjects import Subject, encoder_inputs, num_rows, real_rows
-from pretrain.data.batches import MaskedBatch
-from pretrain.model.objectives import Objective
+from pretrain.analysis.measures.layers import Measured, measure_layers
+from pretrain.analysis.panels import (
+    PANEL_HEIGHT,
+    draw_by_depth,
+    empty_figure,
+    legend_of_runs,
+    log_scale,
+    rows_of_panels,
+    set_up,
+    when,
+    whole_ticks,
+)
+from pretrain.analysis.subjects import Subject, measured_at_steps, norm_places
+from pretrain.reports.html import MUTED, line_style
 
-RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
-
-Floats = NDArray[numpy.float64]
-
-
-class MeanRatio(NamedTuple):
-    """The norm of a mean over tokens, over the mean of the norms; see the module."""
-
-    ratio: float
-    low: float
-    high: float
-    zero_mean: float
-
-
-class Change(NamedTuple):
-    """What a block does to its input x, over all tokens.
-
-    Attributes:
-        distance: mean of |output - x|.
-        relative: mean of |output - x| over mean of |x|.
-        cosine: mean cosine of x and output.
-        mean: of output - x, which is f_RT.
-        to_last: mean of x_l - x_L, of the output of the block and of the last one; None there.
-    """
-
-    distance: float
-    relative: float
-    cosine: float
-    mean: MeanRatio
-    to_last: MeanRatio | None
+BESIDE = 0.5  # of the width of a block, over which the runs are spread
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the changes of each block of each run at each of its steps."""
-    measured: dict[str, dict[int, list[Change]]] = {}
-    batches = {subject.label: subject.batches() for subject in subjects}
-    total = sum(len(subject.steps) * num_rows(batches[subject.label]) for subject in subjects)
-    with progress_bar("layers", total, "row", shown=True) as bar:
-        for subject in subjects:
-            measured[subject.label] = {
-                step: measure_layers(subject.model(step), batches[subject.label], bar)
-                for step in subject.steps
-            }
-    norms = {subject.label: subject.settings.model.norm for subject in subjects}
-    caption = _caption(measured, norms)
+    measured = measured_at_steps("layers", subjects, measure_layers)
+    caption = _caption(measured, norm_places(subjects))
     return Findings(
         shown=_short(measured),
         tables={"layers": _table(measured)},
@@ -92,96 +47,43 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     )
 
 
-def measure_layers(
-    model: Objective, batches: Sequence[MaskedBatch], bar: Bar | None = None
-) -> list[Change]:
-    """Return the change of each block, first block first.
-
-    Args:
-        model: in evaluation mode.
-        batches: of rows; rows that fill the last batch are left out.
-        bar: gets one unit per row.
-    """
-    sums = [_Sums() for _ in model.encoder.blocks]
-    for batch in batches:
-        states = states_of(model, batch)
-        for number, one in enumerate(sums):
-            one.add(states[number], states[number + 1], states[-1])
-        if bar is not None:
-            bar.update(len(batch.ids_BS))
-    return [one.change(is_last=one is sums[-1]) for one in sums]
-
-
-@torch.no_grad()
-def states_of(model: Objective, batch: MaskedBatch) -> list[Tensor]:
-    """Return x_l, l = 0 .. L, as [B, S, D] each: the input of block l + 1, at the end x_L.
-
-    Rows that fill the batch are left out.
-    """
-    states: list[Tensor] = []
-    blocks = model.encoder.blocks
-    ids_BS = encoder_inputs(model, batch)[real_rows(batch)]
-    hooks = [block.register_forward_pre_hook(lambda _, x: states.append(x[0])) for block in blocks]
-    hooks.append(blocks[-1].register_forward_hook(lambda _, x, y: states.append(y)))
-    try:
-        model.encoder(ids_BS)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return states
+def draw_layers(measured: Measured, caption: str) -> Figure:
+    """Draw distance and cosine over steps, a panel per run each, and the means over blocks."""
+    figure = empty_figure(caption, height=2.8 * PANEL_HEIGHT)
+    distances, cosines, (means,) = rows_of_panels(figure, (len(measured), len(measured), 1))
+    for number, (run, steps) in enumerate(measured.items()):
+        moments, changes = list(steps), list(zip(*steps.values(), strict=True))
+        upper, lower = distances[number], cosines[number]
+        upper.sharey(distances[0])
+        lower.sharey(cosines[0])
+        set_up(upper, run, xlabel="optimizer steps", ylabel="L2 distance, input to output")
+        draw_by_depth(upper, moments, [[one.distance for one in block] for block in changes])
+        log_scale(upper)
+        set_up(lower, run, xlabel="optimizer steps", ylabel="cosine, input and output")
+        draw_by_depth(lower, moments, [[one.cosine for one in block] for block in changes])
+        for axes in (upper, lower):
+            whole_ticks(axes)
+    _draw_means(means, measured)
+    return figure
 
 
-def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:
-    """Return the ratio of this module, with its interval, from the means of rows.
-
-    Args:
-        means: of the vectors of each row [R, D]; rows have equal numbers of tokens.
-        norms: mean norm of the vectors of each row [R].
-    """
-    rows = len(means)
-    ratio = float(numpy.linalg.norm(means.mean(0)) / norms.mean())
-    generator = numpy.random.Generator(numpy.random.Philox(SEED))
-    counts = generator.multinomial(rows, numpy.full(rows, 1 / rows), size=RESAMPLES)
-    resampled = numpy.linalg.norm(counts @ means, axis=1) / (counts @ norms)
-    signs = generator.choice([-1.0, 1.0], size=(RESAMPLES, rows))
-    flipped = numpy.linalg.norm(signs @ means, axis=1) / norms.sum()
-    low, high = numpy.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return MeanRatio(ratio, float(low), float(high), float(numpy.quantile(flipped, CONFIDENCE)))
-
-
-class _Sums:
-    """Numbers of a block per row, from batch to batch."""
-
-    def __init__(self) -> None:
-        self._numbers: list[Floats] = []  # [R, 3]: distance, norm of the input, cosine
-        self._means: list[Floats] = []  # [R, D]
-        self._means_to_last: list[Floats] = []
-        self._norms_to_last: list[Floats] = []
-
-    def add(self, x_BSD: Tensor, output_BSD: Tensor, last_BSD: Tensor) -> None:
-        """Add the rows of a batch."""
-        x, output, last = x_BSD.double(), output_BSD.double(), last_BSD.double()
-        change, to_last = output - x, output - last
-        cosine = torch.nn.functional.cosine_similarity(x, output, dim=-1)
-        numbers = torch.stack([change.norm(dim=-1), x.norm(dim=-1), cosine], dim=-1)
-        self._numbers.append(numbers.mean(1).numpy())
-        self._means.append(change.mean(1).numpy())
-        self._means_to_last.append(to_last.mean(1).numpy())
-        self._norms_to_last.append(to_last.norm(dim=-1).mean(1).numpy())
-
-    def change(self, *, is_last: bool) -> Change:
-        """Return the change of the block."""
-        numbers = numpy.concatenate(self._numbers)
-        distance, norm, cosine = numbers.mean(0).tolist()
-        to_last = None
-        if not is_last:
-            norms = numpy.concatenate(self._norms_to_last)
-            to_last = mean_ratio(numpy.concatenate(self._means_to_last), norms)
-        mean = mean_ratio(numpy.concatenate(self._means), numbers[:, 0])
-        return Change(distance, distance / norm, cosine, mean, to_last)
-
-
-Measured = dict[str, dict[int, list[Change]]]  # by run and step
+def _draw_means(axes: Axes, measured: Measured) -> None:
+    label = "|mean of f_RT| / mean of |f_RT|"
+    set_up(axes, "mean of the residual branch", xlabel="block", ylabel=label)
+    for number, steps in enumerate(measured.values()):
+        changes = steps[max(steps)]
+        shift = BESIDE * ((number + 0.5) / len(measured) - 0.5)
+        places = [block + shift for block in range(1, len(changes) + 1)]
+        means = [change.mean for change in changes]
+        style = {**line_style(number), "linestyle": "", "markersize": 4}
+        axes.plot(places, [mean.ratio for mean in means], **style)
+        ends = [mean.low for mean in means], [mean.high for mean in means]
+        axes.vlines(places, *ends, color=style["color"], linewidth=1.4)
+        zero = [mean.zero_mean for mean in means]
+        axes.plot(places, zero, linestyle="", marker="_", color=MUTED, markersize=9)
+    axes.set_ylim(0, None)
+    whole_ticks(axes)
+    legend_of_runs(axes, list(measured))
 
 
 def _table(measured: Measured) -> Table:
@@ -217,7 +119,7 @@ def _short(measured: Measured) -> Table:
     return Table(columns, rows)
 
 
-def _caption(measured: Measured, norms: Mapping[str, str]) -> str:
+def _caption(measured: Measured, norms: dict[str, str]) -> str:
     named = ", ".join(
         f"{run} ({norms[run]} norm) {when(list(steps))}" for run, steps in measured.items()
     )

@@ -1,51 +1,31 @@
-"""Held-out loss without a block, and at random depth.
+"""The analysis `lesion`: tables and the picture of measures/lesion.py."""
 
-PLD's body shows what dropping blocks does to a trained network. Here every block is left out
-alone, and blocks are dropped at random as layer drop does in training: block i of L is kept with
-the probability 1 - (i / L)(1 - theta), and the branches of kept blocks are scaled by its inverse if
-the run's `layer_drop.rescale` says so. Draw d of all keep ratios and runs uses the same coins, so
-that differences between them are not those of the draws.
-"""
+from collections.abc import Sequence
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from matplotlib.figure import Figure
 
-import numpy
-import torch
-
-from data_prep.files.progress_bar import Bar, progress_bar
+from data_prep.files.progress_bar import progress_bar
 from pretrain.analysis.findings import Cell, Findings, Table
-from pretrain.analysis.lesion_picture import draw_lesions
-from pretrain.analysis.panels import when
-from pretrain.analysis.subjects import Subject, num_predictions, num_rows, seeded_loss
-from pretrain.config.settings import LayerDropSettings
-from pretrain.data.batches import MaskedBatch
-from pretrain.model.objectives import Objective
-from pretrain.schedules.layer_drop import branch_scales
+from pretrain.analysis.measures.lesion import (
+    DRAWS,
+    KEEP_RATIOS,
+    Lesions,
+    held_out_losses,
+    measure_lesions,
+)
+from pretrain.analysis.panels import (
+    PANEL_HEIGHT,
+    empty_figure,
+    legend_of_runs,
+    rows_of_panels,
+    set_up,
+    when,
+    whole_ticks,
+)
+from pretrain.analysis.subjects import Subject, num_rows
+from pretrain.reports.html import line_style
 
-KEEP_RATIOS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # theta
-DRAWS = 16
-RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
-
-Loss = Callable[[Sequence[float] | None], float]  # of branch scales, in nats
-
-
-class RandomDepth(NamedTuple):
-    """The loss at a keep ratio: mean over draws, and its 95 % bootstrap interval, in nats."""
-
-    keep_ratio: float
-    loss: float
-    low: float
-    high: float
-    blocks: float  # that ran, on average
-
-
-class Lesions(NamedTuple):
-    """Held-out losses in nats: of the whole network, without each block, and at random depth."""
-
-    whole: float
-    without: list[float]  # block 1 first
-    random: list[RandomDepth]
+BESIDE = 0.01  # keep ratio by which the runs are apart
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
@@ -72,60 +52,27 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     return Findings(_short(measured, steps), tables, figures, [caption])
 
 
-def measure_lesions(loss: Loss, num_layers: int, drop: LayerDropSettings) -> Lesions:
-    """Evaluate the whole network, those without one block, and those of random depth.
-
-    Args:
-        loss: of branch scales.
-        num_layers: number of blocks.
-        drop: how kept blocks are scaled, and which blocks may be dropped.
-    """
-    whole = loss(None)
-    without = [
-        loss([float(layer != left_out) for layer in range(num_layers)])
-        for left_out in range(num_layers)
-    ]
-    random = [_random_depth(loss, num_layers, drop, ratio) for ratio in KEEP_RATIOS]
-    return Lesions(whole, without, random)
-
-
-def held_out_losses(model: Objective, batches: Sequence[MaskedBatch], bar: Bar) -> Loss:
-    """Return a function from branch scales to the held-out loss in nats; it computes each once."""
-    known: dict[tuple[float, ...] | None, float] = {}
-
-    def loss(scales: Sequence[float] | None) -> float:
-        key = None if scales is None else tuple(scales)
-        if key not in known:
-            known[key] = _held_out_loss(model, batches, scales)
-        bar.update(num_rows(batches))
-        return known[key]
-
-    return loss
-
-
-@torch.no_grad()
-def _held_out_loss(
-    model: Objective, batches: Sequence[MaskedBatch], scales: Sequence[float] | None
-) -> float:
-    total = sum(
-        seeded_loss(model, batch, scales).item() * batch.num_predictions() for batch in batches
-    )
-    return total / num_predictions(batches)
-
-
-def _random_depth(
-    loss: Loss, num_layers: int, drop: LayerDropSettings, ratio: float
-) -> RandomDepth:
-    drawn = [
-        branch_scales(0, draw, drop, theta=ratio, num_layers=num_layers, seed=SEED)
-        for draw in range(DRAWS)
-    ]
-    losses = numpy.array([loss(scales) for scales in drawn])
-    generator = numpy.random.Generator(numpy.random.Philox(SEED))
-    means = generator.choice(losses, size=(RESAMPLES, DRAWS)).mean(1)
-    low, high = numpy.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    blocks = float(numpy.mean([numpy.count_nonzero(scales) for scales in drawn]))
-    return RandomDepth(ratio, float(losses.mean()), float(low), float(high), blocks)
+def draw_lesions(measured: dict[str, Lesions], caption: str) -> Figure:
+    """Draw what each block and what random depth adds to the held-out loss, a line per run."""
+    figure = empty_figure(caption, height=1.25 * PANEL_HEIGHT)
+    ((alone, at_random),) = rows_of_panels(figure, (2,))
+    label = "held-out loss, increase in nats"
+    set_up(alone, "without one block", xlabel="block left out", ylabel=label)
+    set_up(at_random, "random depth", xlabel="keep ratio theta of the last block", ylabel=label)
+    for number, found in enumerate(measured.values()):
+        style = {**line_style(number), "markersize": 4, "linewidth": 1.3}
+        blocks = range(1, len(found.without) + 1)
+        alone.plot(blocks, [loss - found.whole for loss in found.without], **style)
+        shift = BESIDE * (number - (len(measured) - 1) / 2)
+        places = [depth.keep_ratio + shift for depth in found.random]
+        at_random.plot(places, [depth.loss - found.whole for depth in found.random], **style)
+        ends = [[one - found.whole for one in (depth.low, depth.high)] for depth in found.random]
+        at_random.vlines(places, *zip(*ends, strict=True), color=style["color"], linewidth=1.2)
+    whole_ticks(alone)
+    for axes in (alone, at_random):
+        axes.set_ylim(min(0.0, axes.get_ylim()[0]), None)
+    legend_of_runs(at_random, list(measured))
+    return figure
 
 
 def _most_networks(num_layers: int) -> int:

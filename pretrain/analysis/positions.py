@@ -1,59 +1,32 @@
-"""Learned positional correlations: their pattern per head, [CLS], and their rank.
+"""The analysis `positions`: tables and pictures of measures/positions.py."""
 
-TUPE Fig. 5 (heat maps of v_ij), Fig. 3 (row and column of [CLS]) and Prop. 1 (rank). Defined for
-encodings that add a bias to the attention that depends on no input. It is computed in fp64, so
-that its rank is that of the weights.
-"""
-
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy
-import torch
-from numpy.typing import NDArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from pretrain.analysis.findings import Cell, Findings, Table
-from pretrain.analysis.head_patterns import RULE, HeadPattern, head_pattern, softmax
-from pretrain.analysis.panels import file_name, when
-from pretrain.analysis.positions_picture import draw_positions
+from pretrain.analysis.measures.head_patterns import RULE
+from pretrain.analysis.measures.positions import (
+    PROJECTED,
+    RELATIVE,
+    WHOLE,
+    Head,
+    measure_positions,
+)
+from pretrain.analysis.panels import SMALL, empty_figure, file_name, set_up, when
 from pretrain.analysis.subjects import Subject
 from pretrain.config.errors import ConfigError
-from pretrain.model.positions import (
-    POSITION_ENCODINGS,
-    PositionEncoding,
-    ProjectedPositions,
-    RelativeBias,
-)
+from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.reports.html import line_style
 
-Matrices = NDArray[numpy.float64]  # [N, S, S]: heads, queries, keys
-
-PROJECTED, RELATIVE, WHOLE = "P-term", "B", "v"
-
-
-class Head(NamedTuple):
-    """What was found of one head.
-
-    Attributes:
-        correlations: v_ij [S, S], added to the scaled scores.
-        pattern: of its weights over words.
-        row_mean: of v_0j, [CLS] to the words: theta_1 in TUPE, without effect.
-        column_mean: of v_i0, the words to [CLS]: theta_2 in TUPE.
-        words_mean: of v_ij, words to words.
-        to_cls: mean weight of [CLS] in softmax of v_i, over the words i.
-        singular_values: descending, by part: v, its P-term (P U^Q)(P U^K)^T / sqrt(2d) and B.
-    """
-
-    correlations: NDArray[numpy.float64]
-    pattern: HeadPattern
-    row_mean: float
-    column_mean: float
-    words_mean: float
-    to_cls: float
-    singular_values: dict[str, NDArray[numpy.float64]]
-
-    def ranks(self) -> dict[str, int]:
-        """Return the number of singular values above rounding, by part."""
-        return {part: rank(values) for part, values in self.singular_values.items()}
+MOST_COLUMNS = 4
+HEIGHT_OF_ROW = {2: 3.9, 3: 2.7, 4: 2.2}  # inches, by the number of columns
+HEIGHT_OF_BAR = 0.6
+SHOWN_SHARE = 99.0  # percent of the numbers within the scale of the colours
+SMALLEST_SHOWN = 1e-9  # of the largest singular value: what is smaller is rounding
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
@@ -67,7 +40,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     tables, figures, captions = {}, {}, []
     for subject in subjects:
         (step,) = subject.steps
-        heads = measure_positions(subject, step)
+        heads = _heads(subject)
         for number, head in enumerate(heads, 1):
             patterns.append((subject.label, step, number, *_row(head)))
             singular += [
@@ -90,12 +63,52 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     return Findings(short, tables, figures, captions)
 
 
-def measure_positions(subject: Subject, step: int) -> list[Head]:
-    """Return what is found of each head.
+def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
+    """Draw a heat map per head in one scale of colours, and the singular values."""
+    columns = min(MOST_COLUMNS, len(heads) + 1)
+    rows = math.ceil((len(heads) + 1) / columns)
+    figure = empty_figure(caption, height=rows * HEIGHT_OF_ROW[columns] + HEIGHT_OF_BAR)
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    centred = [head.correlations - head.correlations.mean(1, keepdims=True) for head in heads]
+    most = float(numpy.percentile(abs(numpy.stack(centred)), SHOWN_SHARE)) or 1.0
+    for number, (axes, matrix, head) in enumerate(zip(panels, centred, heads, strict=False), 1):
+        title = f"head {number}: {head.pattern.name}"
+        means = f"mean: to [CLS] {head.column_mean:.2g}, to words {head.words_mean:.2g}"
+        set_up(axes, title, xlabel=f"key j\n{means}", ylabel="query i", grid=False)
+        image = axes.imshow(matrix, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
+    maps = list(panels[: len(heads)])
+    bar = figure.colorbar(
+        image, ax=maps, extend="both", orientation="horizontal", shrink=0.5, aspect=40
+    )
+    bar.set_label("v_ij less the mean of row i, added to the score", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    _draw_singular_values(panels[len(heads)], heads)
+    for axes in panels[len(heads) + 1 :]:
+        axes.set_axis_off()
+    return figure
 
-    Raises:
-        ConfigError: the encoding has no bias that depends on positions alone.
-    """
+
+def _draw_singular_values(axes: Axes, heads: Sequence[Head]) -> None:
+    set_up(axes, "singular values", xlabel="number, descending", ylabel="share of the largest")
+    for number, part in enumerate(heads[0].singular_values):
+        shares = [head.singular_values[part] / head.singular_values[part][0] for head in heads]
+        median = numpy.median(shares, axis=0)
+        median = median[median > SMALLEST_SHOWN]
+        style = {**line_style(number), "marker": ""}
+        ranks = [head.ranks()[part] for head in heads]
+        label = f"{part}: rank {_range(ranks)}"
+        axes.plot(range(1, len(median) + 1), median, label=label, linewidth=1.4, **style)
+    axes.set_yscale("log")
+    axes.set_xlim(0, len(heads[0].correlations))
+    axes.legend(fontsize=6.5, frameon=False)
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _heads(subject: Subject) -> list[Head]:
     kind = subject.settings.model.positions
     if not POSITION_ENCODINGS[kind].has_attention_bias:
         known = [name for name, one in POSITION_ENCODINGS.items() if one.has_attention_bias]
@@ -103,51 +116,8 @@ def measure_positions(subject: Subject, step: int) -> list[Head]:
             f"{subject.folder} has model.positions={kind!r}, which adds no bias to the attention "
             f"that depends on positions alone; analyse runs with one of {', '.join(known)}"
         )
-    encoding = subject.model(step).encoder.positions.double()
-    parts = correlation_parts(encoding, subject.settings.data.sequence_length)
-    return [
-        _head({part: matrices[number] for part, matrices in parts.items()})
-        for number in range(len(parts[WHOLE]))
-    ]
-
-
-@torch.no_grad()
-def correlation_parts(encoding: PositionEncoding, length: int) -> dict[str, Matrices]:
-    """Return v, and the P-term and B that it is made of, before the reset of [CLS]."""
-    bias_NSS = encoding.attention_bias(length)
-    assert bias_NSS is not None
-    parts = {WHOLE: bias_NSS.double().numpy()}
-    for module in encoding.children():
-        if isinstance(module, ProjectedPositions):
-            query_NRH, key_NRH = module(length)
-            product = query_NRH[:, :length] @ key_NRH[:, :length].transpose(1, 2)
-            parts[PROJECTED] = (product * encoding.score_scale).double().numpy()
-        elif isinstance(module, RelativeBias):
-            parts[RELATIVE] = module(length).double().numpy()
-    return parts
-
-
-def rank(singular_values: NDArray[numpy.float64]) -> int:
-    """Return how many singular values are above rounding, as `numpy.linalg.matrix_rank` does."""
-    epsilon = numpy.finfo(numpy.float64).eps
-    least = singular_values[0] * len(singular_values) * epsilon
-    return int((singular_values > least).sum())
-
-
-def _head(parts: dict[str, NDArray[numpy.float64]]) -> Head:
-    v = parts[WHOLE]
-    return Head(
-        correlations=v,
-        pattern=head_pattern(v),
-        row_mean=float(v[0, 1:].mean()),
-        column_mean=float(v[1:, 0].mean()),
-        words_mean=float(v[1:, 1:].mean()),
-        to_cls=float(softmax(v[1:])[:, 0].mean()),
-        singular_values={
-            part: numpy.linalg.svd(matrix, compute_uv=False).astype(numpy.float64)
-            for part, matrix in parts.items()
-        },
-    )
+    encoding = subject.model(subject.steps[0]).encoder.positions
+    return measure_positions(encoding, subject.settings.data.sequence_length)
 
 
 _COLUMNS = (

@@ -5,14 +5,15 @@ held-out rows with fixed masks, which are the same for all runs on the same shar
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from data_prep.files.progress_bar import Bar, progress_bar
 from data_prep.masking import IGNORED
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import read_manifest
@@ -28,7 +29,8 @@ from pretrain.model.objectives import Objective, objective_named
 
 # Of a micro-batch: the intermediate tensors of BERT-Base then take about 2 GB with gradients.
 TOKENS_AT_ONCE = 4096
-SEED = 0  # of what an objective draws in its forward pass
+
+Measure = TypeVar("Measure")
 
 
 class Scope(NamedTuple):
@@ -65,9 +67,8 @@ class Subject:
         """
         if step == 0 and not _has_checkpoint(self.folder, step):
             return self._initial_model()
-        pretrained = load_pretrained(self.folder, checkpoint=step)
-        model = objective_named(pretrained.objective)(pretrained.model)
-        model.load_state_dict(pretrained.weights)
+        model = _new_model(self.settings)
+        model.load_state_dict(load_pretrained(self.folder, checkpoint=step).weights)
         return model.eval()
 
     def batches(self) -> list[MaskedBatch]:
@@ -98,7 +99,7 @@ class Subject:
     def _initial_model(self) -> Objective:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.settings.seed)
-            model = objective_named(self.settings.objective)(self.settings.model)
+            model = _new_model(self.settings)
         load_initial_weights(model, self.settings, self._shards())
         return model.eval()
 
@@ -117,6 +118,35 @@ def read_subjects(folders: Sequence[Path], scope: Scope) -> list[Subject]:
     return [
         _read(folder, label, scope) for folder, label in zip(folders, _labels(places), strict=True)
     ]
+
+
+def measured_at_steps(
+    stage: str,
+    subjects: Sequence[Subject],
+    measure: Callable[[Objective, Sequence[MaskedBatch], Bar], Measure],
+) -> dict[str, dict[int, Measure]]:
+    """Return what is measured of each run at each of its steps, and show the progress.
+
+    Args:
+        stage: name of the analysis.
+        subjects: the runs.
+        measure: of a model, on rows; gives the bar one unit per row.
+    """
+    batches = {subject.label: subject.batches() for subject in subjects}
+    total = sum(len(subject.steps) * num_rows(batches[subject.label]) for subject in subjects)
+    with progress_bar(stage, total, "row", shown=True) as bar:
+        return {
+            subject.label: {
+                step: measure(subject.model(step), batches[subject.label], bar)
+                for step in subject.steps
+            }
+            for subject in subjects
+        }
+
+
+def norm_places(subjects: Sequence[Subject]) -> dict[str, str]:
+    """Return where the norms of each run are: "pre" or "post", by its label."""
+    return {subject.label: subject.settings.model.norm for subject in subjects}
 
 
 def few_checkpoints(subjects: Sequence[Subject]) -> list[str]:
@@ -149,18 +179,12 @@ def encoder_inputs(model: Objective, batch: MaskedBatch) -> Tensor:
     seen: list[Tensor] = []
     hook = model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     with hook, torch.no_grad():
-        seeded_loss(model, batch)
+        model(*batch)
     return seen[0]
 
 
-def seeded_loss(
-    model: Objective, batch: MaskedBatch, branch_scales: Sequence[float] | None = None
-) -> Tensor:
-    """Return the loss of a batch in nats; what the objective draws is the same at every call."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(SEED)
-        loss: Tensor = model(*batch, branch_scales)
-    return loss
+def _new_model(settings: RunSettings) -> Objective:
+    return objective_named(settings.objective)(settings.model)
 
 
 def _read(folder: Path, label: str, scope: Scope) -> Subject:

@@ -1,68 +1,35 @@
-"""The share of each correlation of TUPE Eq. 6 in the scores of encoders that add p to the words.
-
-Eq. 6 expands a score of the first block, ((w_i + p_i) W^Q)((w_j + p_j) W^K)^T / sqrt(d), into
-word-word, word-position, position-word and position-position; the query is named first. A norm and
-biases stand between the sum and the score, so a fifth term remains, "constant": what has biases in
-the query or in the key. BERT-R has b_{j-i} besides. What is the same for all keys of a query is
-left out: softmax ignores it. For the parts see input_parts.py; in deeper blocks they are defined by
-means, not by Eq. 6.
-
-The size of a term is its variance over the keys of a query, mean over rows and queries. Its share
-is that of the sum of the variances of all terms.
-"""
+"""The analysis `terms`: the table and the picture of measures/terms.py."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
-import torch
-from torch import Tensor
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
 
-from data_prep.files.progress_bar import Bar, progress_bar
 from pretrain.analysis.findings import Cell, Findings, Table
-from pretrain.analysis.input_parts import (
-    Parts,
-    attention_inputs,
-    deeper_parts,
-    first_parts,
-    mean_inputs,
+from pretrain.analysis.measures.terms import TERMS, HeadTerms, Measured, measure_terms
+from pretrain.analysis.panels import (
+    MOST_TICKS,
+    PANEL_HEIGHT,
+    SMALL,
+    empty_figure,
+    rows_of_panels,
+    set_up,
+    when,
 )
-from pretrain.analysis.panels import when
-from pretrain.analysis.subjects import Subject, num_rows
-from pretrain.analysis.terms_picture import draw_terms
+from pretrain.analysis.subjects import Subject, measured_at_steps
 from pretrain.config.errors import ConfigError
-from pretrain.data.batches import MaskedBatch
-from pretrain.model.attention import Attention
-from pretrain.model.blocks import Block
-from pretrain.model.objectives import Objective
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
+from pretrain.reports.html import COLOURS, INK, PAPER
 
-TERMS = (
-    *("word-word", "word-position", "position-word", "position-position"),
-    *("constant", "relative"),
-)
-
-
-class HeadTerms(NamedTuple):
-    """The terms of a head, in the order of TERMS; `relative` is 0 without b_{j-i}.
-
-    Attributes:
-        variances: over keys, mean over rows and queries, in squared units of a score.
-        with_sum: covariances with the sum of all terms, which add up to its variance.
-    """
-
-    variances: list[float]
-    with_sum: list[float]
-
-    def shares(self) -> list[float]:
-        """Return the variances as shares of their sum."""
-        return [one / sum(self.variances) for one in self.variances]
-
-    def shares_of_sum(self) -> list[float]:
-        """Return the covariances as shares of the variance of the sum; they can be negative."""
-        return [one / sum(self.with_sum) for one in self.with_sum]
-
-
-Measured = dict[str, list[list[HeadTerms]]]  # by run; of each block, of each head
+LEGEND = 0.4  # inches
+# Of the terms in their order; hatches distinguish them in black and white too.
+FACES = (COLOURS[5], COLOURS[4], COLOURS[3], "#8fd1bd", "#cccccc", "#ffffff")
+HATCHES = ("", "///", "\\\\\\", "", "...", "xxx")
+FEWEST = 0.06  # share that has room for its number
+MOST_NUMBERED = 6  # bars in a panel with numbers in them
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
@@ -73,85 +40,64 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     """
     for subject in subjects:
         _refuse_other_encodings(subject)
-    measured: Measured = {}
-    batches = {subject.label: subject.batches() for subject in subjects}
-    total = sum(num_rows(found) for found in batches.values())
-    with progress_bar("terms", total, "row", shown=True) as bar:
-        for subject in subjects:
-            model = subject.model(subject.steps[0])
-            measured[subject.label] = measure_terms(model, batches[subject.label], bar)
+    at_steps = measured_at_steps("terms", subjects, measure_terms)
+    measured = {run: blocks for run, found in at_steps.items() for blocks in found.values()}
     steps = {subject.label: subject.steps[0] for subject in subjects}
     caption = _caption(subjects)
-    figures = {"terms": draw_terms(measured, TERMS, caption)}
+    figures = {"terms": draw_terms(measured, caption)}
     return Findings(_short(measured), {"terms": _table(measured, steps)}, figures, [caption])
 
 
-def measure_terms(
-    model: Objective, batches: Sequence[MaskedBatch], bar: Bar | None = None
-) -> list[list[HeadTerms]]:
-    """Return the terms of each head of each block, first block first.
-
-    Args:
-        model: in evaluation mode, with an encoding that adds positions to the words.
-        batches: of rows; rows that fill the last batch are left out.
-        bar: gets one unit per row.
-    """
-    encoder = model.encoder
-    means = mean_inputs(model, batches)
-    sums = [torch.zeros(()) for _ in encoder.blocks]
-    rows = 0
-    for batch in batches:
-        ids_BS, inputs = attention_inputs(model, batch)
-        relative_NSS = encoder.positions.attention_bias(ids_BS.shape[1])
-        for number, block in enumerate(encoder.blocks):
-            parts = (
-                deeper_parts(inputs[number], means[number])
-                if number
-                else first_parts(encoder, ids_BS)
-            )
-            assert isinstance(block, Block)
-            terms = centred_terms(block.attention, parts, relative_NSS)
-            sums[number] = sums[number] + _products(terms).sum(0)
-        rows += len(ids_BS)
-        if bar is not None:
-            bar.update(len(batch.ids_BS))
-    return [[HeadTerms(*head.tolist()) for head in (sums_N2T / rows).unbind()] for sums_N2T in sums]
+def draw_terms(measured: Measured, caption: str) -> Figure:
+    """Draw a row per run: the heads of its first block, and the means over heads of all blocks."""
+    figure = empty_figure(caption, height=len(measured) * PANEL_HEIGHT + LEGEND)
+    rows = rows_of_panels(figure, [2] * len(measured))
+    for (run, blocks), (first, all_blocks) in zip(measured.items(), rows, strict=True):
+        label = "share of the variances"
+        set_up(first, f"{run}: block 1", xlabel="head", ylabel=label)
+        set_up(all_blocks, f"{run}: all blocks", xlabel="block", ylabel=label)
+        _draw_bars(first, [head.shares() for head in blocks[0]])
+        _draw_bars(all_blocks, [_mean_shares(heads) for heads in blocks])
+    used = [
+        number
+        for number in range(len(TERMS))
+        if any(_mean_shares(blocks[0])[number] > 0 for blocks in measured.values())
+    ]
+    figure.legend(
+        handles=[Patch(label=TERMS[number], **_style(number)) for number in used],
+        loc="outside upper center",
+        ncols=len(used),
+        fontsize=SMALL,
+        frameon=False,
+    )
+    return figure
 
 
-@torch.no_grad()
-def centred_terms(attention: Attention, parts: Parts, relative_NSS: Tensor | None) -> list[Tensor]:
-    """Return the terms of the scores, each less its mean over the keys; they broadcast to BNSS."""
-    width = attention.query_key_value.in_features
-    query_DD, key_DD, _ = attention.query_key_value.weight.view(3, width, width)
-    bias_D = attention.query_key_value.bias[:width]
-
-    def heads(projected: Tensor) -> Tensor:
-        return projected.view(*projected.shape[:-1], attention.num_heads, -1).transpose(-3, -2)
-
-    def keys(part: Tensor) -> Tensor:
-        key = heads(part @ key_DD.T)
-        return key - key.mean(-2, keepdim=True)
-
-    word, position, constant = (part.expand_as(parts.word) for part in parts)
-    queries = [heads(part @ query_DD.T) for part in (word, position)]
-    words, positions, constants = (keys(part) for part in (word, position, constant))
-    pairs = [(query, key) for query in queries for key in (words, positions)]
-    terms = [query @ key.transpose(-1, -2) * attention.score_scale for query, key in pairs]
-    constant_query = heads(constant @ query_DD.T + bias_D)
-    with_constant = constant_query @ (words + positions + constants).transpose(-1, -2)
-    from_rest = (queries[0] + queries[1]) @ constants.transpose(-1, -2)
-    terms.append((with_constant + from_rest) * attention.score_scale)
-    none = torch.zeros(())
-    relative = none if relative_NSS is None else relative_NSS - relative_NSS.mean(-1, keepdim=True)
-    return [*terms, relative.expand_as(terms[0])]
+def _draw_bars(axes: Axes, bars: Sequence[Sequence[float]]) -> None:
+    places = range(1, len(bars) + 1)
+    below = [0.0] * len(bars)
+    for number, shares in enumerate(zip(*bars, strict=True)):
+        axes.bar(places, shares, bottom=below, width=0.7, linewidth=0.6, **_style(number))
+        if len(bars) <= MOST_NUMBERED:
+            for place, share, bottom in zip(places, shares, below, strict=True):
+                if share >= FEWEST:
+                    middle = (place, bottom + share / 2)
+                    text = axes.text(*middle, f"{share:.0%}", ha="center", va="center", fontsize=7)
+                    text.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.8})
+        below = [one + share for one, share in zip(below, shares, strict=True)]
+    axes.set_axisbelow(True)
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_xticks(places if len(bars) <= 2 * MOST_TICKS else places[:: len(bars) // MOST_TICKS])
 
 
-def _products(terms: Sequence[Tensor]) -> Tensor:
-    """Return [B, N, 2, T]: variances of terms and covariances with their sum, mean over queries."""
-    whole = sum(terms)
-    variances = [term.square().mean((-1, -2), dtype=torch.float64) for term in terms]
-    with_sum = [(term * whole).mean((-1, -2), dtype=torch.float64) for term in terms]
-    return torch.stack([torch.stack(variances, -1), torch.stack(with_sum, -1)], -2)
+def _style(number: int) -> dict[str, Any]:
+    return {"facecolor": FACES[number], "hatch": HATCHES[number], "edgecolor": INK}
+
+
+def _mean_shares(heads: Sequence[HeadTerms]) -> list[float]:
+    shares = [head.shares() for head in heads]
+    return [sum(column) / len(heads) for column in zip(*shares, strict=True)]
 
 
 def _refuse_other_encodings(subject: Subject) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pretrain.analysis.gradients import measure_gradients
+from pretrain.analysis.measures.gradients import measure_gradients
 from tests.pretrain.analysis.small_models import batches, small_model, states_and_loss
 
 

@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from pretrain.analysis.layers import mean_ratio, measure_layers
+from pretrain.analysis.measures.layers import mean_ratio, measure_layers
 from tests.pretrain.analysis.small_models import LENGTH, batches, small_model, states_and_loss
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pretrain.analysis.lesion import DRAWS, KEEP_RATIOS, held_out_losses, measure_lesions
+from pretrain.analysis.measures.lesion import DRAWS, KEEP_RATIOS, held_out_losses, measure_lesions
 from pretrain.config.settings import LayerDropSettings
 from pretrain.schedules.layer_drop import branch_scales
 from tests.pretrain.analysis.small_models import batches, small_model, states_and_loss

@@ -6,8 +6,8 @@ import numpy
 import pytest
 import torch
 
-from pretrain.analysis.head_patterns import head_pattern
-from pretrain.analysis.positions import correlation_parts, rank
+from pretrain.analysis.measures.head_patterns import head_pattern
+from pretrain.analysis.measures.positions import correlation_parts, rank
 from pretrain.config.recipe import load_settings
 from pretrain.model.encoder import build_position_encoding
 from pretrain.model.positions import POSITION_ENCODINGS

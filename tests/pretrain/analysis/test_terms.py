@@ -6,8 +6,8 @@ import numpy
 import pytest
 import torch
 
-from pretrain.analysis.input_parts import attention_inputs, first_parts
-from pretrain.analysis.terms import TERMS, measure_terms
+from pretrain.analysis.measures.input_parts import attention_inputs, first_parts
+from pretrain.analysis.measures.terms import TERMS, measure_terms
 from tests.pretrain.analysis.small_models import LENGTH, batches, small_model
 
 HEADS, WIDTH = 2, 16  # of tiny_cpu

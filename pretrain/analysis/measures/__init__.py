@@ -1,0 +1,1 @@
+"""What the analyses measure: models and rows in, numbers out."""
