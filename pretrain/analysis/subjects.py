@@ -25,7 +25,8 @@ from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.convert.pretrained import chosen_checkpoint, load_pretrained
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place
 from pretrain.data.shards import num_held_out_rows, open_data
-from pretrain.model.objectives import Objective, objective_named
+from pretrain.model.objective_base import Objective
+from pretrain.model.objectives import build_objective
 
 # Of a micro-batch: the intermediate tensors of BERT-Base then take about 2 GB with gradients.
 TOKENS_AT_ONCE = 4096
@@ -184,7 +185,7 @@ def encoder_inputs(model: Objective, batch: MaskedBatch) -> Tensor:
 
 
 def _new_model(settings: RunSettings) -> Objective:
-    return objective_named(settings.objective)(settings.model)
+    return build_objective(settings.model, settings.objective, settings.electra)
 
 
 def _read(folder: Path, label: str, scope: Scope) -> Subject:

@@ -35,15 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="replace another report in that folder"
     )
-    parser.add_argument("--note", metavar="TEXT", help="a caveat of your own, among the notes")
+    parser.add_argument(
+        "--note",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a caveat of your own, among the notes; can be repeated",
+    )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the comparison, and write the report if --report is given."""
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
-    if arguments.note is not None:
+    if arguments.note:
         place = 1 if comparison.reasons_against_seconds else 0  # the first note names them
-        notes = [*comparison.notes[:place], arguments.note, *comparison.notes[place:]]
+        notes = [*comparison.notes[:place], *arguments.note, *comparison.notes[place:]]
         comparison = dataclasses.replace(comparison, notes=notes)
     if arguments.report is None:
         print(in_text(comparison, terminal_width()))

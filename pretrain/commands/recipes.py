@@ -1,4 +1,4 @@
-"""List the recipes, with a line each, below those that they extend.
+"""List the recipes, with a line each, below those that they extend; and the sweeps.
 
     tupelo recipes
 
@@ -9,7 +9,8 @@ names, or the path of a .toml file of your own.
 import argparse
 
 from data_prep.files.program import shell_command
-from pretrain.config.recipe import list_of_recipes
+from pretrain.config.recipe import first_comment, list_of_recipes, sweep_files
+from pretrain.reports.terminal import paragraph, terminal_width
 
 EXAMPLE = """\
   # Its first line, for lists.
@@ -26,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print names and summaries, as wide as the terminal, and how to write one."""
     print(list_of_recipes())
+    print(f"\nSweeps of several recipes, for {shell_command('sweep')}:\n")
+    files = sweep_files()
+    indent = max(map(len, files)) + 2
+    for name, file in files.items():
+        first = f"{name:{indent}}"
+        print(paragraph(first_comment(file), terminal_width(), first=first, rest=" " * indent))
     train, sweep = (
         shell_command("train", "mine.toml"),
         shell_command("sweep", "tupe_r", "mine.toml"),

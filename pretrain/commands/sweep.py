@@ -1,20 +1,34 @@
-"""Train several recipes, each with several seeds, and compare them.
+"""Train several arms, each with several seeds, and compare them.
 
     tupelo sweep                              bert_a, bert_r, tupe_r, tupe_r_pld
     tupelo sweep bert_a mine.toml --seeds 3   two arms with three seeds each
+    tupelo sweep theta_bar                    the arms and the seeds of a spec
     tupelo sweep --hours 2                    two hours for each run
     tupelo sweep --smoke                      all of it, tiny, in a minute
     tupelo sweep --resume --name NAME         continue where it was stopped
 
-The first recipe is the baseline. The runs go to runs/NAME, with a report: one after the other, or
+The first arm is the baseline. The runs go to runs/NAME, with a report: one after the other, or
 on several GPUs as many at once as there are, with equally many each. Every setting can be changed
-for all arms: --section.name value.
+for all arms: --section.name value. A spec, one that tupelo recipes lists or a .toml file of yours:
+
+    seeds = 3                                 # or [4, 8, 9]
+    budget = "flops"                          # as --budget
+    [settings]                                # of all arms
+    steps = 800
+    [arms]                                    # the baseline first
+    baseline = "bert_r"
+    [arms.drop]                               # one arm for each value
+    recipe = "tupe_r_pld"
+    values.layer_drop.theta_bar = [0.5, 0.9]
+    [tune]                                    # each arm, before its runs
+    learning_rate.peak = [2e-3, 4e-3, 8e-3]
 """
 
 import argparse
 import shlex
 import sys
 import time
+from pathlib import Path
 
 from data_prep.files.errors import UserError
 from data_prep.files.program import curves_command
@@ -23,17 +37,21 @@ from pretrain.commands.command_line import run_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings
 from pretrain.distributed.processes import is_launched
-from pretrain.launching.sweeps.announcement import describe_sweep, describe_time
 from pretrain.launching.child import Child, run_child, trainer_words
-from pretrain.launching.sweeps.forecast import Forecast, forecast_of
 from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import BuildFailed
+from pretrain.launching.sweeps.announcement import describe_sweep, describe_time
+from pretrain.launching.sweeps.folder import REPORT, SweepFolder
+from pretrain.launching.sweeps.forecast import Forecast, forecast_of
+from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.smoke import NOTE
 from pretrain.launching.sweeps.sweep import Sweep, SweepRun
-from pretrain.launching.sweeps.folder import REPORT, SweepFolder
 from pretrain.launching.sweeps.training import SweepTraining
-from pretrain.reports.terminal import terminal_width
+from pretrain.launching.sweeps.tuning import first_trials, tune
+from pretrain.reports.terminal import paragraph, terminal_width
+
+OF_MACHINE = (*OPTIONS, "at_once", "records")  # and not of the sweep: a resume can have others
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -56,6 +74,26 @@ def add_arguments(parser: CommandParser) -> None:
         action="store_true",
         help="continue the sweep of this --name, with the arms and settings that it has",
     )
+    parser.add_argument(
+        "--budget",
+        metavar="UNIT[=AMOUNT]",
+        help="equal cost: steps, tokens, flops or seconds; the length of each arm is what this "
+        "budget allows, by default that of the baseline",
+    )
+    parser.add_argument(
+        "--records",
+        type=Path,
+        metavar="FOLDER",
+        help="keep there what a comparison needs of each finished run, a few kB; with --resume on "
+        "another machine, take from there what is finished",
+    )
+    parser.add_argument(
+        "--at-once",
+        type=_number,
+        metavar="N",
+        help="train N runs at once; on a CPU each has its share of the processors (default: as "
+        "many as there are GPUs, or one)",
+    )
     add_launch_options(parser)
     parser.add_argument(
         "--dry-run",
@@ -68,6 +106,12 @@ def add_arguments(parser: CommandParser) -> None:
 def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text}: give whole numbers, such as: --seeds 1 2 3")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text}: give a number of runs, such as 2")
     return int(text)
 
 
@@ -84,29 +128,35 @@ def main(arguments: argparse.Namespace) -> None:
             "has one already; start it without, or: unset RANK"
         )
     folder = _folder(arguments)
+    records = None if arguments.records is None else Records(arguments.records, folder)
+    if records is not None:
+        if not arguments.resume:
+            records.refuse_if_taken()
+        elif not arguments.dry_run:
+            records.bring()
     sweep = _resumed(folder, arguments) if arguments.resume else Sweep(arguments)
     by_arm = sweep.runs(folder.path)
     plans = _plans(folder, arguments, runs=sum(map(len, by_arm)))
     if arguments.dry_run:
-        _describe([runs[0] for runs in by_arm])
+        tuning = sweep.spec.tuning
+        firsts = first_trials(sweep, tuning, folder.path) if tuning else []
+        _describe([*firsts, *(runs[0] for runs in by_arm)])
         return
     again = folder.resume_command(
-        given_words(arguments, without=vars(arguments).keys() - set(OPTIONS))
+        given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
     )
     width = terminal_width()
-    print(describe_sweep(sweep, by_arm, folder=folder.path, at_once=len(plans), width=width))
+    print(describe_sweep(sweep, by_arm, folder=folder.path, plans=plans, width=width))
     print(f"it can be stopped at any time (Ctrl-C), and continued with: {again}\n", flush=True)
-    _prepare(sweep, folder, plans[0])
-    # By seed: a sweep that is stopped early has the same seeds of all arms.
-    runs = [run for seed in zip(*by_arm, strict=True) for run in seed]
+    _prepare(sweep, folder, by_arm, plans[0])
     try:
-        _train(sweep, runs, plans)
+        notes = _train_all(sweep, folder, plans, records)
     except ConfigError as error:
         raise ConfigError(f"{error}; continue with: {again}") from None
     except SystemExit:
         print(f"Stopped. Continue with: {again}", file=sys.stderr)
         raise
-    _compare(sweep, by_arm, folder)
+    _compare(sweep, by_arm, folder, notes)
     print(f"curves: {curves_command(folder.path)}\nagain: {again}")
 
 
@@ -117,14 +167,24 @@ def _plans(folder: SweepFolder, arguments: argparse.Namespace, *, runs: int) -> 
         ConfigError: a machine or a GPU does not exist, or the runs were begun on more GPUs.
     """
     each = folder.gpus_per_run()
-    if each is None and folder.has_begun:
+    if each is None and folder.has_unfinished:
         runs = 1  # begun when every run had all GPUs
-    return plan_launches(arguments.gpus, arguments.hostfile, runs=runs, gpus_per_run=each)
+    return plan_launches(
+        arguments.gpus,
+        arguments.hostfile,
+        runs=runs,
+        gpus_per_run=each,
+        at_once=arguments.at_once,
+    )
 
 
-def _prepare(sweep: Sweep, folder: SweepFolder, plan: LaunchPlan) -> None:
+def _prepare(
+    sweep: Sweep, folder: SweepFolder, by_arm: list[list[SweepRun]], plan: LaunchPlan
+) -> None:
     """Build what is missing; a build that is stopped prints how to continue."""
-    folder.save_words(sweep.words)
+    folder.save(sweep.words, sweep.spec.file)
+    if all(run.is_finished for runs in by_arm for run in runs):
+        return
     try:
         sweep.prepare(ranks=plan.ranks_here)
     except (UserError, BuildFailed):
@@ -134,22 +194,47 @@ def _prepare(sweep: Sweep, folder: SweepFolder, plan: LaunchPlan) -> None:
         folder.save_gpus_per_run(plan.ranks_here)
 
 
-def _train(sweep: Sweep, runs: list[SweepRun], plans: list[LaunchPlan]) -> None:
-    forecast = Forecast({})
-    if not sweep.is_smoke_test:
-        forecast = forecast_of(runs, sweep.setting_words, plans[0])
-        if time_left := describe_time(forecast, runs, at_once=len(plans), width=terminal_width()):
-            print(time_left)
-    SweepTraining(runs, plans, forecast).train()
+def _train_all(
+    sweep: Sweep, folder: SweepFolder, plans: list[LaunchPlan], records: Records | None
+) -> list[str]:
+    """Tune where the spec asks for it, then train the runs; return notes for the report."""
+
+    def train(runs: list[SweepRun]) -> None:
+        def keep() -> None:
+            if records is not None:
+                records.keep(runs)
+
+        keep()
+        forecast = Forecast({})
+        if not sweep.is_smoke_test:
+            forecast = forecast_of(runs, plans[0])
+            width = terminal_width()
+            if time_left := describe_time(forecast, runs, at_once=len(plans), width=width):
+                print(time_left)
+        SweepTraining(runs, plans, forecast, keep).train()
+
+    arms, notes = None, []
+    if sweep.spec.tuning is not None:
+        tuned = tune(sweep, sweep.spec.tuning, folder.path, train)
+        arms, notes = [one.arm for one in tuned], [n for one in tuned for n in one.describe()]
+        print("\n".join(paragraph(note, terminal_width(), rest="  ") for note in notes) + "\n")
+    # By seed: a sweep that is stopped early has the same seeds of all arms.
+    by_arm = sweep.runs(folder.path, arms)
+    train([run for seed in zip(*by_arm, strict=True) for run in seed])
+    return notes
 
 
-def _compare(sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder) -> None:
+def _compare(
+    sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder, notes: list[str]
+) -> None:
     runs = [str(run.folder) for arm in by_arm for run in arm]
     if len(runs) == 1:
         print("one run: there is nothing to compare; name several recipes, or give --seeds 2")
         return
-    note = ["--note", f"this is {NOTE}"] if sweep.is_smoke_test else []
-    words = ["compare", *runs, "--report", str(folder.path / REPORT), *note]
+    if sweep.is_smoke_test:
+        notes = [f"this is {NOTE}", *notes]
+    for_notes = [word for note in notes for word in ("--note", note)]
+    words = ["compare", *runs, "--report", str(folder.path / REPORT), *for_notes]
     run_command(COMMANDS, words, habits={})
     if sweep.is_smoke_test:
         print(f"this was {NOTE}")
@@ -172,9 +257,9 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     if saved is None:
         return given
     before = Sweep(arguments.source.root_parser.parse_args(saved))
-    if not given_words(arguments, without=("name", "resume", "dry_run", *OPTIONS)):
+    if not given_words(arguments, without=("name", "resume", "dry_run", *OF_MACHINE)):
         return before
-    if folder.has_begun and given.words != before.words:
+    if folder.has_begun and not given.asks_for_the_runs_of(before):
         raise ConfigError(
             f"{folder.path} was started with other arms or settings "
             f"({shlex.join(before.words)}); give these, or none"

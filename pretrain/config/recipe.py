@@ -17,6 +17,7 @@ from typing import Any, Literal, NoReturn
 from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
 
+from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.habits import HABITS
@@ -26,6 +27,8 @@ from pretrain.config.settings_help import describe_values, page
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SIZES = ("cpu", "base", "large")  # their folders, in the order of lists
+SWEEPS = RECIPES / "sweeps"
+ARMS = "arms"  # of a sweep, and of no recipe
 
 OPTION = re.compile(r"--[\w.-]*\w")
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
@@ -48,7 +51,7 @@ class ShowHelp(argparse.Action):
         """Print it and exit."""
         recipe = vars(namespace).get("recipe")
         if isinstance(recipe, list):  # of a command that takes several
-            recipe = recipe[0] if len(recipe) == 1 else None
+            recipe = recipe[0] if len(recipe) == 1 and sweep_file(recipe[0]) is None else None
         if isinstance(parser, CommandParser) and parser.has_settings:
             settings = settings_from({} if recipe is None else read_recipe(recipe))
             describe_values(parser, settings)
@@ -222,6 +225,8 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     files = recipe_files()
     if recipe in files:
         return read_toml(files[recipe])
+    if sweep_file(recipe) is not None:
+        raise _is_a_sweep(recipe)
     known = list(files)
     if path.suffix == ".toml":
         raise ConfigError(f"there is no file {quoted(recipe)}; recipes: {', '.join(known)}")
@@ -234,6 +239,23 @@ def recipe_files() -> dict[str, Path]:
     """Return the files of our recipes by name, those of one size together."""
     files = [file for size in SIZES for file in sorted((RECIPES / size).glob("*.toml"))]
     return {file.stem: file for file in files}
+
+
+def sweep_files() -> dict[str, Path]:
+    """Return the files of our sweeps by name."""
+    return {file.stem: file for file in sorted(SWEEPS.glob("*.toml"))}
+
+
+def sweep_file(name: str) -> Path | None:
+    """Return the file of a sweep, given its name or path; None: it is none.
+
+    Raises:
+        ConfigError: it is not valid TOML.
+    """
+    path = Path(name)
+    if path.suffix == ".toml" and os.path.isfile(path):
+        return path if ARMS in toml_in(path) else None
+    return sweep_files().get(name)
 
 
 def recipe_summaries() -> dict[str, str]:
@@ -250,7 +272,12 @@ def summary_of(recipe: str) -> str:
     path = Path(recipe)
     if (path / "run.json").is_file():
         return ""
-    file = path if path.suffix == ".toml" and path.is_file() else recipe_files()[recipe]
+    known = path.suffix == ".toml" and path.is_file()
+    return first_comment(path if known else recipe_files()[recipe])
+
+
+def first_comment(file: Path) -> str:
+    """Return the comment in the first line of a TOML file; empty: there is none."""
     first = file.read_text(encoding="utf-8").partition("\n")[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
@@ -258,7 +285,7 @@ def summary_of(recipe: str) -> str:
 def list_of_recipes() -> str:
     """Return names and summaries as wide as the terminal, each recipe below what it extends."""
     summaries = recipe_summaries()
-    parents = {name: _toml_in(file).get("extends") for name, file in recipe_files().items()}
+    parents = {name: toml_in(file).get("extends") for name, file in recipe_files().items()}
 
     def below(parent: str | None, depth: int) -> list[tuple[str, str]]:
         rows = []
@@ -288,7 +315,9 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: it is not valid TOML, or extends a missing file or itself.
     """
-    tree = _toml_in(path)
+    tree = toml_in(path)
+    if ARMS in tree:
+        raise _is_a_sweep(str(path))
     tree.setdefault("name", path.stem)
     parent = tree.pop("extends", None)
     if parent is None:
@@ -315,7 +344,17 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     return _merge(read_toml(parent_path, (*children, path)), tree)
 
 
-def _toml_in(path: Path) -> dict[str, Any]:
+def _is_a_sweep(name: str) -> ConfigError:
+    command = shell_command("sweep", name)
+    return ConfigError(f"{name} is a sweep of several arms, not a recipe; train it with: {command}")
+
+
+def toml_in(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not valid TOML.
+    """
     try:
         tree = tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ from pretrain.launching.child import Child, run_child, trainer_words
 
 SLOTS = re.compile(r"^[ \t]*[^\s#]\S*[ \t]+slots=(\d+)", re.MULTILINE)  # in a host file
 
+THREADS = "OMP_NUM_THREADS"
+
 OPTIONS = ("gpus", "hostfile")  # of `add_launch_options`
 
 
@@ -31,6 +34,7 @@ class LaunchPlan:
     only_gpu: str | None = None  # the GPU of one process, where it could see several
     several_machines: bool = False
     ranks: int = 1  # processes, of all machines
+    threads: int | None = None  # of one process that shares the processors with others
 
     @property
     def is_one_process(self) -> bool:
@@ -90,6 +94,8 @@ class LaunchPlan:
             variables[COMMAND_VARIABLE] = shell_command()  # for the PATH that the user has
         if self.only_gpu is not None:
             variables[VARIABLE] = self.only_gpu
+        if self.threads is not None:
+            variables[THREADS] = str(self.threads)
         return variables
 
 
@@ -139,26 +145,41 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
 
 
 def plan_launches(
-    gpus: int | None, hostfile: Path | None, *, runs: int, gpus_per_run: int | None = None
+    gpus: int | None,
+    hostfile: Path | None,
+    *,
+    runs: int,
+    gpus_per_run: int | None = None,
+    at_once: int | None = None,
 ) -> list[LaunchPlan]:
     """Plan the starts of several runs: as many at once as there are plans, on GPUs of their own.
 
-    Without GPUs, and on several machines, there is one plan.
+    On several machines there is one plan, and without GPUs unless more are asked for: these have
+    equal shares of the processors.
 
     Args:
         gpus: as of `plan_launch`, for all runs together.
         hostfile: likewise.
         runs: number of them.
         gpus_per_run: that each of them must have; None: equally many, and all of them.
+        at_once: number of plans; None: as many as there are GPUs.
 
     Raises:
-        ConfigError: as `plan_launch`, or there are fewer GPUs than one run must have.
+        ConfigError: as `plan_launch`, or there are fewer GPUs than one run must have, or fewer
+            GPUs or processors than runs at once.
     """
     if hostfile is not None:
+        if at_once not in (None, 1):
+            raise ConfigError(f"--at-once {at_once}: a run on --hostfile has all of its machines")
         return [plan_launch(gpus, hostfile)]
     visible = _visible(gpus)
     used = visible[:gpus]
     count = len(used)
+    _refuse_more_at_once(at_once, count)
+    if at_once is not None and at_once > 1 and not used:
+        shared = LaunchPlan(threads=_threads_each(at_once))
+        return [dataclasses.replace(shared) for _ in range(min(at_once, runs))]
+    runs = min(runs, at_once or runs)
     each = gpus_per_run or max(1, count // runs)
     if each > max(1, count):
         raise ConfigError(
@@ -171,6 +192,21 @@ def plan_launches(
     parts = [used[number * each : (number + 1) * each] for number in range(at_once)]
     ports = _free_ports(at_once)
     return [_plan_on(part, port) for part, port in zip(parts, ports, strict=True)]
+
+
+def _refuse_more_at_once(at_once: int | None, num_gpus: int) -> None:
+    most, what = (num_gpus, "GPUs") if num_gpus else (len(os.sched_getaffinity(0)), "processors")
+    if at_once is not None and at_once > most:
+        raise ConfigError(
+            f"--at-once {at_once}: there are {most} {what} for these runs; ask for fewer"
+        )
+
+
+def _threads_each(at_once: int) -> int:
+    """Return the threads of each of several runs; fewer if the user has asked for fewer."""
+    share = len(os.sched_getaffinity(0)) // at_once
+    asked = os.environ.get(THREADS, "")
+    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 def _visible(gpus: int | None) -> list[str]:

@@ -21,6 +21,7 @@ from pretrain.engine.launch import build_engine, check_machine, checked_settings
 from pretrain.model.cost import parameters_by_group
 from pretrain.reports.terminal import fitting_table, terminal_width
 from pretrain.reports.words import amount
+from pretrain.schedules.fitting import fitted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -141,23 +142,6 @@ def steps_within(settings: RunSettings, seconds_per_step: float) -> int:
     if settings.hours is None:
         return settings.steps
     return max(1, int(settings.hours * SECONDS_PER_HOUR / seconds_per_step))
-
-
-def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
-    """Return what must be changed, by name, for a schedule of the same shape over `steps`.
-
-    Warm-up and the default of `layer_drop.gamma` are shares of the steps already.
-    """
-    changes: dict[str, int | float] = {"steps": steps}
-    rate, gamma = settings.learning_rate, settings.layer_drop.gamma
-    if rate.decay_steps is not None:
-        # A run so short that all of it is warm-up has no decay to scale.
-        after_warmup = [max(1, n - round(rate.warmup_ratio * n)) for n in (steps, settings.steps)]
-        scaled = rate.decay_steps * after_warmup[0] / after_warmup[1]
-        changes["learning_rate.decay_steps"] = max(1, round(scaled))
-    if isinstance(gamma, float):
-        changes["layer_drop.gamma"] = gamma * settings.steps / steps
-    return changes
 
 
 def describe_plan(

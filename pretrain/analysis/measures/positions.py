@@ -12,11 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from pretrain.analysis.measures.head_patterns import HeadPattern, head_pattern, softmax
-from pretrain.model.positions import (
-    PositionEncoding,
-    ProjectedPositions,
-    RelativeBias,
-)
+from pretrain.model.position_encoding import PositionEncoding
+from pretrain.model.position_tables import ProjectedPositions, RelativeBias
 
 Matrices = NDArray[numpy.float64]  # [N, S, S]: heads, queries, keys
 

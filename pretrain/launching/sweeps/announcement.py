@@ -7,9 +7,11 @@ from data_prep.settings import PYTHON_DOCS
 from pretrain.config.recipe import summary_of
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import shards_folder
-from pretrain.launching.sweeps.forecast import Forecast, roughly
+from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.preparation import must_build
+from pretrain.launching.sweeps.forecast import Forecast, roughly
 from pretrain.launching.sweeps.smoke import NOTE
+from pretrain.launching.sweeps.spec import Tuning
 from pretrain.launching.sweeps.sweep import Sweep, SweepRun
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount, counted, listed
@@ -17,7 +19,12 @@ from pretrain.schedules.horizon import SECONDS_PER_HOUR
 
 
 def describe_sweep(
-    sweep: Sweep, by_arm: Sequence[Sequence[SweepRun]], *, folder: Path, at_once: int, width: int
+    sweep: Sweep,
+    by_arm: Sequence[Sequence[SweepRun]],
+    *,
+    folder: Path,
+    plans: Sequence[LaunchPlan],
+    width: int,
 ) -> str:
     """Return the arms, the seeds, the length of a run, the data and the place, in lines.
 
@@ -25,22 +32,26 @@ def describe_sweep(
         sweep: to describe.
         by_arm: its runs.
         folder: of the sweep.
-        at_once: number of runs that are trained together.
+        plans: of the starts of runs, as many as are trained together.
         width: of a line, in letters.
     """
     runs = [run for arm in by_arm for run in arm]
     done = sum(run.is_finished for run in runs)
-    order = "one after the other" if at_once == 1 else f"{at_once} at once, on GPUs of their own"
+    order = _order(plans)
     seeds = counted(len(by_arm[0]), "seed")
     title = f"{counted(len(by_arm), 'arm')} with {seeds}, so {counted(len(runs), 'run')}, {order}"
     finished = f"; {done} of them {'is' if done == 1 else 'are'} finished" if done else ""
     names = max(len(arm.name) for arm in sweep.arms) + 2
     lines = [paragraph(f"{title}, into {folder}{finished}:", width)]
-    for arm in sweep.arms:
+    for arm in sweep.spec.arms:
         summary = summary_of(arm.recipe) or arm.recipe
+        if arm.changes:
+            summary = f"{arm.recipe} with {arm.changes}"
         first = f"  {arm.name:{names}}"
         lines.append(paragraph(summary, width, first=first, rest=" " * len(first)))
-    rows = [*_length_rows(sweep, len(runs), at_once), _data_row(sweep)]
+    rows = [*_length_rows(sweep, len(runs), len(plans)), _data_row(sweep)]
+    if sweep.spec.tuning is not None:
+        rows.append(("before", describe_tuning(sweep.spec.tuning)))
     if sweep.is_smoke_test:
         rows.append(("note", NOTE))
     lines += [paragraph(text, width, first=f"{name}: ", rest="  ") for name, text in rows]
@@ -59,6 +70,26 @@ def describe_time(forecast: Forecast, runs: Sequence[SweepRun], *, at_once: int,
     arms = listed([f"{arm} {roughly(seconds)}" for arm, seconds in longest.items()])
     text = f"about {roughly(whole)} from here on this machine under its present load; a run: {arms}"
     return paragraph(text, width, first="time: ", rest="  ") + "\n"
+
+
+def describe_tuning(tuning: Tuning) -> str:
+    """Return what each arm tries before its runs."""
+    tried = {name: [point[name] for point in tuning.points] for name in tuning.points[0]}
+    values = listed([f"{name} {', '.join(dict.fromkeys(each))}" for name, each in tried.items()])
+    rungs = ""
+    if len(tuning.rungs) > 1:
+        shares = ", ".join(f"{share:.0%}" for share in tuning.rungs)
+        rungs = f", for {shares} of a run, of which the better half goes on each time"
+    seeds = counted(tuning.seeds, "seed")
+    return f"each arm tries {values} with {seeds} of its own{rungs}; the best is taken"
+
+
+def _order(plans: Sequence[LaunchPlan]) -> str:
+    if len(plans) == 1:
+        return "one after the other"
+    threads = plans[0].threads
+    where = "GPUs of their own" if threads is None else f"{counted(threads, 'thread')} each"
+    return f"{len(plans)} at once, on {where}"
 
 
 def _length_rows(sweep: Sweep, runs: int, at_once: int) -> list[tuple[str, str]]:

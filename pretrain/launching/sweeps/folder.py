@@ -1,16 +1,19 @@
 """The folder of a sweep: its runs, what they were started with, and the report."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from data_prep.files.atomic import save_text
 from data_prep.files.program import shell_command
-from pretrain.checkpoint.starting import RUN_FILE
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
 
 # Beside the runs: the folder of the comparison, and files.
 REPORT, SETTINGS_FILE, GPUS_FILE = "report", "settings", "gpus_per_run"
+SPEC_FILE = "spec.toml"  # as it was when the sweep began
+TRIALS = "trials"  # of tuning: a folder of runs
+OTHERS = (REPORT, SETTINGS_FILE, GPUS_FILE, SPEC_FILE, TRIALS)
 
 
 class SweepFolder:
@@ -26,7 +29,8 @@ class SweepFolder:
             raise ConfigError(f"--name {name!r}: use letters, digits, and . _ - only")
         self.name, self.path = name, Path("runs") / name
         self._file = self.path / SETTINGS_FILE  # the words of the sweep, each ended by a NUL
-        self._gpus_file = self.path / GPUS_FILE
+        self._gpus_file, self._spec = self.path / GPUS_FILE, self.path / SPEC_FILE
+        self._own = (self._file, self._gpus_file, self._spec)
 
     def resume_command(self, launch_words: Sequence[str]) -> str:
         """Return the line that continues the sweep, on the same GPUs."""
@@ -38,8 +42,7 @@ class SweepFolder:
         Raises:
             ConfigError: the folder holds a sweep, a run, or anything else.
         """
-        own = (self._file, self._gpus_file)
-        others = [entry for entry in self.path.glob("*") if entry not in own]
+        others = [entry for entry in self.path.glob("*") if entry not in self._own]
         if self.has_begun or (others and self._file.exists()):
             raise ConfigError(
                 f"{self.path} holds a comparison; continue it with --resume --name {self.name}, or "
@@ -54,7 +57,16 @@ class SweepFolder:
     @property
     def has_begun(self) -> bool:
         """Whether a run was started in it."""
-        return any(self.path.glob(f"*/{RUN_FILE}"))
+        return any(True for _ in self._begun())
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether a run was started in it that has no result."""
+        return any(not (run / RESULT_FILE).exists() for run in self._begun())
+
+    def _begun(self) -> Iterator[Path]:
+        for pattern in ("*", f"{TRIALS}/*"):
+            yield from (file.parent for file in self.path.glob(f"{pattern}/{RUN_FILE}"))
 
     def saved_words(self) -> list[str] | None:
         """Return the words that the sweep was started with; None if they were not saved.
@@ -69,21 +81,25 @@ class SweepFolder:
             raise ConfigError(f"there is no comparison {self.path} to resume; see runs/")
         if not self._file.exists():
             return None
-        return self._file.read_text().split("\0")[:-1]
+        words = self._file.read_text().split("\0")[:-1]
+        # The first word is the path of the spec, which may lie elsewhere on another machine.
+        return [str(self._spec), *words[1:]] if self._spec.exists() else words
 
-    def save_words(self, words: Sequence[str]) -> None:
-        """Save the words, for a sweep that is resumed.
+    def save(self, words: Sequence[str], spec: Path | None) -> None:
+        """Save the words and the spec among them, for a sweep that is resumed.
 
         Raises:
             ConfigError: the folder cannot be written.
         """
+        if spec is not None and spec.resolve() != self._spec.resolve():
+            self._save(self._spec, spec.read_text(encoding="utf-8"))
         self._save(self._file, "".join(f"{word}\0" for word in words))
 
     def forget_words(self) -> None:
         """Remove them, and the folder, of a sweep in which nothing was started."""
         if not self.has_begun:
-            self._file.unlink(missing_ok=True)
-            self._gpus_file.unlink(missing_ok=True)
+            for file in self._own:
+                file.unlink(missing_ok=True)
             if not any(self.path.iterdir()):
                 self.path.rmdir()
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pretrain.checkpoint.starting import RESULT_FILE
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.json_objects import read_json_lines, read_json_object
-from pretrain.config.settings import RunSettings
+from pretrain.config.settings import RunSettings, as_json
 from pretrain.launching.child import last_line, run_child
 from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.sweeps.sweep import Arm, SweepRun
@@ -90,12 +90,11 @@ def roughly(seconds: float) -> str:
     return f"{seconds / (24 * SECONDS_PER_HOUR):,.1f} days"
 
 
-def forecast_of(runs: Sequence[SweepRun], words: Sequence[str], plan: LaunchPlan) -> Forecast:
+def forecast_of(runs: Sequence[SweepRun], plan: LaunchPlan) -> Forecast:
     """Return a forecast for runs of which some may be finished; measure the arms of the others.
 
     Args:
         runs: of the sweep.
-        words: the settings of the command line.
         plan: of the first run.
 
     Raises:
@@ -107,7 +106,7 @@ def forecast_of(runs: Sequence[SweepRun], words: Sequence[str], plan: LaunchPlan
     if not unknown:
         return Forecast(known)
     print(f"measuring a few steps of {listed([*unknown])} ...", flush=True)
-    forecast = _measured([*unknown.values()], words, plan)
+    forecast = _measured([*unknown.values()], plan)
     forecast.seconds_per_step.update(known)
     return forecast
 
@@ -116,7 +115,7 @@ def _speeds_of_finished(runs: Sequence[SweepRun]) -> dict[str, float]:
     """Return the mean seconds per step of each arm that has a finished run."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        if run.is_finished:
+        if (run.folder / RESULT_FILE).exists():
             fix = "remove it, and resume the sweep"
             result = read_json_object(run.folder / RESULT_FILE, fix=fix)
             steps, seconds = result.get("step"), result.get("training_seconds")
@@ -125,18 +124,19 @@ def _speeds_of_finished(runs: Sequence[SweepRun]) -> dict[str, float]:
     return {arm: statistics.fmean(speeds) for arm, speeds in found.items()}
 
 
-def _measured(arms: Sequence[Arm], words: Sequence[str], plan: LaunchPlan) -> Forecast:
+def _measured(arms: Sequence[Arm], plan: LaunchPlan) -> Forecast:
     """Take a few steps of each arm, all in one new process.
 
     Where that fails, a line says why, and nothing is forecast: training will report the error.
     """
     options = ["--seconds", str(MEASURED_SECONDS)]
-    words_of_plan = ["plan", *[arm.recipe for arm in arms], *words, *options]
     try:
         with tempfile.TemporaryDirectory() as folder:
             file, output = Path(folder) / "speeds.json", Path(folder) / "output"
+            recipes = [str(_as_recipe(arm, Path(folder) / "arms")) for arm in arms]
             begin = time.monotonic()
-            ended = run_child(plan.child([*words_of_plan, "--json", str(file)], output))
+            words = ["plan", *recipes, *options, "--json", str(file)]
+            ended = run_child(plan.child(words, output))
             seconds = time.monotonic() - begin
             if ended.stopped:
                 sys.exit(ended.status)
@@ -147,8 +147,16 @@ def _measured(arms: Sequence[Arm], words: Sequence[str], plan: LaunchPlan) -> Fo
     if numbers is None:
         print(f"note: the speed could not be measured: {why}")
         return Forecast({})
-    speeds = {arm.name: numbers["seconds_per_step"][arm.recipe] for arm in arms}
+    speeds = {Path(recipe).name: speed for recipe, speed in numbers["seconds_per_step"].items()}
     return Forecast(speeds, max(0.0, seconds - numbers["measured_seconds"]))
+
+
+def _as_recipe(arm: Arm, folder: Path) -> Path:
+    """Write the settings of an arm as those of a run, which a command takes as a recipe."""
+    place = folder / arm.name
+    place.mkdir(parents=True)
+    (place / RUN_FILE).write_text(as_json(arm.settings))
+    return place
 
 
 def _seconds_of_steps(run: SweepRun, per_step: float) -> float:

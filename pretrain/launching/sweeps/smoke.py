@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from pretrain.launching.given_words import laid_under
+
 NOTE = (
     "a smoke test: tiny models, a few steps, a small text; it shows that everything works on this "
     "machine, and its numbers mean nothing"
@@ -45,8 +47,7 @@ def shrunk(arguments: argparse.Namespace) -> argparse.Namespace:
         settings |= _DATA_SETTINGS
         if not arguments.corpus and given.get("data.corpus") is None:
             settings["corpus"] = [_small_text()]
-    kept = {name: value for name, value in given.items() if value is not None}
-    return argparse.Namespace(**{**given, **settings, **kept})
+    return laid_under(arguments, settings)
 
 
 def _small_text() -> str:

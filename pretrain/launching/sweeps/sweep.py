@@ -1,20 +1,24 @@
-"""A sweep: several recipes, each with several seeds."""
+"""A sweep: several arms, each with several seeds."""
 
 import argparse
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_lines
 from pretrain.config.recipe import read_settings
 from pretrain.config.settings import RunSettings, flat
 from pretrain.data.shards import existing_shards, num_held_out_rows, shards_folder
-from pretrain.launching.given_words import setting_words
+from pretrain.launching.given_words import laid_under, setting_words
 from pretrain.launching.preparation import prepare_data
+from pretrain.launching.sweeps.budget import Budget, lengths, read_budget
+from pretrain.launching.sweeps.folder import OTHERS
 from pretrain.launching.sweeps.smoke import shrunk
-from pretrain.launching.sweeps.folder import GPUS_FILE, REPORT, SETTINGS_FILE
+from pretrain.launching.sweeps.spec import ArmSpec, spec_of
 from pretrain.reports.words import listed
+from pretrain.schedules.fitting import fitted
 
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
 
@@ -28,19 +32,25 @@ MASKING = (
     "data.random_token_share",
 )
 
+# Of a run that an anomaly has stopped, see stability/journal.py.
+DECISIONS = "trouble/decisions.jsonl"
+
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe of the sweep."""
+    """An arm of the sweep.
 
+    Attributes:
+        name: of its folder.
+        recipe: what `tupelo train` is given.
+        settings: of its runs, apart from the seed.
+        words: of a command line, after the recipe, that give these settings.
+    """
+
+    name: str
     recipe: str
     settings: RunSettings
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        # A run folder can be given as "." too.
-        return Path(os.path.abspath(self.recipe)).name.removesuffix(".toml")
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,8 @@ class SweepRun:
 
     arm: Arm
     folder: Path
-    words: tuple[str, ...]  # the settings
+    words: tuple[str, ...]  # the settings, with the seed
+    is_trial: bool = False  # of the tuning: one that diverges is a result
 
     @property
     def recipe(self) -> str:
@@ -59,7 +70,8 @@ class SweepRun:
     @property
     def is_finished(self) -> bool:
         """Whether nothing is left to train."""
-        return (self.folder / RESULT_FILE).exists()
+        has_result = (self.folder / RESULT_FILE).exists()
+        return has_result or (self.is_trial and was_stopped_by_anomaly(self.folder))
 
     @property
     def has_begun(self) -> bool:
@@ -67,82 +79,153 @@ class SweepRun:
         return (self.folder / RUN_FILE).exists()
 
 
+def was_stopped_by_anomaly(folder: Path) -> bool:
+    """Return whether an anomaly, such as a loss that is not finite, was the end of a run."""
+    decisions = read_json_lines(folder / DECISIONS)
+    return bool(decisions) and decisions[-1].get("action") == "stop"
+
+
 class Sweep:
-    """The runs that a command line asks for."""
+    """The runs that a command line, or the spec that it names, asks for."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        """Read the recipes.
+        """Read the spec and the recipes.
 
         Args:
-            arguments: with `recipe` (the arms), `seeds`, `smoke` and the settings.
+            arguments: with `recipe` (the arms, or a spec), `seeds`, `budget`, `smoke` and the
+                settings, which come before those of the spec.
 
         Raises:
-            ConfigError: a recipe, a setting or the seeds are wrong, two arms have one name, an
-                arm that of something else in the folder of a sweep, or losses of other meaning.
+            ConfigError: the spec, a recipe, a setting or the seeds are wrong, two arms have one
+                name, an arm that of something else in the folder of a sweep, or losses of other
+                meaning.
         """
-        self.seeds: list[int] = arguments.seeds or []
+        self.spec = spec_of(arguments.recipe or DEFAULT_ARMS)
+        self.budget = _budget(arguments.budget) or self.spec.budget
+        self._given_budget: str | None = arguments.budget
+        self._given_seeds: list[int] = arguments.seeds or []
         self._given_words = setting_words(arguments, without=("recipe", "name", "seed"))
         self.is_smoke_test: bool = arguments.smoke
-        if self.is_smoke_test:
-            arguments = shrunk(arguments)
-        self.setting_words = setting_words(arguments, without=("recipe", "name", "seed"))
-        seed = vars(arguments).get("seed")
-        self._seed_words = [] if seed is None else ["--seed", seed]
-        self.arms = [_arm(recipe, arguments) for recipe in arguments.recipe or DEFAULT_ARMS]
-        self._check_seeds(seed)
+        self._seed: str | None = vars(arguments).get("seed")
+        self._arguments = shrunk(arguments) if self.is_smoke_test else arguments
+        self._baseline = self._arm_before_budget(self.spec.arms[0])
+        self.arms = [self.arm(given) for given in self.spec.arms]
+        self._check_seeds()
         self._check_names()
+        self._check_differences()
         self._check_held_out_losses()
 
     @property
     def words(self) -> list[str]:
         """Return the command line of this sweep, without its name and machines."""
-        seeds = ["--seeds", *map(str, self.seeds)] if self.seeds else []
+        seeds = ["--seeds", *map(str, self._given_seeds)] if self._given_seeds else []
         smoke = ["--smoke"] if self.is_smoke_test else []
-        arms = [arm.recipe for arm in self.arms]
-        return [*arms, *seeds, *smoke, *self._seed_words, *self._given_words]
+        budget = [] if self._given_budget is None else ["--budget", self._given_budget]
+        file = self.spec.file
+        arms = [arm.recipe for arm in self.spec.arms] if file is None else [str(file)]
+        return [*arms, *seeds, *budget, *smoke, *self._seed_words, *self._given_words]
+
+    def asks_for_the_runs_of(self, other: "Sweep") -> bool:
+        """Return whether all that is trained is the same."""
+        return self._definition == other._definition
+
+    @property
+    def _definition(self) -> object:
+        arms = [(arm.name, arm.recipe, arm.words, self.seeds_of(arm)) for arm in self.arms]
+        return arms, self.spec.tuning
 
     def prepare(self, *, ranks: int | None) -> None:
         """Build the shards, which all arms share."""
         arm = self.arms[0]
-        prepare_data(arm.settings, [arm.recipe, *self.setting_words], ranks=ranks)
+        prepare_data(arm.settings, [arm.recipe, *arm.words], ranks=ranks)
 
-    def runs(self, folder: Path) -> list[list[SweepRun]]:
-        """Return the runs of each arm, by seed."""
-        return [self._runs_of(arm, folder) for arm in self.arms]
+    def arm(
+        self, given: ArmSpec, values: Mapping[str, str] | None = None, *, share: float = 1.0
+    ) -> Arm:
+        """Return an arm with some values changed, as long as the budget allows.
+
+        Args:
+            given: the arm as it was written.
+            values: words by setting.
+            share: of its length, over which the schedule spans.
+        """
+        changes = dict(values or {})
+        before = self._arm_before_budget(given, changes)
+        if self.budget is not None:
+            changes |= lengths(self.budget, before.settings, self._baseline.settings)
+        if share < 1:
+            changes |= _shortened(self._arm_before_budget(given, changes).settings, share)
+        return self._arm_before_budget(given, changes)
+
+    def runs(self, folder: Path, arms: list[Arm] | None = None) -> list[list[SweepRun]]:
+        """Return the runs of each arm, by seed.
+
+        Args:
+            folder: of the sweep.
+            arms: those of the sweep, if tuning has changed them.
+        """
+        return [self._runs_of(arm, folder) for arm in arms or self.arms]
+
+    def seeds_of(self, arm: Arm) -> list[int]:
+        """Return the seeds of the runs that are reported."""
+        if len(self._given_seeds) > 1:
+            return self._given_seeds
+        asked = self._given_seeds[0] if self._given_seeds else self.spec.seeds
+        if isinstance(asked, tuple):
+            return [*asked]
+        return list(range(arm.settings.seed, arm.settings.seed + (asked or 1)))
 
     def _runs_of(self, arm: Arm, folder: Path) -> list[SweepRun]:
-        seeds = self._seeds_of(arm)
-        if len(seeds) == 1:
-            words = (*self._seed_words, *self.setting_words)
-            return [SweepRun(arm, folder / arm.name, words)]
+        seeds = self.seeds_of(arm)
+        if len(seeds) == 1 and seeds[0] == arm.settings.seed:
+            return [SweepRun(arm, folder / arm.name, (*self._seed_words, *arm.words))]
         return [
-            SweepRun(
-                arm,
-                folder / f"{arm.name}-seed{seed}",
-                ("--seed", str(seed), *self.setting_words),
-            )
+            SweepRun(arm, folder / f"{arm.name}-seed{seed}", ("--seed", str(seed), *arm.words))
             for seed in seeds
         ]
 
-    def _seeds_of(self, arm: Arm) -> list[int]:
-        if len(self.seeds) > 1:
-            return self.seeds
-        first, count = arm.settings.seed, (self.seeds or [1])[0]
-        return list(range(first, first + count))
+    def _arm_before_budget(self, given: ArmSpec, changes: Mapping[str, str] | None = None) -> Arm:
+        own = argparse.Namespace(**{**vars(self._arguments), "recipe": given.recipe})
+        vars(own).pop("name", None)  # that of the sweep
+        words = {**self.spec.settings, **given.words}
+        if own.corpus:
+            words.pop("data.corpus", None)  # another name of it
+        arguments = laid_under(own, words)
+        arguments = argparse.Namespace(**{**vars(arguments), **(changes or {})})
+        settings = read_settings(arguments, arguments.source)
+        without = ("recipe", "seed")
+        return Arm(
+            given.name, given.recipe, settings, tuple(setting_words(arguments, without=without))
+        )
+
+    @property
+    def _seed_words(self) -> list[str]:
+        return [] if self._seed is None else ["--seed", self._seed]
 
     def _check_names(self) -> None:
         names = [arm.name for arm in self.arms]
         for arm in self.arms:
             if names.count(arm.name) > 1:
+                raise ConfigError(f"two arms are called {arm.name}; give each a name of its own")
+            if len(self.seeds_of(arm)) == 1 and arm.name in OTHERS:
                 raise ConfigError(
-                    f"two arms are called {arm.name}; give each recipe a name of its own"
-                )
-            others = (REPORT, SETTINGS_FILE, GPUS_FILE)
-            if len(self._seeds_of(arm)) == 1 and arm.name in others:
-                raise ConfigError(
-                    f"an arm cannot be called {arm.name}: a comparison has {listed(others)} "
+                    f"an arm cannot be called {arm.name}: a comparison has {listed(OTHERS)} "
                     "in its folder; rename the recipe"
                 )
+
+    def _check_differences(self) -> None:
+        """Refuse a spec with an arm twice; a smoke test can make recipes equal."""
+        if self.spec.file is None or self.is_smoke_test:
+            return
+        found: dict[RunSettings, str] = {}
+        for arm in self.arms:
+            settings = arm.settings.model_copy(update={"name": ""})
+            if settings in found:
+                raise ConfigError(
+                    f"{found[settings]} and {arm.name} have the same settings, so they are one "
+                    "arm; change one, or remove it (an option of the command line changes all)"
+                )
+            found[settings] = arm.name
 
     def _check_held_out_losses(self) -> None:
         """Refuse, before hours of training, arms that a comparison refuses after them."""
@@ -155,28 +238,39 @@ class Sweep:
                     f"losses cannot be compared; give all arms the same, with --{differing[0]}"
                 )
 
-    def _check_seeds(self, first: str | None) -> None:
-        given = " ".join(map(str, self.seeds))
-        if self.seeds == [0]:
-            raise ConfigError(f"--seeds {given}: give a number of seeds, or seeds from 0 on")
-        if len(self.seeds) == 1 and self.seeds[0] > MOST_SEEDS:
+    def _check_seeds(self) -> None:
+        seeds = self._given_seeds
+        given = " ".join(map(str, seeds))
+        of_spec = self.spec.seeds
+        if seeds == [0] or (not seeds and of_spec == 0):
+            raise ConfigError("--seeds 0: give a number of seeds, or seeds from 0 on")
+        if len(seeds) == 1 and seeds[0] > MOST_SEEDS:
             raise ConfigError(
                 f"--seeds {given}: one number is how many seeds, at most {MOST_SEEDS:,}; one seed "
                 f"of your choice is --seed {given}"
             )
-        if len(self.seeds) != len(set(self.seeds)):
-            raise ConfigError(f"--seeds {given}: a seed is given twice")
-        if len(self.seeds) > 1 and first is not None:
+        if isinstance(of_spec, int) and of_spec > MOST_SEEDS:
+            raise ConfigError(f"seeds = {of_spec}: at most {MOST_SEEDS:,}; one seed is [{of_spec}]")
+        for several in (seeds, of_spec if isinstance(of_spec, tuple) else ()):
+            if len(several) != len(set(several)):
+                raise ConfigError(f"--seeds {' '.join(map(str, several))}: a seed is given twice")
+        if self._seed is not None and (len(seeds) > 1 or (not seeds and type(of_spec) is tuple)):
             raise ConfigError(
-                f"--seed {first} and --seeds {given}: give one of them; --seed 5 --seeds 3 are "
-                "the seeds 5, 6 and 7"
+                f"--seed {self._seed} and --seeds {given}: give one of them; --seed 5 --seeds 3 "
+                "are the seeds 5, 6 and 7"
             )
 
 
-def _arm(recipe: str, arguments: argparse.Namespace) -> Arm:
-    given = {**vars(arguments), "recipe": recipe}
-    given.pop("name", None)  # that of the sweep
-    return Arm(recipe, read_settings(argparse.Namespace(**given), arguments.source))
+def _budget(text: str | None) -> Budget | None:
+    return None if text is None else read_budget(text, "--budget")
+
+
+def _shortened(settings: RunSettings, share: float) -> dict[str, str]:
+    """Return what must be changed for a run of a share of the length, annealed to its end."""
+    if settings.hours is not None:
+        return {"hours": repr(settings.hours * share)}
+    changes = fitted(settings, max(1, round(settings.steps * share)))
+    return {name: repr(value) for name, value in changes.items()}
 
 
 def _differing_in_evaluation(first: RunSettings, other: RunSettings) -> list[str]:

@@ -2,15 +2,15 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
 from pretrain.launching.child import Child, Children, last_line
-from pretrain.launching.sweeps.forecast import Forecast, roughly
 from pretrain.launching.launch_plan import LaunchPlan
+from pretrain.launching.sweeps.forecast import Forecast, roughly
 from pretrain.launching.sweeps.sweep import SweepRun
 from pretrain.reports.words import counted
 
@@ -40,7 +40,11 @@ class SweepTraining:
     """
 
     def __init__(
-        self, runs: Sequence[SweepRun], plans: Sequence[LaunchPlan], forecast: Forecast
+        self,
+        runs: Sequence[SweepRun],
+        plans: Sequence[LaunchPlan],
+        forecast: Forecast,
+        on_finished: Callable[[], None],
     ) -> None:
         """Prepare.
 
@@ -48,11 +52,12 @@ class SweepTraining:
             runs: in the order in which they are started.
             plans: how a run is started; a run holds one until it ends.
             forecast: of their durations.
+            on_finished: called when a run has finished.
         """
         self._numbers = {run.folder: number for number, run in enumerate(runs, 1)}
         self._waiting = list(runs)
         self._free, self._at_once = list(plans), len(plans)
-        self._forecast = forecast
+        self._forecast, self._on_finished = forecast, on_finished
         self._started: dict[Child, Started] = {}
         self._error: SystemExit | ConfigError | None = None  # the first
 
@@ -94,6 +99,7 @@ class SweepTraining:
         self._started[child] = Started(run, plan, time.monotonic(), expected)
         self._waiting.pop(0)
         try:
+            run.folder.parent.mkdir(parents=True, exist_ok=True)  # of its output, and of trials
             children.start(child)
         except OSError as error:  # a full disk, or no memory for another process
             del self._started[child]
@@ -107,6 +113,9 @@ class SweepTraining:
         result = finished(run.folder) if self._at_once > 1 else None
         if children.stopped:
             self._stop(run, status)
+        elif status and run.is_trial and run.is_finished:
+            self._on_finished()
+            self._say(run, "diverged, and the others go on")
         elif status:
             self._fail(run, f"failed with status {status}; {_reason(run)}", SystemExit(status))
         elif not run.is_finished:
@@ -123,6 +132,7 @@ class SweepTraining:
             if started.expected:
                 taken = time.monotonic() - started.begin
                 self._forecast.add_finished(started.expected, taken)
+            self._on_finished()
             if result is not None:
                 loss = f"held-out loss {result.held_out_loss:.4f}"
                 self._say(run, f"finished, {loss}{self._time_left()}")

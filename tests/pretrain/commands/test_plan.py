@@ -12,8 +12,9 @@ from pretrain.config.recipe import CommandParser, load_settings
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
 from pretrain.reports.words import amount
+from pretrain.schedules.fitting import fitted
 from pretrain.schedules.learning_rate import learning_rate_at
-from pretrain.train.plan import commands, fitted, steps_within
+from pretrain.train.plan import commands, steps_within
 from tests.pretrain.conftest import two_ranks
 
 EXPONENTIAL = [

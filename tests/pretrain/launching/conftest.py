@@ -26,7 +26,7 @@ call="${0##*/} $*"
 echo "$call" >>"$CALLS"
 [[ -z ${CUDA_VISIBLE_DEVICES+x} ]] || echo "$CUDA_VISIBLE_DEVICES" >>"$CALLS.visible"
 [[ -z ${STUB_FAILS:-} || $call != $STUB_FAILS ]] || exit 3
-if [[ -n ${STUB_WAITS:-} && $call == *" $STUB_WAITS "* ]]; then
+if [[ -n ${STUB_WAITS:-} && " $call " == *" $STUB_WAITS "* ]]; then
   hear() { echo "heard $1" >>"$CALLS"; exit "${STUB_STATUS:-0}"; }
   for name in INT TERM USR1; do trap "hear $name" "$name"; done
   echo waits >>"$CALLS.waiting"; while :; do sleep 0.02; done
@@ -40,7 +40,14 @@ case $call in
   *' train '*--run-folder*)
     folder=${call##*--run-folder } folder=${folder%% *}
     mkdir -p "$folder"; touch "$folder/run.json"
-    result='{"step": 7, "training_seconds": 70, "held_out_loss": 5.5}'
+    for pair in ${STUB_LOSSES:-}; do  # PART OF THE CALL=LOSS
+      [[ $call != *"${pair%%=*}"* ]] || loss=${pair#*=}
+    done
+    result='{"step": 7, "training_seconds": 70, "held_out_loss": '${loss:-5.5}'}'
+    if [[ -n ${STUB_DIVERGES:-} && $call == $STUB_DIVERGES ]]; then
+      mkdir -p "$folder/trouble"
+      echo '{"action": "stop"}' >>"$folder/trouble/decisions.jsonl"; exit 1
+    fi
     [[ -n ${STUB_NO_RESULT:-} ]] || echo "$result" >"$folder/result.json" ;;
   *' plan '*--json*)
     file=${call##*--json } file=${file%% *}

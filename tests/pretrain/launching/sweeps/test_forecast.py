@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pretrain.config.recipe import load_settings
+from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.sweeps.announcement import describe_time
 from pretrain.launching.sweeps.forecast import Forecast, forecast_of, roughly
-from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.sweeps.sweep import Arm, SweepRun
 
 
@@ -16,7 +16,7 @@ def made_run(folder, name="a", *, step=None, result=None, **settings):
     """Return a run of `tiny_cpu`, trained up to a step, or finished."""
     words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
     words += ["--evaluation.every_steps", "10", "--evaluation.rows", "24"]
-    run = SweepRun(Arm(name, load_settings("tiny_cpu", words)), folder / name, ())
+    run = SweepRun(Arm(name, name, load_settings("tiny_cpu", words)), folder / name, ())
     run.folder.mkdir(exist_ok=True)
     if step is not None:
         (run.folder / f"checkpoints/step_{step:08d}").mkdir(parents=True)
@@ -82,12 +82,12 @@ def test_the_whole_ends_when_a_simulation_of_it_ends(tmp_path, at_once, running)
 def test_finished_runs_need_no_measurement(tmp_path):
     """The arm has two seeds: 3 and 5 seconds a step."""
     results = [{"step": 10, "training_seconds": seconds} for seconds in (30, 50)]
-    arm = Arm("a", load_settings("tiny_cpu"))
+    arm = Arm("a", "a", load_settings("tiny_cpu"))
     runs = [SweepRun(arm, tmp_path / f"a-seed{seed}", ()) for seed in range(3)]
     for run, result in zip(runs, results, strict=False):
         run.folder.mkdir()
         (run.folder / "result.json").write_text(json.dumps(result))
-    assert forecast_of(runs, [], LaunchPlan()).seconds_per_step == {"a": 4.0}
+    assert forecast_of(runs, LaunchPlan()).seconds_per_step == {"a": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,31 @@ def test_a_duration_is_as_exact_as_it_is_known(seconds, words):
 
 def test_without_room_for_a_measurement_nothing_is_forecast(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
-    assert forecast_of([made_run(tmp_path)], [], LaunchPlan()).seconds_per_step == {}
+    assert forecast_of([made_run(tmp_path)], LaunchPlan()).seconds_per_step == {}
     assert "note: the speed could not be measured: [Errno 2]" in capsys.readouterr().out
 
 
-def test_a_file_in_another_folder_is_measured_under_its_own_name(stubs, monkeypatch):
-    """The measurement names recipes, the forecast names arms."""
+def test_arms_are_measured_with_their_own_settings(stubs, monkeypatch):
+    """All in one process, which is given the settings of each as those of a run."""
     monkeypatch.setattr("sys.executable", str(stubs.bin / "python"))
     monkeypatch.setenv("CALLS", str(stubs.log))
     monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
-    speeds = {"seconds_per_step": {"mine/wide.toml": 0.5}, "measured_seconds": 0.0}
+    keep = '[[ ! -e $word/run.json ]] || cp "$word"/run.json "$CALLS.${word##*/}"'
+    keeps = f"for word in $call; do {keep}; done\n"
+    stubs.program("python", (stubs.bin / "python").read_text() + keeps)
+    speeds = {"seconds_per_step": {"/x/wide": 0.5, "/x/low": 0.25}, "measured_seconds": 0.0}
     monkeypatch.setenv("STUB_SPEEDS", json.dumps(speeds))
-    run = SweepRun(Arm("mine/wide.toml", load_settings("tiny_cpu")), Path("absent"), ())
-    forecast = forecast_of([run], ["--steps", "7"], LaunchPlan())
-    assert forecast.seconds_per_step == {"wide": 0.5} and forecast.start_seconds > 0
-    (call,) = stubs.calls()
-    assert call.startswith("python -m pretrain plan mine/wide.toml --steps 7 --seconds ")
+    arms = [
+        Arm("wide", "mine/wide.toml", load_settings("tiny_cpu", ["--model.width", "64"])),
+        Arm(
+            "low", "tiny_cpu", load_settings("tiny_cpu", ["--learning_rate.peak", "0.000123456789"])
+        ),
+    ]
+    runs = [SweepRun(arm, Path("absent"), ()) for arm in arms]
+    forecast = forecast_of(runs, LaunchPlan())
+    assert forecast.seconds_per_step == {"wide": 0.5, "low": 0.25} and forecast.start_seconds > 0
+    assert len(stubs.calls()) == 1
+    for arm in arms:
+        (stubs.log.parent / arm.name).mkdir()
+        Path(f"{stubs.log}.{arm.name}").rename(stubs.log.parent / arm.name / "run.json")
+        assert load_settings(stubs.log.parent / arm.name) == arm.settings

@@ -201,3 +201,44 @@ def test_a_killed_sweep_and_its_killed_runs_are_resumed(stubs, words):
     _, output, _ = stubs.run("sweep", "--resume", "--name", "x", STUB_TOGETHER="2")
     assert len(stubs.calls(" train ")) == 2
     assert sum("finished, " in event for event in events(output)) == 2
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+@pytest.mark.parametrize("asked", [None, "1"])
+def test_on_processors_runs_share_the_threads(stubs, words, asked):
+    """Each stub waits until two train."""
+    python = (stubs.bin / "python").read_text()
+    stubs.program("python", python + 'echo "threads $OMP_NUM_THREADS" >>"$CALLS"\n')
+    variables = {} if asked is None else {"OMP_NUM_THREADS": asked}
+    hidden = {"OMP_NUM_THREADS": ""} if asked is None else {}
+    arms = ("bert_a", "bert_r", "tupe_r")
+    _, output, _ = stubs.run(
+        "sweep", *arms, *words, "--at-once", "2", STUB_TOGETHER="2", **variables, **hidden
+    )
+    assert "2 at once, on 1 thread each" in " ".join(output.split()) or not asked
+    share = asked or str(len(os.sched_getaffinity(0)) // 2)
+    assert set(stubs.calls("threads")) == {f"threads {share}"}
+    assert len(stubs.calls(" train ")) == 3
+    assert "continued with: tupelo sweep --resume --name x --at-once 2\n" in output
+    assert (stubs.folder / "runs/x/bert_a.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "message"),
+    [
+        (2, ("--at-once", "3"), "--at-once 3: there are 2 GPUs for these runs"),
+        (0, ("--at-once", "999"), "processors for these runs; ask for fewer"),
+        (0, ("--at-once", "0"), "0: give a number of runs, such as 2"),
+    ],
+)
+def test_more_at_once_than_there_is_room_for_is_refused(stubs, words, gpus, options, message):
+    stubs.gpus(gpus)
+    status, _, errors = stubs.run("sweep", "bert_a", "tupe_r", *words, *options)
+    assert status == 1 and message in errors and not stubs.calls(" train ")
+
+
+def test_fewer_runs_at_once_have_more_gpus_each(stubs, words):
+    stubs.gpus(4)
+    stubs.run("sweep", "bert_a", "bert_r", "tupe_r", *words, "--at-once", "2", STUB_TOGETHER="2")
+    for call in stubs.calls(" train "):
+        assert re.match(r"deepspeed --include localhost:(0,1|2,3) ", call)

@@ -1,0 +1,155 @@
+"""The records of a sweep: what a comparison reads of each finished run, small enough to commit.
+
+A folder of records looks like that of the sweep, `runs/NAME`: what the sweep was started with, and
+for each finished run a folder with run.json, launches.jsonl, evals.jsonl, result.json, and
+metrics.jsonl in fewer lines. So `tupelo compare` reads a record as it reads a run, and a sweep that
+is resumed on another machine finds there which runs are finished.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep.files.atomic import save_text
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_lines
+from pretrain.launching.sweeps.folder import SETTINGS_FILE, SPEC_FILE, TRIALS, SweepFolder
+from pretrain.launching.sweeps.sweep import DECISIONS, SweepRun, was_stopped_by_anomaly
+
+METRICS = "metrics.jsonl"
+MOST_LINES = 40  # of metrics: enough for the curve of a speed, and the quartiles of its pieces
+
+# The result of a run is written last, as by the run: a record that has one is complete.
+COPIED = (RUN_FILE, "launches.jsonl", "evals.jsonl", DECISIONS)
+
+# Of a line of metrics, since the line before: means over its seconds. The others are totals, or
+# the state at its end.
+MEANS = ("tokens_per_second", "samples_per_second", "model_flops_utilisation")
+MEANS_IF_KNOWN = ("processor_wait_share",)
+
+
+class Records:
+    """The folder of records of one sweep."""
+
+    def __init__(self, path: Path, sweep: SweepFolder) -> None:
+        """Prepare; nothing is read or written."""
+        self.path, self._sweep = path, sweep
+
+    def refuse_if_taken(self) -> None:
+        """Refuse to begin a sweep where there are records already.
+
+        Raises:
+            ConfigError: the folder is not empty.
+        """
+        if any(self.path.glob("*")):
+            raise ConfigError(
+                f"--records {self.path} is not empty; continue its sweep with --resume, or choose "
+                "another folder"
+            )
+
+    def bring(self) -> None:
+        """Copy into the folder of the sweep what it lacks.
+
+        Raises:
+            ConfigError: it cannot be written, or a run was begun there that is finished here.
+        """
+        for name in (SETTINGS_FILE, SPEC_FILE):
+            self._copy(self.path / name, self._sweep.path / name)
+        for pattern in ("*", f"{TRIALS}/*"):
+            for record in sorted(self.path.glob(pattern)):
+                run = self._sweep.path / record.relative_to(self.path)
+                if _is_complete(record) and not _is_complete(run):
+                    self._bring_run(record, run)
+
+    def keep(self, runs: Sequence[SweepRun]) -> None:
+        """Write what the sweep was started with, and the finished runs that have no record.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        for name in (SETTINGS_FILE, SPEC_FILE):
+            self._copy(self._sweep.path / name, self.path / name)
+        for run in runs:
+            record = self.path / run.folder.relative_to(self._sweep.path)
+            if run.is_finished and not _is_complete(record):
+                self._keep_run(run.folder, record)
+
+    def _bring_run(self, record: Path, run: Path) -> None:
+        if (run / RUN_FILE).exists():
+            raise ConfigError(
+                f"{run} was begun here, and {record} is finished: remove {run} to take the record"
+            )
+        for name in (*COPIED, METRICS, RESULT_FILE):
+            self._copy(record / name, run / name)
+
+    def _keep_run(self, run: Path, record: Path) -> None:
+        for name in COPIED:
+            self._copy(run / name, record / name)
+        lines = thinned(read_json_lines(run / METRICS))
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        _save(record / METRICS, text)
+        self._copy(run / RESULT_FILE, record / RESULT_FILE)
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        if source.is_file():
+            text = source.read_text(encoding="utf-8")
+            if not target.is_file() or target.read_text(encoding="utf-8") != text:
+                _save(target, text)
+
+
+def thinned(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return metrics in at most `MOST_LINES` lines, each for equally many of the given ones.
+
+    Totals, and means weighted by seconds, over the whole run are what they were.
+    """
+    count = min(MOST_LINES, len(lines))
+    ends = [number * len(lines) // count for number in range(count + 1)] if count else [0]
+    return [
+        _merged(lines[start:end], lines[start - 1] if start else None)
+        for start, end in zip(ends, ends[1:], strict=False)
+    ]
+
+
+def _merged(lines: Sequence[dict[str, Any]], before: dict[str, Any] | None) -> dict[str, Any]:
+    """Return one line for several that follow each other."""
+    earlier = [before or {"step": 0, "training_seconds": 0.0}, *lines[:-1]]
+    pairs = list(zip(earlier, lines, strict=True))
+    seconds = [line["training_seconds"] - last["training_seconds"] for last, line in pairs]
+    steps = [line["step"] - last["step"] for last, line in pairs]
+    merged = dict(lines[-1])
+    for name in (*MEANS, *MEANS_IF_KNOWN):
+        if name in merged:
+            merged[name] = _mean([line.get(name) for line in lines], seconds)
+    merged["loss"] = _mean([line["loss"] for line in lines], steps)
+    merged["keep_rates"] = [
+        _mean(rates, steps) for rates in zip(*(line["keep_rates"] for line in lines), strict=True)
+    ]
+    if "peak_memory_bytes" in merged:
+        merged["peak_memory_bytes"] = max(line.get("peak_memory_bytes", 0) for line in lines)
+    shares = [line.get("time_shares", {}) for line in lines]
+    names = dict.fromkeys(name for share in shares for name in share)
+    merged["time_shares"] = {
+        name: _mean([share.get(name, 0.0) for share in shares], seconds) for name in names
+    }
+    return merged
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    known = [(value, w) for value, w in zip(values, weights, strict=True) if value is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / RESULT_FILE).exists() or was_stopped_by_anomaly(folder)
+
+
+def _save(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_text(file, text)
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}; make room there") from None

@@ -1,0 +1,45 @@
+"""Sweeps whose trainer is a stub."""
+
+import sys
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.commands import sweep
+
+SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
+
+
+@pytest.fixture
+def here(stubs, monkeypatch):
+    """An empty folder, with stubs in place of trainer and comparison."""
+    monkeypatch.chdir(stubs.folder)
+    monkeypatch.setattr(sys, "executable", str(stubs.bin / "python"))
+    monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
+    monkeypatch.setenv("CALLS", str(stubs.log))
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    compared = []
+    monkeypatch.setattr(sweep, "run_command", lambda _, words, **habits: compared.append(words))
+    stubs.compared = compared
+    return stubs
+
+
+@pytest.fixture
+def run(here, shards):
+    """Run a sweep over existing shards."""
+
+    def run(*words):
+        main(["sweep", *map(str, words), "--data.shards", str(shards), *SIZES])
+
+    return run
+
+
+def trained(stubs):
+    """Return arm, folder and the words given below for each training so far."""
+    found = []
+    for call in stubs.calls(" pretrain train "):
+        words = call.split()
+        seed = words[words.index("--seed") + 1] if "--seed" in words else None
+        found.append((words[4], words[words.index("--run-folder") + 1], seed, "--resume" in words))
+    return found

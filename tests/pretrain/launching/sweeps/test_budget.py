@@ -1,0 +1,155 @@
+"""Equal cost: the lengths of arms against sums of every step, and against finished runs."""
+
+import json
+import math
+
+import pytest
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.data.batches import predictions_per_batch
+from pretrain.launching.sweeps.budget import expected_flops
+from pretrain.schedules.step_plan import Schedule
+from pretrain.train.progress import Progress
+from tests.pretrain.launching.sweeps.test_spec import sweep
+
+DROP = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.3")
+ARMS = """\
+[arms]
+full = "tiny_cpu"
+[arms.drop]
+recipe = "tiny_cpu"
+layer_drop.schedule = "progressive"
+values.layer_drop.theta_bar = [0.3, 0.7]
+[arms.wide]
+recipe = "tiny_cpu"
+model.width = 64
+batch.global_sequences = 12
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "mine.toml").write_text(ARMS)
+    return tmp_path / "mine.toml"
+
+
+def flops_of_every_step(settings):
+    """Sum the expected FLOPs of the blocks and the head, step by step, from matrix sizes."""
+    model, rows = settings.model, settings.batch.global_sequences
+    length, width, inner = settings.data.sequence_length, model.width, model.feedforward_width
+    predictions = predictions_per_batch(settings)
+    attention = 2 * rows * length * (3 * width * width + 2 * length * width)
+    mapping = 2 * (width * width + 2 * width * inner)
+    head = Progress(settings, 1).pass_flops([0] * model.num_layers)  # and positions
+    total = 0.0
+    for step in range(settings.steps):
+        gamma = settings.layer_drop.gamma or 100 / settings.steps
+        bar = settings.layer_drop.theta_bar
+        full = settings.layer_drop.schedule == "none"
+        theta = 1.0 if full else (1 - bar) * math.exp(-gamma * step) + bar
+        kept = [1 - (i + 1) / model.num_layers * (1 - theta) for i in range(model.num_layers)]
+        last = 1 - math.prod(1 - p for p in kept)
+        total += 3 * sum(kept) * attention
+        total += 3 * mapping * (rows * length * (sum(kept) - last) + predictions * last) + head
+    return total
+
+
+@pytest.mark.parametrize("words", [(), DROP, (*DROP, "--layer_drop.gamma", "0.05")])
+def test_the_flops_of_a_run_are_the_sum_over_its_steps(words):
+    whole = ("--batch.micro_sequences", "8", "--steps", "300")
+    settings = load_settings("tiny_cpu", (*words, *whole))
+    assert expected_flops(settings) == pytest.approx(flops_of_every_step(settings), rel=1e-9)
+
+
+def test_of_a_long_run_the_sum_is_right_within_a_step():
+    words = (*DROP, "--steps", "50000", "--batch.micro_sequences", "8")
+    settings = load_settings("tiny_cpu", words)
+    exact = flops_of_every_step(settings)
+    assert abs(expected_flops(settings) - exact) < exact / settings.steps
+
+
+@pytest.mark.parametrize("budget", ["flops", "flops=3e9"])
+def test_equal_flops_within_half_a_step_each(spec, budget):
+    asked = sweep(spec, "--budget", budget, "--steps", "200")
+    settings = {arm.name: arm.settings for arm in asked.arms}
+    costs = {name: expected_flops(one) for name, one in settings.items()}
+    wanted = 3e9 if "=" in budget else costs["full"]
+    for name, cost in costs.items():
+        assert abs(cost - wanted) <= 0.51 * cost / settings[name].steps
+    assert settings["drop-0.3"].steps > settings["drop-0.7"].steps > settings["full"].steps
+    assert settings["wide"].steps < settings["full"].steps
+
+
+def test_equal_tokens_and_equal_steps(spec):
+    by_tokens = sweep(spec, "--budget", "tokens", "--steps", "30").arms
+    assert [arm.settings.steps for arm in by_tokens] == [30, 30, 30, 20]
+    assert [arm.settings.steps for arm in sweep(spec, "--budget", "steps=7").arms] == [7] * 4
+    tokens = sweep(spec, "--budget", f"tokens={32 * 8 * 12}").arms
+    assert [arm.settings.steps for arm in tokens] == [12, 12, 12, 8]
+
+
+def test_equal_seconds_are_hours_of_each_run(spec):
+    assert {arm.settings.hours for arm in sweep(spec, "--budget", "seconds=90").arms} == {0.025}
+    words = ("--budget", "seconds", "--hours", "0.5")
+    assert {arm.settings.hours for arm in sweep(spec, *words).arms} == {0.5}
+    with pytest.raises(ConfigError, match="how many seconds 20 steps take is not known before"):
+        sweep(spec, "--budget", "seconds")
+
+
+def test_what_is_stated_in_steps_follows_the_length(tmp_path):
+    """The decay of the rate and of theta end where those of the recipe do."""
+    (tmp_path / "mine.toml").write_text(
+        '[arms]\nfull = "tiny_cpu"\n[arms.drop]\nrecipe = "tiny_cpu"\n'
+        'layer_drop = {schedule = "progressive", gamma = 0.5}\n'
+        'learning_rate = {schedule = "warmup_linear_decay_exp", decay_rate = 0.5, '
+        "decay_steps = 4}\n"
+    )
+    full, drop = (
+        arm.settings
+        for arm in sweep(tmp_path / "mine.toml", "--budget", "flops", "--steps", "40").arms
+    )
+    assert drop.steps > full.steps
+    assert drop.layer_drop.gamma == pytest.approx(0.5 * 40 / drop.steps)
+    first, last = (Schedule(drop, 1).plan(step) for step in (1, drop.steps))
+    assert last.theta == pytest.approx(0.5, abs=1e-6) and first.theta == 1.0
+    own = load_settings("tiny_cpu", ("--steps", "40")).learning_rate
+    warm = round(own.warmup_ratio * 40)
+    factor = 0.5 ** ((40 - warm) / 4)
+    assert last.learning_rate / own.peak == pytest.approx(factor, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--budget", "hours"), "--budget 'hours': give steps, tokens, flops or seconds"),
+        (("--budget", "flops=much"), "--budget 'flops=much': give"),
+        (("--budget", "flops", "--hours", "2"), "a budget of flops sets the steps, and hours=2.0"),
+        (("--budget", "steps", "--restarts_after", "5"), "and restarts_after="),
+    ],
+)
+def test_a_wrong_budget_is_one_line(spec, words, message):
+    with pytest.raises(ConfigError, match=message):
+        sweep(spec, *words)
+
+
+def test_finished_runs_of_equal_flops_agree_within_a_step_and_are_annealed(
+    command, spec, tmp_path, shards
+):
+    words = ("--budget", "flops", "--steps", "40", "--data.shards", shards, "--loggers", "none")
+    asked = sweep(spec, *words, "--engine.ds_config", "zero1_fp32")
+    results = {}
+    for (run,) in asked.runs(tmp_path / "runs"):
+        status, _, errors = command.run(
+            ["train", run.recipe, *run.words, "--run-folder", str(run.folder)]
+        )
+        assert status == 0, errors[-3000:]
+        results[run.arm.name] = json.loads((run.folder / "result.json").read_text())
+    costs = {name: result["expected_flops"] for name, result in results.items()}
+    for name, result in results.items():
+        step = costs[name] / result["step"]
+        assert abs(costs[name] - costs["full"]) <= step
+        decaying = result["step"] * 0.9
+        rate = result["final_learning_rate"] / result["peak_learning_rate"]
+        assert rate == pytest.approx(1 / decaying, rel=0.15)
+    assert results["drop-0.3"]["step"] > results["full"]["step"] == 40

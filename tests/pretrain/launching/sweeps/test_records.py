@@ -1,0 +1,192 @@
+"""Records of finished runs: another machine goes on from them, and a comparison reads them."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.compare.convergence import compare
+from pretrain.compare.run_tables import run_speed
+from pretrain.compare.runs import read_run
+from pretrain.compare.tables import result_tables
+from pretrain.compare.timing import wait_share
+from pretrain.config.errors import ConfigError
+from pretrain.launching.sweeps.folder import SweepFolder
+from pretrain.launching.sweeps.records import MOST_LINES, Records, thinned
+from pretrain.launching.sweeps.sweep import Arm, SweepRun
+from tests.pretrain.commands.test_compare import write_run
+from tests.pretrain.launching.sweeps.conftest import SIZES, trained
+
+ARMS = ("bert_a", "tupe_r")
+
+
+def metrics(count):
+    """Return lines of uneven numbers of steps and seconds."""
+    step, seconds, lines = 0, 0.0, []
+    for n in range(count):
+        step += 1 + n % 3
+        seconds += 0.5 + n % 4
+        line = {"step": step, "tokens": 10 * step, "training_seconds": seconds, "flops": 7.0 * n}
+        line |= {"loss": 9.0 - n / count, "learning_rate": 1e-3, "theta": 1 - n / 1000}
+        line |= {"keep_rates": [1.0, 1 - n / 1000], "tokens_per_second": 5.0 + n % 7}
+        line |= {"model_flops_utilisation": 0.1 + n % 2, "peak_memory_bytes": 100 - n % 5}
+        line |= {"processor_wait_share": None if n % 5 == 0 else n % 5 / 10}
+        line |= {"time_shares": {"data": n % 2 / 2, "forward": 1 - n % 2 / 2}}
+        lines.append(line)
+    return lines
+
+
+@pytest.mark.parametrize("count", [1, 2, MOST_LINES, MOST_LINES + 1, 333])
+def test_fewer_lines_have_the_same_means_and_totals(count):
+    lines = metrics(count)
+    found = thinned(lines)
+    assert len(found) == min(count, MOST_LINES)
+    assert [line for line in lines if line["step"] in {one["step"] for one in found}][-1][
+        "step"
+    ] == found[-1]["step"]
+
+    def mean(rows, value, weight):
+        total, weights, before = 0.0, 0.0, 0.0
+        for row in rows:
+            if value(row) is not None:
+                total += value(row) * (row[weight] - before)
+                weights += row[weight] - before
+            before = row[weight]
+        return total / weights if weights else None
+
+    for value, weight in (
+        (lambda row: row["tokens_per_second"], "training_seconds"),
+        (lambda row: row["model_flops_utilisation"], "training_seconds"),
+        (lambda row: row["time_shares"]["data"], "training_seconds"),
+        (lambda row: row["loss"], "step"),
+        (lambda row: row["keep_rates"][1], "step"),
+    ):
+        assert mean(found, value, weight) == pytest.approx(mean(lines, value, weight), rel=1e-12)
+    assert max(row["peak_memory_bytes"] for row in found) == 100
+    for name in ("tokens", "training_seconds", "flops"):
+        assert found[-1][name] == lines[-1][name]
+
+
+def test_as_many_lines_as_are_kept_stay_what_they_are():
+    lines = metrics(MOST_LINES)
+    for ours, line in zip(thinned(lines), lines, strict=True):
+        assert ours == {name: pytest.approx(value) for name, value in line.items()}
+
+
+def test_nothing_is_made_of_no_lines_and_a_loss_that_is_not_finite_stays_so():
+    assert thinned([]) == []
+    lines = metrics(3 * MOST_LINES)
+    lines[4]["loss"] = math.nan
+    assert [math.isnan(line["loss"]) for line in thinned(lines)].count(True) == 1
+
+
+def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweep = SweepFolder("x")
+    arms = {"one": (7.0, 6.0, 5.0), "two": (7.0, 5.0, 4.0)}
+    runs = []
+    for name, losses in arms.items():
+        words = ("--name", name, "--learning_rate.peak", f"{losses[-1]}")
+        folder = write_run(sweep.path / name, *words, losses=losses)
+        runs.append(SweepRun(Arm(name, name, None), folder, ()))
+    Records(Path("kept"), sweep).keep(runs)
+    names = {"run.json", "launches.jsonl", "evals.jsonl", "metrics.jsonl", "result.json"}
+    for run in runs:
+        (run.folder / "checkpoints").mkdir()
+        assert {entry.name for entry in Path("kept", run.folder.name).iterdir()} == names
+    ours = [read_run(Path("kept") / name) for name in arms]
+    theirs = [read_run(sweep.path / name) for name in arms]
+    assert result_tables(compare(ours)) == result_tables(compare(theirs))
+    for one, other in zip(ours, theirs, strict=True):
+        assert run_speed(one) == pytest.approx(run_speed(other))
+        assert wait_share(one) == wait_share(other)
+
+
+def test_another_machine_trains_what_is_not_recorded(here, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("STUB_FAILS", "* train tupe_r *seed1*")
+    kept = tmp_path / "kept"
+    with pytest.raises(SystemExit):
+        run(*ARMS, "--name", "x", "--seeds", "2", "--records", kept, "--steps", "7")
+    monkeypatch.delenv("STUB_FAILS")
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "bert_a-seed0",
+        "bert_a-seed1",
+        "settings",
+        "tupe_r-seed0",
+    ]
+    shutil.rmtree("runs")
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "other", "--records", str(kept)])
+    assert trained(here) == [("tupe_r", "runs/other/tupe_r-seed1", "1", False)]
+    assert all("--steps 7 " in call for call in here.calls(" train "))
+    assert len(here.compared[0][1:-2]) == 4 and (kept / "tupe_r-seed1/result.json").exists()
+
+
+def test_records_of_everything_need_no_text_no_shards_and_no_training(here, monkeypatch, tmp_path):
+    Path("text.txt").write_text("One.\n")
+    words = ("--corpus", "text.txt", "--name", "x", "--records", str(tmp_path / "kept"))
+    main(["sweep", *ARMS, *words])
+    shutil.rmtree("runs")
+    Path("text.txt").unlink()
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x", "--records", str(tmp_path / "kept")])
+    assert here.calls() == [] and here.compared[0] == here.compared[1]
+
+
+def test_the_spec_is_part_of_the_records(here, run, tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        '[arms]\none = "bert_r"\ntwo = "tupe_r"\n[tune]\nlearning_rate.peak = [0.5, 1.0]\n'
+    )
+    run(tmp_path / "mine.toml", "--name", "x", "--records", tmp_path / "kept")
+    (tmp_path / "mine.toml").unlink()
+    shutil.rmtree("runs")
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x", "--records", str(tmp_path / "kept")])
+    assert not here.calls(" train ") and here.compared[0] == here.compared[1]
+
+
+def test_a_sweep_that_is_killed_leaves_records_of_what_was_finished(stubs, shards, tmp_path):
+    kept = tmp_path / "kept"
+    words = (*ARMS, "--name", "x", "--data.shards", shards, *SIZES, "--records", kept)
+    process = stubs.start_waiting("sweep", *words, STUB_WAITS="runs/x/tupe_r")
+    for killed in (process, *psutil.Process(process.pid).children(recursive=True)):
+        killed.kill()
+    process.communicate(timeout=60)
+    assert [path.parent.name for path in kept.glob("*/result.json")] == ["bert_a"]
+    shutil.rmtree(stubs.folder / "runs")
+    stubs.log.unlink()
+    stubs.run("sweep", "--resume", "--name", "x", "--records", kept)
+    assert [call.split()[4] for call in stubs.calls(" train ")] == ["tupe_r"]
+
+
+def test_what_was_begun_here_and_finished_there_is_left_to_the_user(here, run, tmp_path):
+    kept = tmp_path / "kept"
+    run(*ARMS, "--name", "x", "--records", kept)
+    Path("runs/x/bert_a/result.json").unlink()
+    with pytest.raises(ConfigError, match="bert_a was begun here, and .* remove runs/x/bert_a"):
+        main(["sweep", "--resume", "--name", "x", "--records", str(kept)])
+
+
+def test_a_new_sweep_takes_a_new_folder_of_records(here, run, tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ConfigError, match="is not empty; continue its sweep with --resume"):
+        run(*ARMS, "--name", "x", "--records", tmp_path)
+    assert here.calls() == []
+
+
+def test_a_diverged_trial_is_recorded(here, run, tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text(
+        '[arms]\none = "bert_r"\ntwo = "tupe_r"\n[tune]\nlearning_rate.peak = [0.5, 1.0]\n'
+    )
+    monkeypatch.setenv("STUB_DIVERGES", "*trials/one-1.0-*")
+    run(tmp_path / "mine.toml", "--name", "x", "--records", tmp_path / "kept")
+    shutil.rmtree("runs")
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x", "--records", str(tmp_path / "kept")])
+    assert not here.calls(" train ")
+    record = tmp_path / "kept/trials/one-1.0-seed1/trouble/decisions.jsonl"
+    assert json.loads(record.read_text())["action"] == "stop"

@@ -1,0 +1,239 @@
+"""A sweep that is written down ends in the runs of the command line that says the same."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.commands import sweep as sweep_command
+from pretrain.compare.convergence import compare
+from pretrain.compare.runs import read_run
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import (
+    CommandParser,
+    first_comment,
+    load_settings,
+    recipe_files,
+    sweep_files,
+)
+from pretrain.launching.sweeps.sweep import Sweep
+from tests.pretrain.commands.test_compare import write_run
+from tests.pretrain.launching.sweeps.conftest import trained
+
+SPEC = """\
+# Three of a kind.
+seeds = [4, 8]
+[settings]
+steps = 9
+optimizer.betas = [0.9, 0.95]
+[arms]
+baseline = "bert_r"
+slow = { recipe = "bert_r", learning_rate.peak = 0.000123456789, model.output_bias = "zeros" }
+[arms.drop]
+recipe = "tupe_r_pld"
+layer_drop.rescale = false
+values.layer_drop.theta_bar = [0.5, 0.9]
+"""
+
+
+def sweep(*words):
+    parser = CommandParser(allow_abbrev=False)
+    sweep_command.add_arguments(parser)
+    return Sweep(parser.parse_args(list(map(str, words))))
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write a spec."""
+
+    def write(text, name="mine.toml"):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_each_arm_has_the_settings_that_the_same_options_give(written):
+    found = {arm.name: arm.settings for arm in sweep(written(SPEC)).arms}
+    common = ("--steps", "9", "--optimizer.betas", "0.9,0.95")
+    drop = (*common, "--layer_drop.rescale", "false", "--layer_drop.theta_bar")
+    slow = ("--learning_rate.peak", "0.000123456789", "--model.output_bias", "zeros")
+    assert found == {
+        "baseline": load_settings("bert_r", (*common, "--name", "baseline")),
+        "slow": load_settings("bert_r", (*common, *slow, "--name", "slow")),
+        "drop-0.5": load_settings("tupe_r_pld", (*drop, "0.5", "--name", "drop-0.5")),
+        "drop-0.9": load_settings("tupe_r_pld", (*drop, "0.9", "--name", "drop-0.9")),
+    }
+
+
+def test_a_run_is_started_with_words_that_give_its_settings(written, tmp_path):
+    asked = sweep(written(SPEC))
+    for arm, runs in zip(asked.arms, asked.runs(tmp_path), strict=True):
+        assert [run.folder.name for run in runs] == [f"{arm.name}-seed4", f"{arm.name}-seed8"]
+        for run, seed in zip(runs, (4, 8), strict=True):
+            settings = load_settings(run.recipe, run.words)
+            assert settings == arm.settings.model_copy(update={"seed": seed})
+
+
+def test_recipes_alone_are_the_runs_of_the_command_line(written, tmp_path):
+    spec = written('seeds = 2\n[arms]\nbert_r = "bert_r"\ntupe_r = "tupe_r"\n')
+    ours, theirs = sweep(spec), sweep("bert_r", "tupe_r", "--seeds", "2")
+    assert [arm.settings for arm in ours.arms] == [arm.settings for arm in theirs.arms]
+    folders = [[run.folder for run in arm] for arm in ours.runs(tmp_path)]
+    assert folders == [[run.folder for run in arm] for arm in theirs.runs(tmp_path)]
+
+
+def test_every_combination_of_values_is_an_arm(written):
+    spec = written(
+        '[arms.grid]\nrecipe = "tupe_r"\nvalues.model.norm = ["pre", "post"]\n'
+        "values.optimizer.betas = [[0.9, 0.95], [0.9, 0.99]]\n"
+    )
+    found = {arm.name: arm.settings for arm in sweep(spec).arms}
+    assert list(found) == [f"grid-{n}-0.9_{b}" for n in ("pre", "post") for b in ("0.95", "0.99")]
+    for name, settings in found.items():
+        _, norm, beta = name.split("-")
+        assert (settings.model.norm, settings.optimizer.betas[1]) == (norm, float(beta[4:]))
+
+
+def test_the_command_line_comes_before_a_smoke_test_and_that_before_the_spec(written):
+    spec = written(SPEC)
+    assert {arm.settings.steps for arm in sweep(spec, "--steps", "5").arms} == {5}
+    asked = sweep(spec, "--seeds", "3", "--seed", "7")
+    assert asked.seeds_of(asked.arms[0]) == [7, 8, 9]
+    smoke = sweep(spec, "--smoke", "--model.width", "64")
+    assert {(arm.settings.steps, arm.settings.model.width) for arm in smoke.arms} == {(30, 64)}
+    assert {arm.settings.layer_drop.theta_bar for arm in smoke.arms[2:]} == {0.5, 0.9}
+
+
+def test_text_of_the_command_line_replaces_that_of_the_spec(written):
+    spec = written('settings.data.corpus = ["a.txt", "b.txt"]\narms.one = "bert_r"\n')
+    assert sweep(spec).arms[0].settings.data.corpus == ("a.txt", "b.txt")
+    given = sweep(spec, "--corpus", "c.txt", "d.txt").arms[0]
+    assert given.settings.data.corpus == ("c.txt", "d.txt")
+
+
+def test_a_stopped_sweep_continues_as_its_spec_was_and_another_one_is_refused(
+    here, run, written, monkeypatch
+):
+    spec = written(SPEC)
+    monkeypatch.setenv("STUB_FAILS", "* train bert_r *seed8*")
+    with pytest.raises(SystemExit):
+        run(spec, "--name", "x")
+    monkeypatch.delenv("STUB_FAILS")
+    written(SPEC.replace("steps = 9", "steps = 99"))
+    with pytest.raises(ConfigError, match="runs/x was started with other arms or settings"):
+        run(spec, "--name", "x", "--resume")
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x"])
+    assert all("--steps 9 " in call for call in here.calls(" train "))
+    assert [Path(folder).name for _, folder, _, _ in trained(here)] == [
+        f"{arm}-seed8" for arm in ("baseline", "slow", "drop-0.5", "drop-0.9")
+    ]
+    again = trained(here)
+    run(written(SPEC), "--name", "x", "--resume")  # as it was
+    assert trained(here) == again
+
+
+def test_two_arms_of_one_recipe_are_compared_by_their_names(written, tmp_path):
+    spec = written(
+        '[arms]\nslow = "bert_r"\nfast = { recipe = "bert_r", learning_rate.peak = 1 }\n'
+    )
+    folders = [
+        write_run(run.folder, *run.words, recipe=run.recipe)
+        for (run,) in sweep(spec).runs(tmp_path)
+    ]
+    runs = [read_run(folder) for folder in folders]
+    assert [arm.name for arm in compare(runs).arms] == ["slow", "fast"]
+
+
+@pytest.mark.parametrize("name", sorted(sweep_files()))
+def test_a_sweep_of_ours_has_a_summary_a_name_of_its_own_and_arms_that_can_be_compared(name):
+    asked = sweep(name, "--corpus", "text.txt")
+    assert len(asked.arms) > 1 and first_comment(sweep_files()[name])
+    assert name not in recipe_files()
+
+
+def test_the_sweeps_are_listed_with_the_recipes(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    main(["recipes"])
+    lines = capsys.readouterr().out.splitlines()
+    for name, file in sweep_files().items():
+        assert any(line.split() == [name, *first_comment(file).split()] for line in lines)
+
+
+@pytest.mark.parametrize("command", ["train", "plan", "prepare"])
+@pytest.mark.parametrize("name", ["theta_bar", "mine.toml"])
+def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command, name):
+    monkeypatch.chdir(written(SPEC).parent)
+    with pytest.raises(ConfigError, match=f"^{name} is a sweep of .*: tupelo sweep {name}$"):
+        main([command, name])
+
+
+def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "theta_bar", "--help"])
+    assert "those of a recipe that sets nothing" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("arms = 3", "arms=3 is not a table"),
+        ("[arms]", r"\[arms\] is empty"),
+        ("arms.a = 3", "arm 'a' names no recipe"),
+        ("arms.a.recipe = 3", "arm 'a' names no recipe"),
+        ("arms.a = 'brt_r'", "no recipe 'brt_r'; did you mean bert_r"),
+        ("arms.'a b' = 'bert_r'", "use letters, digits, and . _ - for names, not a b"),
+        ("arms.report = 'bert_r'", "an arm cannot be called report"),
+        (
+            "arms.a = {recipe = 'bert_r', model.nrm = 'pre'}",
+            "arm 'a': there is no setting model.nrm",
+        ),
+        ("arms.a = {recipe = 'bert_r', seed = 3}", "arm 'a' has seed: give seeds at the top"),
+        ("arms.a = {recipe = 'bert_r', steps = 1979-05-27}", "steps=.* is not a value"),
+        ("arms.a = {recipe = 'bert_r', steps = 'many'}", "steps='many'"),
+        ("arms.a = {recipe = 'bert_r', values = 3}", "values=3: give a list"),
+        ("arms.a = {recipe = 'bert_r', values.steps = 3}", "steps=3 is not a list"),
+        ("arms.a = {recipe = 'bert_r', values.steps = [3, 3]}", "has a value twice"),
+        ("arms.a = {recipe = 'bert_r', steps = 3, values.steps = [3]}", "gives steps and values"),
+        ("arms.a = 'bert_r'\narms.b = 'bert_r'", "a and b have the same settings"),
+        ("steps = 3\narms.a = 'bert_r'", r"a sweep has no 'steps'; put it under \[settings\]"),
+        ("sedes = 3\narms.a = 'bert_r'", "a sweep has no 'sedes'; did you mean seeds"),
+        ("settings.stps = 3\narms.a = 'bert_r'", r"\[settings\]: there is no setting stps"),
+        ("seeds = 'all'\narms.a = 'bert_r'", "seeds='all': give a number of seeds, or a list"),
+        ("seeds = []\narms.a = 'bert_r'", "seeds=.*: give a number"),
+        ("seeds = 0\narms.a = 'bert_r'", "--seeds 0: give a number"),
+        ("seeds = [1, 1]\narms.a = 'bert_r'", "--seeds 1 1: a seed is given twice"),
+        ("seeds = 99999\narms.a = 'bert_r'", "seeds = 99999: at most 1,000"),
+        ("budget = 'euros=3'\narms.a = 'bert_r'", "budget 'euros=3': give steps, tokens"),
+        ("budget = 'flops=-3'\narms.a = 'bert_r'", "budget 'flops=-3': give steps, tokens"),
+        ("tune = {}\ntune.rungs = [1]\narms.a = 'bert_r'", "not valid TOML"),
+        ("tune.rungs = [0.5]\narms.a = 'bert_r'", r"\[tune\] names no setting"),
+        ("tune.rungs = [1, 0.5]\narms.a = 'bert_r'", r"rungs=\[1, 0.5\]: give shares"),
+        ("tune.seeds = 0\narms.a = 'bert_r'", "seeds=0: give the number of seeds"),
+        ("tune.steps = 3\narms.a = 'bert_r'", "steps=3 is not a list"),
+    ],
+)
+def test_a_wrong_spec_is_one_line_with_its_file(written, text, message):
+    with pytest.raises(ConfigError, match=message) as found:
+        sweep(written(text))
+    assert "\n" not in str(found.value)
+
+
+def test_a_spec_is_given_alone(written):
+    with pytest.raises(ConfigError, match="theta_bar is a sweep, .*give it alone"):
+        sweep("bert_r", "theta_bar")
+
+
+def test_an_option_that_makes_arms_equal_is_refused():
+    with pytest.raises(ConfigError, match="have the same settings.*option of the command line"):
+        sweep("theta_bar", "--layer_drop.theta_bar", "0.5", "--corpus", "text.txt")
+
+
+def test_a_folder_of_a_sweep_can_be_renamed(here, run, written):
+    """Its spec is beside its runs."""
+    run(written(SPEC), "--name", "x")
+    shutil.move("runs/x", "runs/y")
+    main(["sweep", "--resume", "--name", "y"])
+    assert len(trained(here)) == 8

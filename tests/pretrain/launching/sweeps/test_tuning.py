@@ -1,0 +1,148 @@
+"""Tuning: equal trials for each arm, on other seeds; the best value goes into the runs."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.config.errors import ConfigError
+from pretrain.launching.sweeps.sweep import DECISIONS
+from pretrain.stability import journal
+from tests.pretrain.launching.sweeps.conftest import SIZES, trained
+from tests.pretrain.launching.sweeps.test_spec import sweep
+
+PEAK = "--learning_rate.peak"
+SPEC = """\
+seeds = [3, 4]
+settings.steps = 100
+[arms]
+one = "bert_r"
+two = "tupe_r"
+[tune]
+learning_rate.peak = [0.25, 0.5, 1.0, 2.0]
+"""
+# The lowest loss of arm one is at 0.5, that of arm two at 2.0.
+LOSSES = "one-0.25=5.2 one-0.5=5.0 one-1.0=5.1 one-2.0=5.3 two-0.25=5.3 two-0.5=5.2 two-1.0=5.1"
+LOSSES += " two-2.0=5.0"
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "mine.toml").write_text(SPEC)
+    return tmp_path / "mine.toml"
+
+
+def peaks(stubs, part):
+    """Return folder and peak of each training whose folder is below a part of `runs/x`."""
+    found = []
+    for call in stubs.calls(" train "):
+        words = call.split()
+        folder = Path(words[words.index("--run-folder") + 1])
+        if str(folder.parent) == part:
+            found.append((folder.name, words[words.index(PEAK) + 1] if PEAK in words else None))
+    return found
+
+
+def test_each_arm_is_tried_with_each_value_and_trained_with_its_best(
+    here, run, spec, monkeypatch, capsys
+):
+    monkeypatch.setenv("STUB_LOSSES", LOSSES)
+    run(spec, "--name", "x")
+    values = ("0.25", "0.5", "1.0", "2.0")
+    trials = [(f"{arm}-{value}-seed5", value) for arm in ("one", "two") for value in values]
+    assert peaks(here, "runs/x/trials") == trials
+    best = {"one": "0.5", "two": "2.0"}
+    runs = [(f"{arm}-seed{seed}", best[arm]) for seed in (3, 4) for arm in best]
+    assert peaks(here, "runs/x") == runs
+    assert {seed for _, folder, seed, _ in trained(here) if "trials" in folder} == {"5"}
+    (compared,) = here.compared
+    notes = [compared[n + 1] for n, word in enumerate(compared) if word == "--note"]
+    assert len(notes) == 3 and "trials" not in " ".join(compared[:5])
+    assert notes[0].startswith("one was tuned on seed 5 (learning_rate.peak 0.25: 5.200, ")
+    assert notes[0].endswith("2.0: 5.300): learning_rate.peak 0.5")
+    assert notes[2].startswith("the best of two is at the edge of what was tried, learning_rate")
+    assert "each arm tries learning_rate.peak 0.25, 0.5, 1.0, 2.0" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_the_better_half_goes_from_rung_to_rung(here, run, spec, monkeypatch):
+    """A trial of a part of the length is a run of so many steps, and its own schedule."""
+    spec.write_text(SPEC + "rungs = [0.25, 0.5, 1]\nseeds = 2\n")
+    monkeypatch.setenv("STUB_LOSSES", LOSSES)
+    run(spec, "--name", "x")
+    names = [name for name, _ in peaks(here, "runs/x/trials") if name.startswith("one-")]
+    assert names == [
+        *(f"one-{p}-0.25-seed{s}" for s in (5, 6) for p in ("0.25", "0.5", "1.0", "2.0")),
+        *(f"one-{p}-0.5-seed{s}" for s in (5, 6) for p in ("0.5", "1.0")),
+        *(f"one-0.5-seed{s}" for s in (5, 6)),
+    ]
+    for call in here.calls("trials/"):
+        steps = "25" if "-0.25-seed" in call else "50" if "-0.5-seed" in call else "100"
+        if "/one-0.5-seed" not in call and "/two-2.0-seed" not in call:
+            assert f"--steps {steps} " in call
+    assert {peak for name, peak in peaks(here, "runs/x") if "one" in name} == {"0.5"}
+
+
+def test_the_length_of_a_trial_is_a_share_of_the_budget_of_its_arm(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        'budget = "flops"\nsettings.steps = 40\n[arms]\nfull = "tiny_cpu"\n[arms.drop]\n'
+        'recipe = "tiny_cpu"\nlayer_drop.schedule = "progressive"\n'
+    )
+    asked = sweep(tmp_path / "mine.toml")
+    whole = asked.arms[1].settings.steps
+    assert whole > 40
+    half = asked.arm(asked.spec.arms[1], {"learning_rate.peak": "0.5"}, share=0.5)
+    assert half.settings.steps == round(whole / 2) and half.settings.learning_rate.peak == 0.5
+
+
+def test_a_trial_that_diverges_is_a_result_and_a_run_that_does_is_a_failure(
+    here, run, spec, monkeypatch, capsys
+):
+    monkeypatch.setenv("STUB_LOSSES", LOSSES)
+    monkeypatch.setenv("STUB_DIVERGES", "* train *trials/two-2.0-*")
+    run(spec, "--name", "x")
+    assert {peak for name, peak in peaks(here, "runs/x") if "two" in name} == {"1.0"}
+    assert "two-2.0-seed5: diverged, and the others go on" in capsys.readouterr().out
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x"])
+    assert not here.calls(" train ")
+    monkeypatch.setenv("STUB_DIVERGES", "* train *one-seed3*")
+    with pytest.raises(SystemExit):
+        run(spec, "--name", "y")
+
+
+def test_where_all_diverge_there_is_nothing_to_choose(here, run, spec, monkeypatch):
+    monkeypatch.setenv("STUB_DIVERGES", "* train *trials/two-*")
+    with pytest.raises(ConfigError, match="every trial of two diverged; give .tune. lower values"):
+        run(spec, "--name", "x")
+
+
+def test_an_anomaly_is_read_where_the_journal_writes_it():
+    assert f"{journal.FOLDER}/{journal.DECISIONS}" == DECISIONS
+
+
+def test_a_sweep_that_is_stopped_while_it_tunes_is_resumed(stubs, shards, spec):
+    words = (spec, "--name", "x", "--data.shards", shards, *SIZES)
+    process = stubs.start_waiting(
+        "sweep", *words, STUB_WAITS="runs/x/trials/one-1.0-seed5", STUB_LOSSES=LOSSES
+    )
+    for killed in (process, *psutil.Process(process.pid).children(recursive=True)):
+        killed.kill()
+    process.communicate(timeout=60)
+    stubs.log.unlink()
+    stubs.run("sweep", "--resume", "--name", "x", STUB_LOSSES=LOSSES)
+    assert [name for name, _ in peaks(stubs, "runs/x/trials")][:2] == [
+        "one-1.0-seed5",
+        "one-2.0-seed5",
+    ]
+    assert {peak for name, peak in peaks(stubs, "runs/x") if "two" in name} == {"2.0"}
+
+
+def test_a_dry_run_describes_a_trial_of_each_arm_too(here, run, spec):
+    run(spec, "--name", "x", "--dry-run")
+    assert [Path(folder).name for _, folder, _, _ in trained(here)] == [
+        *(f"{arm}-0.25-seed5" for arm in ("one", "two")),
+        *(f"{arm}-seed3" for arm in ("one", "two")),
+    ]
