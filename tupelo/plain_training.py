@@ -20,9 +20,9 @@ from pretrain.data.batches import (
     batches_from,
 )
 from pretrain.data.shards import open_data
-from pretrain.model.held_out import HeldOutSums
-from pretrain.model.objective_base import Objective
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.objectives.held_out import HeldOutSums
+from pretrain.model.objectives.objective import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
 from pretrain.schedules.step_plan import Schedule, StepPlan, finished_before

@@ -25,8 +25,8 @@ from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.convert.pretrained import chosen_checkpoint, load_pretrained
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place
 from pretrain.data.shards import num_held_out_rows, open_data
-from pretrain.model.objective_base import Objective
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.objectives.objective import Objective
 
 # Of a micro-batch: the intermediate tensors of BERT-Base then take about 2 GB with gradients.
 TOKENS_AT_ONCE = 4096

@@ -520,7 +520,9 @@ class RunSettings(BaseSettings):
         description="start from these weights instead of random ones: a run, a checkpoint, an "
         "export, a Hugging Face BERT (folder or name), or a checkpoint of the TUPE authors' code",
     )
-    objective: str = Field(DEFAULT_OBJECTIVE, description="the loss, see model/objectives.py")
+    objective: str = Field(
+        DEFAULT_OBJECTIVE, description="the loss, see model/objectives/catalog.py"
+    )
     steps: int = Field(1_000_000, ge=1, description="optimizer steps")
     hours: float | None = Field(
         None,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pretrain.config.errors import ConfigError
 from pretrain.convert.text_encoder import MASK, TextEncoder
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 
 class Guess(NamedTuple):

@@ -19,7 +19,7 @@ from pretrain.convert.hf_format import is_export, read_export
 from pretrain.convert.loader import read_external
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 
 class Pretrained(NamedTuple):

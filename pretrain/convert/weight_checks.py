@@ -9,7 +9,7 @@ from torch import Tensor
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 3

@@ -153,7 +153,7 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
 
     That of replaced-token detection depends on the generator: what it draws is the input.
     """
-    from pretrain.model.objectives import objective_named  # torch: builds need none
+    from pretrain.model.objectives.catalog import objective_named  # torch: builds need none
 
     held_out_loss = objective_named(settings.objective).held_out_loss
     shares = settings.data.mask_token_share, settings.data.random_token_share

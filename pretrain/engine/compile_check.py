@@ -18,7 +18,7 @@ from pretrain.config.ds_config import autocast_type, weight_type
 from pretrain.config.settings import RunSettings
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import in_one_line
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
 
 # variable that names the compiler, and the commands that are looked for without it
 COMPILERS = {"cuda": ("CC", ("gcc", "clang")), "cpu": ("CXX", ("g++",))}

@@ -36,8 +36,8 @@ from pretrain.engine.optimizer_state import (
 )
 from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.zero_choice import stage_of_run
-from pretrain.model.held_out import Evaluation, HeldOutSums
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
+from pretrain.model.objectives.objective import Objective
 from pretrain.profiling.step_timer import Phases
 
 

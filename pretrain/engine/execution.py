@@ -27,8 +27,8 @@ from pretrain.kernels.cpu_kernels import (
 from pretrain.kernels.triton_tilings import HEAD_WIDTHS
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
-from pretrain.model.objective_base import Objective
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.objectives.objective import Objective
 from pretrain.model.positions import POSITION_ENCODINGS
 
 VOLTA, AMPERE = (7, 0), (8, 0)

@@ -27,7 +27,7 @@ from pretrain.engine.micro_batches import choose_micro_batches
 from pretrain.engine.optimizers import check_buildable, check_table_rates, checked_optimizer
 from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.objective import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
 

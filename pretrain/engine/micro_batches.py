@@ -34,7 +34,7 @@ from pretrain.engine.memory_trial import (
 )
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.memory import PassMemory
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.objective import Objective
 from pretrain.profiling.free_memory import free_memory_bytes
 
 # Of the free memory. The rest is for what is not counted: buffers of NCCL and cuBLAS, gaps between

@@ -20,7 +20,7 @@ from pretrain.config.settings import OptimizerSettings, RunSettings
 from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
 from pretrain.engine.bias_correction import without_bias_correction
 from pretrain.engine.muon import MuonWithAdamW
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
 
 Device = Literal["cpu", "cuda"]

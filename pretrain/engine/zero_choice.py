@@ -18,7 +18,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.footprint import rank_bytes, size
 from pretrain.engine.optimizers import OPTIMIZERS
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
 
 # The rest is for activations.

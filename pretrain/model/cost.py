@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.objective_base import Network
-from pretrain.model.objectives import build_objective, objective_named
+from pretrain.model.objectives.catalog import build_objective, objective_named
+from pretrain.model.objectives.objective import Network
 from pretrain.model.shapes import shapes_only
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.

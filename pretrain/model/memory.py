@@ -12,8 +12,8 @@ from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSe
 from pretrain.kernels.cross_entropy import SLICE_BYTES
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.objective_base import Network
-from pretrain.model.objectives import objective_named
+from pretrain.model.objectives.catalog import objective_named
+from pretrain.model.objectives.objective import Network
 from pretrain.model.position_encoding import PositionEncoding
 from pretrain.model.positions import POSITION_ENCODINGS
 

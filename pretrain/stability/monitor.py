@@ -25,8 +25,8 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import TrainingBatches
 from pretrain.distributed.ranks import from_all_ranks, on_first_rank
 from pretrain.engine.engine import Engine
-from pretrain.model.objective_base import Objective
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.objectives.objective import Objective
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.detector import (
     Anomaly,

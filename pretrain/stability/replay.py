@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.blocks import Block
-from pretrain.model.heads import MaskedLanguageModelHead
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.heads import MaskedLanguageModelHead
+from pretrain.model.objectives.objective import Objective
 
 LOGIT_ROWS = 256  # computed at once
 

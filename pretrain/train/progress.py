@@ -15,7 +15,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
-from pretrain.model.held_out import Evaluation
+from pretrain.model.objectives.held_out import Evaluation
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.horizon import ScheduleSegment

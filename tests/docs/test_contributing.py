@@ -11,7 +11,7 @@ TRAINED = {
     "pretrain/model/positions": ("--model.positions", "kerple"),
     "pretrain/schedules/layer_drop": ("--layer_drop.schedule", "cosine"),
     "pretrain/engine/optimizers": ("--optimizer.kind", "rmsprop"),
-    "pretrain/model/objectives": ("--objective", "smoothed"),
+    "pretrain/model/objectives/catalog": ("--objective", "smoothed"),
 }
 SUITE = "finetune/tasks/catalog"
 

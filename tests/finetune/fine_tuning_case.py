@@ -12,7 +12,7 @@ from finetune.training.encoding import EncodedSplit, EncodedTask
 from finetune.training.targets import Classes, Values
 from pretrain.config.settings import ModelSettings
 from pretrain.convert.pretrained import Pretrained
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 VOCABULARY, LONGEST = 40, 30
 

@@ -17,7 +17,7 @@ from pretrain.convert.hf_writer import write_pretrained
 from pretrain.convert.loader import read_external
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import few, result_or_clear_error
 from tests.pretrain.convert.authors_model import checkpoint

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from data_prep.files.progress_bar import Bar
 from pretrain.analysis.subjects import num_predictions
 from pretrain.data.batches import MaskedBatch
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.objective import Objective
 
 
 class Gradients(NamedTuple):

@@ -21,7 +21,7 @@ from pretrain.data.batches import MaskedBatch
 from pretrain.model.attention import Attention
 from pretrain.model.blocks import Block
 from pretrain.model.encoder import Encoder
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.objective import Objective
 from pretrain.model.positions import BertAbsolute
 
 

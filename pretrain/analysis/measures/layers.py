@@ -23,7 +23,7 @@ from torch import Tensor
 from data_prep.files.progress_bar import Bar
 from pretrain.analysis.subjects import encoder_inputs, real_rows
 from pretrain.data.batches import MaskedBatch
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.objective import Objective
 
 RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
 

@@ -17,7 +17,7 @@ from data_prep.files.progress_bar import Bar
 from pretrain.analysis.subjects import num_predictions, num_rows
 from pretrain.config.settings import LayerDropSettings
 from pretrain.data.batches import MaskedBatch
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.objective import Objective
 from pretrain.schedules.layer_drop import branch_scales
 
 KEEP_RATIOS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # theta

@@ -28,7 +28,7 @@ from pretrain.analysis.measures.input_parts import (
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.attention import Attention
 from pretrain.model.blocks import Block
-from pretrain.model.objective_base import Objective
+from pretrain.model.objectives.objective import Objective
 
 TERMS = (
     *("word-word", "word-position", "position-word", "position-position"),

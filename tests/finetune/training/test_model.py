@@ -5,7 +5,7 @@ import torch
 
 from finetune.training.model import TaskModel
 from finetune.training.train import build_task_model
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
 from tests.finetune.fine_tuning_case import model_settings, protocol, tiny_pretrained
 

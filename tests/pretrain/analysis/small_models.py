@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from data_prep.masking import IGNORED
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedBatch
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 LENGTH, WORDS, PREDICTED = 12, 40, 3
 

@@ -28,7 +28,7 @@ from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.hf_check import rows_to_compare, trainer_logits
 from pretrain.convert.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
 from pretrain.convert.pretrained import load_pretrained, restored_model
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
 from tests.selection import mostly_slow
 

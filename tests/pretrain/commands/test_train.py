@@ -21,7 +21,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.shards import HELD_OUT_SEED
 from pretrain.model.cost import parameters_by_group
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import scales_of_step
 from tests.pretrain.conftest import lines, two_ranks

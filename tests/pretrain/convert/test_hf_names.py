@@ -6,7 +6,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from pretrain.config.recipe import load_settings
 from pretrain.convert.hf_names import TOKEN_TYPES, bert_names, from_bert, to_bert
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 
 @pytest.fixture

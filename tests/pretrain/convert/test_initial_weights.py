@@ -16,7 +16,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import check_before_build, load_initial_weights
 from pretrain.convert.pretrained import load_pretrained
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.schedules.learning_rate import learning_rate_at
 from tests.pretrain.conftest import lines, two_ranks
 

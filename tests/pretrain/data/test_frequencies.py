@@ -11,7 +11,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data import frequencies
 from pretrain.data.batches import HeldOutBatches, Place
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.conftest import lines
 
 

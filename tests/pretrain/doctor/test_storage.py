@@ -13,7 +13,7 @@ from pretrain.doctor.storage import (
     write_speed,
 )
 from pretrain.engine.footprint import checkpoint_bytes
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.doctor.conftest import GIB, disk
 
 

@@ -107,7 +107,7 @@ def build_model(words: list[str], attention: str, recomputed: bool, dtype: Any) 
     import pretrain.kernels.triton_attention  # noqa: F401 # registers its operators
     from pretrain.config.recipe import load_settings
     from pretrain.model.execution_plan import ExecutionPlan
-    from pretrain.model.objectives import MaskedLanguageModel
+    from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
     plan = ExecutionPlan(attention=attention, recomputes_blocks=recomputed)
     size = ["--model.width", "64", "--model.num_heads", "2", "--model.num_layers", str(LAYERS)]

@@ -10,7 +10,7 @@ import torch
 
 from pretrain.__main__ import main
 from pretrain.engine.memory_trial import TRIED, GpuMemory
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 
 class LimitedGpu(GpuMemory):
@@ -42,7 +42,7 @@ class LimitedModel(MaskedLanguageModel):
 
 
 if __name__ == "__main__":
-    from pretrain.model.objectives import OBJECTIVES
+    from pretrain.model.objectives.catalog import OBJECTIVES
 
     TRIED["cpu"] = LimitedGpu()
     OBJECTIVES["masked_language_model"] = LimitedModel

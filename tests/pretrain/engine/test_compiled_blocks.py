@@ -17,7 +17,7 @@ from pretrain.engine.execution import build_model
 from pretrain.kernels import cross_entropy
 from pretrain.model.blocks import Block
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_execution import loss_and_gradients
 

@@ -11,7 +11,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import HeldOutBatches, Place
 from pretrain.engine.optimizers import parameter_groups
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import FP32, run_case

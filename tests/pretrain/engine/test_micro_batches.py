@@ -18,7 +18,7 @@ from pretrain.engine.memory_trial import GpuMemory
 from pretrain.engine.micro_batches import SHARE, choose_micro_batches, predicted_micro_batches
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.model.execution_plan import PLAIN
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.faults.comparison import differences
 from tests.pretrain.conftest import ROOT, lines, two_ranks
 from tests.selection import mostly_slow

@@ -18,7 +18,8 @@ from pretrain.convert.pretrained import load_pretrained, restored_model
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN
-from pretrain.model.objectives import OBJECTIVES, Objective
+from pretrain.model.objectives.catalog import OBJECTIVES
+from pretrain.model.objectives.objective import Objective
 from tests.pretrain.conftest import lines
 from tests.pretrain.train.test_progress import FULL_STEP, HEAD
 

@@ -13,7 +13,7 @@ from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.position_encoding import PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS
 

@@ -10,9 +10,9 @@ from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.model.cost import parameters_by_group, training_cost
-from pretrain.model.objectives import build_objective
-from pretrain.model.replaced_tokens import filled_in, generator_settings
-from pretrain.model.sampling import sampled_words, uniform_of_rows
+from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.objectives.replaced_tokens import filled_in, generator_settings
+from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
 from pretrain.model.shapes import shapes_only
 
 ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")

@@ -13,7 +13,7 @@ from pretrain.engine.execution import Machine, plan_execution, this_machine
 from pretrain.model.blocks import Block
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 IN_BF16 = ExecutionPlan(bf16_residual_stream=True)
 ON = ("--engine.bf16_residual_stream", "true")

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pretrain.config.settings import DEFAULT_OBJECTIVE
 from pretrain.kernels import triton_kernels
 from pretrain.model import attention_backends
-from pretrain.model.objectives import build_objective
+from pretrain.model.objectives.catalog import build_objective
 
 
 class LiveBytes(TorchDispatchMode):

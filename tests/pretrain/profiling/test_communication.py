@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling import step_timer as phases_module
 from pretrain.profiling.communication import CountedCollectives
 from pretrain.profiling.step_timer import Phases

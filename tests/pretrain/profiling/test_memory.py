@@ -9,7 +9,7 @@ PROGRAM = """
 import sys
 import torch
 from pretrain.profiling.hardware import peak_memory_bytes
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.config.recipe import load_settings
 model = MaskedLanguageModel(load_settings("tiny_cpu", sys.argv[1:]).model)
 print(sum(p.numel() for p in model.parameters()), peak_memory_bytes("cpu"))

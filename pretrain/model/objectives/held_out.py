@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pretrain.model.objective_base import Objective, Part
+from pretrain.model.objectives.objective import Objective, Part
 
 LOSS = "loss"  # the name of the only part of an objective whose loss is no sum
 

@@ -1,26 +1,15 @@
-"""Pre-training objectives: what is computed of the hidden states, and its loss.
-
-A new one is a subclass of `Objective` and a line in OBJECTIVES. Shapes as in positions.py; M =
-predicted positions.
-"""
+"""BERT's objective. Shapes as in positions.py; M = predicted positions."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from pretrain.config.errors import lookup
-from pretrain.config.settings import (
-    DEFAULT_OBJECTIVE,
-    REPLACED_TOKEN_DETECTION,
-    ElectraSettings,
-    ModelSettings,
-)
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.heads import MaskedLanguageModelHead
-from pretrain.model.objective_base import Objective
-from pretrain.model.replaced_tokens import ReplacedTokenDetection
+from pretrain.model.objectives.heads import MaskedLanguageModelHead
+from pretrain.model.objectives.objective import Objective
 
 
 class MaskedLanguageModel(Objective):
@@ -65,38 +54,3 @@ class MaskedLanguageModel(Objective):
         """Count the dense layer and the product with all token embeddings, per prediction."""
         del rows, length
         return predictions * (model.width * model.width + model.width * model.vocabulary_size)
-
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    DEFAULT_OBJECTIVE: MaskedLanguageModel,
-    REPLACED_TOKEN_DETECTION: ReplacedTokenDetection,
-}
-
-
-def build_objective(
-    model: ModelSettings,
-    objective: str = DEFAULT_OBJECTIVE,
-    electra: ElectraSettings | None = None,
-    execution: ExecutionPlan = PLAIN,
-) -> Objective:
-    """Build the objective of a run, drawing its weights from torch's global generator.
-
-    Args:
-        model: shape of the encoder.
-        objective: its name in OBJECTIVES.
-        electra: of the run; replaced-token detection needs it.
-        execution: how it is computed.
-
-    Raises:
-        ConfigError: there is no objective of this name, or the settings do not fit together.
-    """
-    return objective_named(objective).build(model, electra, execution)
-
-
-def objective_named(name: str) -> type[Objective]:
-    """Return the class of an objective.
-
-    Raises:
-        ConfigError: there is no objective of this name.
-    """
-    return lookup(OBJECTIVES, name, setting="objective")

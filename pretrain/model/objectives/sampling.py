@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pretrain.kernels.cross_entropy import SLICE_BYTES
-from pretrain.model.heads import MaskedLanguageModelHead
+from pretrain.model.objectives.heads import MaskedLanguageModelHead
 
 FP32_BYTES = 4
 

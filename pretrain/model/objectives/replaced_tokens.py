@@ -22,9 +22,9 @@ from pretrain.config.settings import (
 )
 from pretrain.model.encoder import BlockStack, build_shared_positions, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
-from pretrain.model.objective_base import Network, Objective, Part
-from pretrain.model.sampling import sampled_words, uniform_of_rows
+from pretrain.model.objectives.heads import DiscriminatorHead, MaskedLanguageModelHead
+from pretrain.model.objectives.objective import Network, Objective, Part
+from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
 
 
 def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelSettings:

@@ -1,0 +1,1 @@
+"""Pre-training objectives: an encoder, a head, a loss, and what these cost."""

@@ -1,0 +1,47 @@
+"""The objectives by name. A new one is a subclass of `Objective` and a line of OBJECTIVES."""
+
+from pretrain.config.errors import lookup
+from pretrain.config.settings import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+)
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.model.objectives.objective import Objective
+from pretrain.model.objectives.replaced_tokens import ReplacedTokenDetection
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    DEFAULT_OBJECTIVE: MaskedLanguageModel,
+    REPLACED_TOKEN_DETECTION: ReplacedTokenDetection,
+}
+
+
+def build_objective(
+    model: ModelSettings,
+    objective: str = DEFAULT_OBJECTIVE,
+    electra: ElectraSettings | None = None,
+    execution: ExecutionPlan = PLAIN,
+) -> Objective:
+    """Build the objective of a run, drawing its weights from torch's global generator.
+
+    Args:
+        model: shape of the encoder.
+        objective: its name in OBJECTIVES.
+        electra: of the run; replaced-token detection needs it.
+        execution: how it is computed.
+
+    Raises:
+        ConfigError: there is no objective of this name, or the settings do not fit together.
+    """
+    return objective_named(objective).build(model, electra, execution)
+
+
+def objective_named(name: str) -> type[Objective]:
+    """Return the class of an objective.
+
+    Raises:
+        ConfigError: there is no objective of this name.
+    """
+    return lookup(OBJECTIVES, name, setting="objective")
