@@ -138,6 +138,28 @@ def test_weights_of_another_objective_do_not_begin_a_run(run, command, tmp_path,
     assert "and this run has objective=" in errors
 
 
+def test_another_generator_does_not_fit_and_the_same_one_does(run, command, tmp_path):
+    tupe = ("--objective", "replaced_token_detection", "--model.positions", "tupe-r")
+    words = (*tupe, "--initial_weights", run, "--steps", "1", "--run-folder", tmp_path / "new")
+    status, _, errors = command.run(command.words(*words, "--electra.generator_width", "1"))
+    assert status == 1 and len(errors.strip().splitlines()) == 1, errors
+    assert "generator." in errors and "do not fit" in errors
+    status, _, errors = command.run(command.words(*words))
+    assert status == 0, errors
+
+
+def test_a_run_records_no_entropy_of_words(run):
+    assert lines(run, "launches.jsonl")[0]["frequency_entropy"] is None
+
+
+@pytest.mark.parametrize("name", ["fill-mask", "export"])
+def test_commands_that_need_a_masked_language_model_say_so(run, command, tmp_path, name):
+    words = {"fill-mask": ["a [MASK]."], "export": ["--to", str(tmp_path / "export")]}[name]
+    status, _, errors = command.run([name, str(run), *words])
+    assert status == 1 and len(errors.strip().splitlines()) == 1, errors
+    assert "was trained with objective=replaced_token_detection" in errors
+
+
 def test_result_counts_the_parameters_of_both_networks(run):
     weights = load_pretrained(run).weights
     result = json.loads((run / "result.json").read_text())
