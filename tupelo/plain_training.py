@@ -10,8 +10,7 @@ from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
-from pretrain.convert.initial_weights import check_model
-from pretrain.convert.pretrained import load_pretrained
+from pretrain.convert.initial_weights import weights_for
 from pretrain.data.batches import (
     HeldOutBatches,
     MaskedBatch,
@@ -71,9 +70,7 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
         torch.default_generator.manual_seed(chosen.seed)
         model = build_objective(chosen.model, chosen.objective, chosen.electra)
     if chosen.initial_weights is not None:
-        pretrained = load_pretrained(chosen.initial_weights)
-        check_model(pretrained, chosen.model)
-        model.load_state_dict(pretrained.weights)
+        model.load_state_dict(weights_for(chosen, chosen.initial_weights).weights)
     return model
 
 

@@ -16,10 +16,11 @@ from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import ModelSettings, RunSettings
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, RunSettings
 from pretrain.convert.external import text_encoder_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
+from pretrain.convert.weight_checks import check_weights
 from pretrain.data.frequencies import word_frequencies
 from pretrain.model.objectives.objective import Objective
 
@@ -68,20 +69,33 @@ def fitting_weights(settings: RunSettings, shards: ShardSet) -> Pretrained | Non
     """
     if settings.initial_weights is None:
         return None
-    pretrained = _weights_of(settings, settings.initial_weights)
+    pretrained = weights_for(settings, settings.initial_weights)
     check_tokenizer(pretrained, settings, shards)
     return pretrained
 
 
-def _weights_of(settings: RunSettings, place: str) -> Pretrained:
-    """Return the weights, checked against objective and model of the run."""
+def weights_for(settings: RunSettings, place: str) -> Pretrained:
+    """Return the weights at a place, checked against objective and model of the run.
+
+    Raises:
+        ConfigError: there are none, or they are those of another objective, model or generator.
+    """
     pretrained = load_pretrained(place)
     if pretrained.objective != settings.objective:
         raise ConfigError(
             f"initial_weights={pretrained.place} were trained with objective="
-            f"{pretrained.objective}, and this run has objective={settings.objective}"
+            f"{pretrained.objective}, and this run has objective={settings.objective}; name "
+            "weights of this objective"
         )
     check_model(pretrained, settings.model)
+    if settings.objective == REPLACED_TOKEN_DETECTION:  # whose generator has settings of its own
+        check_weights(
+            pretrained.weights,
+            settings.model,
+            place=pretrained.place,
+            objective=settings.objective,
+            electra=settings.electra,
+        )
     return pretrained
 
 
@@ -115,7 +129,7 @@ def check_before_build(settings: RunSettings) -> None:
     """
     if settings.initial_weights is None:
         return
-    pretrained, place = _weights_of(settings, settings.initial_weights), settings.data.tokenizer
+    pretrained, place = weights_for(settings, settings.initial_weights), settings.data.tokenizer
     if place in get_args(TokenizerKind):
         raise ConfigError(
             f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data_prep.masking import IGNORED
-from pretrain.config.errors import ConfigError
 from pretrain.config.settings import (
     REPLACED_TOKEN_DETECTION,
     ElectraSettings,
@@ -30,25 +29,16 @@ from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
 def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelSettings:
     """Return the shape of the generator of this discriminator.
 
-    Its heads are as wide as the discriminator's: 64 in the published models, where their number is
-    max(1, width // 64).
-
-    Raises:
-        ConfigError: the heads do not fit into its width.
+    Its heads are as wide as the discriminator's, and its width is that of whole heads, one at
+    least. With heads of 64, as in the published models, these are max(1, width // 64).
     """
-    width = round(electra.generator_width * model.width)
-    if width % model.head_width or width == 0:
-        heads = max(1, round(width / model.head_width))
-        raise ConfigError(
-            f"electra.generator_width={electra.generator_width:g} of model.width={model.width} is "
-            f"{width}, no multiple of the head width {model.head_width}; give "
-            f"{heads / model.num_heads:g}"
-        )
+    heads = max(1, round(electra.generator_width * model.num_heads))
+    width = heads * model.head_width
     return model.model_copy(
         update={
             "preset": None,
             "width": width,
-            "num_heads": width // model.head_width,
+            "num_heads": heads,
             "num_layers": max(1, round(electra.generator_layers * model.num_layers)),
             "feedforward_width": 4 * width,
         }

@@ -9,6 +9,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings import ElectraSettings, ModelSettings
 from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.replaced_tokens import filled_in, generator_settings
@@ -288,11 +289,22 @@ def test_a_generator_as_wide_as_the_discriminator_projects_nothing():
     assert built("--electra.generator_width", "1").generator.projection is None
 
 
-def test_heads_that_do_not_fit_are_refused_with_a_share_that_does():
-    settings = run_settings("--electra.generator_width", "0.3")
-    message = "width=0.3 of .*width=32 is 10, no multiple of the head width 16; give 0.5"
-    with pytest.raises(ConfigError, match=message):
-        generator_settings(settings.model, settings.electra)
+@pytest.mark.parametrize(
+    ("width", "heads", "share", "expected"),
+    [
+        (768, 12, 1 / 3, (256, 4)),  # google-research/electra: base
+        (1024, 16, 1 / 4, (256, 4)),  # large
+        (256, 4, 1 / 4, (64, 1)),  # small
+        (1024, 16, 1 / 3, (320, 5)),  # 341 is no multiple of 64
+        (64, 2, 1 / 3, (32, 1)),
+        (32, 2, 0.1, (16, 1)),
+    ],
+)
+def test_a_generator_has_whole_heads_as_wide_as_the_discriminators(width, heads, share, expected):
+    model = ModelSettings(width=width, num_heads=heads)
+    shape = generator_settings(model, ElectraSettings(generator_width=share))
+    assert (shape.width, shape.num_heads) == expected
+    assert shape.head_width == model.head_width and shape.feedforward_width == 4 * shape.width
 
 
 @pytest.mark.parametrize(
