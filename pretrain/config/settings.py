@@ -263,7 +263,7 @@ class OptimizerSettings(Section):
     relative_rate: float = Field(
         1.0,
         gt=0,
-        description="learning rate of the table of relative positions (b), likewise",
+        description="learning rate of the tables of relative positions, likewise",
     )
     max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
 

@@ -110,7 +110,8 @@ def write_model(
         weights[TOKEN_TYPES] = torch.zeros(2, model.width)
     else:
         for name, file in CODE_FILES.items():
-            save_text(folder / name, file.read_text().replace(TRAINERS_IMPORT, EXPORTS_IMPORT))
+            code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
+            save_text(folder / name, code)
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_file(whole, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     # safetensors makes its files readable by the owner only.

@@ -108,6 +108,16 @@ def test_every_variant_is_exported_with_equal_logits_and_read_back(trained, run,
     assert back[3:] == ("some model", place, 20, 32, "masked_language_model")
 
 
+def test_an_export_from_before_a_setting_existed_has_its_default(trained, run, tmp_path):
+    pretrained = of_variant(trained, **TUPE)
+    export(pretrained, run, tmp_path / "exported")
+    file = tmp_path / "exported" / CONFIG_FILE
+    content = json.loads(file.read_text())
+    assert content.pop("relative_clip") == 16
+    file.write_text(json.dumps(content))
+    assert load_pretrained(tmp_path / "exported").model == pretrained.model
+
+
 @pytest.mark.parametrize("values", [STOCK, TUPE])
 def test_losses_and_gradients_are_the_trainers(trained, run, tmp_path, values):
     pretrained = of_variant(trained, **values)
