@@ -126,6 +126,13 @@ class ModelSettings(Section):
     relative_max_distance: int = Field(
         128, ge=2, le=LONGEST_ROW, description="distance where T5 buckets end"
     )
+    relative_clip: int = Field(
+        16,
+        ge=1,
+        le=LONGEST_ROW,
+        description="distance from which on all share a vector (t of Shaw et al.); with "
+        "positions=shaw only",
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")

@@ -35,6 +35,9 @@ VOLTA, AMPERE = (7, 0), (8, 0)
 # Each before what "auto" replaces it by on a machine that lacks it.
 FALLBACKS = ("folded", "fused", "triton", "sdpa", "eager")
 
+# What multiplies queries with the vectors of distances.
+RELATIVE_KEYS = ("eager", "sdpa")
+
 # Up to here the matrix of the scores is so small that writing it out costs less than it saves.
 SHORT_ROWS = 128
 
@@ -144,7 +147,7 @@ def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, st
             return "eager", f"no kernel of ours: {obstacle}"
         return "fused", "softmax and bias in one pass"
     encoding = POSITION_ENCODINGS[settings.model.positions]
-    if not encoding.has_attention_bias:
+    if not encoding.has_attention_bias and not encoding.has_relative_keys:
         return "sdpa", "positions without a bias: torch's kernels"
     obstacle = _obstacle("triton", settings, machine)
     if obstacle is not None:
@@ -156,8 +159,10 @@ def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, st
 
 def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | None:
     """Return why a backend cannot compute this run, or None."""
-    model = settings.model
-    if attention == "folded" and not POSITION_ENCODINGS[model.positions].is_foldable:
+    model, encoding = settings.model, POSITION_ENCODINGS[settings.model.positions]
+    if encoding.has_relative_keys and attention not in RELATIVE_KEYS:
+        return f"it has no vectors for the keys, which model.positions={model.positions!r} adds"
+    if attention == "folded" and not encoding.is_foldable:
         return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
     if attention in ("fused", "folded") and model.attention_dropout:
         return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"

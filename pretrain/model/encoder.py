@@ -16,7 +16,8 @@ from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
+from pretrain.model.position_encoding import PositionEncoding, PositionSettings
+from pretrain.model.positions import POSITION_ENCODINGS
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
@@ -65,14 +66,17 @@ class Encoder(nn.Module):
         x = self.dropout(self.embedding_norm(x))
         if self.execution.bf16_residual_stream:
             x = x.bfloat16()  # blocks keep the type of their input
+        length = ids_BS.shape[1]
         terms = self.positions.terms(
-            ids_BS.shape[1], device=x.device, folded=self.execution.attention == "folded"
+            length, device=x.device, folded=self.execution.attention == "folded"
         )
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
-        kept = [pair for pair in zip(self.blocks, scales, strict=True) if pair[1] != 0]
-        for number, (block, scale) in enumerate(kept, start=1):
-            wanted_M = positions_M if number == len(kept) else None
-            x = self._run(block, x, terms, self._given(scale, x), lengths_B, wanted_M)
+        kept = [layer for layer, scale in enumerate(scales) if scale != 0]
+        for layer in kept:
+            wanted_M = positions_M if layer == kept[-1] else None
+            own = self.positions.of_layer(terms, layer, length)
+            scale = self._given(scales[layer], x)
+            x = self._run(self.blocks[layer], x, own, scale, lengths_B, wanted_M)
         if not kept:
             x = at_positions(x, positions_M)
         return x if self.final_norm is None else self.final_norm(x)
@@ -138,6 +142,13 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
         raise ConfigError(
             f"model.position_projection_bias=True is without effect with model.positions="
             f"{model.positions!r}, which projects no positions ({', '.join(names)} do); remove it"
+        )
+    is_default = model.relative_clip == ModelSettings.model_fields["relative_clip"].default
+    if not is_default and not encoding.has_relative_keys:
+        names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_relative_keys]
+        raise ConfigError(
+            f"model.relative_clip={model.relative_clip} is without effect with model.positions="
+            f"{model.positions!r}, which clips no distances ({', '.join(names)} does); remove it"
         )
     return encoding(settings)
 

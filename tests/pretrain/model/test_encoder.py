@@ -14,7 +14,8 @@ from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives import MaskedLanguageModel
-from pretrain.model.positions import PositionTerms
+from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.positions import POSITION_ENCODINGS
 
 NO_TERMS = PositionTerms()
 
@@ -226,7 +227,7 @@ def _base_words(*words):
 
 
 def test_groups_of_parameters_add_up_to_the_model():
-    for positions in ("bert-a", "bert-ad", "tupe-r", "rope"):
+    for positions in POSITION_ENCODINGS:
         settings = model_settings("--model.positions", positions)
         groups = parameters_by_group(settings)
         model = MaskedLanguageModel(settings)
@@ -235,7 +236,7 @@ def test_groups_of_parameters_add_up_to_the_model():
 
 
 @pytest.mark.parametrize("scales", [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "bert-ad", "tupe-a-tie-cls", "rope"])
+@pytest.mark.parametrize("positions", POSITION_ENCODINGS)
 def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -251,7 +252,7 @@ def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
 
 
 @pytest.mark.parametrize("scales", [None, [1.5, 0.0, 1.2], [1.1, 1.5, 0.0], [0.0, 0.0, 0.0]])
-@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "rope"])
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "rope", "shaw"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_states_of_some_positions_are_those_of_all(norm, positions, scales, recompute):
