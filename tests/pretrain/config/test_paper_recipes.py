@@ -16,6 +16,9 @@ PUBLISHED = {
     "tie_cls_base": 111.18,
     "bert_ad_base": 111.18,
     "rope_base": 110,
+    "shaw_base": 110,
+    "t5_base": 110,
+    "alibi_base": 110,
     "bert_large": 330,
     "tupe_large": 332,
     "pld_base": 110,
@@ -50,6 +53,9 @@ def test_the_systems_of_tupes_table_2_differ_in_their_positions_alone():
         "tie_cls_base": "tupe-a-tie-cls",
         "bert_ad_base": "bert-ad",
         "rope_base": "rope",
+        "shaw_base": "shaw",
+        "t5_base": "t5",
+        "alibi_base": "alibi",
     }
     for recipe, encoding in positions.items():
         assert differences(recipe, "bert_base") == {"model.positions": encoding}
