@@ -7,6 +7,20 @@ from torch import nn
 
 from pretrain.config.errors import ConfigError
 
+# Types of models of transformers whose blocks return the output of a LayerNorm.
+POST_NORM = (
+    "bert",
+    "camembert",
+    "deberta",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "mpnet",
+    "nomic_bert",
+    "roberta",
+    "xlm-roberta",
+)
+
 
 def blocks_of(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Module]:
     """Return the blocks of a model, first to last.
@@ -32,6 +46,12 @@ def blocks_of(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Mo
             "ALBERT's, cannot be skipped one by one"
         )
     return blocks
+
+
+def is_post_norm(model: nn.Module) -> bool:
+    """Return whether blocks of a model are known to end in a norm, as BERT's do."""
+    config: Any = vars(model).get("config")
+    return hasattr(config, "model_type") and config.model_type in POST_NORM
 
 
 def _found(model: nn.Module) -> list[nn.Module]:

@@ -4,10 +4,13 @@ DeepSpeed had it until 0.19.7, as `progressive_layer_drop` in its JSON (Zhang & 
 the schedule and the coins are those of pretrain/schedules/layer_drop.py.
 
 A block x -> f(x) that is skipped returns x: neither forward nor backward pass are computed. A kept
-one returns x + (f(x) - x) / p, p its keep probability, so that the expected output is f(x), given
-x. bing_bert, and the blocks of this package, divide each branch by p inside the block instead:
-x + a/p + F(x + a/p)/p for attention a and feed-forward F, against x + (a + F(x + a))/p here. Both
-are f(x) at p = 1, and equal if F does not depend on a.
+PreLN block returns x + (f(x) - x) / p, p its keep probability, so that the expected output is f(x),
+given x. bing_bert, and the blocks of this package, divide each branch by p inside the block
+instead: x + a/p + F(x + a/p)/p for attention a and feed-forward F, against x + (a + F(x + a))/p
+here. Both are f(x) at p = 1, and equal if F does not depend on a.
+
+A kept PostLN block returns f(x): beyond it, x + (f(x) - x) / p is no longer normalised. bing_bert
+had layer drop for PreLN alone; LayerDrop (Fan et al., ICLR 2020) does not rescale either.
 """
 
 import copy
@@ -17,7 +20,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from pretrain.config.ds_config import check_types, lift_layer_drop
 from pretrain.config.errors import ConfigError
@@ -25,7 +28,8 @@ from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import LayerDropSettings, explain
 from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.schedules.layer_drop import branch_scales, check_layer_drop, theta_at
-from tupelo.encoder_blocks import blocks_of
+from tupelo.dropped_forward import DroppedForward
+from tupelo.encoder_blocks import blocks_of, is_post_norm
 
 TIMELESS = ("none", "constant")  # schedules in which theta depends on no step
 
@@ -39,7 +43,7 @@ class LayerDrop:
 
     Attributes:
         theta: keep ratio of the last block in the current step.
-        branch_scales: a number per block: 0 skips it, others are its 1/p.
+        branch_scales: a number per block: 0 skips it, others are its 1/p, or 1 without rescale.
         settings: schedule, theta_bar, gamma, rescale and compat.
     """
 
@@ -51,6 +55,7 @@ class LayerDrop:
         schedule: str = "progressive",
         seed: int = 0,
         blocks: Sequence[nn.Module] | None = None,
+        rescale: bool | None = None,
         **settings: Any,
     ) -> None:
         """Put the coins between the model and its blocks.
@@ -62,31 +67,34 @@ class LayerDrop:
             schedule: of theta, the keep ratio of the last block, as `layer_drop.schedule`.
             seed: of the coins.
             blocks: to be dropped, such as model.encoder.layer; default: found, see `blocks_of`.
-            settings: theta_bar (0.5), gamma, rescale (False: kept blocks return f(x)), draw_per
-                ("micro_batch", or "step") and compat ("deepspeed": bing_bert's keep probabilities
-                and scales), as the settings `layer_drop.*` of a recipe.
+            rescale: whether a kept block returns x + (f(x) - x) / p, or f(x); default: the first,
+                unless `model.config.model_type` is one of POST_NORM.
+            settings: theta_bar (0.5), gamma, draw_per ("micro_batch", or "step") and compat
+                ("deepspeed": bing_bert's keep probabilities and scales), as the settings
+                `layer_drop.*` of a recipe.
 
         Raises:
             ConfigError: there are no such settings, or the blocks are not found or dropped already.
         """
-        self.settings = _checked({"schedule": schedule, **settings})
+        if rescale is None:
+            rescale = schedule == "none" or not is_post_norm(model)
+        self.settings = _checked({"schedule": schedule, "rescale": rescale, **settings})
         if total_steps is None and self.settings.gamma is None and schedule not in TIMELESS:
             raise ConfigError(f"schedule={schedule!r} needs total_steps, or gamma")
         if (total_steps is not None and total_steps < 1) or seed < 0:
             raise ConfigError(f"total_steps={total_steps} and seed={seed}: give 1 and 0, or more")
         self.blocks = blocks_of(model, blocks)
-        if any(isinstance(vars(block).get("forward"), _DroppedForward) for block in self.blocks):
+        if any(isinstance(vars(block).get("forward"), DroppedForward) for block in self.blocks):
             raise ConfigError(
                 f"blocks of the {type(model).__name__} are dropped already; call remove() of the "
                 "first LayerDrop"
             )
         self._total_steps, self._seed = total_steps or 1, seed
         self.theta, self.branch_scales = 1.0, list[float]()
-        self._structures: dict[tuple[Any, ...], int | None] = {}
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         for number, block in enumerate(self.blocks):
             # Beside the method of the class; a submodule would change the names of the weights.
-            vars(block)["forward"] = _DroppedForward(self, number, block)
+            vars(block)["forward"] = DroppedForward(self, number, block)
 
     @classmethod
     def from_ds_config(
@@ -157,9 +165,9 @@ class LayerDrop:
         """
         if not set(self.blocks) <= set(engine.module.modules()):
             raise ConfigError("this engine trains another model than the one of this LayerDrop")
-        offloads = str(engine.zero_offload_optimizer() and engine.zero_offload_optimizer().device)
         stage, accumulated = engine.zero_optimization_stage(), engine.gradient_accumulation_steps()
-        is_offloaded = stage > 0 and "cpu" in offloads or "nvme" in offloads
+        offload = engine.zero_offload_optimizer()
+        is_offloaded = stage > 0 and offload is not None and offload.device in ("cpu", "nvme")
         if is_offloaded and accumulated > 1 and self.settings.draw_per != "step":
             raise ConfigError(
                 f"with optimizer offload and {accumulated} micro-batches in a step, DeepSpeed "
@@ -207,76 +215,18 @@ class LayerDrop:
             seed=self._seed,
         )
 
-    def _scale(self, number: int) -> float:
+    def scale(self, number: int) -> float:
+        """Return by how much block `number` counts in the current step; 0: it is skipped.
+
+        Raises:
+            ConfigError: no step has begun.
+        """
         if not self.branch_scales:
             raise ConfigError(
                 "the coins of this step are not tossed: call begin_step(finished_steps) before a "
                 "forward pass in training mode, or attach(engine) once"
             )
         return self.branch_scales[number]
-
-
-class _DroppedForward:
-    """The forward method of a block under layer drop."""
-
-    def __init__(self, drop: LayerDrop, number: int, block: nn.Module) -> None:
-        self._drop, self._number, self._block = drop, number, block
-        self._forward = block.forward
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(self._forward, memo)
-
-    # torch.compile would compile a graph for every pattern of coins and every scale; so it
-    # compiles the blocks one by one.
-    @torch.compiler.disable(recursive=False)  # type: ignore[untyped-decorator, no-untyped-call]
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the block, or skip it."""
-        if not self._block.training:
-            return self._forward(*inputs, **named)
-        scale = self._drop._scale(self._number)
-        x: Tensor = inputs[0] if inputs else named["hidden_states"]
-        structures, switches = self._drop._structures, _switches(inputs, named)
-        if scale == 0:
-            if switches not in structures:
-                structures[switches] = self._structure(x, inputs, named)
-            length = structures[switches]
-            return x if length is None else (x, *[None] * (length - 1))
-        output = self._forward(*inputs, **named)
-        structures[switches] = _length(output, x, self._block)
-        if scale == 1:
-            return output
-        if isinstance(output, Tensor):
-            return _rescaled(x, output, scale)
-        return (_rescaled(x, output[0], scale), *output[1:])
-
-    def _structure(self, x: Tensor, inputs: Any, named: Any) -> int | None:
-        """Run the block once, to see what it returns; no random number of the run is consumed."""
-        devices = [x.device] if x.is_cuda else []
-        with torch.random.fork_rng(devices), torch.no_grad():
-            return _length(self._forward(*inputs, **named), x, self._block)
-
-
-def _rescaled(x: Tensor, output: Tensor, scale: float) -> Tensor:
-    return output + (output - x) * (scale - 1)
-
-
-def _switches(inputs: Any, named: Any) -> tuple[Any, ...]:
-    """Return the flags of a call, such as output_attentions, by which the output may differ."""
-    flags = [(name, value) for name, value in named.items() if isinstance(value, bool)]
-    return (*[value for value in inputs if isinstance(value, bool)], *flags)
-
-
-def _length(output: Any, x: Tensor, block: nn.Module) -> int | None:
-    """Return the length of the tuple that a block returned; None: it returned a tensor."""
-    states = output[0] if isinstance(output, tuple) and output else output
-    if not isinstance(states, Tensor) or states.shape != x.shape:
-        found = list(states.shape) if isinstance(states, Tensor) else type(states).__name__
-        raise ConfigError(
-            f"a {type(block).__name__} maps hidden states of shape {list(x.shape)} to {found}; "
-            "layer drop needs blocks that return states of the same shape, alone or first in a "
-            "tuple"
-        )
-    return len(output) if isinstance(output, tuple) else None
 
 
 def _checked(values: dict[str, Any]) -> LayerDropSettings:

@@ -50,7 +50,9 @@ def build_model(seed=1):
 def build_drop(model, *, per_step):
     """Blocks are often skipped in whole steps; with `per_step` in all micro-batches alike."""
     draw_per = "step" if per_step else "micro_batch"
-    return tupelo.LayerDrop(model, schedule="constant", theta_bar=0.1, draw_per=draw_per, seed=3)
+    return tupelo.LayerDrop(
+        model, schedule="constant", theta_bar=0.1, draw_per=draw_per, seed=3, rescale=True
+    )
 
 
 def build_optimizer(model):

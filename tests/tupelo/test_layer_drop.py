@@ -90,7 +90,7 @@ def replaced_by(scale):
 @pytest.mark.parametrize("kind", MODELS)
 def test_blocks_of_any_encoder_are_skipped_or_scaled_and_gradients_follow(kind):
     model, reference = build(kind), build(kind)
-    drop = constant_drop(model)
+    drop = constant_drop(model, rescale=True)
     begin_step_with(drop, KEPT)
     same = dict(reference.named_modules())
     names = [name for block in drop.blocks for name, m in model.named_modules() if m is block]
@@ -121,7 +121,7 @@ def test_skipped_blocks_compute_nothing_and_have_no_gradient():
 
 
 def test_coins_and_theta_are_those_of_training_here():
-    drop = tupelo.LayerDrop(build(), theta_bar=0.4, total_steps=50, seed=7)
+    drop = tupelo.LayerDrop(build(), theta_bar=0.4, total_steps=50, seed=7, rescale=True)
     settings = LayerDropSettings(schedule="progressive", theta_bar=0.4)
     for step, micro in ((0, 0), (3, 1), (49, 2)):
         drop.begin_step(step, micro)
@@ -141,10 +141,28 @@ def test_coins_of_a_step_can_be_those_of_all_its_micro_batches():
     assert len(patterns) == 1
 
 
-def test_without_rescale_a_kept_block_is_left_alone():
-    drop = constant_drop(build(), rescale=False)
-    drop.begin_step(0)
-    assert set(drop.branch_scales) <= {0.0, 1.0}
+@pytest.mark.parametrize("kind", MODELS)
+def test_blocks_that_return_the_output_of_a_norm_are_not_rescaled(kind):
+    model, of_norms, of_blocks = build(kind), [], []
+    for module in model.modules():
+        if type(module).__name__.endswith("Norm"):
+            module.register_forward_hook(lambda module, inputs, output: of_norms.append(output))
+    drop = constant_drop(model)
+    block = drop.blocks[1]
+    block.register_forward_hook(lambda module, inputs, output: of_blocks.append(output))
+    begin_step_with(drop, [1, 1, 1, 1])
+    # The hook of the block sees f(x) if it is not rescaled.
+    drop.branch_scales = [1.0] * 4
+    outputs(model)
+    states = of_blocks[0][0] if isinstance(of_blocks[0], tuple) else of_blocks[0]
+    assert drop.settings.rescale != any(states is output for output in of_norms)
+
+
+def test_the_caller_decides_on_rescale():
+    for wanted in (True, False):
+        drop = constant_drop(build(), rescale=wanted)
+        begin_step_with(drop, [1, 1, 1, 1])
+        assert [scale > 1 for scale in drop.branch_scales] == [wanted] * 4
 
 
 def test_a_resumed_loop_draws_the_dropout_of_the_straight_one():
@@ -233,7 +251,9 @@ def test_an_old_deepspeed_configuration_is_lifted(tmp_path):
     file = tmp_path / "bing_bert.json"
     file.write_text(json.dumps(old))
     for config in (old, file):
-        drop, left = tupelo.LayerDrop.from_ds_config(build(), config, compat="deepspeed")
+        drop, left = tupelo.LayerDrop.from_ds_config(
+            build("roberta-prelayernorm"), config, compat="deepspeed"
+        )
         assert left == {"train_batch_size": 8} and "progressive_layer_drop" in old
         # DeepSpeed: theta of the step before; bing_bert: scales of the next block.
         drop.begin_step(11)
