@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pretrain.model.position_encoding import PositionEncoding as PositionEncoding
     from pretrain.model.positions import POSITION_ENCODINGS as POSITION_ENCODINGS
-    from pretrain.model.positions import PositionEncoding as PositionEncoding
+    from tupelo.attached_positions import attach_positions as attach_positions
+    from tupelo.layer_drop import LayerDrop as LayerDrop
     from tupelo.loaded_encoder import load as load
     from tupelo.plain_training import build as build
     from tupelo.plain_training import held_out_loss as held_out_loss
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 MODULES = {
+    "LayerDrop": "tupelo.layer_drop",
     "POSITION_ENCODINGS": "pretrain.model.positions",
-    "PositionEncoding": "pretrain.model.positions",
+    "PositionEncoding": "pretrain.model.position_encoding",
+    "attach_positions": "tupelo.attached_positions",
     "build": "tupelo.plain_training",
     "compare": "tupelo.runs",
     "curves": "tupelo.runs",

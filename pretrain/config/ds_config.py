@@ -81,21 +81,30 @@ def read_ds_config(
         name = default_ds_config(device, automatic_stage, in_bf16=in_bf16)
     path = _ds_config_path(name)
     config = read_json_object(path)
+    check_types(config, path)
+    return config
+
+
+def check_types(config: dict[str, Any], place: str | Path) -> None:
+    """Check the types of what is read of a DeepSpeed JSON.
+
+    Raises:
+        ConfigError: one is another; it names `place`.
+    """
     for block in OBJECTS:
         outer, _, inner = block.rpartition(".")
         holder = config.get(outer, {}) if outer else config
         if not isinstance(holder.get(inner, {}), dict):
-            raise ConfigError(f"{path}: {block} must be an object, not {quoted(holder[inner])}")
+            raise ConfigError(f"{place}: {block} must be an object, not {quoted(holder[inner])}")
     for block in SWITCHED:
         if not isinstance(config.get(block, {}).get("enabled", False), bool):
             found = quoted(config[block]["enabled"])
-            raise ConfigError(f"{path}: {block}.enabled must be true or false, not {found}")
+            raise ConfigError(f"{place}: {block}.enabled must be true or false, not {found}")
     stage = zero_stage(config)
     if type(stage) is not int or stage not in (0, 1, 2, 3):
         raise ConfigError(
-            f"{path}: zero_optimization.stage must be 0, 1, 2 or 3, not {quoted(stage)}"
+            f"{place}: zero_optimization.stage must be 0, 1, 2 or 3, not {quoted(stage)}"
         )
-    return config
 
 
 def default_ds_config(device: Literal["cpu", "cuda"], stage: int, *, in_bf16: bool) -> str:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from pretrain.checkpoint.format import Checkpoint, EngineCounters, Piece, Snapshot
 from pretrain.config.ds_config import zero_stage
-from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.deepspeed_library import count_collectives, import_deepspeed
@@ -35,6 +34,7 @@ from pretrain.engine.optimizer_state import (
     updated_pieces,
 )
 from pretrain.engine.optimizers import checked_optimizer
+from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
@@ -115,14 +115,9 @@ class Engine:
         self.smallest_loss_scale = fp16.get("min_loss_scale", 1) if is_dynamic else None
         self._is_divided = self._zero_stage == 3
         self._drops_layers = settings.layer_drop.schedule != "none"
-        self._clears_stale_gradients = self._drops_layers and self._is_divided
-        if self._clears_stale_gradients and not hasattr(
-            self._optimizer, "grad_partitions_flat_buffer"
-        ):
-            raise ConfigError(
-                "layer drop at ZeRO stage 3 needs the gradient buffer of DeepSpeed 0.19.8, which "
-                "the installed one keeps elsewhere; use stage 1 or 2"
-            )
+        self._stale_gradients = None
+        if self._drops_layers and self._is_divided:
+            self._stale_gradients = StaleGradients(self._optimizer, 3, offloads=False)
 
     def describe(self) -> str:
         """Return how the run is executed, in a line."""
@@ -150,10 +145,8 @@ class Engine:
                 if self._is_alone and self._engine.is_gradient_accumulation_boundary():
                     self._fill_missing_gradients()
                 self._engine.step()
-        if self._clears_stale_gradients:
-            # Stage 3 overwrites a gradient only when the backward pass reaches its weight, and
-            # would apply the last one again to a block that was skipped.
-            self._optimizer.grad_partitions_flat_buffer.zero_()
+        if self._stale_gradients is not None:
+            self._stale_gradients.clear()
         skipped = self._engine.skipped_steps > skipped_before
         if skipped and self._is_divided:
             self._gather_small_weights()

@@ -1,6 +1,7 @@
 """What can be checked of the examples without a queue, a container or a second machine."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -211,6 +212,29 @@ def test_the_hostfile_is_one_that_deepspeed_reads():
     from deepspeed.launcher.runner import fetch_hostfile
 
     assert fetch_hostfile(str(EXAMPLES / "hostfile")) == {"worker-1": 8, "worker-2": 8}
+
+
+def test_the_layer_drop_example_learns_from_an_old_configuration(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("layer drop skips blocks. " * 100)
+    words = [str(EXAMPLES / "layer_drop_bert.py"), str(text), "--steps", "40", "--zero", "3"]
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    line = re.compile(r"step \d+: loss ([\d.]+), theta ([\d.]+), (\d+)% ran")
+    losses, thetas, shares = zip(
+        *(map(float, found) for found in line.findall(done.stdout)), strict=True
+    )
+    assert losses[-1] < losses[0] < math.log(257)
+    assert thetas == tuple(
+        round(0.5 + 0.5 * math.exp(-0.05 * (n - 1)), 2) for n in (10, 20, 30, 40)
+    )
+    # sum over steps and blocks of 1 - (l/8)(1 - theta), and the scatter of 8 x 40 coins
+    assert 70 < shares[-1] < 95
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")

@@ -1,0 +1,165 @@
+"""A BertForMaskedLM under layer drop, trained by a plain loop and by DeepSpeed at every ZeRO stage.
+
+As a program (`python`, `torchrun`): trains under each named configuration and writes what happened
+to a JSON file, for the tests to compare:
+
+    layer_drop_case.py FOLDER CONFIGURATION ...
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as distributed
+from transformers import BertConfig, BertForMaskedLM
+
+import tupelo
+from pretrain.distributed.deepspeed_library import import_deepspeed
+from pretrain.distributed.ranks import start_ranks, stop_ranks
+
+STEPS, PLACES, RATE, CLIP = 6, 4, 0.01, 0.5
+# name -> ZeRO stage, offload of the optimizer
+CONFIGURATIONS = {
+    "stage0": (0, False),
+    "stage1": (1, False),
+    "stage2": (2, False),
+    "stage3": (3, False),
+    "stage1_offload": (1, True),
+    "stage2_offload": (2, True),
+    "stage3_offload": (3, True),
+}
+RESUMED = ("stage1", "stage3_offload")
+
+
+def build_model(seed=1):
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return BertForMaskedLM(config).train()
+
+
+def build_drop(model, *, per_step):
+    """Blocks are often skipped in whole steps; with `per_step` in all micro-batches alike."""
+    draw_per = "step" if per_step else "micro_batch"
+    return tupelo.LayerDrop(
+        model, schedule="constant", theta_bar=0.1, draw_per=draw_per, seed=3, rescale=True
+    )
+
+
+def build_optimizer(model):
+    return torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.1)
+
+
+def batch_of(step, place):
+    generator = torch.Generator().manual_seed(1000 * step + place)
+    ids = torch.randint(5, 64, (2, 16), generator=generator)
+    return {"input_ids": ids, "labels": ids.roll(1, 1)}
+
+
+def plain_loop(*, ranks, per_step):
+    """Train with nothing but PyTorch; place p of a step is micro-batch p // ranks of a rank."""
+    model = build_model()
+    drop, optimizer = build_drop(model, per_step=per_step), build_optimizer(model)
+    losses, skipped = [], 0
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        total, ran = 0.0, [0.0] * 3
+        for place in range(PLACES):
+            drop.begin_step(step, place // ranks)
+            ran = [most or scale for most, scale in zip(ran, drop.branch_scales, strict=True)]
+            loss = model(**batch_of(step, place)).loss
+            (loss / PLACES).backward()
+            total += loss.item()
+        skipped += ran.count(0.0)
+        drop.fill_missing_gradients()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        losses.append(total / PLACES)
+    assert skipped >= 2, "a test of skipped blocks skips some in all micro-batches of a step"
+    return losses, {name: weight.detach() for name, weight in model.named_parameters()}
+
+
+def ds_config(name, ranks):
+    stage, offloads = CONFIGURATIONS[name]
+    zero = {"stage": stage}
+    if offloads:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    return {
+        "train_batch_size": 2 * PLACES,
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": PLACES // ranks,
+        "gradient_clipping": CLIP,
+        "zero_optimization": zero,
+        # DeepSpeed's Adam for hosts is compiled, which takes minutes.
+        "zero_force_ds_cpu_optimizer": False,
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 10**9,
+    }
+
+
+def build_engine(name, ranks):
+    model = build_model()
+    drop = build_drop(model, per_step=CONFIGURATIONS[name][1])
+    engine, *_ = import_deepspeed().initialize(
+        model=model, optimizer=build_optimizer(model), config=ds_config(name, ranks.world_size)
+    )
+    drop.attach(engine)
+    return engine
+
+
+def train_steps(engine, ranks, steps):
+    losses = []
+    for step in steps:
+        total = torch.zeros(1)
+        for micro in range(PLACES // ranks.world_size):
+            loss = engine(**batch_of(step, micro * ranks.world_size + ranks.rank)).loss
+            engine.backward(loss)
+            engine.step()
+            total += loss.detach()
+        distributed.all_reduce(total)
+        losses.append(total.item() / PLACES)
+    return losses
+
+
+def found_under(name, ranks, folder):
+    """Return losses and weights, and of some the losses after a stop and a resume at step 3."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    engine = build_engine(name, ranks)
+    losses = train_steps(engine, ranks, range(STEPS))
+    named = engine.module.named_parameters()
+    if engine.zero_optimization_stage() == 0:
+        weights = {name: weight.tolist() for name, weight in named}
+    else:
+        weights = {name: safe_get_full_fp32_param(weight).tolist() for name, weight in named}
+    found = {"losses": losses, "weights": weights}
+    if name in RESUMED:
+        first = build_engine(name, ranks)
+        train_steps(first, ranks, range(3))
+        first.save_checkpoint(str(folder / name), tag="three")
+        distributed.barrier()
+        second = build_engine(name, ranks)
+        second.load_checkpoint(str(folder / name), tag="three")
+        found["resumed"] = train_steps(second, ranks, range(3, STEPS))
+    return found
+
+
+def main(folder, *names):
+    ranks = start_ranks()
+    found = {name: found_under(name, ranks, Path(folder)) for name in names}
+    if ranks.rank == 0:
+        (Path(folder) / "found.json").write_text(json.dumps(found))
+    stop_ranks()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,164 @@
+"""BERT of transformers with positions of ours, against our encoder with the same weights."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+
+import tupelo
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ModelSettings
+from pretrain.convert.hf_names import TOKEN_TYPES, bert_names
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+
+SHAPE = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.3,  # differences in the terms must show in the states
+}
+IDS = torch.randint(5, 64, (3, 12), generator=torch.Generator().manual_seed(0))
+LENGTHS = torch.tensor([12, 7, 9], dtype=torch.int32)
+MASK = torch.arange(12) < LENGTHS[:, None]
+ENCODINGS = {
+    "tupe-r": {},
+    "tupe-a": {"position_projection_bias": True},
+    "tupe-a-tie-cls": {},
+    "bert-ad": {},
+    "rope": {},
+}
+
+
+def build(kind="bert", auto=AutoModel, **more):
+    torch.manual_seed(0)
+    return auto.from_config(AutoConfig.for_model(kind, **{**SHAPE, **more}))
+
+
+def ours(theirs, positions, settings):
+    """Return our model with the weights of their BertForMaskedLM, and of its encoding."""
+    model = MaskedLanguageModel(
+        ModelSettings(
+            positions=positions,
+            norm="post",
+            width=32,
+            num_heads=4,
+            num_layers=2,
+            feedforward_width=64,
+            vocabulary_size=64,
+            max_sequence_length=16,
+            dropout=0.0,
+            attention_dropout=0.0,
+            **settings,
+        )
+    )
+    stored = theirs.state_dict()
+    weights = {
+        name: torch.cat([stored[theirs] for theirs in names])
+        for name, names in bert_names(2).items()
+        if not name.startswith("encoder.positions.")
+    }
+    weights["encoder.token_embeddings.weight"] = (
+        weights["encoder.token_embeddings.weight"] + stored[TOKEN_TYPES][0]
+    )
+    for name, weight in theirs.bert.positions.state_dict().items():
+        weights[f"encoder.positions.{name}"] = weight
+    model.load_state_dict(weights)
+    return model
+
+
+@pytest.mark.parametrize("positions", ENCODINGS)
+def test_states_and_gradients_are_those_of_our_encoder(positions):
+    theirs = build(auto=AutoModelForMaskedLM)
+    encoding = tupelo.attach_positions(theirs, positions, **ENCODINGS[positions])
+    model = ours(theirs, positions, ENCODINGS[positions])
+    found = theirs.base_model(input_ids=IDS, attention_mask=MASK.long())[0][MASK]
+    expected = model.encoder(IDS, lengths_B=LENGTHS)[MASK]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    full = theirs.base_model(input_ids=IDS)[0]
+    torch.testing.assert_close(full, model.encoder(IDS), rtol=1e-4, atol=1e-5)
+    wanted = torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
+    (found * wanted).sum().backward()
+    (expected * wanted).sum().backward()
+    for name, weight in encoding.named_parameters():
+        same = model.encoder.positions.get_parameter(name)
+        torch.testing.assert_close(weight.grad, same.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "camembert", "electra"])
+def test_models_like_bert_have_them_too(kind):
+    """A word that moves changes its own state by the encoding alone: nothing else knows places."""
+    model = build(kind, embedding_size=32) if kind == "electra" else build(kind)
+    tupelo.attach_positions(model, "tupe-r")
+    turned = torch.cat([IDS[:, :1], IDS[:, 1:].flip(1)], dim=1)
+
+    def of_cls(ids):
+        return model(input_ids=ids)[0][:, 0]
+
+    assert not torch.allclose(of_cls(IDS), of_cls(turned), atol=1e-3)
+    for weight in model.positions.parameters():
+        nn.init.zeros_(weight)
+    torch.testing.assert_close(of_cls(IDS), of_cls(turned))
+    assert not [name for name in model.state_dict() if "embeddings.position_embeddings" in name]
+
+
+def test_weights_are_saved_and_a_copy_after_training_is_equal():
+    model = build()
+    tupelo.attach_positions(model, "tupe-r")
+    model(input_ids=IDS)[0].sum().backward()
+    again = build()
+    tupelo.attach_positions(again, "tupe-r")
+    again.load_state_dict(model.state_dict())
+    expected = model(input_ids=IDS)[0]
+    assert torch.equal(again(input_ids=IDS)[0], expected)
+    assert torch.equal(copy.deepcopy(model)(input_ids=IDS)[0], expected)
+
+
+def test_gradient_checkpointing_and_layer_drop_go_with_it():
+    found = []
+    for checkpointed in (False, True):
+        model = build().train()
+        tupelo.attach_positions(model, "tupe-r")
+        if checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        drop = tupelo.LayerDrop(model, schedule="constant", theta_bar=0.9)
+        drop.begin_step(0)
+        assert all(drop.branch_scales)
+        model(input_ids=IDS)[0].square().sum().backward()
+        found.append([weight.grad for weight in model.positions.parameters()])
+    for plain, recomputed in zip(*found, strict=True):
+        torch.testing.assert_close(plain, recomputed)
+
+
+def attached_twice():
+    model = build()
+    tupelo.attach_positions(model, "tupe-r")
+    tupelo.attach_positions(model, "tupe-a")
+
+
+MISTAKES = {
+    "not to deberta": lambda: tupelo.attach_positions(build("deberta"), "tupe-r"),
+    "not to Linear": lambda: tupelo.attach_positions(nn.Linear(2, 2), "tupe-r"),
+    "this BertModel is a decoder": lambda: tupelo.attach_positions(
+        build(is_decoder=True), "tupe-r"
+    ),
+    "this BertModel has attached positions already": attached_twice,
+    "model.positions='tupe' does not exist": lambda: tupelo.attach_positions(build(), "tupe"),
+    "positions='bert-r' are added to the words": lambda: tupelo.attach_positions(build(), "bert-r"),
+    "no setting relative_bucket; did you mean relative_buckets": lambda: tupelo.attach_positions(
+        build(), "tupe-r", relative_bucket=8
+    ),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_is_one_clear_line(message):
+    with pytest.raises(ConfigError, match=message) as raised:
+        MISTAKES[message]()
+    assert "\n" not in str(raised.value)

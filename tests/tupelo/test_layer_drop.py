@@ -1,0 +1,363 @@
+"""Layer drop of models of transformers, against the same models whose every block runs."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel
+
+import tupelo
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import LayerDropSettings
+from pretrain.schedules.layer_drop import branch_scales, theta_at
+
+SHAPE = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "pad_token_id": 0,
+}
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+# type of the model -> further settings
+MODELS = {
+    "bert": {},
+    "roberta": {},
+    "electra": {"embedding_size": 32},
+    "deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},  # returns tuples
+    "deberta-v2": {},
+    "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 2, "hidden_dim": 64},
+    "roberta-prelayernorm": {},
+    "modernbert": SPECIAL,
+    "nomic_bert": {},
+    "vit": {"image_size": 8, "patch_size": 2},
+}
+IDS = torch.randint(5, 64, (2, 12), generator=torch.Generator().manual_seed(0))
+PIXELS = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+KEPT = [0, 1, 1, 0]
+
+
+def build(kind="bert", *, dropout=0.0):
+    torch.manual_seed(0)
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **{**SHAPE, **MODELS[kind]}))
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = dropout
+    return model.train()
+
+
+def outputs(model, **named):
+    inputs = {"pixel_values": PIXELS} if model.config.model_type == "vit" else {"input_ids": IDS}
+    return model(**inputs, **named)
+
+
+def gradients(model, states):
+    """Return the gradient of every weight, zeros where there is none."""
+    states.square().mean().backward()
+    return {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, weight in model.named_parameters()
+    }
+
+
+def constant_drop(model, **settings):
+    return tupelo.LayerDrop(model, schedule="constant", theta_bar=0.3, **settings)
+
+
+def begin_step_with(drop, kept):
+    """Begin the first step that keeps the wanted blocks."""
+    for step in range(1000):
+        drop.begin_step(step)
+        if [int(scale > 0) for scale in drop.branch_scales] == kept:
+            return
+    raise AssertionError("no step has these coins")
+
+
+def replaced_by(scale):
+    """Return a hook that runs a block, and gives x, or x + (f(x) - x)/p, for its output."""
+
+    def hook(block, inputs, output):
+        x, states = inputs[0], output[0] if isinstance(output, tuple) else output
+        states = x + (states - x) * scale
+        return (states, *output[1:]) if isinstance(output, tuple) else states
+
+    return hook
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_blocks_of_any_encoder_are_skipped_or_scaled_and_gradients_follow(kind):
+    model, reference = build(kind), build(kind)
+    drop = constant_drop(model, rescale=True)
+    begin_step_with(drop, KEPT)
+    same = dict(reference.named_modules())
+    names = [name for block in drop.blocks for name, m in model.named_modules() if m is block]
+    for name, scale in zip(names, drop.branch_scales, strict=True):
+        same[name].register_forward_hook(replaced_by(scale))
+    states, expected = outputs(model)[0], outputs(reference)[0]
+    torch.testing.assert_close(states, expected, rtol=1e-5, atol=1e-6)
+    found, wanted = gradients(model, states), gradients(reference, expected)
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_skipped_blocks_compute_nothing_and_have_no_gradient():
+    model = build()
+    drop = constant_drop(model)
+    ran = []
+    for number, block in enumerate(drop.blocks):
+        block.intermediate.register_forward_hook(lambda *_, number=number: ran.append(number))
+    begin_step_with(drop, KEPT)
+    outputs(model)
+    ran.clear()  # the first forward pass may run a block to see what it returns
+    outputs(model)[0].sum().backward()
+    assert ran == [1, 2]
+    for kept, block in zip(KEPT, drop.blocks, strict=True):
+        assert {weight.grad is not None for weight in block.parameters()} == {bool(kept)}
+    drop.fill_missing_gradients()
+    assert all(not weight.grad.any() for weight in drop.blocks[0].parameters())
+
+
+def test_coins_and_theta_are_those_of_training_here():
+    drop = tupelo.LayerDrop(build(), theta_bar=0.4, total_steps=50, seed=7, rescale=True)
+    settings = LayerDropSettings(schedule="progressive", theta_bar=0.4)
+    for step, micro in ((0, 0), (3, 1), (49, 2)):
+        drop.begin_step(step, micro)
+        theta = theta_at(step, settings, 50)
+        assert drop.theta == theta
+        assert drop.branch_scales == branch_scales(
+            step, micro, settings, theta=theta, num_layers=4, seed=7
+        )
+
+
+def test_coins_of_a_step_can_be_those_of_all_its_micro_batches():
+    drop = constant_drop(build(), draw_per="step")
+    patterns = set()
+    for micro in range(5):
+        drop.begin_step(3, micro)
+        patterns.add(tuple(drop.branch_scales))
+    assert len(patterns) == 1
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_blocks_that_return_the_output_of_a_norm_are_not_rescaled(kind):
+    model, of_norms, of_blocks = build(kind), [], []
+    for module in model.modules():
+        if type(module).__name__.endswith("Norm"):
+            module.register_forward_hook(lambda module, inputs, output: of_norms.append(output))
+    drop = constant_drop(model)
+    block = drop.blocks[1]
+    block.register_forward_hook(lambda module, inputs, output: of_blocks.append(output))
+    begin_step_with(drop, [1, 1, 1, 1])
+    # The hook of the block sees f(x) if it is not rescaled.
+    drop.branch_scales = [1.0] * 4
+    outputs(model)
+    states = of_blocks[0][0] if isinstance(of_blocks[0], tuple) else of_blocks[0]
+    assert drop.settings.rescale != any(states is output for output in of_norms)
+
+
+def test_the_caller_decides_on_rescale():
+    for wanted in (True, False):
+        drop = constant_drop(build(), rescale=wanted)
+        begin_step_with(drop, [1, 1, 1, 1])
+        assert [scale > 1 for scale in drop.branch_scales] == [wanted] * 4
+
+
+def test_a_resumed_loop_draws_the_dropout_of_the_straight_one():
+    """The first block that is skipped in a process is run once to see what it returns."""
+    model = build("deberta", dropout=0.1)
+    drop = constant_drop(model)
+    states = []
+    for _ in range(2):  # at first nothing is known of the blocks, then everything
+        torch.manual_seed(5)
+        begin_step_with(drop, KEPT)
+        states.append(outputs(model)[0])
+    assert torch.equal(*states)
+
+
+def test_evaluation_runs_every_block_and_so_does_a_copy():
+    model, plain = build(), build().eval()
+    drop = constant_drop(model)
+    begin_step_with(drop, KEPT)
+    twin = copy.deepcopy(model)
+    expected = outputs(plain)[0]
+    assert torch.equal(outputs(model.eval())[0], expected)
+    assert torch.equal(outputs(twin)[0], expected)
+    assert twin.encoder.layer[1].forward.__self__ is twin.encoder.layer[1]
+
+
+def test_names_of_weights_stay_and_remove_restores_the_model():
+    model, plain = build(), build()
+    names = list(model.state_dict())
+    drop = constant_drop(model)
+    assert list(model.state_dict()) == names
+    begin_step_with(drop, KEPT)
+    outputs(model)
+    drop.remove()
+    assert torch.equal(outputs(model)[0], outputs(plain)[0])
+    constant_drop(model)  # and another one can follow
+
+
+def test_hidden_states_of_every_block_are_returned():
+    model = build()
+    drop = constant_drop(model)
+    begin_step_with(drop, KEPT)
+    states = outputs(model, output_hidden_states=True).hidden_states
+    unchanged = [torch.equal(x, y) for x, y in zip(states[:-1], states[1:], strict=True)]
+    assert unchanged == [not kept for kept in KEPT]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_changes_nothing(reentrant):
+    found = []
+    for checkpointed in (False, True):
+        model = build(dropout=0.1)
+        if checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        begin_step_with(constant_drop(model), KEPT)
+        torch.manual_seed(3)
+        found.append(gradients(model, outputs(model)[0]))
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_a_compiled_model_compiles_its_blocks_once_for_all_patterns_of_coins():
+    model, plain = build(), build()
+    drop, of_plain = constant_drop(model), constant_drop(plain)
+    graphs = []
+
+    def counting(graph, example):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=counting)
+    counts = []
+    for step in range(6):
+        drop.begin_step(step)
+        of_plain.begin_step(step)
+        torch.testing.assert_close(outputs(plain)[0], compiled(input_ids=IDS)[0])
+        counts.append(len(graphs))
+    assert len({tuple(drop.branch_scales) for drop in (drop, of_plain)}) == 1
+    assert counts[1:] == [counts[1]] * 5
+
+
+def test_an_old_deepspeed_configuration_is_lifted(tmp_path):
+    old = {
+        "train_batch_size": 8,
+        "progressive_layer_drop": {"enabled": True, "theta": 0.4, "gamma": 0.01},
+    }
+    file = tmp_path / "bing_bert.json"
+    file.write_text(json.dumps(old))
+    for config in (old, file):
+        drop, left = tupelo.LayerDrop.from_ds_config(
+            build("roberta-prelayernorm"), config, compat="deepspeed"
+        )
+        assert left == {"train_batch_size": 8} and "progressive_layer_drop" in old
+        # DeepSpeed: theta of the step before; bing_bert: scales of the next block.
+        drop.begin_step(11)
+        theta = 0.6 * 2.718281828459045 ** (-0.01 * 10) + 0.4
+        assert drop.theta == pytest.approx(theta)
+        kept = [scale for scale in drop.branch_scales if scale > 0]
+        p = [1 - number / 4 * (1 - theta) for number in range(1, 5)]
+        assert drop.branch_scales[0] > 0 and kept
+        for scale, probability in zip(drop.branch_scales, p, strict=True):
+            assert scale == 0 or scale == pytest.approx(1 / probability)
+
+
+def test_a_disabled_block_runs_everything():
+    config = {"progressive_layer_drop": {"enabled": False, "theta": 0.4}}
+    drop, left = tupelo.LayerDrop.from_ds_config(build(), config, compat="deepspeed")
+    drop.begin_step(1000)
+    assert left == {} and drop.branch_scales == [1.0] * 4
+
+
+class Shrinking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return x[..., ::2] * self.weight
+
+
+def shrinking_model():
+    return nn.ModuleDict({"blocks": nn.ModuleList([Shrinking(), Shrinking()])})
+
+
+def two_lists():
+    first, second = (nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]) for _ in range(2))
+    return nn.ModuleDict({"first": first, "second": second})
+
+
+def twice_dropped():
+    model = build()
+    constant_drop(model)
+    return constant_drop(model)
+
+
+def forward_without_coins():
+    model = build()
+    constant_drop(model)
+    outputs(model)
+
+
+def shrinking_step():
+    model = shrinking_model()
+    drop = constant_drop(model, rescale=False)
+    begin_step_with(drop, [1, 1])
+    model["blocks"][0](torch.ones(2, 4))
+
+
+MISTAKES = {
+    "schedule='progressive' needs total_steps, or gamma": lambda: tupelo.LayerDrop(build()),
+    "total_steps=0 and seed=0": lambda: tupelo.LayerDrop(build(), total_steps=0),
+    "total_steps=5 and seed=-1": lambda: tupelo.LayerDrop(build(), total_steps=5, seed=-1),
+    "LayerDrop: theta_bar=1.5: .* less than or equal to 1": lambda: tupelo.LayerDrop(
+        build(), total_steps=5, theta_bar=1.5
+    ),
+    "LayerDrop: there is no setting theta; did you mean theta_bar": lambda: tupelo.LayerDrop(
+        build(), total_steps=5, theta=0.5
+    ),
+    "layer_drop.schedule='progresive' does not exist; did you mean progressive": lambda: (
+        tupelo.LayerDrop(build(), total_steps=5, schedule="progresive")
+    ),
+    "blocks of Linear are not found: there is no list of equal modules": lambda: constant_drop(
+        nn.Linear(2, 2)
+    ),
+    "blocks of ModuleDict are not found: there are first, second; name them": lambda: constant_drop(
+        two_lists()
+    ),
+    r"blocks=\[Linear\] are no modules of the BertModel": lambda: constant_drop(
+        build(), blocks=[nn.Linear(2, 2)]
+    ),
+    "name a module twice; blocks that share their weights": lambda: (
+        lambda model: constant_drop(model, blocks=[model.encoder.layer[0]] * 2)
+    )(build()),
+    r"dropped already; call remove\(\) of the first": twice_dropped,
+    r"call begin_step\(finished_steps\) before a forward pass": forward_without_coins,
+    r"begin_step\(-1, 0\): steps and micro-batches count from 0": lambda: constant_drop(
+        build()
+    ).begin_step(-1),
+    r"a Shrinking maps hidden states of shape \[2, 4\] to \[2, 2\]": shrinking_step,
+    "the DeepSpeed JSON has no block progressive_layer_drop": lambda: (
+        tupelo.LayerDrop.from_ds_config(build(), {})
+    ),
+    "progressive_layer_drop must be an object, not 3": lambda: tupelo.LayerDrop.from_ds_config(
+        build(), {"progressive_layer_drop": 3}
+    ),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_is_one_clear_line(message):
+    with pytest.raises(ConfigError, match=message) as raised:
+        MISTAKES[message]()
+    assert "\n" not in str(raised.value)
+
+
+def test_blocks_can_be_named():
+    model = two_lists()
+    drop = constant_drop(model, blocks=model["second"])
+    assert drop.blocks == list(model["second"])

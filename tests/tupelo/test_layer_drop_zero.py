@@ -1,0 +1,87 @@
+"""Layer drop under DeepSpeed, on one rank and on two, against a plain PyTorch loop."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pretrain.config.errors import ConfigError
+from tests.pretrain.engine.test_engine import LAUNCHERS
+from tests.tupelo import layer_drop_case as case
+
+ROOT = Path(__file__).parents[2]
+
+
+def check(launcher, folder):
+    ranks = 1 if launcher == "python" else 2
+    program = str(ROOT / "tests/tupelo/layer_drop_case.py")
+    finished = subprocess.run(
+        [*LAUNCHERS[launcher], program, str(folder), *case.CONFIGURATIONS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    expected = {
+        per_step: case.plain_loop(ranks=ranks, per_step=per_step) for per_step in (False, True)
+    }
+    for name, found in json.loads((folder / "found.json").read_text()).items():
+        losses, weights = expected[case.CONFIGURATIONS[name][1]]
+        # engines: 1e-6 relative, the sums run in another order
+        assert found["losses"] == pytest.approx(losses, rel=2e-6), name
+        for key, weight in weights.items():
+            # Adam moves the weights of the smallest gradients as far as the others, 0.01 here, and
+            # the rounding of these gradients with them.
+            torch.testing.assert_close(
+                torch.tensor(found["weights"][key]), weight, rtol=1e-4, atol=5e-5
+            )
+        if name in case.RESUMED:
+            assert found["resumed"] == found["losses"][3:], name
+
+
+@pytest.mark.ranks
+def test_every_zero_stage_and_offload_is_the_plain_loop_with_zero_gradients(tmp_path):
+    check("python", tmp_path)
+
+
+@pytest.mark.ranks
+@pytest.mark.slow("two ranks; the test above takes every stage and offload on one")
+def test_two_ranks_are_the_plain_loop_too(tmp_path):
+    check("torchrun", tmp_path)
+
+
+def fake_engine(model, *, stage=2, offload="cpu", accumulation=2, **optimizer):
+    return SimpleNamespace(
+        module=model,
+        optimizer=SimpleNamespace(**optimizer),
+        zero_offload_optimizer=lambda: SimpleNamespace(device=offload),
+        zero_optimization_stage=lambda: stage,
+        gradient_accumulation_steps=lambda: accumulation,
+    )
+
+
+def test_what_deepspeed_cannot_do_is_refused_in_one_line():
+    model = case.build_model()
+    drop = case.build_drop(model, per_step=False)
+    with pytest.raises(ConfigError, match='updates only blocks that run in the last .*"step"'):
+        drop.attach(fake_engine(model))
+    with pytest.raises(ConfigError, match="another model than the one of this LayerDrop"):
+        drop.attach(fake_engine(case.build_model()))
+    with pytest.raises(ConfigError, match="stage 3 needs the gradient buffer grad_partitions_fl"):
+        drop.attach(fake_engine(model, stage=3, offload="none"))
+    kept = {name: None for name in ("single_partition_of_fp32_groups", "norm_for_param_grads")}
+    with pytest.raises(ConfigError, match="does not work with offload_optimizer.device=nvme"):
+        drop.attach(fake_engine(model, offload="nvme", accumulation=1, swap_optimizer=True, **kept))
+
+
+def test_steps_of_a_model_under_zero_are_counted_by_its_engine():
+    model = case.build_model()
+    drop = case.build_drop(model, per_step=False)
+    next(drop.blocks[0].parameters()).ds_id = 0  # as ZeRO stage 3 marks a weight
+    with pytest.raises(ConfigError, match=r"counted by its DeepSpeed engine: call attach\(engine"):
+        drop.begin_step(0)

@@ -1,0 +1,160 @@
+"""Another position encoding for a BERT of transformers, such as the untied positions of TUPE.
+
+transformers look up the function that computes the attention by name. Ours adds the terms of an
+encoding of pretrain/model/positions.py to queries, keys and scores.
+
+Shape letters as in pretrain/model/positions.py.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ModelSettings, explain
+from pretrain.model.encoder import build_position_encoding, initialise
+from pretrain.model.position_encoding import (
+    PositionEncoding,
+    PositionTerms,
+    transform_query_key,
+)
+
+# Their self-attention is BERT's, their position table is added to the words.
+BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+ATTENTION = "tupelo_positions"
+
+
+def attach_positions(model: nn.Module, positions: str, **settings: Any) -> PositionEncoding:
+    """Replace the absolute positions of a BERT by an encoding in the attention of all its layers.
+
+    Call it before `deepspeed.initialize` and before the optimizer is built. Positions are places
+    in a row, from 0 for [CLS] on: padding follows the text, and `position_ids` are not read.
+
+    Args:
+        model: bert, roberta, xlm-roberta, camembert or electra of transformers, with any head.
+        positions: as `model.positions`: "tupe-r", "tupe-a", "rope" ...
+        settings: of the encoding, as `model.*` in a recipe: cls_reset, relative_buckets,
+            relative_max_distance, position_projection_bias.
+
+    Returns:
+        The encoding, with new weights. It is the submodule `positions` of the model without its
+        head, so it is trained, saved and moved with it. To load the weights, build the model,
+        attach again, and call `load_state_dict`.
+
+    Raises:
+        ConfigError: the model is another, has an encoding already, or there is no such encoding.
+    """
+    config: Any = vars(model).get("config")
+    base: Any = getattr(model, "base_model", None)
+    kind = getattr(config, "model_type", type(model).__name__)
+    if kind not in BERT_LIKE:
+        raise ConfigError(
+            f"positions can be attached to {', '.join(BERT_LIKE)} of transformers, not to {kind}"
+        )
+    if config.is_decoder or hasattr(base, "positions"):
+        reason = "is a decoder" if config.is_decoder else "has attached positions already"
+        raise ConfigError(f"positions cannot be attached: this {type(model).__name__} {reason}")
+    encoding = _build(config, positions, settings)
+    initialise(encoding, config.initializer_range)
+    _register_attention()
+    weight = base.embeddings.word_embeddings.weight
+    base.positions = encoding.to(device=weight.device, dtype=weight.dtype)
+    base.embeddings.position_embeddings = _NoPositions()
+    model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
+    for layer in base.encoder.layer:
+        layer.attention.self.scaling = encoding.score_scale  # such as 1/sqrt(2d)
+    base.encoder.register_forward_pre_hook(_TermsOfPass(base), with_kwargs=True)
+    return encoding
+
+
+class _NoPositions(nn.Module):
+    """Takes the place of the table that is added to the words."""
+
+    def forward(self, position_ids: Tensor) -> float:
+        del position_ids
+        return 0.0
+
+
+class _TermsOfPass:
+    """Computes the terms of the positions once in a forward pass, for all layers."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = base
+
+    def __call__(self, encoder: nn.Module, inputs: Any, named: Any) -> Any:
+        """Add the terms to what the encoder passes on to its layers, and they to the attention."""
+        x_BSD: Tensor = inputs[0] if inputs else named["hidden_states"]
+        terms = self.base.positions.terms(x_BSD.shape[1], device=x_BSD.device)
+        return inputs, {**named, "position_terms": terms}
+
+
+def _attend(
+    module: nn.Module,
+    q_BNSH: Tensor,
+    k_BNSH: Tensor,
+    v_BNSH: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    position_terms: PositionTerms,
+    scaling: float,
+    dropout: float = 0.0,
+    **unused: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention with the terms of positions; a mask is True where it attends."""
+    del module, unused
+    q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, position_terms)
+    added = attention_mask
+    if position_terms.bias_NSS is not None:
+        added = position_terms.bias_NSS[None].to(q_BNSH.dtype)
+        if attention_mask is not None:
+            added = added.masked_fill(~attention_mask, torch.finfo(added.dtype).min)
+    mixed_BNSH = F.scaled_dot_product_attention(
+        q_BNSH, k_BNSH, v_BNSH, attn_mask=added, dropout_p=dropout, scale=scaling
+    )
+    return mixed_BNSH.transpose(1, 2).contiguous(), None
+
+
+def _register_attention() -> None:
+    import transformers
+
+    if int(transformers.__version__.partition(".")[0]) < 5:
+        raise ConfigError(
+            "attached positions need the attention functions of transformers 5, this is "
+            f"{transformers.__version__}; upgrade it"
+        )
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.modeling_utils import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _attend)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+
+
+def _build(config: Any, positions: str, settings: dict[str, Any]) -> PositionEncoding:
+    try:
+        model = ModelSettings(
+            positions=positions,
+            width=config.hidden_size,
+            num_heads=config.num_attention_heads,
+            num_layers=config.num_hidden_layers,
+            feedforward_width=config.intermediate_size,
+            vocabulary_size=config.vocab_size,
+            max_sequence_length=config.max_position_embeddings,
+            **settings,
+        )
+    except ValidationError as error:
+        raise ConfigError(f"attach_positions: {explain(error, ModelSettings)}") from None
+    encoding = build_position_encoding(model)
+    if type(encoding).add_to_embeddings is not PositionEncoding.add_to_embeddings:
+        raise ConfigError(
+            f"positions={positions!r} are added to the words, as those of the model are already; "
+            "attach an encoding that acts in the attention, such as tupe-r"
+        )
+    if encoding.has_relative_keys:
+        raise ConfigError(
+            f"positions={positions!r} differ from layer to layer, and those that are attached are "
+            "one for all layers; attach another encoding, such as tupe-r"
+        )
+    return encoding

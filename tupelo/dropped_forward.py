@@ -1,0 +1,81 @@
+"""The forward method of a block that layer drop may skip."""
+
+import copy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pretrain.config.errors import ConfigError
+
+
+class Coins(Protocol):
+    """What a block asks at each forward pass."""
+
+    def scale(self, number: int) -> float:
+        """Return 0 to skip block `number`, else its 1/p."""
+
+
+class DroppedForward:
+    """The forward method of a block under layer drop; a deep copy of it is the plain one."""
+
+    def __init__(self, coins: Coins, number: int, block: nn.Module) -> None:
+        self._coins, self._number, self._block = coins, number, block
+        self._forward = block.forward
+        # By the flags of a call: the length of the tuple that the block returns, None: a tensor.
+        self._lengths: dict[tuple[Any, ...], int | None] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self._forward, memo)
+
+    # torch.compile would compile a graph for every pattern of coins and every scale; so it
+    # compiles the blocks one by one.
+    @torch.compiler.disable(recursive=False)  # type: ignore[untyped-decorator, no-untyped-call]
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the block, or skip it."""
+        if not self._block.training:
+            return self._forward(*inputs, **named)
+        scale = self._coins.scale(self._number)
+        x: Tensor = inputs[0] if inputs else named["hidden_states"]
+        flags = _flags(inputs, named)
+        if scale == 0:
+            if flags not in self._lengths:
+                self._lengths[flags] = self._length_of_trial(x, inputs, named)
+            length = self._lengths[flags]
+            return x if length is None else (x, *[None] * (length - 1))
+        output = self._forward(*inputs, **named)
+        self._lengths[flags] = _length(output, x, self._block)
+        if scale == 1:
+            return output
+        if isinstance(output, Tensor):
+            return _rescaled(x, output, scale)
+        return (_rescaled(x, output[0], scale), *output[1:])
+
+    def _length_of_trial(self, x: Tensor, inputs: Any, named: Any) -> int | None:
+        """Run the block once, to see what it returns; no random number of the run is consumed."""
+        devices = [x.device] if x.is_cuda else []
+        with torch.random.fork_rng(devices), torch.no_grad():
+            return _length(self._forward(*inputs, **named), x, self._block)
+
+
+def _rescaled(x: Tensor, output: Tensor, scale: float) -> Tensor:
+    return output + (output - x) * (scale - 1)
+
+
+def _flags(inputs: Any, named: Any) -> tuple[Any, ...]:
+    """Return the flags of a call, such as output_attentions, by which the output may differ."""
+    flags = [(name, value) for name, value in named.items() if isinstance(value, bool)]
+    return (*[value for value in inputs if isinstance(value, bool)], *flags)
+
+
+def _length(output: Any, x: Tensor, block: nn.Module) -> int | None:
+    """Return the length of the tuple that a block returned; None: it returned a tensor."""
+    states = output[0] if isinstance(output, tuple) and output else output
+    if not isinstance(states, Tensor) or states.shape != x.shape:
+        found = list(states.shape) if isinstance(states, Tensor) else type(states).__name__
+        raise ConfigError(
+            f"a {type(block).__name__} maps hidden states of shape {list(x.shape)} to {found}; "
+            "layer drop needs blocks that return states of the same shape, alone or first in a "
+            "tuple"
+        )
+    return len(output) if isinstance(output, tuple) else None
