@@ -41,8 +41,6 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 _SPECIAL = np.uint64(1 << 63)  # sorts special tokens behind all others
 _LOW_HALF = np.uint64(0xFFFFFFFF)
-_MASK_BELOW = np.uint64(round(0.8 * 2**32))
-_RANDOM_BELOW = np.uint64(round(0.9 * 2**32))
 
 # Tokens worked on at once. Their keys (8 bytes each) and a copy stay in a core's cache of 1 MiB;
 # half as many took 1.2 times as long there, because every call of numpy has a fixed cost.
@@ -61,6 +59,9 @@ class Masking:
     probability: float = 0.15  # share of each row's positions, special ones counted
     mean_span_words: float = 3.8  # SpanBERT: Geo(0.2) up to 10; used by spans only
     word_starts: NDArray[np.bool_] | None = None  # [V], whether a word starts with a token
+    # Of the predicted tokens; the rest are shown as they are.
+    mask_token_share: float = 0.8  # shown as [MASK]
+    random_token_share: float = 0.1  # shown as another token
 
     def __post_init__(self) -> None:
         if self.kind != "tokens" and self.word_starts is None:
@@ -212,10 +213,13 @@ def _masked_block(
     places = _flat(selection.positions, ids.shape[1])
     originals = masked.ravel().take(places)
     action = deciding >> np.uint64(32)
+    mask_below = np.uint64(round(masking.mask_token_share * 2**32))
+    random_share = masking.mask_token_share + masking.random_token_share
+    random_below = np.uint64(round(random_share * 2**32))
     ranks = (draws & _LOW_HALF) * np.uint64(vocabulary.num_ordinary) >> np.uint64(32)
     random_ids = vocabulary.ordinary(ranks.astype(np.int64))
-    shown = np.where(selection.used & (action < _RANDOM_BELOW), random_ids, originals)
-    shown = np.where(selection.used & (action < _MASK_BELOW), vocabulary.mask, shown)
+    shown = np.where(selection.used & (action < random_below), random_ids, originals)
+    shown = np.where(selection.used & (action < mask_below), vocabulary.mask, shown)
     masked.reshape(-1)[places] = shown
     return MaskedRows(masked, selection.positions, np.where(selection.used, originals, IGNORED))
 

@@ -20,7 +20,8 @@ from pretrain.data.batches import (
     batches_from,
 )
 from pretrain.data.shards import open_data
-from pretrain.model.objectives import Objective, objective_named
+from pretrain.model.objective_base import Objective
+from pretrain.model.objectives import build_objective
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
 from pretrain.schedules.step_plan import Schedule, StepPlan, finished_before
@@ -67,7 +68,7 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
     chosen = settings(recipe, values)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
         torch.default_generator.manual_seed(chosen.seed)
-        model = objective_named(chosen.objective)(chosen.model)
+        model = build_objective(chosen.model, chosen.objective, chosen.electra)
     if chosen.initial_weights is not None:
         pretrained = load_pretrained(chosen.initial_weights)
         check_model(pretrained, chosen.model)

@@ -31,6 +31,8 @@ from pretrain.config.errors import lookup, nearest
 LONGEST_NAME = 200  # of a run, and so of its folder
 DEFAULT_OBJECTIVE = "masked_language_model"  # also of runs that name none
 
+REPLACED_TOKEN_DETECTION = "replaced_token_detection"  # ELECTRA
+
 # Where curves are written besides JSON lines and CSV, and the module that each needs.
 LOGGERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
@@ -65,6 +67,16 @@ class DataSettings(TextSettings):
     mean_span_words: float = Field(
         3.8, ge=1, description="mean length of a span; with masking=spans only"
     )
+    mask_token_share: float = Field(
+        0.8, ge=0, le=1, description="of the predicted tokens: shown as [MASK]; ELECTRA: 0.85"
+    )
+    random_token_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="of the predicted tokens: shown as a random one, the rest as they are; "
+        "ELECTRA: 0",
+    )
     loader_workers: int = Field(
         0, ge=0, description="processes that prepare batches; 0: the process of the rank"
     )
@@ -75,6 +87,15 @@ class DataSettings(TextSettings):
             raise ValueError(
                 f"data.mean_span_words={self.mean_span_words} is without effect with data.masking="
                 f"{self.masking!r}; choose data.masking=spans, or remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> "DataSettings":
+        if self.mask_token_share + self.random_token_share > 1:
+            raise ValueError(
+                f"data.mask_token_share={self.mask_token_share:g} and data.random_token_share="
+                f"{self.random_token_share:g} are more than 1 together; lower one"
             )
         return self
 
@@ -162,6 +183,23 @@ class ModelSettings(Section):
     def head_width(self) -> int:
         """Return the width of one attention head."""
         return self.width // self.num_heads
+
+
+class ElectraSettings(Section):
+    """The generator and the loss of replaced-token detection (Clark et al. 2020)."""
+
+    generator_width: float = Field(
+        1 / 3, gt=0, le=1, description="width of the generator, as a share of model.width"
+    )
+    generator_layers: float = Field(
+        1.0, gt=0, le=1, description="blocks of the generator, as a share of model.num_layers"
+    )
+    generator_weight: float = Field(
+        1.0, gt=0, description="of the generator's loss, of masked words"
+    )
+    discriminator_weight: float = Field(
+        50.0, gt=0, description="of the discriminator's loss, of all tokens"
+    )
 
 
 class BatchSettings(Section):
@@ -447,6 +485,7 @@ class RunSettings(BaseSettings):
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
+    electra: ElectraSettings = ElectraSettings()
     batch: BatchSettings = BatchSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     learning_rate: LearningRateSettings = LearningRateSettings()
@@ -501,6 +540,22 @@ class RunSettings(BaseSettings):
             raise ValueError(
                 f"log_project={quoted(self.log_project)} is without effect with loggers="
                 f"{','.join(self.loggers) or 'none'}; add wandb or mlflow to loggers, or remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_electra_without_effect(self) -> "RunSettings":
+        for name in ElectraSettings.model_fields:
+            if self.objective != REPLACED_TOKEN_DETECTION and _is_changed(self.electra, name):
+                raise ValueError(
+                    f"electra.{name} is without effect with objective={quoted(self.objective)}; "
+                    f"choose objective={REPLACED_TOKEN_DETECTION}, or remove it"
+                )
+        if self.electra.generator_layers != 1 and self.layer_drop.schedule != "none":
+            raise ValueError(
+                f"electra.generator_layers={self.electra.generator_layers:g}: layer drop skips the "
+                "same blocks of both networks, so both need as many; set it to 1, or "
+                "layer_drop.schedule to none"
             )
         return self
 

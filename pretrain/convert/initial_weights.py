@@ -21,7 +21,7 @@ from pretrain.convert.external import text_encoder_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
 from pretrain.data.frequencies import word_frequencies
-from pretrain.model.objectives import Objective
+from pretrain.model.objective_base import Objective
 
 # Settings that change neither the meaning of a weight nor the shapes.
 FREE = {"preset", "dropout", "attention_dropout", "initializer_range", "output_bias"}

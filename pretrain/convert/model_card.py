@@ -90,7 +90,7 @@ def write_card(
 
 def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
     model = settings.model
-    parameters = parameters_by_group(model, settings.objective)["total"]
+    parameters = parameters_by_group(model, settings.objective, settings.electra)["total"]
     kind = "pre-norm" if model.norm == "pre" else "post-norm"
     loads_as = "a `BertForMaskedLM`" if is_stock_bert(model) else "a model with code of its own"
     positions = POSITION_ENCODINGS[model.positions]

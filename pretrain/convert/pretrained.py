@@ -151,7 +151,13 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         weights = load_weights(checkpoint)
     except CheckpointError as error:
         raise ConfigError(f"{error}; name another checkpoint of the run") from None
-    check_weights(weights, settings.model, place=str(checkpoint), objective=settings.objective)
+    check_weights(
+        weights,
+        settings.model,
+        place=str(checkpoint),
+        objective=settings.objective,
+        electra=settings.electra,
+    )
     tokenizer = described_tokenizer(run / TOKENIZER_FILE, manifest.tokenizer)
     text_encoder = TextEncoder(tokenizer, manifest.tokenizer)
     check_vocabulary_size(text_encoder, settings.model, place=str(run))

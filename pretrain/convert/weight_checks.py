@@ -8,17 +8,21 @@ from torch import Tensor
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
-from pretrain.model.objectives import objective_named
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
+from pretrain.model.objectives import build_objective
 from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 3
 
 
-def shapes_of(model: ModelSettings, objective: str = DEFAULT_OBJECTIVE) -> dict[str, Tensor]:
+def shapes_of(
+    model: ModelSettings,
+    objective: str = DEFAULT_OBJECTIVE,
+    electra: ElectraSettings | None = None,
+) -> dict[str, Tensor]:
     """Return the state dict of a model as tensors on the meta device."""
     with shapes_only():
-        return objective_named(objective)(model).state_dict()
+        return build_objective(model, objective, electra).state_dict()
 
 
 def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
@@ -71,13 +75,14 @@ def check_weights(
     *,
     place: str,
     objective: str = DEFAULT_OBJECTIVE,
+    electra: ElectraSettings | None = None,
 ) -> None:
     """Check that these are the weights of a model of this shape and objective.
 
     Raises:
         ConfigError: one is missing, unknown, of another shape or not finite; names it.
     """
-    expected = shapes_of(model, objective)
+    expected = shapes_of(model, objective, electra)
     complaints = []
     for title, names in (
         ("lacks", sorted(expected.keys() - weights.keys())),

@@ -8,7 +8,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from data_prep.files.program import shell_command
-from data_prep.masking import Masking
+from data_prep.masking import BERT_MASKING, Masking
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.sources.source import CorpusError, FileSource, file_size
@@ -21,10 +21,17 @@ from data_prep.tokenizer.describe import (
 from data_prep.tokenizer.load import load_tokenizer
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings, explain
+from pretrain.config.settings import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    RunSettings,
+    explain,
+)
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
+
+BERT_SHARES = BERT_MASKING.mask_token_share, BERT_MASKING.random_token_share
 
 
 def build_settings(settings: RunSettings) -> BuildSettings:
@@ -131,14 +138,26 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
             starts = word_starts(tokenizer)
         except TokenizerError as error:
             raise ConfigError(f"data.masking={data.masking!r}: {error}") from None
-    return Masking(data.masking, data.masked_probability, data.mean_span_words, starts)
+    return Masking(
+        data.masking,
+        data.masked_probability,
+        data.mean_span_words,
+        starts,
+        data.mask_token_share,
+        data.random_token_share,
+    )
 
 
 def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
-    """Return a hash of everything that a held-out loss depends on besides the model."""
+    """Return a hash of everything that a held-out loss depends on besides the model.
+
+    That of replaced-token detection depends on the generator: what it draws is the input.
+    """
     from pretrain.model.objectives import objective_named  # torch: builds need none
 
     held_out_loss = objective_named(settings.objective).held_out_loss
+    shares = settings.data.mask_token_share, settings.data.random_token_share
+    electra = tuple(settings.electra.model_dump().values())
     parts = (
         shards.split("valid").fingerprint(),
         num_held_out_rows(shards, settings),
@@ -146,8 +165,10 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
         settings.data.masking,
         settings.data.mean_span_words,
         HELD_OUT_SEED,
-        # Runs older than the setting have no name in their fingerprint.
+        # Runs older than these settings have none of them in their fingerprint.
         *([] if held_out_loss == DEFAULT_OBJECTIVE else [held_out_loss]),
+        *([] if shares == BERT_SHARES else shares),
+        *(electra if settings.objective == REPLACED_TOKEN_DETECTION else []),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -18,7 +18,7 @@ def settings_are_valid(context: CheckContext) -> CheckResult:
     """Describe the run; settings that contradict each other were refused before."""
     settings = context.settings
     assert settings is not None
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
     passes = "a number of micro-batches that is chosen at the start"
     if settings.batch.micro_sequences != "auto":
         passes = f"{micro_batches_per_step(settings, context.ranks)} micro-batch(es)"

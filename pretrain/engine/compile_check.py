@@ -18,7 +18,7 @@ from pretrain.config.ds_config import autocast_type, weight_type
 from pretrain.config.settings import RunSettings
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import in_one_line
-from pretrain.model.objectives import objective_named
+from pretrain.model.objectives import build_objective
 
 # variable that names the compiler, and the commands that are looked for without it
 COMPILERS = {"cuda": ("CC", ("gcc", "clang")), "cpu": ("CXX", ("g++",))}
@@ -92,7 +92,7 @@ def _problem_of_a_step(
 ) -> str | None:
     """Take forward and backward pass of one layer and its head, as training does."""
     small = settings.model.model_copy(update={"num_layers": 1, "vocabulary_size": VOCABULARY})
-    model = objective_named(settings.objective)(small, execution).train()
+    model = build_objective(small, settings.objective, settings.electra, execution).train()
     model = model.to(device, weight_type(ds_config))
     autocast = autocast_type(ds_config)
     ids_BS = torch.arange(ROWS * settings.data.sequence_length, device=device) % VOCABULARY

@@ -36,7 +36,7 @@ from pretrain.engine.optimizer_state import (
 )
 from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.zero_choice import stage_of_run
-from pretrain.model.objectives import Objective
+from pretrain.model.objective_base import Objective
 from pretrain.profiling.step_timer import Phases
 
 

@@ -27,7 +27,8 @@ from pretrain.kernels.cpu_kernels import (
 from pretrain.kernels.triton_tilings import HEAD_WIDTHS
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
-from pretrain.model.objectives import Objective, objective_named
+from pretrain.model.objective_base import Objective
+from pretrain.model.objectives import build_objective
 from pretrain.model.positions import POSITION_ENCODINGS
 
 AMPERE = (8, 0)
@@ -71,7 +72,7 @@ def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) 
         on_gpu = machine.device == "cuda"
         if execution.attention == "fused" or (on_gpu and execution.attention != "eager"):
             execution = _checked(execution, settings, machine, ranks)
-    return objective_named(settings.objective)(settings.model, execution)
+    return build_objective(settings.model, settings.objective, settings.electra, execution)
 
 
 def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:

@@ -18,13 +18,13 @@ def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], worl
     # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
     if zero_stage(ds_config) == 0:
         return FP32_BYTES * state_numbers(settings)
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
     return -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
 
 
 def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
     """Return what a rank holds of weights, gradients, their buckets and optimizer state."""
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
     one = parameters * weight_type(ds_config).itemsize
     # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.
     stage = zero_stage(ds_config)
@@ -37,7 +37,9 @@ def bucket_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: i
     """Return the bytes of the buckets through which DeepSpeed exchanges gradients, per rank."""
     zero = ds_config.get("zero_optimization", {})
     if zero_stage(ds_config) == 0:  # the engine exchanges nothing for one rank
-        parameters = parameters_by_group(settings.model, settings.objective)["total"]
+        parameters = parameters_by_group(settings.model, settings.objective, settings.electra)[
+            "total"
+        ]
         return FP32_BYTES * min(parameters, LARGEST_BUCKET) if world_size > 1 else 0
     if not zero.get("contiguous_gradients", True):
         return 0
@@ -48,7 +50,7 @@ def bucket_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: i
 
 def checkpoint_bytes(settings: RunSettings) -> int:
     """Return the approximate size of a checkpoint, of all ranks together."""
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
     return FP32_BYTES * (parameters + state_numbers(settings))
 
 

@@ -27,7 +27,7 @@ from pretrain.engine.micro_batches import choose_micro_batches
 from pretrain.engine.optimizers import check_buildable, check_table_rates, checked_optimizer
 from pretrain.engine.zero_choice import automatic_stage, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
-from pretrain.model.objectives import Objective
+from pretrain.model.objective_base import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
 
@@ -58,7 +58,7 @@ def checked_settings(
     check_layer_drop(settings.layer_drop)
     check_learning_rate(settings.learning_rate)
     # Builds the model without memory: refuses unknown parts.
-    parameters_by_group(settings.model, settings.objective)
+    parameters_by_group(settings.model, settings.objective, settings.electra)
     check_table_rates(settings)
     # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
     checked_optimizer(settings.optimizer, "cuda", ds_config)

@@ -10,7 +10,7 @@ import torch
 
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
-from pretrain.model.objectives import Objective
+from pretrain.model.objective_base import Objective
 
 
 class GpuMemory:

@@ -34,7 +34,7 @@ from pretrain.engine.memory_trial import (
 )
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.memory import PassMemory
-from pretrain.model.objectives import Objective
+from pretrain.model.objective_base import Objective
 from pretrain.profiling.free_memory import free_memory_bytes
 
 # Of the free memory. The rest is for what is not counted: buffers of NCCL and cuBLAS, gaps between
@@ -98,6 +98,7 @@ class _Candidates:
             product_bytes=dtype.itemsize,
             device=ranks.device,
             objective=settings.objective,
+            electra=settings.electra,
         )
         numbers = possible_micro_sequences(settings, ranks.world_size)
         self._most = numbers[0]

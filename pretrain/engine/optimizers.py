@@ -19,7 +19,7 @@ from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import OptimizerSettings, RunSettings
 from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
 from pretrain.engine.muon import MuonWithAdamW
-from pretrain.model.objectives import objective_named
+from pretrain.model.objectives import build_objective
 from pretrain.model.shapes import shapes_only
 
 Device = Literal["cpu", "cuda"]
@@ -284,7 +284,7 @@ def check_table_rates(settings: RunSettings) -> None:
         ConfigError: there is one.
     """
     with shapes_only():
-        model = objective_named(settings.objective)(settings.model)
+        model = build_objective(settings.model, settings.objective, settings.electra)
     tables = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     for table, name in TABLE_RATES.items():
         rate = getattr(settings.optimizer, name)
@@ -299,7 +299,7 @@ def state_numbers(settings: RunSettings) -> int:
     """Return how many fp32 numbers of state the optimizer keeps, of all parameters together."""
     kind = _kind_named(settings.optimizer.kind)
     with shapes_only():
-        model = objective_named(settings.objective)(settings.model)
+        model = build_objective(settings.model, settings.objective, settings.electra)
     names = kind.state_names(model)
     return sum(len(names[name]) * weight.numel() for name, weight in model.named_parameters())
 

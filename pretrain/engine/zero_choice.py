@@ -18,7 +18,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.footprint import rank_bytes, size
 from pretrain.engine.optimizers import OPTIMIZERS
-from pretrain.model.objectives import objective_named
+from pretrain.model.objectives import build_objective
 from pretrain.model.shapes import shapes_only
 
 # The rest is for activations.
@@ -95,6 +95,6 @@ def with_fitted_buckets(ds_config: dict[str, Any], settings: RunSettings) -> dic
 
 def _bucket(settings: RunSettings) -> int:
     with shapes_only():
-        model = objective_named(settings.objective)(settings.model)
+        model = build_objective(settings.model, settings.objective, settings.electra)
     sizes = [parameter.numel() for parameter in model.parameters()]
     return max(-(-sum(sizes) // BUCKETS), *sizes)

@@ -20,7 +20,13 @@ MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
 
 DEFAULT_ARMS = ("bert_a", "bert_r", "tupe_r", "tupe_r_pld")
 
-MASKING = ("data.masking", "data.masked_probability", "data.mean_span_words")
+MASKING = (
+    "data.masking",
+    "data.masked_probability",
+    "data.mean_span_words",
+    "data.mask_token_share",
+    "data.random_token_share",
+)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.objectives import Objective, objective_named
+from pretrain.model.objective_base import Network
+from pretrain.model.objectives import build_objective, objective_named
 from pretrain.model.shapes import shapes_only
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.
@@ -14,19 +15,42 @@ PASSES = 3
 
 
 @dataclass(frozen=True)
-class TrainingCost:
-    """Matrix-multiplication FLOPs of forward and backward together (2 per multiply-add).
+class NetworkCost:
+    """The cost of one network of an objective; see `TrainingCost`."""
 
-    Norms, activations, softmax and the optimizer are left out, as is usual. The head, and the last
-    block that runs after its attention, are computed and counted at the predicted positions only.
-    """
-
-    model: ModelSettings
-    objective: type[Objective]
+    network: Network
     sequence_length: int
     attention_per_row: int  # of a block: queries, keys, values, scores and mixed values
     mapping_per_position: int  # of a block: all products after its attention
     positions_per_pass: int
+
+    def of_pass(
+        self, *, rows: float, predictions: float, kept: Sequence[float], ranks: int
+    ) -> float:
+        """Return the FLOPs of one micro-batch of all ranks; arguments as of `TrainingCost`."""
+        network, length = self.network, self.sequence_length
+        outside = network.outside(network.model, rows=rows, length=length, predictions=predictions)
+        blocks, last = math.fsum(kept), 1 - math.prod(1 - probability for probability in kept)
+        wanted = predictions if network.predicts_words else rows * length
+        mapped = rows * length * (blocks - last) + wanted * last
+        return (
+            rows * blocks * self.attention_per_row
+            + mapped * self.mapping_per_position
+            + PASSES * 2 * outside
+            + ranks * self.positions_per_pass
+        )
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Matrix-multiplication FLOPs of forward and backward together (2 per multiply-add).
+
+    Norms, activations, softmax and the optimizer are left out, as is usual. The head, and the last
+    block that runs after its attention, are computed and counted at the predicted positions only,
+    but in a discriminator, which answers at every position.
+    """
+
+    networks: list[NetworkCost]
 
     def of_pass(
         self, *, rows: float, predictions: float, kept: Sequence[float], ranks: int
@@ -39,31 +63,39 @@ class TrainingCost:
             kept: the probability of each block to run; 0 or 1 once the blocks are drawn.
             ranks: each computes the position terms.
         """
-        head = self.objective.head_multiply_adds(
-            self.model, rows=rows, length=self.sequence_length, predictions=predictions
+        return math.fsum(
+            each.of_pass(
+                rows=rows, predictions=predictions, kept=self._of_blocks(kept, each), ranks=ranks
+            )
+            for each in self.networks
         )
-        blocks, last = math.fsum(kept), 1 - math.prod(1 - probability for probability in kept)
-        mapped = rows * self.sequence_length * (blocks - last) + predictions * last
-        return (
-            rows * blocks * self.attention_per_row
-            + mapped * self.mapping_per_position
-            + PASSES * 2 * head
-            + ranks * self.positions_per_pass
-        )
+
+    @staticmethod
+    def _of_blocks(kept: Sequence[float], cost: NetworkCost) -> Sequence[float]:
+        """Return what applies to a network: one with other blocks has no layer drop."""
+        num_layers = cost.network.model.num_layers
+        return kept if len(kept) == num_layers else [1.0] * num_layers
 
 
 def training_cost(
-    model: ModelSettings, sequence_length: int, objective: str = DEFAULT_OBJECTIVE
+    model: ModelSettings,
+    sequence_length: int,
+    objective: str = DEFAULT_OBJECTIVE,
+    electra: ElectraSettings | None = None,
 ) -> TrainingCost:
     """Return the cost of rows of `sequence_length` tokens."""
-    width, length = model.width, sequence_length
+    networks = objective_named(objective).networks(model, electra)
+    return TrainingCost([_network_cost(each, sequence_length) for each in networks])
+
+
+def _network_cost(network: Network, length: int) -> NetworkCost:
+    model, width = network.model, network.model.width
     attention = 3 * width * width + 2 * length * width
     mapping = width * width + 2 * width * model.feedforward_width
     with shapes_only():
         positions = build_position_encoding(model)
-    return TrainingCost(
-        model=model,
-        objective=objective_named(objective),
+    return NetworkCost(
+        network=network,
         sequence_length=length,
         attention_per_row=PASSES * 2 * length * attention,
         mapping_per_position=PASSES * 2 * mapping,
@@ -71,20 +103,28 @@ def training_cost(
     )
 
 
-def parameters_by_group(model: ModelSettings, objective: str = DEFAULT_OBJECTIVE) -> dict[str, int]:
+def parameters_by_group(
+    model: ModelSettings,
+    objective: str = DEFAULT_OBJECTIVE,
+    electra: ElectraSettings | None = None,
+) -> dict[str, int]:
     """Return the number of parameters of each part; tied weights count once.
 
     Raises:
         ConfigError: the model has a part that does not exist.
     """
     with shapes_only():
-        network = objective_named(objective)(model)
+        network = build_objective(model, objective, electra)
     encoder = network.encoder
     parts = {
         "token embeddings": encoder.token_embeddings,
         "positions": encoder.positions,
         "blocks": encoder.blocks,
         "head": network.head,
+    }
+    # What an objective has besides encoder and head, such as a generator.
+    parts |= {
+        name: part for name, part in network.named_children() if name not in ("encoder", "head")
     }
     groups = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
     total = sum(parameter.numel() for parameter in network.parameters())

@@ -15,7 +15,12 @@ from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
+from pretrain.model.positions import (
+    POSITION_ENCODINGS,
+    BertAbsolute,
+    PositionEncoding,
+    PositionSettings,
+)
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
@@ -24,47 +29,38 @@ from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, Posit
 RECOMPILE_LIMIT = 64
 
 
-class Encoder(nn.Module):
-    """Token ids to hidden states: embeddings, norm, blocks, and a last norm if norm = "pre"."""
+class BlockStack(nn.Module):
+    """Positions, the blocks that share them, and a last norm if norm = "pre"."""
 
-    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
+    positions: PositionEncoding
+
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan) -> None:
+        """Begin; a subclass adds `positions` and what stands before the blocks, then blocks."""
         super().__init__()
         self.execution = execution
-        self.token_embeddings = nn.Embedding(model.vocabulary_size, model.width)
-        self.positions = build_position_encoding(model)
-        self.embedding_norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
-        self.dropout = nn.Dropout(model.dropout)
-        scale = self.positions.score_scale
+        self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0
+
+    def add_blocks(self, model: ModelSettings) -> None:
+        """Add the blocks and the last norm."""
+        scale, execution = self.positions.score_scale, self.execution
         self.blocks = nn.ModuleList(Block(model, scale, execution) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
         self.final_norm = WideLayerNorm(model.width, epsilon) if model.norm == "pre" else None
-        self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0
         if execution.compiles_blocks:
             self._compile_blocks()
 
-    def forward(
+    def run_blocks(
         self,
-        ids_BS: Tensor,
-        branch_scales: Sequence[float] | None = None,
-        lengths_B: Tensor | None = None,
-        positions_M: Tensor | None = None,
+        x: Tensor,
+        branch_scales: Sequence[float] | None,
+        lengths_B: Tensor | None,
+        positions_M: Tensor | None,
     ) -> Tensor:
-        """Return the hidden states x_BSD, or x_MD of some positions.
-
-        Args:
-            ids_BS: token ids, int64.
-            branch_scales: one number per block: 0.0 skips it, other values scale its branches.
-                None runs every block as it is (evaluation).
-            lengths_B: number of tokens of each row, int32; None: every row is full.
-            positions_M: flat positions `row * S + column` whose states are wanted; None: all. The
-                last block that runs computes what follows its attention at these only.
-        """
-        x: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
-        x = self.dropout(self.embedding_norm(x))
+        """Return the hidden states of the input x_BSD; arguments as of `Encoder.forward`."""
         if self.execution.bf16_residual_stream:
             x = x.bfloat16()  # blocks keep the type of their input
         terms = self.positions.terms(
-            ids_BS.shape[1], device=x.device, folded=self.execution.attention == "folded"
+            x.shape[1], device=x.device, folded=self.execution.attention == "folded"
         )
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
         kept = [pair for pair in zip(self.blocks, scales, strict=True) if pair[1] != 0]
@@ -105,6 +101,43 @@ class Encoder(nn.Module):
         return recomputed
 
 
+class Encoder(BlockStack):
+    """Token ids to hidden states: embeddings, norm, blocks, and a last norm if norm = "pre"."""
+
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
+        super().__init__(model, execution)
+        self.token_embeddings = nn.Embedding(model.vocabulary_size, model.width)
+        self.positions = build_position_encoding(model)
+        self.embedding_norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
+        self.dropout = nn.Dropout(model.dropout)
+        self.add_blocks(model)
+
+    def forward(
+        self,
+        ids_BS: Tensor,
+        branch_scales: Sequence[float] | None = None,
+        lengths_B: Tensor | None = None,
+        positions_M: Tensor | None = None,
+    ) -> Tensor:
+        """Return the hidden states x_BSD, or x_MD of some positions.
+
+        Args:
+            ids_BS: token ids, int64.
+            branch_scales: one number per block: 0.0 skips it, other values scale its branches.
+                None runs every block as it is (evaluation).
+            lengths_B: number of tokens of each row, int32; None: every row is full.
+            positions_M: flat positions `row * S + column` whose states are wanted; None: all. The
+                last block that runs computes what follows its attention at these only.
+        """
+        return self.run_blocks(self.embed(ids_BS), branch_scales, lengths_B, positions_M)
+
+    def embed(self, ids_BS: Tensor) -> Tensor:
+        """Return x_BSD, the input of the first block."""
+        x_BSD: Tensor = self.positions.add_to_embeddings(self.token_embeddings(ids_BS))
+        embedded_BSD: Tensor = self.dropout(self.embedding_norm(x_BSD))
+        return embedded_BSD
+
+
 def build_position_encoding(model: ModelSettings) -> PositionEncoding:
     """Build the encoding that `model.positions` names.
 
@@ -130,6 +163,20 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
             f"{model.positions!r}, which projects no positions ({', '.join(names)} do); remove it"
         )
     return encoding(settings)
+
+
+def build_shared_positions(model: ModelSettings) -> PositionEncoding:
+    """Build the encoding of a network whose input has its positions from another network.
+
+    What acts in the attention is its own; a table that is added to the embeddings is left out.
+
+    Raises:
+        ConfigError: as of `build_position_encoding`.
+    """
+    encoding = build_position_encoding(model)
+    if isinstance(encoding, BertAbsolute):
+        del encoding.position_embeddings
+    return encoding
 
 
 def initialise(model: nn.Module, standard_deviation: float) -> None:

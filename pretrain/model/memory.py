@@ -8,7 +8,7 @@ size that is tried first; the device decides (engine/micro_batches.py).
 from dataclasses import dataclass
 from typing import Literal
 
-from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
 from pretrain.kernels.cross_entropy import SLICE_BYTES
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
@@ -36,6 +36,7 @@ class PassMemory:
     product_bytes: int  # of a number of the matrix products
     device: Literal["cpu", "cuda"]
     objective: str = DEFAULT_OBJECTIVE
+    electra: ElectraSettings | None = None
 
     def of_rows(self, rows: int) -> int:
         """Return the peak: weights, all gradients, activations, and the largest temporaries."""
@@ -45,7 +46,7 @@ class PassMemory:
         return self._of_weights() + self._of_biases() + kept + max(moments)
 
     def _of_weights(self) -> int:
-        parameters = parameters_by_group(self.model, self.objective)["total"]
+        parameters = parameters_by_group(self.model, self.objective, self.electra)["total"]
         # Autocast keeps a copy of each weight until its gradient is computed.
         cast = self.product_bytes if self._casts else 0
         return parameters * (2 * self.weight_bytes + cast)

@@ -25,7 +25,8 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import TrainingBatches
 from pretrain.distributed.ranks import from_all_ranks, on_first_rank
 from pretrain.engine.engine import Engine
-from pretrain.model.objectives import Objective, objective_named
+from pretrain.model.objective_base import Objective
+from pretrain.model.objectives import build_objective
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.detector import (
     Anomaly,
@@ -184,7 +185,9 @@ class StabilityMonitor:
         execution = dataclasses.replace(
             self.engine.execution, compiles_blocks=False, recomputes_blocks=False
         )
-        model = objective_named(self.settings.objective)(self.settings.model, execution)
+        model = build_objective(
+            self.settings.model, self.settings.objective, self.settings.electra, execution
+        )
         model.load_state_dict(weights, assign=True)
         return model.to(self.engine.device)
 

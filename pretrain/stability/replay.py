@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pretrain.data.batches import MaskedBatch
-from pretrain.model.objectives import MaskedLanguageModel, Objective
+from pretrain.model.objective_base import Objective
+from pretrain.model.objectives import MaskedLanguageModel
 
 LOGIT_ROWS = 256  # computed at once
 

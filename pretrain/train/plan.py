@@ -171,7 +171,7 @@ def describe_plan(
     steps = steps_within(settings, speed.seconds_per_step)
     tokens = settings.batch.global_sequences * settings.data.sequence_length
     low, median, high = speed.quartiles
-    parameters = parameters_by_group(settings.model, settings.objective)["total"]
+    parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
     rows = [
         (
             "measured",

@@ -65,7 +65,7 @@ class Progress:
         self.micro_batches_per_step = self.schedule.micro_batches_per_step
         self.tokens_per_step = settings.batch.global_sequences * settings.data.sequence_length
         self._cost = training_cost(
-            settings.model, settings.data.sequence_length, settings.objective
+            settings.model, settings.data.sequence_length, settings.objective, settings.electra
         )
         self._unfetched: list[Tensor] = []
         self._unfetched_norm: Any = None

@@ -18,7 +18,7 @@ from pretrain.distributed.failures import failures_end_the_job
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption
 from pretrain.engine.launch import build_engine
-from pretrain.model.objectives import Objective
+from pretrain.model.objective_base import Objective
 from pretrain.profiling.hardware import peak_flops
 from pretrain.train.checks import check_before_work
 from pretrain.train.progress import Progress

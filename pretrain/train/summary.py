@@ -86,7 +86,7 @@ def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool
 
 def describe_run(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> str:
     """Return parameters by group, and the cost of a step, as text."""
-    parameters = parameters_by_group(settings.model, settings.objective)
+    parameters = parameters_by_group(settings.model, settings.objective, settings.electra)
     table = tabulate(
         [(name, f"{count:,}", f"{count / 1e6:.2f} M") for name, count in parameters.items()],
         headers=("parameters", "", ""),

@@ -293,7 +293,9 @@ class Trainer:
     def _finish(self) -> None:
         last = self.progress.schedule.plan(self.progress.step)
         settings = self.settings
-        parameters = parameters_by_group(settings.model, settings.objective)["total"]
+        parameters = parameters_by_group(settings.model, settings.objective, settings.electra)[
+            "total"
+        ]
         self.record.finish(
             {
                 **self.progress.result(),

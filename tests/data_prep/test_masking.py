@@ -89,7 +89,7 @@ def groups_of(ids, hashes, kind):
     return sorted(groups, key=lambda group: hashes[group[0][0]] >> 33)
 
 
-def masked_by_hand(ids, row, kind, *, seed, epoch):
+def masked_by_hand(ids, row, kind, *, seed, epoch, shares=(0.8, 0.1)):
     """The masked row and which columns are predicted, with loops and integers of Python."""
     stream = stream_of_row(row, seed=seed, epoch=epoch)
     second = splitmix64_of_integers(stream)
@@ -106,9 +106,9 @@ def masked_by_hand(ids, row, kind, *, seed, epoch):
             for column in word:
                 decider = group[0][0] if kind == "spans" else column
                 action = (draws[decider] >> 32) / 2**32
-                if action < 0.8:
+                if action < shares[0]:
                     shown[column] = SPECIAL["mask"]
-                elif action < 0.9:
+                elif action < sum(shares):
                     shown[column] = 5 + (draws[column] % 2**32 * 995 >> 32)
     return shown, sorted(columns)
 
@@ -120,6 +120,16 @@ def test_rows_are_masked_as_by_hand(ids, masking):
     for row in range(0, NUM_ROWS, 40):
         shown, columns = masked_by_hand(ids[row].tolist(), row, masking.kind, seed=7, epoch=2)
         assert np.flatnonzero(chosen[row]).tolist() == columns
+        assert found.ids[row].tolist() == shown
+
+
+@pytest.mark.parametrize("shares", [(0.85, 0.0), (1.0, 0.0), (0.0, 1.0), (0.5, 0.2)])
+def test_other_shares_of_mask_and_random_tokens_change_nothing_else(ids, shares):
+    masking = Masking(mask_token_share=shares[0], random_token_share=shares[1])
+    found, usual = masked(ids, masking=masking), masked(ids)
+    assert (found.positions == usual.positions).all() and (found.labels == usual.labels).all()
+    for row in range(0, NUM_ROWS, 40):
+        shown, _ = masked_by_hand(ids[row].tolist(), row, "tokens", seed=7, epoch=0, shares=shares)
         assert found.ids[row].tolist() == shown
 
 

@@ -234,6 +234,21 @@ def test_the_held_out_fingerprint_changes_with_what_the_loss_depends_on(opened, 
         )
     )
     assert len({first, words, spans, longer}) == 4
+    electra = ("--objective", "replaced_token_detection")
+    without_random, detection, wider = (
+        held_out_fingerprint(opened, settings(shards, *chosen))
+        for chosen in (
+            ("--data.random_token_share", "0"),
+            electra,
+            (*electra, "--electra.generator_width", "0.5"),
+        )
+    )
+    assert len({first, without_random, detection, wider}) == 4
+
+
+def test_shares_of_masked_and_random_tokens_fit_into_one(shards):
+    with pytest.raises(ConfigError, match=r"mask_token_share=0.95 and .* are more than 1 together"):
+        settings(shards, "--data.mask_token_share", "0.95")
 
 
 def test_runs_with_equal_data_settings_share_their_shards():

@@ -1,0 +1,112 @@
+"""What every pre-training objective is: an encoder, a head, a loss, and what these cost.
+
+Shapes as in positions.py; M = predicted positions.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol, Self
+
+from torch import Tensor, nn
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ElectraSettings, ModelSettings
+from pretrain.model.encoder import Encoder
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+
+
+class MultiplyAdds(Protocol):
+    """A count of multiply-adds, see `Objective.head_multiply_adds`."""
+
+    def __call__(
+        self, model: ModelSettings, *, rows: float, length: int, predictions: float
+    ) -> float:
+        """Return the multiply-adds of a forward pass."""
+
+
+class Network(NamedTuple):
+    """One of the encoders that an objective trains, as its cost and memory are counted."""
+
+    model: ModelSettings  # its shape
+    outside: MultiplyAdds  # of its blocks and positions
+    predicts_words: bool  # it is computed, from its last attention on, at the predictions only
+
+
+class Part(NamedTuple):
+    """A mean over a micro-batch; both tensors have no dimensions and no gradient."""
+
+    total: Tensor
+    number: Tensor  # that the total is divided by
+    weight: float = 0.0  # in the loss; 0: reported only
+
+
+class Objective(nn.Module, ABC):
+    """An encoder and the loss that it is trained on; calling it returns the loss, for DeepSpeed.
+
+    Losses are compared between runs only where `held_out_loss` is equal.
+    """
+
+    held_out_loss: ClassVar[str]  # name of the loss in evaluation
+    head: nn.Module
+    # Of the last forward pass, where the loss is a sum: it is the sum of weight x mean.
+    parts: dict[str, Part]
+
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
+        """Build the encoder; a subclass adds its head as `head`, and calls `initialise`."""
+        super().__init__()
+        self.execution = execution
+        self.parts = {}
+        self.encoder = Encoder(model, execution)
+
+    @classmethod
+    def build(
+        cls, model: ModelSettings, electra: ElectraSettings | None, execution: ExecutionPlan
+    ) -> Self:
+        """Build it from those settings of a run that it reads."""
+        del electra
+        return cls(model, execution)
+
+    @abstractmethod
+    def forward(
+        self,
+        ids_BS: Tensor,
+        positions_M: Tensor,
+        labels_M: Tensor,
+        branch_scales: Sequence[float] | None = None,
+    ) -> Tensor:
+        """Return the mean loss of a micro-batch.
+
+        Args:
+            ids_BS: token ids, some of them masked.
+            positions_M: flat positions `row * S + column` of the hidden tokens.
+            labels_M: their true ids, or IGNORED.
+            branch_scales: see `Encoder.forward`.
+        """
+
+    def set_output_bias(self, bias_V: Tensor) -> None:
+        """Set the bias of the head.
+
+        Raises:
+            ConfigError: the head does not predict words.
+        """
+        raise ConfigError("this objective predicts no words; leave model.output_bias at zeros")
+
+    @classmethod
+    def networks(cls, model: ModelSettings, electra: ElectraSettings | None) -> list[Network]:
+        """Return the encoders that it trains; this one's `outside` is its head."""
+        del electra
+        return [Network(model, cls.head_multiply_adds, predicts_words=True)]
+
+    @staticmethod
+    @abstractmethod
+    def head_multiply_adds(
+        model: ModelSettings, *, rows: float, length: int, predictions: float
+    ) -> float:
+        """Return the multiply-adds of a forward pass besides those of the encoder.
+
+        Args:
+            model: shape.
+            rows: of the micro-batch.
+            length: tokens of a row.
+            predictions: predicted positions of all rows.
+        """

@@ -1,0 +1,259 @@
+"""Replaced-token detection: a generator fills masks in, a discriminator finds what is not original.
+
+Clark, Luong, Le, Manning, "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than
+Generators", ICLR 2020; shapes and weights of the losses as in github.com/google-research/electra.
+Shapes as in positions.py; M = predicted positions, G = width of the generator.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from data_prep.masking import IGNORED
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import (
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+)
+from pretrain.model.encoder import BlockStack, build_shared_positions, initialise
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
+from pretrain.model.objective_base import Network, Objective, Part
+from pretrain.model.sampling import sampled_words, uniform_of_rows
+
+
+def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelSettings:
+    """Return the shape of the generator of this discriminator.
+
+    Its heads are as wide as the discriminator's: 64 in the published models, where their number is
+    max(1, width // 64).
+
+    Raises:
+        ConfigError: the heads do not fit into its width.
+    """
+    width = round(electra.generator_width * model.width)
+    if width % model.head_width or width == 0:
+        heads = max(1, round(width / model.head_width))
+        raise ConfigError(
+            f"electra.generator_width={electra.generator_width:g} of model.width={model.width} is "
+            f"{width}, no multiple of the head width {model.head_width}; give "
+            f"{heads / model.num_heads:g}"
+        )
+    return model.model_copy(
+        update={
+            "preset": None,
+            "width": width,
+            "num_heads": width // model.head_width,
+            "num_layers": max(1, round(electra.generator_layers * model.num_layers)),
+            "feedforward_width": 4 * width,
+        }
+    )
+
+
+class Generator(BlockStack):
+    """A small masked language model on the discriminator's embeddings, which it projects.
+
+    Words, positions that are added to them, and their norm are the discriminator's, so they are an
+    input here; positions that act in the attention are its own, of its own width.
+    """
+
+    def __init__(
+        self, model: ModelSettings, discriminator: ModelSettings, execution: ExecutionPlan
+    ) -> None:
+        super().__init__(model, execution)
+        is_as_wide = model.width == discriminator.width
+        self.projection = None if is_as_wide else nn.Linear(discriminator.width, model.width)
+        self.positions = build_shared_positions(model)
+        self.add_blocks(model)
+        self.head = MaskedLanguageModelHead(discriminator, execution, input_width=model.width)
+
+    def forward(
+        self, x_BSD: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None = None
+    ) -> Tensor:
+        """Return hidden_MD, which the head compares with every token embedding.
+
+        Args:
+            x_BSD: embedded tokens, of the discriminator's width.
+            positions_M: see `Objective.forward`.
+            branch_scales: see `Encoder.forward`.
+        """
+        x_BSG = x_BSD if self.projection is None else self.projection(x_BSD)
+        x_MG = self.run_blocks(x_BSG, branch_scales, None, positions_M)
+        return self.head.transform(x_MG)
+
+
+class ReplacedTokenDetection(Objective):
+    """ELECTRA. `encoder` and `head` are the discriminator; the loss is a weighted sum of two.
+
+    Layer drop draws the same blocks of both networks. Differs from the published code in that the
+    draws of an evaluation are a function of its rows, see sampling.py.
+    """
+
+    held_out_loss = REPLACED_TOKEN_DETECTION
+    head: DiscriminatorHead
+
+    def __init__(
+        self,
+        model: ModelSettings,
+        electra: ElectraSettings,
+        execution: ExecutionPlan = PLAIN,
+    ) -> None:
+        super().__init__(model, execution)
+        self.electra = electra
+        self.head = DiscriminatorHead(model)
+        self.generator = Generator(generator_settings(model, electra), model, execution)
+        initialise(self, model.initializer_range)
+
+    @classmethod
+    def build(
+        cls, model: ModelSettings, electra: ElectraSettings | None, execution: ExecutionPlan
+    ) -> Self:
+        """Build both networks."""
+        assert electra is not None, "give the settings of the generator"
+        return cls(model, electra, execution)
+
+    def forward(
+        self,
+        ids_BS: Tensor,
+        positions_M: Tensor,
+        labels_M: Tensor,
+        branch_scales: Sequence[float] | None = None,
+    ) -> Tensor:
+        """Return the weighted sum of both mean losses; arguments as in `Objective.forward`.
+
+        The discriminator's is a mean over all tokens of the rows in which something is predicted:
+        evaluations fill their last batch with rows that do not count.
+        """
+        table_VD = self.encoder.token_embeddings.weight
+        hidden_MD = self.generator(self.encoder.embed(ids_BS), positions_M, branch_scales)
+        masked_loss = self.generator.head.summed_loss(hidden_MD, table_VD, labels_M)
+
+        words_M = sampled_words(
+            self.generator.head, hidden_MD, table_VD, self._uniform(ids_BS, positions_M)
+        )
+        filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
+        logits_BS = self.head(self.encoder(filled_BS, branch_scales))
+        counted_B1 = rows_with_predictions(ids_BS, positions_M, labels_M).unsqueeze(1)
+        found_loss = F.binary_cross_entropy_with_logits(
+            logits_BS,
+            replaced_BS.to(logits_BS.dtype),
+            counted_B1.to(logits_BS.dtype),
+            reduction="sum",
+        )
+        num_predictions = labels_M.ne(IGNORED).sum().clamp(min=1)
+        num_tokens = (counted_B1.sum() * ids_BS.shape[1]).clamp(min=1)
+        self.parts = {
+            "generator_loss": Part(
+                masked_loss.detach(), num_predictions, self.electra.generator_weight
+            ),
+            "discriminator_loss": Part(
+                found_loss.detach(), num_tokens, self.electra.discriminator_weight
+            ),
+            **detection_scores(logits_BS.detach() > 0, replaced_BS, counted_B1),
+        }
+        return (
+            self.electra.generator_weight * masked_loss / num_predictions
+            + self.electra.discriminator_weight * found_loss / num_tokens
+        )
+
+    def _uniform(self, ids_BS: Tensor, positions_M: Tensor) -> Tensor:
+        if self.training:
+            return torch.rand(len(positions_M), device=ids_BS.device)
+        return uniform_of_rows(ids_BS, positions_M)
+
+    @torch.no_grad()
+    def set_output_bias(self, bias_V: Tensor) -> None:
+        """Set the bias of the generator's head."""
+        self.generator.head.output_bias.copy_(bias_V)
+
+    @classmethod
+    def networks(cls, model: ModelSettings, electra: ElectraSettings | None) -> list[Network]:
+        """Return the discriminator and the generator."""
+        assert electra is not None, "give the settings of the generator"
+        generator = generator_settings(model, electra)
+        outside = partial(generator_multiply_adds, embedding_width=model.width)
+        return [
+            Network(model, cls.head_multiply_adds, predicts_words=False),
+            Network(generator, outside, predicts_words=True),
+        ]
+
+    @staticmethod
+    def head_multiply_adds(
+        model: ModelSettings, *, rows: float, length: int, predictions: float
+    ) -> float:
+        """Count the discriminator's head, at every token."""
+        del predictions
+        return rows * length * (model.width * model.width + model.width)
+
+
+def generator_multiply_adds(
+    model: ModelSettings, *, rows: float, length: int, predictions: float, embedding_width: int
+) -> float:
+    """Count what the generator computes outside of its blocks and positions, in a forward pass.
+
+    The logits are computed a second time for the draws, without a backward pass: a third of what a
+    product costs in training.
+
+    Args:
+        model: shape of the generator.
+        rows: of the micro-batch.
+        length: tokens of a row.
+        predictions: predicted positions of all rows.
+        embedding_width: width of the discriminator.
+    """
+    dense = embedding_width * model.width
+    projection = 0 if model.width == embedding_width else rows * length * dense
+    logits = embedding_width * model.vocabulary_size
+    return projection + predictions * (dense + logits + logits / 3)
+
+
+def filled_in(
+    ids_BS: Tensor, positions_M: Tensor, labels_M: Tensor, words_M: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the discriminator's input, and which of its tokens are not the original ones.
+
+    Args:
+        ids_BS: token ids, some of them masked.
+        positions_M: of the predictions.
+        labels_M: the original ids; a position with IGNORED keeps its token.
+        words_M: what the generator drew.
+    """
+    flat = ids_BS.flatten()
+    is_drawn_M = labels_M != IGNORED
+    filled = flat.scatter(0, positions_M, torch.where(is_drawn_M, words_M, flat[positions_M]))
+    replaced = torch.zeros_like(flat, dtype=torch.bool).scatter(
+        0, positions_M, is_drawn_M & (words_M != labels_M)
+    )
+    return filled.view_as(ids_BS), replaced.view_as(ids_BS)
+
+
+def rows_with_predictions(ids_BS: Tensor, positions_M: Tensor, labels_M: Tensor) -> Tensor:
+    """Return for each row whether one of its labels is not IGNORED [B]."""
+    rows, length = ids_BS.shape
+    counts_B = torch.zeros(rows, dtype=torch.int64, device=ids_BS.device)
+    counts_B.index_add_(0, positions_M // length, labels_M.ne(IGNORED).long())
+    return counts_B > 0
+
+
+def detection_scores(found_BS: Tensor, replaced_BS: Tensor, counted_B1: Tensor) -> dict[str, Part]:
+    """Return what describes the discriminator's answers; they have no weight in the loss.
+
+    Args:
+        found_BS: which tokens it takes for replaced.
+        replaced_BS: which are.
+        counted_B1: which rows count.
+    """
+    counted_BS = counted_B1.expand_as(found_BS)
+    found_BS, replaced_BS = found_BS & counted_BS, replaced_BS & counted_BS
+    tokens, right = counted_BS.sum(), (found_BS & replaced_BS).sum()
+    return {
+        "replaced_share": Part(replaced_BS.sum(), tokens),
+        "discriminator_accuracy": Part(((found_BS == replaced_BS) & counted_BS).sum(), tokens),
+        "discriminator_precision": Part(right, found_BS.sum()),
+        "discriminator_recall": Part(right, replaced_BS.sum()),
+    }

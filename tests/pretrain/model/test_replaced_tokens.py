@@ -1,0 +1,372 @@
+"""Replaced-token detection against transformers' ELECTRA, double loops and the softmax itself."""
+
+import math
+
+import pytest
+import torch
+from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+from data_prep.masking import IGNORED
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.model.cost import parameters_by_group, training_cost
+from pretrain.model.objectives import build_objective
+from pretrain.model.replaced_tokens import filled_in, generator_settings
+from pretrain.model.sampling import sampled_words, uniform_of_rows
+from pretrain.model.shapes import shapes_only
+
+ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
+STOCK = ("--model.positions", "bert-a", "--model.norm", "post")
+SPECIAL = 5
+
+
+def run_settings(*words):
+    return load_settings("tiny_cpu", (*ELECTRA, *words))
+
+
+def built(*words, seed=0):
+    settings = run_settings(*words)
+    torch.manual_seed(seed)
+    model = build_objective(settings.model, settings.objective, settings.electra)
+    with torch.no_grad():  # larger than 0.02, so that answers depend on the input
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1 and "positions" not in name:
+                parameter.mul_(5)
+    return model
+
+
+def batch(rows=3, seed=1):
+    """Return ids, positions, labels; the last prediction of each row is IGNORED."""
+    draws = torch.Generator().manual_seed(seed)
+    ids_BS = torch.randint(SPECIAL, 1000, (rows, 32), generator=draws)
+    columns = torch.stack([torch.randperm(32, generator=draws)[:5].sort()[0] for _ in range(rows)])
+    positions_M = (columns + torch.arange(rows)[:, None] * 32).flatten()
+    labels_M = ids_BS.flatten()[positions_M].clone()
+    ids_BS.view(-1)[positions_M[::2]] = 4
+    labels_M[4::5] = IGNORED
+    return ids_BS, positions_M, labels_M
+
+
+def their_config(model, embedding_width):
+    return ElectraConfig(
+        vocab_size=model.vocabulary_size,
+        embedding_size=embedding_width,
+        hidden_size=model.width,
+        num_hidden_layers=model.num_layers,
+        num_attention_heads=model.num_heads,
+        intermediate_size=model.feedforward_width,
+        max_position_embeddings=model.max_sequence_length,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        layer_norm_eps=model.layer_norm_epsilon,
+        attn_implementation="eager",
+    )
+
+
+BLOCK = {
+    "attention.output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feedforward.inner": "intermediate.dense",
+    "feedforward.output": "output.dense",
+    "feedforward_norm": "output.LayerNorm",
+}
+
+
+def copy_layer(ours, theirs):
+    theirs.weight.copy_(ours.weight)
+    theirs.bias.copy_(ours.bias)
+
+
+@torch.no_grad()
+def copy_network(encoder, stack, theirs):
+    """Copy the embeddings of our discriminator, and the blocks of one of our networks."""
+    theirs.embeddings.word_embeddings.weight.copy_(encoder.token_embeddings.weight)
+    theirs.embeddings.position_embeddings.weight.copy_(encoder.positions.position_embeddings.weight)
+    theirs.embeddings.token_type_embeddings.weight.zero_()
+    copy_layer(encoder.embedding_norm, theirs.embeddings.LayerNorm)
+    for ours, layer in zip(stack.blocks, theirs.encoder.layer, strict=True):
+        for our_name, their_name in BLOCK.items():
+            copy_layer(ours.get_submodule(our_name), layer.get_submodule(their_name))
+        fused = ours.attention.query_key_value
+        for number, name in enumerate(("query", "key", "value")):
+            projection = layer.attention.self.get_submodule(name)
+            projection.weight.copy_(fused.weight.chunk(3)[number])
+            projection.bias.copy_(fused.bias.chunk(3)[number])
+
+
+@torch.no_grad()
+def their_networks(model, settings):
+    """Return transformers' generator and discriminator with our weights."""
+    generator = generator_settings(settings.model, settings.electra)
+    masked = ElectraForMaskedLM(their_config(generator, settings.model.width)).eval()
+    copy_network(model.encoder, model.generator, masked.electra)
+    copy_layer(model.generator.projection, masked.electra.embeddings_project)
+    copy_layer(model.generator.head.dense, masked.generator_predictions.dense)
+    copy_layer(model.generator.head.norm, masked.generator_predictions.LayerNorm)
+    masked.generator_lm_head.weight.copy_(model.encoder.token_embeddings.weight)
+    masked.generator_lm_head.bias.copy_(model.generator.head.output_bias)
+    finder = ElectraForPreTraining(their_config(settings.model, settings.model.width)).eval()
+    copy_network(model.encoder, model.encoder, finder.electra)
+    copy_layer(model.head.dense, finder.discriminator_predictions.dense)
+    copy_layer(model.head.dense_prediction, finder.discriminator_predictions.dense_prediction)
+    return masked, finder
+
+
+def test_stock_electra_has_the_logits_and_the_losses_of_transformers():
+    model, settings = built(*STOCK).eval(), run_settings(*STOCK)
+    with torch.no_grad():
+        torch.nn.init.normal_(model.generator.head.output_bias)
+    masked, finder = their_networks(model, settings)
+    ids_BS, positions_M, labels_M = batch()
+    with torch.no_grad():
+        loss = model(ids_BS, positions_M, labels_M)
+        hidden_MD = model.generator(model.encoder.embed(ids_BS), positions_M)
+        table_VD = model.encoder.token_embeddings.weight
+        logits_MV = model.generator.head.logits(hidden_MD, table_VD)
+        theirs_BSV = masked(ids_BS).logits
+        torch.testing.assert_close(
+            logits_MV, theirs_BSV.flatten(0, 1)[positions_M], rtol=1e-5, atol=1e-5
+        )
+        labels_BS = torch.full_like(ids_BS, IGNORED).flatten().scatter(0, positions_M, labels_M)
+        masked_loss = masked(ids_BS, labels=labels_BS.view_as(ids_BS)).loss
+
+        words_M = sampled_words(
+            model.generator.head, hidden_MD, table_VD, uniform_of_rows(ids_BS, positions_M)
+        )
+        filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
+        found = finder(filled_BS, labels=replaced_BS.long())
+        torch.testing.assert_close(
+            model.head(model.encoder(filled_BS)), found.logits, rtol=1e-5, atol=1e-5
+        )
+    assert replaced_BS.any()
+    torch.testing.assert_close(loss, masked_loss + 50 * found.loss, rtol=1e-5, atol=1e-5)
+
+
+def test_the_loss_is_that_of_a_double_loop():
+    weights = ("--electra.generator_weight", "3", "--electra.discriminator_weight", "7")
+    model = built("--model.positions", "tupe-r", *weights).eval().double()
+    ids_BS, positions_M, labels_M = batch()
+    loss = model(ids_BS, positions_M, labels_M)
+    hidden_MD = model.generator(model.encoder.embed(ids_BS), positions_M)
+    table_VD = model.encoder.token_embeddings.weight
+    words_M = sampled_words(
+        model.generator.head, hidden_MD, table_VD, uniform_of_rows(ids_BS, positions_M)
+    )
+    masked, predictions, filled, original = 0.0, 0, ids_BS.clone(), ids_BS.clone()
+    for number, (place, label) in enumerate(
+        zip(positions_M.tolist(), labels_M.tolist(), strict=True)
+    ):
+        if label == IGNORED:
+            continue
+        log_shares_V = (
+            table_VD @ hidden_MD[number] + model.generator.head.output_bias.detach()
+        ).log_softmax(0)
+        masked, predictions = masked - float(log_shares_V[label]), predictions + 1
+        filled[place // 32, place % 32], original[place // 32, place % 32] = words_M[number], label
+    x_BSD, found = model.encoder(filled), 0.0
+    for row in range(3):
+        for column in range(32):
+            logit = float(model.head(x_BSD[row, column][None, None]).detach())
+            is_replaced = filled[row, column] != original[row, column]
+            chance = 1 / (1 + math.exp(-logit))
+            found -= math.log(chance if is_replaced else 1 - chance)
+    # The loss kernel of the generator computes in fp32.
+    assert loss.item() == pytest.approx(3 * masked / predictions + 7 * found / 96, rel=1e-6)
+
+
+def test_words_are_drawn_as_often_as_the_softmax_says():
+    model = built().eval()
+    head, table_VD = model.generator.head, model.encoder.token_embeddings.weight[:12]
+    torch.manual_seed(3)
+    with torch.no_grad():
+        head.output_bias = torch.nn.Parameter(torch.randn(12) * 2)
+        hidden_D = torch.randn(32)
+        shares_V = head.logits(hidden_D[None], table_VD).softmax(1)[0]
+        draws = 400_000
+        words = sampled_words(head, hidden_D.expand(draws, -1), table_VD, torch.rand(draws))
+    counts_V = torch.bincount(words, minlength=12)
+    expected_V = shares_V.double() * draws
+    chi_squared = ((counts_V - expected_V).square() / expected_V).sum().item()
+    assert len(counts_V) == 12 and chi_squared < 31.3  # 99.9 % of 11 degrees of freedom
+
+
+def test_a_word_of_probability_zero_is_never_drawn():
+    model = built().eval()
+    head, table_VD = model.generator.head, model.encoder.token_embeddings.weight
+    with torch.no_grad():
+        head.output_bias.fill_(-1e9)[[7, 9]] = 0
+        edges_M = torch.tensor([0.0, 1 - 2**-24])
+        words = sampled_words(head, torch.zeros(2, 32), table_VD, edges_M)
+    assert words.tolist() == [7, 9]
+
+
+def test_draws_of_an_evaluation_depend_on_the_row_alone():
+    ids_BS, positions_M, _ = batch(rows=4)
+    uniform_M = uniform_of_rows(ids_BS, positions_M)
+    alone = uniform_of_rows(ids_BS[2:3], positions_M[10:15] - 64)
+    assert torch.equal(alone, uniform_M[10:15])
+    many_M = uniform_of_rows(torch.randint(0, 9999, (500, 128)), torch.arange(500 * 128))
+    assert many_M.min() >= 0 and many_M.max() < 1
+    assert abs(many_M.mean() - 0.5) < 0.005 and abs(many_M.var() - 1 / 12) < 0.001
+    assert len(many_M.unique()) > 0.99 * len(many_M)
+
+
+def test_an_evaluation_repeats_and_leaves_the_generator_of_random_numbers_alone():
+    model = built().eval()
+    inputs = batch()
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    first, second = model(*inputs), model(*inputs)
+    assert torch.equal(first, second) and torch.equal(torch.get_rng_state(), state)
+    model.train()
+    losses = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        losses.append(model(*inputs).item())
+    assert losses[0] == losses[2] != losses[1]
+
+
+def test_no_gradient_flows_through_what_is_drawn():
+    words = ("--electra.generator_weight", "1e-30")  # only the discriminator's loss is left
+    model = built(*words).train()
+    model(*batch()).backward()
+    own = [p for name, p in model.named_parameters() if name.startswith("generator.")]
+    assert own and all(p.grad.abs().max() < 1e-20 for p in own)
+    assert model.encoder.blocks[0].feedforward.inner.weight.grad.abs().max() > 1e-6
+
+
+def test_the_table_of_words_gets_the_gradients_of_both_networks():
+    ids_BS, positions_M, labels_M = batch()
+    gradients = []
+    for weights in (("1", "1e-30"), ("1e-30", "50"), ("1", "50")):
+        words = [f"--electra.{name}_weight" for name in ("generator", "discriminator")]
+        model = built(words[0], weights[0], words[1], weights[1]).eval()
+        model(ids_BS, positions_M, labels_M).backward()
+        gradients.append(model.encoder.token_embeddings.weight.grad)
+    assert all(gradient.abs().max() > 1e-4 for gradient in gradients)
+    torch.testing.assert_close(gradients[0] + gradients[1], gradients[2], rtol=1e-4, atol=1e-6)
+
+
+def test_the_generator_of_base_is_the_published_one():
+    settings = load_settings("bert_base", (ELECTRA[0], ELECTRA[1]))
+    shape = generator_settings(settings.model, settings.electra)
+    assert (shape.width, shape.num_heads, shape.num_layers) == (256, 4, 12)
+    assert shape.feedforward_width == 1024
+    with shapes_only():
+        model = build_objective(settings.model, settings.objective, settings.electra)
+    assert not any("position_embeddings" in name for name, _ in model.generator.named_parameters())
+    assert model.generator.projection.weight.shape == (256, 768)
+
+
+@pytest.mark.parametrize(
+    ("positions", "own"),
+    [
+        ("bert-a", set()),
+        ("bert-r", {"relative.bucket_embeddings.weight"}),
+        ("rope", set()),
+        (
+            "tupe-a",
+            {f"projected.{name}.weight" for name in ("position_embeddings", "query", "key", "norm")}
+            | {"projected.norm.bias"},
+        ),
+    ],
+)
+def test_positions_of_the_attention_are_the_generators_own(positions, own):
+    model = built("--model.positions", positions)
+    parameters = dict(model.generator.positions.named_parameters())
+    assert parameters.keys() == own
+    for parameter in parameters.values():
+        assert parameter.shape[-1] in (16, 1)  # its width, or its number of heads
+    model(*batch()).backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_a_generator_as_wide_as_the_discriminator_projects_nothing():
+    assert built("--electra.generator_width", "1").generator.projection is None
+
+
+def test_heads_that_do_not_fit_are_refused_with_a_share_that_does():
+    settings = run_settings("--electra.generator_width", "0.3")
+    message = "width=0.3 of .*width=32 is 10, no multiple of the head width 16; give 0.5"
+    with pytest.raises(ConfigError, match=message):
+        generator_settings(settings.model, settings.electra)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--objective", "masked_language_model", "--electra.generator_width", "0.5"),
+            "electra.generator_width is without effect with objective='masked_language_model'",
+        ),
+        (
+            (*ELECTRA, "--electra.generator_layers", "0.5", "--layer_drop.schedule", "constant"),
+            "electra.generator_layers=0.5: layer drop skips the same blocks of both networks",
+        ),
+    ],
+)
+def test_settings_that_cannot_act_are_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        load_settings("tiny_cpu", words)
+
+
+@pytest.mark.parametrize("scales", [None, [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "bert-ad"])
+def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    words = ("--model.positions", positions, *STOCK[2:])
+    if scales is None:
+        words = (*words, "--electra.generator_layers", "0.5")
+    settings, model, rows = run_settings(*words), built(*words), 3
+    inputs = batch(rows)
+    with FlopCounterMode(display=False) as counter:
+        model(*inputs, scales)
+    cost = training_cost(settings.model, 32, settings.objective, settings.electra)
+    ours = cost.of_pass(rows=rows, predictions=15, kept=scales or [1.0, 1.0], ranks=1) / 3
+    drawn = 2 * 15 * 32 * 1024  # counted as a third of a product that is trained
+    assert ours - drawn / 3 == pytest.approx(counter.get_total_flops() - drawn)
+
+
+def test_the_parameters_of_the_generator_are_a_group():
+    settings = run_settings()
+    groups = parameters_by_group(settings.model, settings.objective, settings.electra)
+    model = built()
+    assert groups["generator"] == sum(p.numel() for p in model.generator.parameters())
+    assert groups.pop("total") == sum(groups.values()) == sum(p.numel() for p in model.parameters())
+
+
+def test_layer_drop_skips_the_same_blocks_of_both_networks():
+    model = built()
+    model(*batch(), [0.0, 1.5]).backward()
+    for stack in (model.encoder, model.generator):
+        assert all(p.grad is None for p in stack.blocks[0].parameters())
+        assert all(p.grad is not None for p in stack.blocks[1].parameters())
+
+
+def test_rows_without_predictions_count_in_no_part():
+    model = built().eval()
+    ids_BS, positions_M, labels_M = batch(rows=4)
+    labels_M[10:] = IGNORED
+    whole = model(ids_BS, positions_M, labels_M)
+    parts = model.parts
+    half = model(ids_BS[:2], positions_M[:10], labels_M[:10])
+    torch.testing.assert_close(whole, half, rtol=1e-5, atol=1e-5)
+    assert parts.keys() == model.parts.keys()
+    for name, part in model.parts.items():
+        assert torch.equal(part.number, parts[name].number), name
+
+
+def test_parts_are_the_loss_and_count_what_was_found():
+    model = built().train()
+    torch.manual_seed(5)
+    loss = model(*batch())
+    total = sum(part.weight * part.total / part.number for part in model.parts.values())
+    torch.testing.assert_close(total, loss.detach(), rtol=1e-6, atol=0)
+    mean = {name: float(part.total / part.number) for name, part in model.parts.items()}
+    replaced, precision, recall = (
+        mean[name] for name in ("replaced_share", "discriminator_precision", "discriminator_recall")
+    )
+    found = recall * replaced  # share of all tokens
+    wrong = found / precision - found + replaced - found if precision else replaced
+    assert mean["discriminator_accuracy"] == pytest.approx(1 - wrong)
