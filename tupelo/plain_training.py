@@ -10,7 +10,7 @@ from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
-from pretrain.convert.initial_weights import check_model
+from pretrain.convert.initial_weights import check_fits
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import (
     HeldOutBatches,
@@ -71,7 +71,7 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
         model = build_objective(chosen.model, chosen.objective, chosen.electra)
     if chosen.initial_weights is not None:
         pretrained = load_pretrained(chosen.initial_weights)
-        check_model(pretrained, chosen.model)
+        check_fits(pretrained, chosen)
         model.load_state_dict(pretrained.weights)
     return model
 

@@ -16,7 +16,12 @@ from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import ModelSettings, RunSettings
+from pretrain.config.settings import (
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+    RunSettings,
+)
 from pretrain.convert.external import text_encoder_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
@@ -73,13 +78,39 @@ def fitting_weights(settings: RunSettings, shards: ShardSet) -> Pretrained | Non
 def _weights_of(settings: RunSettings, place: str) -> Pretrained:
     """Return the weights, checked against objective and model of the run."""
     pretrained = load_pretrained(place)
+    check_fits(pretrained, settings)
+    return pretrained
+
+
+def check_fits(pretrained: Pretrained, settings: RunSettings) -> None:
+    """Check that the weights are those of the objective and the model of a run.
+
+    Raises:
+        ConfigError: they are not.
+    """
     if pretrained.objective != settings.objective:
         raise ConfigError(
             f"initial_weights={pretrained.place} were trained with objective="
             f"{pretrained.objective}, and this run has objective={settings.objective}"
         )
     check_model(pretrained, settings.model)
-    return pretrained
+    if settings.objective == REPLACED_TOKEN_DETECTION:
+        _check_generator(pretrained, settings.electra)
+
+
+def _check_generator(pretrained: Pretrained, electra: ElectraSettings) -> None:
+    if pretrained.electra is None:
+        raise ConfigError(
+            f"initial_weights={pretrained.place} are the discriminator alone, and training needs "
+            "the generator too; give the run or the checkpoint that it was exported from"
+        )
+    for name in ("generator_width", "generator_layers"):
+        theirs, ours = (vars(side)[name] for side in (pretrained.electra, electra))
+        if theirs != ours:
+            raise ConfigError(
+                f"initial_weights={pretrained.place} has another generator: electra.{name}="
+                f"{theirs:g} there and {ours:g} here; give --electra.{name} {theirs:g}"
+            )
 
 
 def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
