@@ -16,8 +16,9 @@ from torch.nn.utils.rnn import pad_sequence
 from finetune.training.batches import Batch, TokenRows, evaluation_batches
 from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import Guess, fill_mask
-from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
+from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
 from pretrain.model.encoder import Encoder
+from pretrain.model.objectives.discriminator import Discriminator
 from tupelo.evaluation_mode import evaluation_mode
 
 Text = str | tuple[str, str]  # a text, or a pair
@@ -39,8 +40,9 @@ def load(
     """Load a pre-trained encoder with its tokenizer, in fp32 and evaluation mode.
 
     Args:
-        place: a run folder; a checkpoint in it; an export; a BERT that Hugging Face's transformers
-            saved, or its name on the Hub; a .pt file of the TUPE authors' code.
+        place: a run folder; a checkpoint in it; an export; a BERT or the discriminator of an
+            ELECTRA that Hugging Face's transformers saved, or its name on the Hub; a .pt file of
+            the TUPE authors' code.
         checkpoint: a step of the run, such as 10000; default: the newest.
         device: on which it computes, such as "cuda".
 
@@ -61,7 +63,7 @@ class LoadedEncoder:
     so. Nothing is drawn and no gradient is kept: for fine-tuning use `model`.
 
     Attributes:
-        model: the torch module, as `build` returns it.
+        model: the torch module, as `build` returns it; of ELECTRA the discriminator.
         text_encoder: the tokenizer, with what was done to the text before it.
         name: of the run.
         place: of the weights.
@@ -72,7 +74,7 @@ class LoadedEncoder:
     """
 
     def __init__(self, pretrained: Pretrained, device: torch.device) -> None:
-        self.model = restored_model(pretrained).to(device)
+        self.model = restored_network(pretrained).to(device)
         self.text_encoder, self.device = pretrained.text_encoder, device
         self.name, self.place, self.step = pretrained.name, pretrained.place, pretrained.step
         self.sequence_length = pretrained.sequence_length
@@ -169,8 +171,14 @@ class LoadedEncoder:
         A guess is (token, probability); the tokens are entries of the vocabulary, such as "##ing".
 
         Raises:
-            ConfigError: there is no [MASK], or the text has more than `sequence_length` tokens.
+            ConfigError: there is no [MASK], the text has more than `sequence_length` tokens, or the
+                model is a discriminator, which predicts no words.
         """
+        if isinstance(self.model, Discriminator):
+            raise ConfigError(
+                f"{self.place} is a discriminator, which predicts no words; use its hidden_states "
+                "or embed, or fine-tune it"
+            )
         with evaluation_mode(self.model):
             return fill_mask(
                 self.model, self.text_encoder, text, top=top, longest_row=self.sequence_length

@@ -32,6 +32,7 @@ HABITS: dict[str, str] = {
     **dict.fromkeys(("lr-scheduler", "lr-scheduler-type", "scheduler"), "--schedule"),
     **dict.fromkeys(("fp16", "bf16", "dtype", "mixed-precision"), "--precision"),
     "wd": "--weight-decay",
+    **dict.fromkeys(("layerwise-lr-decay", "layer-lr-decay", "llrd"), "--layer-decay"),
     **dict.fromkeys(("max-grad-norm", "clip-grad", "grad-clip"), "--max-gradient-norm"),
     **dict.fromkeys(("adam-epsilon", "eps"), "--epsilon"),
     **dict.fromkeys(("num-workers", "jobs", "num-proc", "gpus"), "--workers"),

@@ -43,7 +43,7 @@ class TaskModel(nn.Module):
         return logits_BC
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
-        """Load the encoder from the weights of a `MaskedLanguageModel`."""
+        """Load the encoder of a pre-trained model; that of ELECTRA is the discriminator's."""
         self.encoder.load_state_dict(
             {
                 name.removeprefix(ENCODER): weight

@@ -3,7 +3,8 @@
     tupelo export runs/NAME
     tupelo export runs/NAME --checkpoint 10000 --to my_model
 
-`bert-a` with norm=post becomes a `BertForMaskedLM`; other variants carry code of their own.
+`bert-a` with norm=post becomes a `BertForMaskedLM`, or of ELECTRA an `ElectraForPreTraining`; other
+variants carry code of their own. Of ELECTRA the discriminator is exported.
 """
 
 import argparse
@@ -23,7 +24,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Export a run; print the folder and the largest difference to the trainer."""
     # Imported late: torch takes seconds.
     from pretrain.convert.export import export, run_of
-    from pretrain.convert.hf_format import is_stock_bert
+    from pretrain.convert.hf_format import stock_model
     from pretrain.convert.model_card import CARD_FILE
     from pretrain.convert.pretrained import load_pretrained
 
@@ -32,7 +33,8 @@ def main(arguments: argparse.Namespace) -> None:
     target = arguments.to or run / "export" / Path(pretrained.place).name
     replaces = target.is_dir() and any(target.iterdir())
     check = export(pretrained, run, target)
-    kind = "a stock BertForMaskedLM" if is_stock_bert(pretrained.model) else "with its own code"
+    stock = stock_model(pretrained.model, pretrained.objective)
+    kind = "with its own code" if stock is None else f"a stock {stock.architecture}"
     print(f"exported {pretrained.name}, step {pretrained.step:,}, to {target}: {kind}")
     if replaces:
         print("it replaces an earlier export of this run there")

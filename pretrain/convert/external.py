@@ -12,7 +12,7 @@ from torch import Tensor
 from data_prep.files.quoting import plain
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.describe import SpecialNames, record_of
-from pretrain.config.settings import ModelSettings
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.text_encoder import TextEncoder
 
 NAMES_SHOWN = 4
@@ -27,11 +27,12 @@ class ExternalModel(NamedTuple):
     """A model of another program, with the names and settings of ours."""
 
     model: ModelSettings
-    weights: dict[str, Tensor]  # state dict of MaskedLanguageModel, fp32, on the CPU
+    weights: dict[str, Tensor]  # state dict of its Objective or Discriminator, fp32, on the CPU
     text_encoder: TextEncoder
     name: str
     sequence_length: int  # of the longest row that it takes
     notes: tuple[str, ...]  # changes and omissions, for the user
+    objective: str = DEFAULT_OBJECTIVE
 
 
 def text_encoder_of(

@@ -1,7 +1,7 @@
-"""Read BERT as Hugging Face's transformers saves it: weights, shape and tokenizer.
+"""Read BERT or ELECTRA's discriminator as transformers saves them: weights, shape and tokenizer.
 
-It is `model.positions = "bert-a"` with `model.norm = "post"`, and the logits are equal. Rows of
-pre-training here have one segment, for which BERT adds row 0 of its token types at every position:
+Both are `model.positions = "bert-a"` with `model.norm = "post"`, and the logits are equal. Rows of
+pre-training here have one segment, for which they add row 0 of its token types at every position:
 that row is added to the position table, which is exact. The second segment is not supported.
 """
 
@@ -21,24 +21,38 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.load import VOCABULARY_FILE, load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import ModelSettings, explain
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, explain
 from pretrain.convert.external import UNREADABLE, ExternalModel, describe_names, text_encoder_of
-from pretrain.convert.hf_format import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE, check_bert_shapes
-from pretrain.convert.hf_names import TOKEN_TYPES, bert_names, from_bert
+from pretrain.convert.hf_format import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE, check_stock_shapes
+from pretrain.convert.hf_names import (
+    BERT,
+    ELECTRA,
+    STOCK_MODELS,
+    StockModel,
+    from_stock,
+    stock_names,
+    with_modern_names,
+)
 from pretrain.convert.weight_checks import named_tensors
 
 STORED_WEIGHTS = (WEIGHTS_FILE, "pytorch_model.bin")  # in the order of preference
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
-# Of BertForPreTraining and of fine-tuned models: no part of masked language modelling.
+# Of BertForPreTraining and of fine-tuned models: no part of pre-training here.
 UNUSED = (
     "bert.pooler.",
-    "bert.embeddings.position_ids",
+    *(f"{kind.prefix}embeddings.position_ids" for kind in (BERT, ELECTRA)),
     "cls.seq_relationship.",
     "classifier.",
     "qa_outputs.",
 )
 TIED = "cls.predictions.decoder.weight"
+# What a head is called, and the classes of transformers that save it, by model_type.
+HEADS = {
+    BERT.model_type: ("masked-language-model", "BertForMaskedLM or BertForPreTraining"),
+    ELECTRA.model_type: ("discriminator's", "ElectraForPreTraining"),
+}
+SMALL_EMBEDDINGS = 128  # transformers' embedding_size where a configuration names none
 # The defaults of transformers for entries that the configuration lacks.
 DEFAULTS = {
     "layer_norm_epsilon": 1e-12,
@@ -48,7 +62,7 @@ DEFAULTS = {
 }
 # Entry of the configuration -> its supported values.
 UNDERSTOOD: dict[str, tuple[Any, ...]] = {
-    "model_type": ("bert",),
+    "model_type": tuple(kind.model_type for kind in (BERT, ELECTRA)),
     "hidden_act": ("gelu", "gelu_python"),  # by the error function, both
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
@@ -66,8 +80,8 @@ def is_hub_name(place: str) -> bool:
     return HUB_NAME.fullmatch(place) is not None and not Path(place).exists()
 
 
-def read_bert(place: str) -> ExternalModel:
-    """Read a BERT with its masked-language-model head.
+def read_transformers_model(place: str) -> ExternalModel:
+    """Read a BERT with its masked-language-model head, or an ELECTRA with its discriminator's.
 
     Args:
         place: a folder that `save_pretrained` wrote, or a name on the Hugging Face Hub.
@@ -76,27 +90,28 @@ def read_bert(place: str) -> ExternalModel:
         ConfigError: there is none, a setting is not supported, or weights are missing or unknown.
         TokenizerError: its tokenizer is missing or cannot be used.
     """
-    folder = bert_folder(place)
-    model = _model_settings(folder)
-    stored = _with_modern_names(_stored_weights(folder), folder)
-    weights = _our_weights(stored, model, folder)
+    folder = transformers_folder(place)
+    objective, model = _model_settings(folder)
+    kind = STOCK_MODELS[objective]
+    stored = with_modern_names(_stored_weights(folder), kind, folder)
+    weights = _our_weights(stored, kind, model, folder)
     tokenizer = load_tokenizer(str(folder))
     text_encoder = text_encoder_of(tokenizer, special_names_beside(str(folder)))
     unused = [name for name in stored if name.startswith(UNUSED)]
     notes = [
-        "token types: row 0, which BERT adds at every position of one segment, is now in the "
-        "position table; both texts of a pair get it, the row of the second segment is left out"
+        f"token types: row 0, which {kind.title} adds at every position of one segment, is now in "
+        "the position table; both texts of a pair get it, the row of the second segment is left out"
     ]
     if unused:
-        notes.append(f"left out, as no part of masked language modelling: {', '.join(unused)}")
+        notes.append(f"left out, as no part of pre-training here: {', '.join(unused)}")
     name = Path(place).resolve().name if Path(place).is_dir() else place.rpartition("/")[2]
     return ExternalModel(
-        model, weights, text_encoder, name, model.max_sequence_length, tuple(notes)
+        model, weights, text_encoder, name, model.max_sequence_length, tuple(notes), objective
     )
 
 
-def bert_folder(place: str) -> Path:
-    """Return the folder of a BERT, downloaded from the Hub or found in its cache.
+def transformers_folder(place: str) -> Path:
+    """Return the folder of a model, downloaded from the Hub or found in its cache.
 
     Raises:
         ConfigError: the Hub has none of that name, or cannot be reached.
@@ -104,73 +119,68 @@ def bert_folder(place: str) -> Path:
     return Path(place) if Path(place).is_dir() else _download(place)
 
 
-def _model_settings(folder: Path) -> ModelSettings:
+def _model_settings(folder: Path) -> tuple[str, ModelSettings]:
+    """Return the objective and the shape of a model."""
     config = read_json_object(folder / CONFIG_FILE)
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(
-                f"{folder / CONFIG_FILE} has {name}={quoted(config.get(name))}; supported is BERT "
-                f"with {name}={values[0]!r}"
+                f"{folder / CONFIG_FILE} has {name}={quoted(config.get(name))}; supported are BERT "
+                f"and ELECTRA with {name}={values[0]!r}"
             )
+    objective = next(
+        n for n, kind in STOCK_MODELS.items() if kind.model_type == config["model_type"]
+    )
+    if objective == REPLACED_TOKEN_DETECTION:
+        _refuse_projected_embeddings(config, folder)
     given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
     try:
-        return ModelSettings(positions="bert-a", norm="post", **given)
+        return objective, ModelSettings(positions="bert-a", norm="post", **given)
     except ValidationError as error:
         raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}") from None
 
 
-def _our_weights(
-    stored: dict[str, Tensor], model: ModelSettings, folder: Path
-) -> dict[str, Tensor]:
-    expected = {name for names in bert_names(model.num_layers).values() for name in names}
-    missing = sorted((expected | {TOKEN_TYPES}) - stored.keys())
-    heads = [name for name in missing if name.startswith("cls.")]
-    if heads and heads == missing:
+def _refuse_projected_embeddings(config: dict[str, Any], folder: Path) -> None:
+    embedded, width = config.get("embedding_size", SMALL_EMBEDDINGS), config.get("hidden_size")
+    if embedded != width:
         raise ConfigError(
-            f"{folder} has no masked-language-model head ({describe_names(heads)} missing), which "
-            "pre-training needs; give a checkpoint of BertForMaskedLM or BertForPreTraining"
+            f"{folder / CONFIG_FILE} has embedding_size={quoted(embedded)} and hidden_size="
+            f"{quoted(width)}: embeddings that are projected, as ELECTRA-Small's, are not "
+            "supported; give a discriminator of Base or Large"
+        )
+
+
+def _our_weights(
+    stored: dict[str, Tensor], kind: StockModel, model: ModelSettings, folder: Path
+) -> dict[str, Tensor]:
+    names = stock_names(kind, model.num_layers)
+    expected = {name for several in names.values() for name in several} | {kind.token_types}
+    missing = sorted(expected - stored.keys())
+    heads = [name for name in missing if not name.startswith(kind.prefix)]
+    if heads and heads == missing:
+        head, classes = HEADS[kind.model_type]
+        raise ConfigError(
+            f"{folder} has no {head} head ({describe_names(heads)} missing), which pre-training "
+            f"needs; give a checkpoint of {classes}"
         )
     if missing:
         raise ConfigError(
-            f"{folder} is no complete BERT of {model.num_layers} layers: it lacks "
+            f"{folder} is no complete {kind.title} of {model.num_layers} layers: it lacks "
             f"{describe_names(missing)}"
         )
-    known = expected | {TOKEN_TYPES, TIED}
+    known = expected | ({TIED} if kind is BERT else set())
     unknown = sorted(name for name in stored.keys() - known if not name.startswith(UNUSED))
     if unknown:
         raise ConfigError(
-            f"{folder} has weights that BERT with {model.num_layers} layers does not have: "
+            f"{folder} has weights that {kind.title} with {model.num_layers} layers does not have: "
             f"{describe_names(unknown)}; the model here has no place for them"
         )
     if TIED in stored and not torch.equal(
         stored[TIED], stored["bert.embeddings.word_embeddings.weight"]
     ):
         raise ConfigError(f"{folder}: {TIED} differs from the word embeddings; here they are tied")
-    check_bert_shapes(stored, model, place=str(folder))
-    used = expected | {TOKEN_TYPES}
-    return from_bert({name: stored[name].float() for name in used}, model.num_layers)
-
-
-def _with_modern_names(stored: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    renamed: dict[str, Tensor] = {}
-    for name, tensor in stored.items():
-        modern = _modern_name(name)
-        if not torch.equal(renamed.setdefault(modern, tensor), tensor):
-            raise ConfigError(f"{folder}: two weights are {modern}, as {name} is, and they differ")
-    return renamed
-
-
-def _modern_name(name: str) -> str:
-    """Return the name in today's BertForMaskedLM: checkpoints of 2018 have gamma and beta."""
-    if name.endswith(".gamma"):
-        name = name.removesuffix("gamma") + "weight"
-    elif name.endswith(".beta"):
-        name = name.removesuffix("beta") + "bias"
-    if name == "cls.predictions.decoder.bias":
-        return "cls.predictions.bias"
-    if name.startswith(("embeddings.", "encoder.", "pooler.")):
-        return f"bert.{name}"
-    return name
+    check_stock_shapes(stored, kind, model, place=str(folder))
+    return from_stock({name: stored[name].float() for name in expected}, kind, model.num_layers)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -228,8 +238,8 @@ def _download(name: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"there is no folder {name}, and the Hugging Face Hub has no BERT of that name "
-            f"({reason}); check the name, or download its files and give their folder"
+            f"there is no folder {name}, and the Hugging Face Hub has no BERT or ELECTRA of that "
+            f"name ({reason}); check the name, or download its files and give their folder"
         ) from None
     except OSError as error:
         raise ConfigError(

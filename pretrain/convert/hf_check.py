@@ -8,16 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 from transformers.utils import logging
 
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import MANIFEST_FILE, TOKENIZER_FILE, read_manifest
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.convert.pretrained import Pretrained, restored_model
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION
+from pretrain.convert.pretrained import Pretrained, restored_network
 from pretrain.convert.text_encoder import MASK
 from pretrain.data.shards import shards_folder
+from pretrain.model.objectives.discriminator import Discriminator
 
 TOLERANCE = 1e-4  # of a logit in fp32; sums in another order differ by 1e-6 to 1e-5
 NUM_ROWS = 4
@@ -77,7 +79,9 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
         ConfigError: they differ.
     """
     with quiet():
-        model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
+        is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
+        auto_class = AutoModelForPreTraining if is_discriminator else AutoModelForMaskedLM
+        model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         if pretrained.text_encoder.record.moses is None:
             _compare_tokenizers(pretrained, tokenizer)
@@ -97,8 +101,10 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
 
 
 def trainer_logits(pretrained: Pretrained, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
-    """Return the logits of the trainer's own model at every position, shape BSV."""
-    model = restored_model(pretrained)
+    """Return the trainer's own logits at every position, BSV; of a discriminator BS."""
+    model = restored_network(pretrained)
+    if isinstance(model, Discriminator):
+        return model.logits(ids_BS, lengths_B)
     x_BSD = model.encoder(ids_BS, lengths_B=lengths_B)
     logits_BSV: Tensor = model.head(x_BSD, model.encoder.token_embeddings.weight)
     return logits_BSV

@@ -1,7 +1,8 @@
 """The files of an exported model, which Hugging Face's transformers loads and `read_export` reads.
 
 config.json          shape and variant; transformers ignores its entry "tupelo", an `ExportRecord`
-model.safetensors    of a `BertForMaskedLM`, or of a `TupeloForMaskedLM` with the trainer's names
+model.safetensors    of a `BertForMaskedLM` or an `ElectraForPreTraining`, or of a
+                     `TupeloForMaskedLM` or a `TupeloForPreTraining` with the trainer's names
 *.py                 the code of the latter
 """
 
@@ -17,14 +18,26 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from data_prep.files.atomic import save_text
-from data_prep.files.quoting import plain
+from data_prep.files.quoting import plain, quoted
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
 from data_prep.tokenizer.describe import check_described
 from data_prep.tokenizer.load import load_tokenizer
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import ModelSettings, explain
-from pretrain.convert.hf_names import TOKEN_TYPES, bert_names, from_bert, to_bert
+from pretrain.config.settings import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    ModelSettings,
+    explain,
+)
+from pretrain.convert.hf_names import (
+    ELECTRA,
+    STOCK_MODELS,
+    StockModel,
+    from_stock,
+    stock_names,
+    to_stock,
+)
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_of
 
@@ -44,7 +57,7 @@ CODE_FILES = {  # in the export
 TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
 RECORD = "tupelo"  # entry of config.json; transformers keeps unknown entries
 
-# Field of ModelSettings -> name in config.json, for BERT and for TupeloConfig.
+# Field of ModelSettings -> name in config.json, for BERT, for ELECTRA, and for TupeloConfig.
 BERT_FIELDS = {
     "num_layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -84,6 +97,7 @@ class ExportRecord(BaseModel):
     tokenizer: TokenizerRecord
     vocabulary: str  # `TextEncoder.fingerprint`
     run: str | None = None  # `identity_of` the run; None: unknown, or not a run
+    objective: str = DEFAULT_OBJECTIVE
 
 
 class Exported(NamedTuple):
@@ -95,9 +109,17 @@ class Exported(NamedTuple):
     record: ExportRecord
 
 
-def is_stock_bert(model: ModelSettings) -> bool:
-    """Return whether Hugging Face's own BERT is the same model."""
-    return model.positions == "bert-a" and model.norm == "post"
+def stock_model(model: ModelSettings, objective: str) -> StockModel | None:
+    """Return the model of transformers that is the same; None: it has none."""
+    is_stock = model.positions == "bert-a" and model.norm == "post"
+    return STOCK_MODELS.get(objective) if is_stock else None
+
+
+def own_class(objective: str) -> tuple[str, str]:
+    """Return the class of transformers' Auto classes that loads our own code, and our class."""
+    if objective == REPLACED_TOKEN_DETECTION:
+        return "AutoModelForPreTraining", "TupeloForPreTraining"
+    return "AutoModelForMaskedLM", "TupeloForMaskedLM"
 
 
 def write_model(
@@ -105,9 +127,10 @@ def write_model(
 ) -> None:
     """Write the configuration, the weights, and code if transformers has none."""
     save_text(folder / CONFIG_FILE, json.dumps(configuration(model, record), indent=2) + "\n")
-    if is_stock_bert(model):
-        weights = to_bert(weights, model.num_layers)
-        weights[TOKEN_TYPES] = torch.zeros(2, model.width)
+    stock = stock_model(model, record.objective)
+    if stock is not None:
+        weights = to_stock(weights, stock, model.num_layers)
+        weights[stock.token_types] = torch.zeros(2, model.width)
     else:
         for name, file in CODE_FILES.items():
             code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
@@ -120,25 +143,28 @@ def write_model(
 
 def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
     """Return the content of config.json."""
-    stock, settings = is_stock_bert(model), model.model_dump()
+    stock, settings = stock_model(model, record.objective), model.model_dump()
+    auto_class, own = own_class(record.objective)
     kind: dict[str, Any] = {
         "model_type": "tupelo",
-        "architectures": ["TupeloForMaskedLM"],
+        "architectures": [own],
         "auto_map": {
             "AutoConfig": "configuration_tupelo.TupeloConfig",
             "AutoModel": "modeling_tupelo.TupeloModel",
-            "AutoModelForMaskedLM": "modeling_tupelo.TupeloForMaskedLM",
+            auto_class: f"modeling_tupelo.{own}",
             "AutoModelForSequenceClassification": "modeling_tupelo.TupeloForSequenceClassification",
         },
     }
-    if stock:
+    if stock is not None:
         kind = {
-            "model_type": "bert",
-            "architectures": ["BertForMaskedLM"],
+            "model_type": stock.model_type,
+            "architectures": [stock.architecture],
             "hidden_act": "gelu",
             "position_embedding_type": "absolute",
             "type_vocab_size": 2,
         }
+    if stock is ELECTRA:
+        kind["embedding_size"] = model.width
     fields = BERT_FIELDS if stock else TUPELO_FIELDS
     return {
         **kind,
@@ -163,7 +189,10 @@ def read_export(folder: Path) -> Exported:
         TokenizerError: the tokenizer is missing or damaged.
     """
     content = read_json_object(folder / CONFIG_FILE)
-    stock = content.get("model_type") == "bert"
+    stock = next(
+        (kind for kind in STOCK_MODELS.values() if kind.model_type == content.get("model_type")),
+        None,
+    )
     fields = BERT_FIELDS if stock else TUPELO_FIELDS
     expected = [*(theirs for theirs in fields.values() if theirs not in ADDED_FIELDS), RECORD]
     missing = [theirs for theirs in expected if theirs not in content]
@@ -175,12 +204,17 @@ def read_export(folder: Path) -> Exported:
     try:
         model = ModelSettings(**values)
         record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
+        if stock and STOCK_MODELS.get(record.objective) is not stock:
+            raise ConfigError(
+                f"{folder / CONFIG_FILE} has model_type={stock.model_type!r} and objective="
+                f"{quoted(record.objective)}, which do not belong together; export again"
+            )
         stored = load_file(folder / WEIGHTS_FILE)
         if stock:
-            check_bert_shapes(stored, model, place=str(folder / WEIGHTS_FILE))
+            check_stock_shapes(stored, stock, model, place=str(folder / WEIGHTS_FILE))
         else:
-            check_weights(stored, model, place=str(folder))
-        weights = from_bert(stored, model.num_layers) if stock else stored
+            check_weights(stored, model, place=str(folder), objective=record.objective)
+        weights = from_stock(stored, stock, model.num_layers) if stock else stored
     except ValidationError as error:
         raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}; export again") from None
     except (OSError, SafetensorError) as error:
@@ -203,23 +237,25 @@ def read_export(folder: Path) -> Exported:
     )
 
 
-def check_bert_shapes(stored: Mapping[str, Tensor], model: ModelSettings, *, place: str) -> None:
-    """Check the shapes of BERT's weights under BERT's names.
+def check_stock_shapes(
+    stored: Mapping[str, Tensor], kind: StockModel, model: ModelSettings, *, place: str
+) -> None:
+    """Check the shapes of the weights of a model of transformers under its names.
 
     Raises:
         ConfigError: a shape differs; names the weight.
         KeyError: one is missing.
     """
-    missing = [
-        n for names in bert_names(model.num_layers).values() for n in names if n not in stored
-    ]
+    objective = next(name for name, stock in STOCK_MODELS.items() if stock is kind)
+    names = stock_names(kind, model.num_layers)
+    missing = [name for several in names.values() for name in several if name not in stored]
     if missing:
         raise KeyError(missing[0])
-    expected = to_bert(shapes_of(model), model.num_layers)
+    expected = to_stock(shapes_of(model, objective), kind, model.num_layers)
     check_shapes(stored, expected, expected, place=place)
-    if TOKEN_TYPES in stored:
-        rows = stored[TOKEN_TYPES].shape[:1]
-        table = {TOKEN_TYPES: torch.empty(*rows, model.width, device="meta")}
+    if kind.token_types in stored:
+        rows = stored[kind.token_types].shape[:1]
+        table = {kind.token_types: torch.empty(*rows, model.width, device="meta")}
         if not any(rows):
-            raise ConfigError(f"{place}: {TOKEN_TYPES} has no row")
+            raise ConfigError(f"{place}: {kind.token_types} has no row")
         check_shapes(stored, table, table, place=place)

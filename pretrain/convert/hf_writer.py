@@ -8,8 +8,8 @@ from tokenizers import Tokenizer, normalizers, processors
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE
-from pretrain.convert.hf_format import ExportRecord, is_stock_bert, write_model
-from pretrain.convert.pretrained import Pretrained
+from pretrain.convert.hf_format import ExportRecord, stock_model, write_model
+from pretrain.convert.pretrained import Pretrained, discriminator_weights
 from pretrain.convert.text_encoder import TextEncoder
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -31,13 +31,15 @@ def write_pretrained(folder: Path, pretrained: Pretrained, *, run: str | None = 
         tokenizer=pretrained.text_encoder.record,
         vocabulary=pretrained.text_encoder.fingerprint(),
         run=run,
+        objective=pretrained.objective,
     )
-    write_model(folder, pretrained.model, pretrained.weights, record)
+    weights = discriminator_weights(pretrained.weights)  # no program fine-tunes a generator
+    write_model(folder, pretrained.model, weights, record)
     write_tokenizer(
         folder,
         pretrained.text_encoder,
         sequence_length=pretrained.sequence_length,
-        with_token_types=is_stock_bert(pretrained.model),
+        with_token_types=stock_model(pretrained.model, pretrained.objective) is not None,
     )
 
 
@@ -53,7 +55,7 @@ def write_tokenizer(
         folder: where the files go.
         text_encoder: of the model.
         sequence_length: to which truncation=True cuts rows.
-        with_token_types: whether the model takes token types, as BERT does.
+        with_token_types: whether the model takes token types, as BERT and ELECTRA do.
     """
     save_text(folder / TOKENIZER_FILE, _tokenizer(text_encoder).to_str(pretty=True) + "\n")
     names = {

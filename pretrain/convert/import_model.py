@@ -12,10 +12,10 @@ from data_prep.files.program import shell_command
 from data_prep.shards.folders import complete_or_absent, refuse_existing
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import RunSettings
-from pretrain.convert.hf_bert import bert_folder
+from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
+from pretrain.convert.hf_bert import transformers_folder
 from pretrain.convert.hf_check import quiet
-from pretrain.convert.hf_format import is_export, is_stock_bert
+from pretrain.convert.hf_format import is_export, stock_model
 from pretrain.convert.hf_writer import write_pretrained
 from pretrain.convert.loader import TokenizerFiles, read_external
 from pretrain.convert.pretrained import Pretrained, from_external, restored_model
@@ -61,7 +61,12 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
         )
     pretrained = from_external(external, place)
     notes = list(external.notes)
-    if is_stock_bert(pretrained.model):
+    if pretrained.objective != DEFAULT_OBJECTIVE:
+        raise ConfigError(
+            f"{place} is the discriminator of an ELECTRA, without the generator that training "
+            f"needs; fine-tune it as it is: {shell_command('finetune', 'run', place)} ..."
+        )
+    if stock_model(pretrained.model, pretrained.objective) is not None:
         check_tokenizer_in_transformers(pretrained, place)
         difference = difference_to_transformers(pretrained, place)
         notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
@@ -85,7 +90,7 @@ def check_tokenizer_in_transformers(pretrained: Pretrained, place: str) -> None:
     Raises:
         ConfigError: it does not; names a text.
     """
-    folder = bert_folder(place)
+    folder = transformers_folder(place)
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     for word in PROBE_TEXTS:
@@ -108,7 +113,7 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
     with quiet():
         # Its config.json could name kernels of the Hub, which are code.
         theirs = BertForMaskedLM.from_pretrained(
-            bert_folder(place), attn_implementation="eager", weights_only=True
+            transformers_folder(place), attn_implementation="eager", weights_only=True
         ).eval()
     ours = restored_model(pretrained)
     shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))

@@ -16,11 +16,15 @@ from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, RunSettings
+from pretrain.config.settings import (
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+    RunSettings,
+)
 from pretrain.convert.external import text_encoder_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
-from pretrain.convert.weight_checks import check_weights
 from pretrain.data.frequencies import word_frequencies
 from pretrain.model.objectives.objective import Objective
 
@@ -81,6 +85,16 @@ def weights_for(settings: RunSettings, place: str) -> Pretrained:
         ConfigError: there are none, or they are those of another objective, model or generator.
     """
     pretrained = load_pretrained(place)
+    check_fits(pretrained, settings)
+    return pretrained
+
+
+def check_fits(pretrained: Pretrained, settings: RunSettings) -> None:
+    """Check that the weights are those of the objective and the model of a run.
+
+    Raises:
+        ConfigError: they are not.
+    """
     if pretrained.objective != settings.objective:
         raise ConfigError(
             f"initial_weights={pretrained.place} were trained with objective="
@@ -88,15 +102,23 @@ def weights_for(settings: RunSettings, place: str) -> Pretrained:
             "weights of this objective"
         )
     check_model(pretrained, settings.model)
-    if settings.objective == REPLACED_TOKEN_DETECTION:  # whose generator has settings of its own
-        check_weights(
-            pretrained.weights,
-            settings.model,
-            place=pretrained.place,
-            objective=settings.objective,
-            electra=settings.electra,
+    if settings.objective == REPLACED_TOKEN_DETECTION:
+        _check_generator(pretrained, settings.electra)
+
+
+def _check_generator(pretrained: Pretrained, electra: ElectraSettings) -> None:
+    if pretrained.electra is None:
+        raise ConfigError(
+            f"initial_weights={pretrained.place} are the discriminator alone, and training needs "
+            "the generator too; give the run or the checkpoint that it was exported from"
         )
-    return pretrained
+    for name in ("generator_width", "generator_layers"):
+        theirs, ours = (vars(side)[name] for side in (pretrained.electra, electra))
+        if theirs != ours:
+            raise ConfigError(
+                f"initial_weights={pretrained.place} has another generator: electra.{name}="
+                f"{theirs:g} there and {ours:g} here; give --electra.{name} {theirs:g}"
+            )
 
 
 def check_model(pretrained: Pretrained, model: ModelSettings) -> None:

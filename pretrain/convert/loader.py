@@ -1,6 +1,6 @@
 """Read an external model of any supported kind, found by the place that the user gives.
 
-hf_bert.py         BERT, as Hugging Face's transformers saves it
+hf_bert.py         BERT and ELECTRA's discriminator, as Hugging Face's transformers saves them
 fairseq_tupe.py    TUPE, as its authors' fork of fairseq saves it
 """
 
@@ -18,7 +18,11 @@ from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.convert.external import ExternalModel, text_encoder_of
 from pretrain.convert.fairseq_tupe import read_tupe
-from pretrain.convert.hf_bert import is_hub_name, is_hugging_face_folder, read_bert
+from pretrain.convert.hf_bert import (
+    is_hub_name,
+    is_hugging_face_folder,
+    read_transformers_model,
+)
 
 # As the TUPE authors' scripts call them.
 DICTIONARY_FILE, MERGES_FILE = "dict.txt", "bpe-code"
@@ -51,7 +55,7 @@ def read_external(place: str, files: TokenizerFiles | None = None) -> ExternalMo
     if path.suffix == ".pt" and not path.is_dir():
         return _with_tokenizer(path, files or TokenizerFiles()) if path.is_file() else None
     if is_hugging_face_folder(path) or is_hub_name(place):
-        return read_bert(place)
+        return read_transformers_model(place)
     return None
 
 

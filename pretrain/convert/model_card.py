@@ -26,11 +26,10 @@ from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings import RunSettings, as_json
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings, as_json
 from pretrain.convert.hf_check import ExportCheck
-from pretrain.convert.hf_format import is_stock_bert
-from pretrain.convert.pretrained import Pretrained
-from pretrain.model.cost import parameters_by_group
+from pretrain.convert.hf_format import stock_model
+from pretrain.convert.pretrained import Pretrained, discriminator_weights
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.html import COLOURS, as_written, empty_axes
 from pretrain.reports.words import amount
@@ -69,10 +68,12 @@ def write_card(
         keep_trailing_newline=True,
     )
     scores = score_rows(run, pretrained.step)
+    stock = stock_model(pretrained.model, pretrained.objective)
     text = environment.get_template("model_card.md.j2").render(
         name=settings.name,
         place=place,
-        trust="" if is_stock_bert(settings.model) else ", trust_remote_code=True",
+        trust=", trust_remote_code=True" if stock is None else "",
+        is_discriminator=pretrained.objective == REPLACED_TOKEN_DETECTION,
         summary=_summary(settings, pretrained),
         sequence_length=pretrained.sequence_length,
         language=_language(manifest),
@@ -90,15 +91,22 @@ def write_card(
 
 def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
     model = settings.model
-    parameters = parameters_by_group(model, settings.objective, settings.electra)["total"]
+    weights = discriminator_weights(pretrained.weights)
+    parameters = sum(weight.numel() for weight in weights.values())
     kind = "pre-norm" if model.norm == "pre" else "post-norm"
-    loads_as = "a `BertForMaskedLM`" if is_stock_bert(model) else "a model with code of its own"
+    stock = stock_model(model, pretrained.objective)
+    loads_as = f"the stock `{stock.architecture}`" if stock else "a model with code of its own"
+    trained_as = (
+        "the discriminator of an ELECTRA (replaced-token detection; the generator is left out)"
+        if pretrained.objective == REPLACED_TOKEN_DETECTION
+        else "a masked language model"
+    )
     positions = POSITION_ENCODINGS[model.positions]
     return (
         f"An encoder of {model.num_layers} {kind} layers, width {model.width}, {model.num_heads} "
         f"heads and {parameters:,} parameters with {positions.description}, pre-trained by "
-        f"Tupelo as a masked language model for {pretrained.step:,} steps. Its position encoding "
-        f"is from {positions.source}. For transformers it is {loads_as}."
+        f"Tupelo as {trained_as} for {pretrained.step:,} steps. Its position encoding is from "
+        f"{positions.source}. For transformers it is {loads_as}."
     )
 
 

@@ -13,12 +13,18 @@ from pretrain.checkpoint.folders import checkpoints_of as checkpoints_of
 from pretrain.checkpoint.format import CheckpointError, load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.config.settings import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+)
 from pretrain.convert.external import ExternalModel
 from pretrain.convert.hf_format import is_export, read_export
 from pretrain.convert.loader import read_external
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
+from pretrain.model.objectives.discriminator import Discriminator
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 
@@ -26,13 +32,15 @@ class Pretrained(NamedTuple):
     """A pre-trained model of a run, an export or another program."""
 
     model: ModelSettings
-    weights: dict[str, Tensor]  # state dict of its Objective, fp32, on the CPU
+    weights: dict[str, Tensor]  # state dict of its Objective or Discriminator, fp32, on the CPU
     text_encoder: TextEncoder
     name: str  # in tables
     place: str  # an absolute path, or a name on the Hub
     step: int | None  # of pre-training; None: unknown
     sequence_length: int  # of the longest row that it was trained on
     objective: str = DEFAULT_OBJECTIVE
+    # Of replaced-token detection; None: the generator is not among the weights.
+    electra: ElectraSettings | None = None
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
@@ -40,8 +48,9 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
 
     Args:
         place: a run folder; RUN/checkpoints/step_00010000; a folder of `pretrain export` or
-            `pretrain import`; a BERT that Hugging Face's transformers saved, or its name on the
-            Hub; a .pt file of the TUPE authors' code, see loader.py.
+            `pretrain import`; a BERT or the discriminator of an ELECTRA that Hugging Face's
+            transformers saved, or its name on the Hub; a .pt file of the TUPE authors' code, see
+            loader.py.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:
@@ -78,7 +87,7 @@ def from_external(external: ExternalModel, place: str) -> Pretrained:
     Raises:
         ConfigError: its parts do not belong together.
     """
-    check_weights(external.weights, external.model, place=place)
+    check_weights(external.weights, external.model, place=place, objective=external.objective)
     check_vocabulary_size(external.text_encoder, external.model, place=place)
     return Pretrained(
         model=external.model,
@@ -88,6 +97,7 @@ def from_external(external: ExternalModel, place: str) -> Pretrained:
         place=str(Path(place).absolute()) if Path(place).exists() else place,
         step=None,
         sequence_length=external.sequence_length,
+        objective=external.objective,
     )
 
 
@@ -100,11 +110,34 @@ def restored_model(pretrained: Pretrained) -> MaskedLanguageModel:
     if pretrained.objective != DEFAULT_OBJECTIVE:
         raise ConfigError(
             f"{pretrained.place} was trained with objective={pretrained.objective}; this needs a "
-            f"model of objective={DEFAULT_OBJECTIVE}"
+            f"model of objective={DEFAULT_OBJECTIVE}, which predicts words"
         )
     model = MaskedLanguageModel(pretrained.model)
     model.load_state_dict(pretrained.weights)
     return model.eval()
+
+
+def restored_discriminator(pretrained: Pretrained) -> Discriminator:
+    """Return the discriminator of replaced-token detection, in evaluation mode."""
+    model = Discriminator(pretrained.model)
+    model.load_state_dict(discriminator_weights(pretrained.weights))
+    return model.eval()
+
+
+def restored_network(pretrained: Pretrained) -> MaskedLanguageModel | Discriminator:
+    """Return the encoder and its head with their weights, in evaluation mode.
+
+    Raises:
+        ConfigError: it was trained for an objective of the user's own.
+    """
+    if pretrained.objective == REPLACED_TOKEN_DETECTION:
+        return restored_discriminator(pretrained)
+    return restored_model(pretrained)
+
+
+def discriminator_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights without those of the generator."""
+    return {name: weight for name, weight in weights.items() if not name.startswith("generator.")}
 
 
 def check_vocabulary_size(text_encoder: TextEncoder, model: ModelSettings, *, place: str) -> None:
@@ -170,6 +203,7 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         step=step_of(checkpoint),
         sequence_length=settings.data.sequence_length,
         objective=settings.objective,
+        electra=settings.electra if settings.objective == REPLACED_TOKEN_DETECTION else None,
     )
 
 
@@ -184,4 +218,5 @@ def _from_export(folder: Path) -> Pretrained:
         place=str(folder),
         step=record.step,
         sequence_length=record.sequence_length,
+        objective=record.objective,
     )

@@ -8,8 +8,14 @@ from torch import Tensor
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
+from pretrain.config.settings import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+)
 from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.objectives.discriminator import Discriminator
 from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 3
@@ -20,8 +26,13 @@ def shapes_of(
     objective: str = DEFAULT_OBJECTIVE,
     electra: ElectraSettings | None = None,
 ) -> dict[str, Tensor]:
-    """Return the state dict of a model as tensors on the meta device."""
+    """Return the state dict of a model as tensors on the meta device.
+
+    Replaced-token detection without `electra` is the discriminator alone.
+    """
     with shapes_only():
+        if objective == REPLACED_TOKEN_DETECTION and electra is None:
+            return Discriminator(model).state_dict()
         return build_objective(model, objective, electra).state_dict()
 
 

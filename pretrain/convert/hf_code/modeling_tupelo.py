@@ -17,6 +17,7 @@ from transformers.modeling_outputs import (
     BaseModelOutput,
     MaskedLMOutput,
     SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
 
 from .configuration_tupelo import TupeloConfig
@@ -276,6 +277,54 @@ class TupeloForMaskedLM(TupeloPreTrainedModel):
         if labels is not None:
             loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         output = MaskedLMOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
+        return _as_asked(output, return_dict, self.config)
+
+
+class DiscriminatorHead(nn.Module):
+    """Dense, GELU, and one logit per token: that it was replaced."""
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense_prediction = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Return logits_BS."""
+        logits_BS: Tensor = self.dense_prediction(F.gelu(self.dense(x_BSD))).squeeze(-1)
+        return logits_BS
+
+
+class TupeloForPreTraining(TupeloPreTrainedModel):
+    """The discriminator of ELECTRA: the encoder, and the logit that a token was replaced."""
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.encoder = TupeloModel(config)
+        self.head = DiscriminatorHead(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> TokenClassifierOutput | tuple[Any, ...]:
+        """Return logits_BS, and the mean loss over labels 0 and 1 of tokens that are no padding."""
+        encoded = self.encoder(input_ids, attention_mask, inputs_embeds, output_hidden_states, True)
+        logits = self.head(encoded.last_hidden_state)
+        loss = None
+        if labels is not None:
+            is_word = torch.ones_like(labels) if attention_mask is None else attention_mask
+            counted = is_word != 0
+            loss = F.binary_cross_entropy_with_logits(
+                logits[counted].float(), labels[counted].float()
+            )
+        output = TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=encoded.hidden_states
+        )
         return _as_asked(output, return_dict, self.config)
 
 

@@ -1,0 +1,271 @@
+"""ELECTRA's discriminator: exported, loaded elsewhere and here, fine-tuned; and what is refused."""
+
+import json
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from transformers import (
+    AutoModel,
+    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    ElectraModel,
+)
+
+import tupelo
+from finetune.training.model import TaskModel
+from pretrain.config.errors import ConfigError
+from pretrain.convert.export import export
+from pretrain.convert.import_model import import_model
+from pretrain.convert.initial_weights import check_fits
+from pretrain.convert.loader import TokenizerFiles
+from pretrain.convert.model_card import CARD_FILE
+from pretrain.convert.pretrained import load_pretrained, restored_discriminator
+from tests.pretrain.convert.test_hf_bert import ENTRIES, ROWS, rows
+
+ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
+# Which are stock ELECTRA, and one of each kind of the others.
+STOCK, TUPE = ("bert-a", "post"), ("tupe-r", "pre")
+VARIANTS = [
+    *(STOCK, TUPE),
+    *(
+        pytest.param(variant, marks=pytest.mark.slow("other variants with code of their own"))
+        for variant in (("bert-a", "pre"), ("bert-r", "post"))
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(command, tmp_path_factory):
+    """Return a function that trains an ELECTRA of a variant once."""
+    found = {}
+
+    def run(positions, norm):
+        if (positions, norm) not in found:
+            found[positions, norm] = command.train(
+                tmp_path_factory.mktemp("electra") / "run",
+                *(*ELECTRA, "--model.positions", positions, "--model.norm", norm),
+                *("--steps", 10, "--checkpoint.every_steps", 10),
+            )
+        return found[positions, norm]
+
+    return run
+
+
+def enlarged(pretrained):
+    """Return weights of which every one has an effect on the logits."""
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.randn(weight.shape, generator=generator) * 0.3 + name.endswith("norm.weight")
+        for name, weight in pretrained.weights.items()
+    }
+    return pretrained._replace(weights=weights)
+
+
+def padded_batch(pretrained):
+    """Return ids, attention mask and lengths of two rows."""
+    lengths = torch.tensor([32, 11], dtype=torch.int32)
+    ids = torch.randint(5, 200, (2, 32), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(32) < lengths[:, None]).long()
+    return ids.where(mask.bool(), torch.tensor(pretrained.text_encoder.pad)), mask, lengths
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
+@torch.no_grad()
+def test_an_export_has_the_trainers_logits_in_transformers_and_is_read_back(
+    runs, tmp_path, variant
+):
+    run = runs(*variant)
+    pretrained = enlarged(load_pretrained(run))
+    check = export(pretrained, run, tmp_path / "exported")
+    assert check.largest_difference < 1e-4
+    trust = variant != STOCK
+    model = AutoModelForPreTraining.from_pretrained(
+        tmp_path / "exported", trust_remote_code=trust
+    ).eval()
+    name = "ElectraForPreTraining" if variant == STOCK else "TupeloForPreTraining"
+    assert type(model).__name__ == name
+    ids, mask, lengths = padded_batch(pretrained)
+    ours = restored_discriminator(pretrained).logits(ids, lengths)
+    assert ours.std() > 0.3  # there is something to compare
+    output = model(input_ids=ids, attention_mask=mask, labels=(labels := ids % 2))
+    is_word = mask.bool()
+    # fp32 through two blocks with large weights
+    torch.testing.assert_close(output.logits[is_word], ours[is_word], rtol=1e-4, atol=1e-4)
+    loss = F.binary_cross_entropy_with_logits(ours[is_word], labels[is_word].float())
+    torch.testing.assert_close(output.loss, loss, rtol=1e-4, atol=1e-4)
+
+    stored = load_file(tmp_path / "exported" / "model.safetensors")
+    assert not [name for name in stored if "generator" in name]
+    back = load_pretrained(tmp_path / "exported")
+    assert (back.objective, back.electra) == ("replaced_token_detection", None)
+    kept = {n: w for n, w in pretrained.weights.items() if not n.startswith("generator.")}
+    assert back.weights.keys() == kept.keys() and back.model == pretrained.model
+    assert all(torch.equal(back.weights[name], weight) for name, weight in kept.items())
+
+
+@pytest.mark.parametrize("variant", [STOCK, TUPE], ids="-".join)
+@torch.no_grad()
+def test_the_states_are_those_of_the_encoder_and_a_classifier_takes_its_weights(
+    runs, tmp_path, variant
+):
+    run = runs(*variant)
+    pretrained = enlarged(load_pretrained(run))
+    export(pretrained, run, tmp_path / "exported")
+    options = {"trust_remote_code": variant != STOCK}
+    ids, mask, lengths = padded_batch(pretrained)
+    ours = restored_discriminator(pretrained).encoder(ids, lengths_B=lengths)
+    model = AutoModel.from_pretrained(tmp_path / "exported", **options).eval()
+    theirs = model(ids, mask).last_hidden_state
+    torch.testing.assert_close(theirs[mask.bool()], ours[mask.bool()], rtol=1e-4, atol=1e-4)
+    classifier = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "exported", **options
+    ).eval()
+    base = classifier.electra if variant == STOCK else classifier.encoder
+    states = base(ids, mask).last_hidden_state
+    torch.testing.assert_close(states[mask.bool()], ours[mask.bool()], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_run_and_its_export_are_loaded_embedded_and_fine_tuned_from_the_discriminator(
+    runs, tmp_path
+):
+    run = runs(*TUPE)
+    pretrained = load_pretrained(run)
+    assert any(name.startswith("generator.") for name in pretrained.weights)
+    export(pretrained, run, tmp_path / "exported")
+    texts = ["abcd efgh.", "ijkl"]
+    for place in (run, tmp_path / "exported"):
+        loaded = tupelo.load(place)
+        batch = loaded.encode(texts)
+        network = restored_discriminator(pretrained)
+        states = network.encoder(batch.ids, lengths_B=batch.lengths) * batch.mask[..., None]
+        torch.testing.assert_close(loaded.hidden_states(texts), states)
+        assert loaded.embed(texts).shape == (2, pretrained.model.width)
+        with pytest.raises(ConfigError, match="is a discriminator, which predicts no words; use"):
+            loaded.fill_mask("a [MASK]")
+        task = TaskModel(pretrained.model, 2)
+        task.load_encoder(load_pretrained(place).weights)
+        for name, weight in task.encoder.state_dict().items():
+            assert torch.equal(weight, pretrained.weights[f"encoder.{name}"])
+
+
+def test_fill_mask_of_a_discriminator_is_one_line(runs, command):
+    status, _, errors = command.run(["fill-mask", str(runs(*STOCK)), "a [MASK]"])
+    assert status != 0 and len(errors.strip().splitlines()) == 1
+    assert "objective=replaced_token_detection; this needs a model of objective=masked" in errors
+
+
+@pytest.mark.parametrize("variant", [STOCK, TUPE], ids="-".join)
+def test_the_card_says_what_it_is_and_its_examples_run(runs, tmp_path, variant, command, capsys):
+    target = tmp_path / "exported"
+    status, output, errors = command.run(["export", str(runs(*variant)), "--to", str(target)])
+    assert status == 0, errors
+    kind = "a stock ElectraForPreTraining" if variant == STOCK else "with its own code"
+    assert kind in output
+    card = (target / CARD_FILE).read_text()
+    assert "as the discriminator of an ELECTRA (replaced-token detection" in card
+    assert "fill-mask" not in card and "the discriminator's of all tokens" in card
+    for example in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
+        exec(example, {})
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    probabilities = [float(line[1]) for line in printed if len(line) == 2]
+    assert len(probabilities) > 5 and all(0 < value < 1 for value in probabilities)
+
+
+def electra_config(**changes):
+    shape = {"hidden_size": 24, "embedding_size": 24, "num_hidden_layers": 3}
+    shape |= {"num_attention_heads": 4, "intermediate_size": 40}
+    return ElectraConfig(vocab_size=ROWS, max_position_embeddings=20, **{**shape, **changes})
+
+
+def save(folder, kind=ElectraForPreTraining, **changes):
+    """Save an ELECTRA whose every weight is random, token types and biases too."""
+    torch.manual_seed(0)
+    model = kind(electra_config(**changes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(ENTRIES) + "\n")
+    return model
+
+
+@torch.no_grad()
+def test_a_discriminator_of_transformers_has_its_logits_here(tmp_path):
+    model = save(tmp_path)
+    pretrained = load_pretrained(tmp_path)
+    assert pretrained.objective == "replaced_token_detection"
+    assert (pretrained.model.positions, pretrained.model.norm) == ("bert-a", "post")
+    torch.testing.assert_close(
+        restored_discriminator(pretrained).logits(rows()),
+        model(input_ids=rows()).logits,
+        rtol=1e-4,  # fp32 sums of three layers
+        atol=1e-5,
+    )
+    assert tupelo.load(tmp_path).embed(["the cat sat"]).shape == (1, 24)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "complaint"),
+    [
+        (
+            ElectraForPreTraining,
+            {"embedding_size": 12},
+            "has embedding_size=12 and hidden_size=24: embeddings that are projected, as ELECTRA-S",
+        ),
+        (ElectraForMaskedLM, {}, "no discriminator's head .*; give a checkpoint of ElectraForPre"),
+        (ElectraModel, {}, r"no discriminator's head \(discriminator_predictions.dense.bias"),
+    ],
+)
+def test_an_electra_that_cannot_be_read_is_refused(tmp_path, kind, changes, complaint):
+    save(tmp_path, kind, **changes)
+    with pytest.raises(ConfigError, match=complaint):
+        load_pretrained(tmp_path)
+
+
+def test_a_discriminator_is_not_imported_for_training(tmp_path):
+    save(tmp_path / "model")
+    with pytest.raises(ConfigError, match="without the generator that training needs; fine-tune"):
+        import_model(str(tmp_path / "model"), tmp_path / "imported", TokenizerFiles())
+    assert not (tmp_path / "imported").exists()
+
+
+def test_an_export_whose_kind_and_objective_differ_is_refused(runs, tmp_path):
+    run, target = runs(*STOCK), tmp_path / "exported"
+    export(load_pretrained(run), run, target)
+    config = json.loads((target / "config.json").read_text())
+    del config["tupelo"]["objective"]
+    (target / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="model_type='electra' and objective='masked_language_mo"):
+        load_pretrained(target)
+
+
+def test_training_starts_from_both_networks_of_a_run_and_from_nothing_less(runs, tmp_path):
+    run = runs(*TUPE)
+    weights = load_pretrained(run).weights
+    built = tupelo.build(run, {"initial_weights": str(run)})
+    assert all(torch.equal(weight, weights[name]) for name, weight in built.state_dict().items())
+    export(load_pretrained(run), run, tmp_path / "exported")
+    for place, values, complaint in (
+        (tmp_path / "exported", {}, "are the discriminator alone, and training needs the gener"),
+        (
+            run,
+            {"electra.generator_width": 1.0},
+            "another generator: electra.generator_width=0.5 there and 1 here; give --electra.gen",
+        ),
+        (
+            run,
+            {"objective": "masked_language_model", "electra.generator_width": 1 / 3},
+            "trained with objective=replaced_token_detection, and this run has objective=masked",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            check_fits(load_pretrained(place), tupelo.settings(run, values))
+        with pytest.raises(ConfigError, match=complaint):
+            tupelo.build(run, {"initial_weights": str(place), **values})
