@@ -155,7 +155,8 @@ def test_exported_code_needs_nothing_but_torch_transformers_and_files_that_go_wi
     names = {f"{EXPORTED.name}.{Path(name).stem}" for name in CODE_FILES}
     allowed = {"torch", "transformers"} | sys.stdlib_module_names
     for file in CODE_FILES.values():
-        found = set(imported(file))
+        # What the trainer's files import from one another is beside them in an export.
+        found = set(imported(file)) - {f"pretrain.model.{Path(name).stem}" for name in CODE_FILES}
         relative = {name for name in found if name.startswith(f"{EXPORTED.name}.")}
         assert relative <= names, file
         assert {name.split(".")[0] for name in found - relative} <= allowed, file

@@ -41,7 +41,7 @@ def settings(
         ConfigError: unknown recipe or name, wrong type, or an impossible combination.
     """
     chosen = settings_with(recipe, values or {})
-    check_layer_drop(chosen.layer_drop)
+    check_layer_drop(chosen.layer_drop, chosen.model.num_layers)
     check_learning_rate(chosen.learning_rate)
     return chosen
 

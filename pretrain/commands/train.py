@@ -58,6 +58,12 @@ def add_arguments(parser: CommandParser) -> None:
         "cannot start, 0 if it can, here or on a machine that has what it needs",
     )
     parser.add_argument(
+        "--on",
+        metavar="GPUS",
+        help="with --dry-run: for these GPUs instead of this machine, such as 16xA100-SXM4-80GB, "
+        "or 8x48GB:180 by memory and dense bf16 TFLOP/s",
+    )
+    parser.add_argument(
         "--show-settings", action="store_true", help="with --dry-run: all settings, as JSON"
     )
     parser.set_defaults(source=add_settings(parser))
@@ -71,6 +77,10 @@ def main(arguments: argparse.Namespace) -> None:
     """
     if arguments.show_settings and not arguments.dry_run:
         raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
+    if arguments.on is not None and not arguments.dry_run:
+        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
+    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
+        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
     plan = plan_launch(arguments.gpus, arguments.hostfile)
     if arguments.dry_run:
         if is_first_process():
@@ -93,9 +103,11 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _describe(arguments: argparse.Namespace, ranks: int) -> None:
     request = _announce(arguments)
+    from pretrain.train.checks import ranks_here
     from pretrain.train.summary import dry_run
 
-    if not dry_run(request, ranks, show_settings=arguments.show_settings):
+    of_run = ranks_here(ranks, arguments.on)
+    if not dry_run(request, of_run, show_settings=arguments.show_settings):
         sys.exit(1)
 
 

@@ -59,7 +59,11 @@ SWITCHED = ("fp16", "bf16", "torch_autocast", "progressive_layer_drop")
 
 
 def read_ds_config(
-    name: str, device: Literal["cpu", "cuda"], *, automatic_stage: int = 0
+    name: str,
+    device: Literal["cpu", "cuda"],
+    *,
+    automatic_stage: int = 0,
+    has_bf16: bool | None = None,
 ) -> dict[str, Any]:
     """Read the JSON that `engine.ds_config` names.
 
@@ -67,11 +71,15 @@ def read_ds_config(
         name: a path, the name of a file in ds_configs/, or "auto": see `default_ds_config`.
         device: where the run will be executed.
         automatic_stage: ZeRO stage of "auto", see engine/zero_choice.py.
+        has_bf16: whether the device computes in bf16; None: this machine's device is asked.
 
     Raises:
         ConfigError: no such file, or not a JSON object.
     """
-    path = _ds_config_path(default_ds_config(device, automatic_stage) if name == AUTO else name)
+    if name == AUTO:
+        in_bf16 = computes_in_bf16(device) if has_bf16 is None else has_bf16
+        name = default_ds_config(device, automatic_stage, in_bf16=in_bf16)
+    path = _ds_config_path(name)
     config = read_json_object(path)
     for block in OBJECTS:
         outer, _, inner = block.rpartition(".")
@@ -90,13 +98,13 @@ def read_ds_config(
     return config
 
 
-def default_ds_config(device: Literal["cpu", "cuda"], stage: int) -> str:
-    """Return the name of the configuration that suits this machine at a ZeRO stage.
+def default_ds_config(device: Literal["cpu", "cuda"], stage: int, *, in_bf16: bool) -> str:
+    """Return the name of the configuration that suits a device at a ZeRO stage.
 
     bf16 where the device computes in it, else fp32 on a CPU and fp16 on CUDA, for which the stage
     is 1 always.
     """
-    if computes_in_bf16(device):
+    if in_bf16:
         return f"zero{stage}_bf16_autocast"
     return "zero1_fp16" if device == "cuda" else f"zero{stage}_fp32"
 
@@ -304,12 +312,13 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
         "betas": list(settings.optimizer.betas),
         "eps": settings.optimizer.epsilon,
         "weight_decay": settings.optimizer.weight_decay,
+        "bias_correction": settings.optimizer.bias_correction,
     }
     for key, stated in block.get("params", {}).items():
         if key not in from_recipe:
             raise ConfigError(
                 f"the DeepSpeed JSON sets optimizer {plain(key)}={quoted(stated)}, which has no "
-                "counterpart here: AdamW with bias correction is used; remove it"
+                "counterpart here; remove it"
             )
         if stated not in (AUTO, from_recipe[key]):
             raise ConfigError(

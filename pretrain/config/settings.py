@@ -126,10 +126,22 @@ class ModelSettings(Section):
     relative_max_distance: int = Field(
         128, ge=2, le=LONGEST_ROW, description="distance where T5 buckets end"
     )
+    relative_clip: int = Field(
+        16,
+        ge=1,
+        le=LONGEST_ROW,
+        description="distance from which on all share a vector (t of Shaw et al.); with "
+        "positions=shaw only",
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of new weights")
+    branch_initialisation: Literal["bert", "depth_scaled"] = Field(
+        "bert",
+        description="new output weights of attention and feed-forward: as all others, or "
+        "depth_scaled: divided by sqrt(2 x num_layers), as bing_bert and GPT-2 do",
+    )
     output_bias: Literal["zeros", "frequencies"] = Field(
         "zeros",
         description="new output bias: zeros, as in BERT, or the logarithm of the frequencies of "
@@ -194,6 +206,9 @@ class OptimizerSettings(Section):
     )
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of AdamW's two moments")
     epsilon: float = Field(1e-6, gt=0, description="added to AdamW's denominator")
+    bias_correction: bool = Field(
+        True, description="divide AdamW's moments by 1 - beta^t; BERT and bing_bert do not"
+    )
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(
         False, description="decay biases and norms too, as the TUPE authors' code does"
@@ -235,12 +250,40 @@ class LearningRateSettings(Section):
         return self
 
 
+# A keep ratio.
+Share = Annotated[float, Field(gt=0, le=1)]
+
+# What each schedule of layer drop does not read.
+UNUSED_BY_SCHEDULE = {
+    "none": ("theta_bar", "gamma", "stages", "rescale", "compat"),
+    "progressive": ("stages",),
+    "constant": ("gamma", "stages"),
+    "reverse": ("stages",),
+    "linear_up": ("gamma", "stages"),
+    "linear_down": ("gamma", "stages"),
+    "stages": ("theta_bar", "gamma"),
+}
+
+
 class LayerDropSettings(Section):
     """Progressive layer drop, see schedules/layer_drop.py."""
 
     schedule: str = Field("none", description="keep ratio by step, see schedules/layer_drop.py")
-    theta_bar: float = Field(0.5, gt=0, le=1, description="keep ratio of the last layer at the end")
-    gamma: float | None = Field(None, gt=0, description="speed of the decay; default 100 / steps")
+    theta_bar: Share = Field(
+        0.5,
+        description="lowest keep ratio of the last layer: at the end, or first if depth grows",
+    )
+    gamma: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
+        "auto",
+        description="speed of the exponential decay; auto: 100 / steps, with schedule=reverse "
+        "5 / steps, which lasts the whole run; none: 100 / steps",
+    )
+    stages: tuple[Share, ...] = Field(
+        (1 / 2, 2 / 3, 5 / 6, 1.0),
+        min_length=1,
+        description="with schedule=stages: mean share of the layers that run, in equal parts of "
+        "the run",
+    )
     draw_per: Literal["micro_batch", "step"] = Field(
         "micro_batch", description="how often blocks are drawn; step: equal at any world size"
     )
@@ -252,10 +295,14 @@ class LayerDropSettings(Section):
         "none", description="deepspeed: the behaviour of bing_bert, including its flaws"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_default_gamma(cls, values: Any) -> Any:
+        return with_default_gamma(values) if isinstance(values, dict) else values
+
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "LayerDropSettings":
-        unused = {"none": ("theta_bar", "gamma", "rescale", "compat"), "constant": ("gamma",)}
-        for name in unused.get(self.schedule, ()):
+        for name in UNUSED_BY_SCHEDULE.get(self.schedule, ()):
             if _is_changed(self, name):
                 raise ValueError(
                     f"layer_drop.{name} is without effect with layer_drop.schedule="
@@ -267,6 +314,22 @@ class LayerDropSettings(Section):
                 f"{self.draw_per!r}; choose layer_drop.draw_per=step, or remove it"
             )
         return self
+
+
+def with_default_gamma(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return values of layer drop with "auto" where earlier versions wrote null for gamma.
+
+    Null was 100 / steps. With schedule = "reverse" it stays null: "auto" is another
+    number there, and a run that began with the one continues with it.
+
+    Args:
+        values: by name.
+        prefix: of the names.
+    """
+    gamma = f"{prefix}gamma"
+    if values.get(gamma, "auto") is not None or values.get(f"{prefix}schedule") == "reverse":
+        return values
+    return {**values, gamma: "auto"}
 
 
 class EvaluationSettings(Section):
@@ -593,7 +656,7 @@ def stored_settings(tree: dict[str, Any]) -> dict[str, Any]:
     stored = flat(json.loads(as_json(RunSettings()))) | flat(tree)
     if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
         stored["batch.micro_sequences"] = "auto"
-    return stored
+    return with_default_gamma(stored, "layer_drop.")
 
 
 def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:

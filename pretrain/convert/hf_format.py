@@ -6,7 +6,6 @@ model.safetensors    of a `BertForMaskedLM`, or of a `TupeloForMaskedLM` with th
 """
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +31,17 @@ from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_o
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 ROOT = Path(__file__).parents[1]
-CODE_FILES = {  # in the export; modeling_tupelo.py imports the others from beside it
+CODE_FILES = {  # in the export
     "configuration_tupelo.py": ROOT / "convert" / "hf_code" / "configuration_tupelo.py",
     "modeling_tupelo.py": ROOT / "convert" / "hf_code" / "modeling_tupelo.py",
     "positions.py": ROOT / "model" / "positions.py",
+    "position_baselines.py": ROOT / "model" / "position_baselines.py",
+    "position_encoding.py": ROOT / "model" / "position_encoding.py",
+    "position_tables.py": ROOT / "model" / "position_tables.py",
     "torch_attention.py": ROOT / "model" / "torch_attention.py",
 }
+# How its files, some of them the trainer's, name one another.
+TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
 RECORD = "tupelo"  # entry of config.json; transformers keeps unknown entries
 
 # Field of ModelSettings -> name in config.json, for BERT and for TupeloConfig.
@@ -62,8 +66,11 @@ TUPELO_FIELDS = BERT_FIELDS | {
         "norm",
         "relative_buckets",
         "relative_max_distance",
+        "relative_clip",
     )
 }
+# Exports that were written before it existed have its default.
+ADDED_FIELDS = {"relative_clip"}
 
 
 class ExportRecord(BaseModel):
@@ -103,7 +110,7 @@ def write_model(
         weights[TOKEN_TYPES] = torch.zeros(2, model.width)
     else:
         for name, file in CODE_FILES.items():
-            shutil.copyfile(file, folder / name)
+            save_text(folder / name, file.read_text().replace(TRAINERS_IMPORT, EXPORTS_IMPORT))
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_file(whole, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     # safetensors makes its files readable by the owner only.
@@ -157,10 +164,11 @@ def read_export(folder: Path) -> Exported:
     content = read_json_object(folder / CONFIG_FILE)
     stock = content.get("model_type") == "bert"
     fields = BERT_FIELDS if stock else TUPELO_FIELDS
-    missing = [theirs for theirs in (*fields.values(), RECORD) if theirs not in content]
+    expected = [*(theirs for theirs in fields.values() if theirs not in ADDED_FIELDS), RECORD]
+    missing = [theirs for theirs in expected if theirs not in content]
     if missing:
         raise ConfigError(f"{folder / CONFIG_FILE} lacks {', '.join(missing)}; export again")
-    values = {ours: content[theirs] for ours, theirs in fields.items()}
+    values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}
     if stock:
         values |= {"positions": "bert-a", "norm": "post"}
     try:

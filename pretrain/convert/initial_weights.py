@@ -24,7 +24,10 @@ from pretrain.data.frequencies import word_frequencies
 from pretrain.model.objectives import Objective
 
 # Settings that change neither the meaning of a weight nor the shapes.
-FREE = {"preset", "dropout", "attention_dropout", "initializer_range", "output_bias"}
+FREE = {
+    *("preset", "dropout", "attention_dropout"),
+    *("initializer_range", "branch_initialisation", "output_bias"),
+}
 RELATIVE = {"relative_buckets", "relative_max_distance"}
 ENTRIES_TRIED = 1000  # capitalised, in any script
 

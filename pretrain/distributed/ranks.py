@@ -14,6 +14,7 @@ from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.freed_memory import keep_freed_memory
 from pretrain.distributed.processes import RankProcess, is_launched, this_process
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
+from pretrain.profiling.hardware import Gpu
 
 Result = TypeVar("Result")
 
@@ -25,6 +26,7 @@ class Ranks:
     rank: int
     world_size: int
     device: Literal["cpu", "cuda"]
+    gpu: Gpu | None = None  # that a dry run is for; None: those of this machine
 
     @property
     def is_first(self) -> bool:

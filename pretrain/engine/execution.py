@@ -30,10 +30,13 @@ from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.objectives import Objective, objective_named
 from pretrain.model.positions import POSITION_ENCODINGS
 
-AMPERE = (8, 0)
+VOLTA, AMPERE = (7, 0), (8, 0)
 
 # Each before what "auto" replaces it by on a machine that lacks it.
 FALLBACKS = ("folded", "fused", "triton", "sdpa", "eager")
+
+# What multiplies queries with the vectors of distances.
+RELATIVE_KEYS = ("eager", "sdpa")
 
 # Up to here the matrix of the scores is so small that writing it out costs less than it saves.
 SHORT_ROWS = 128
@@ -79,6 +82,15 @@ def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> M
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
     dtype, stage = compute_type(ds_config), zero_stage(ds_config)
     return Machine(device, dtype, stage, capability, autocasts(ds_config))
+
+
+def machine_of(ds_config: dict[str, Any], ranks: Ranks) -> Machine:
+    """Return this machine, or one with the GPUs that a dry run is for and the packages of this."""
+    if ranks.gpu is None:
+        return this_machine(ds_config, ranks.device)
+    dtype, stage = compute_type(ds_config), zero_stage(ds_config)
+    capability = AMPERE if torch.bfloat16 in ranks.gpu.types else VOLTA
+    return Machine("cuda", dtype, stage, capability, autocasts(ds_config))
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
@@ -135,7 +147,7 @@ def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, st
             return "eager", f"no kernel of ours: {obstacle}"
         return "fused", "softmax and bias in one pass"
     encoding = POSITION_ENCODINGS[settings.model.positions]
-    if not encoding.has_attention_bias:
+    if not encoding.has_attention_bias and not encoding.has_relative_keys:
         return "sdpa", "positions without a bias: torch's kernels"
     obstacle = _obstacle("triton", settings, machine)
     if obstacle is not None:
@@ -147,8 +159,10 @@ def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, st
 
 def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | None:
     """Return why a backend cannot compute this run, or None."""
-    model = settings.model
-    if attention == "folded" and not POSITION_ENCODINGS[model.positions].is_foldable:
+    model, encoding = settings.model, POSITION_ENCODINGS[settings.model.positions]
+    if encoding.has_relative_keys and attention not in RELATIVE_KEYS:
+        return f"it has no vectors for the keys, which model.positions={model.positions!r} adds"
+    if attention == "folded" and not encoding.is_foldable:
         return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
     if attention in ("fused", "folded") and model.attention_dropout:
         return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"

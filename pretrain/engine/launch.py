@@ -25,7 +25,7 @@ from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.engine.micro_batches import choose_micro_batches
 from pretrain.engine.optimizers import check_buildable, check_table_rates, checked_optimizer
-from pretrain.engine.zero_choice import automatic_stage, with_fitted_buckets
+from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -50,12 +50,14 @@ def checked_settings(
     name, stage = settings.engine.ds_config, stage_before
     if name == AUTO and stage is None:
         stage = automatic_stage(settings, ranks).stage
-    ds_config = read_ds_config(name, ranks.device, automatic_stage=stage or 0)
+    ds_config = read_ds_config(
+        name, ranks.device, automatic_stage=stage or 0, has_bf16=has_bf16(ranks)
+    )
     layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
     if note:
         print(note)
     settings = settings.model_copy(update={"layer_drop": layer_drop})
-    check_layer_drop(settings.layer_drop)
+    check_layer_drop(settings.layer_drop, settings.model.num_layers)
     check_learning_rate(settings.learning_rate)
     # Builds the model without memory: refuses unknown parts.
     parameters_by_group(settings.model, settings.objective)

@@ -211,14 +211,23 @@ def predicted_micro_batches(
         ranks: that a start would have.
         execution: planned for the device.
         before: as of `choose_micro_batches`.
+
+    Raises:
+        ConfigError: nothing fits into the GPUs that a dry run is for.
     """
     known = _known(settings, ranks, before)
     if known is not None:
         return known
     gpu = TRIED.get(ranks.device)
-    free = _free_bytes(ranks, gpu) if gpu is None else gpu.least_free_bytes(ranks.world_size)
+    if ranks.gpu is not None:
+        free = ranks.gpu.memory_bytes
+    else:
+        free = _free_bytes(ranks, gpu) if gpu is None else gpu.least_free_bytes(ranks.world_size)
     candidates = _Candidates(settings, ds_config, ranks, execution, free)
-    return candidates.chosen(candidates.to_try()[0], "")
+    number = candidates.to_try()[0]
+    if ranks.gpu is not None and not candidates.fits(candidates.predicted(number)):
+        raise candidates.refusal(number)  # elsewhere a start tries it
+    return candidates.chosen(number, "")
 
 
 def _known(settings: RunSettings, ranks: Ranks, before: int | None) -> MicroBatches | None:

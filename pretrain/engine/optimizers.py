@@ -18,6 +18,7 @@ from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import OptimizerSettings, RunSettings
 from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
+from pretrain.engine.bias_correction import without_bias_correction
 from pretrain.engine.muon import MuonWithAdamW
 from pretrain.model.objectives import objective_named
 from pretrain.model.shapes import shapes_only
@@ -34,6 +35,7 @@ class OptimizerKind(ABC):
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     zero_obstacle = ""  # why it does not work at the other stages
     is_adamw = True  # the only one that a DeepSpeed JSON may describe
+    has_bias_correction = False  # and can leave it out
     # Whether `step` honours `grad_scale` and `found_inf`, as torch's GradScaler sets them.
     takes_gradient_scale = False
 
@@ -65,17 +67,20 @@ class TorchAdamW(OptimizerKind):
     """torch's fused AdamW; runs on every device."""
 
     takes_gradient_scale = True
+    has_bias_correction = True
 
     def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
         """Build it."""
         groups = parameter_groups(model, settings)
-        return torch.optim.AdamW(groups, fused=True, **_adam_values(settings))
+        optimizer = torch.optim.AdamW(groups, fused=True, **_adam_values(settings))
+        return optimizer if settings.bias_correction else without_bias_correction(optimizer)
 
 
 class DeepSpeedAdamW(OptimizerKind):
     """DeepSpeed's FusedAdam for CUDA, which is compiled with nvcc when the first one is built."""
 
     name = "deepspeed"
+    has_bias_correction = True
 
     def obstacle(self, device: Device) -> str | None:
         """Refuse a CPU."""
@@ -97,7 +102,10 @@ class DeepSpeedAdamW(OptimizerKind):
         # What DeepSpeed's builder, torch's and ninja raise where a compiler fails.
         try:
             optimizer: torch.optim.Optimizer = self.fused_class()(
-                groups, adam_w_mode=True, **_adam_values(settings)
+                groups,
+                adam_w_mode=True,
+                bias_correction=settings.bias_correction,
+                **_adam_values(settings),
             )
         except (OSError, RuntimeError, subprocess.SubprocessError, ImportError) as error:
             first_line = plain(f"{error}\n".partition("\n")[0])
@@ -218,6 +226,12 @@ def checked_optimizer(
         raise ConfigError(
             f"optimizer.kind={settings.kind!r} does not work at ZeRO stage "
             f"{zero_stage(ds_config)}: {kind.zero_obstacle}"
+        )
+    if not settings.bias_correction and not kind.has_bias_correction:
+        names = [name for name, each in OPTIMIZERS.items() if each.has_bias_correction]
+        raise ConfigError(
+            f"optimizer.bias_correction=False is not available with optimizer.kind="
+            f"{settings.kind!r}; use {', '.join(names)}, or remove it"
         )
     if "optimizer" in ds_config and not kind.is_adamw:
         raise ConfigError(

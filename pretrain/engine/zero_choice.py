@@ -43,7 +43,7 @@ class StageChoice:
 
 def automatic_stage(settings: RunSettings, ranks: Ranks) -> StageChoice:
     """Return the ZeRO stage that "auto" takes; the first rank decides for all of them."""
-    if ranks.device == "cuda" and not computes_in_bf16("cuda"):
+    if ranks.device == "cuda" and not has_bf16(ranks):
         return StageChoice(1, "fp16 works from stage 1 on")
     if ranks.world_size == 1:
         return StageChoice(0, "one rank")
@@ -67,12 +67,21 @@ def stage_of_run(settings: RunSettings, ds_config: Mapping[str, Any], ranks: Ran
     return choice if choice.stage == stage else StageChoice(stage, "as before the resume")
 
 
+def has_bf16(ranks: Ranks) -> bool:
+    """Return whether the devices of the ranks compute in bf16."""
+    if ranks.gpu is not None:
+        return torch.bfloat16 in ranks.gpu.types
+    return computes_in_bf16(ranks.device)
+
+
 def device_bytes(ranks: Ranks) -> int:
     """Return the memory of a rank's device, not only what is free of it.
 
     That of the smallest GPU that this machine gives to ranks; on a CPU a rank's share of the
     machine. So a plan and a dry run, which are one process, see what a start sees.
     """
+    if ranks.gpu is not None:
+        return ranks.gpu.memory_bytes
     if ranks.device == "cuda":
         gpus = range(min(ranks.world_size, torch.cuda.device_count()))
         return min((torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus), default=0)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
-from pretrain.model.positions import PositionTerms, transform_query_key
+from pretrain.model.position_encoding import PositionTerms, transform_query_key
 
 
 def at_positions(x_BSD: Tensor, positions_M: Tensor | None) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.model.positions import PositionTerms
+from pretrain.model.position_encoding import PositionTerms, relative_scores
 from pretrain.model.torch_attention import torch_attention
 
 
@@ -30,7 +30,7 @@ class AttentionInputs(NamedTuple):
     q_BNSH: Tensor  # not scaled; `transform_query_key` has been applied to it and to the keys
     k_BNSH: Tensor
     v_BNSH: Tensor
-    terms: PositionTerms  # of these, the bias only
+    terms: PositionTerms  # of these, the bias and the relative keys
     scale: float  # of the scores
     dropout: float = 0.0  # of the attention weights
     # Keys from this place on are padding and get no weight (int32, at least 1); None: every row is
@@ -50,8 +50,9 @@ def eager(inputs: AttentionInputs, drop: Callable[[Tensor, float], Tensor] = F.d
     q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
     # Contiguous keys are transposed without a copy inside the product.
     scores_BNSS = (q_BNSH * scale) @ k_BNSH.contiguous().transpose(-1, -2)
-    if terms.bias_NSS is not None:
-        scores_BNSS = scores_BNSS.add_(terms.bias_NSS.to(scores_BNSS.dtype))
+    bias_BNSS = _bias(q_BNSH, terms, scale)
+    if bias_BNSS is not None:
+        scores_BNSS = scores_BNSS.add_(bias_BNSS)
     if lengths_B is not None:
         padding_B11S = ~_is_word(lengths_B, k_BNSH.shape[2])
         scores_BNSS = scores_BNSS.masked_fill(padding_B11S, -torch.inf)
@@ -73,7 +74,9 @@ def fused(inputs: AttentionInputs) -> Tensor:
 def sdpa(inputs: AttentionInputs) -> Tensor:
     """Attend by torch's function."""
     q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
-    mask_BNSS = None if terms.bias_NSS is None else terms.bias_NSS.to(q_BNSH.dtype).unsqueeze(0)
+    mask_BNSS = _bias(q_BNSH, terms, scale)
+    if mask_BNSS is not None:
+        mask_BNSS = mask_BNSS.contiguous()  # kernels for GPUs read aligned rows
     if lengths_B is not None:
         is_word_B11S = _is_word(lengths_B, k_BNSH.shape[2])
         if mask_BNSS is None:
@@ -130,6 +133,15 @@ ATTENTION_BACKENDS: dict[str, AttentionBackend] = {
     "folded": folded,
     "triton": triton,
 }
+
+
+def _bias(q_BNSH: Tensor, terms: PositionTerms, scale: float) -> Tensor | None:
+    """Return what is added to the scaled scores, BNSS; B is 1 where it depends on no query."""
+    bias_BNSS = None if terms.bias_NSS is None else terms.bias_NSS.to(q_BNSH.dtype).unsqueeze(0)
+    if terms.relative_key_RH is None:
+        return bias_BNSS
+    scores_BNSS = relative_scores(q_BNSH, terms.relative_key_RH, scale)
+    return scores_BNSS if bias_BNSS is None else bias_BNSS + scores_BNSS
 
 
 def _is_word(lengths_B: Tensor, length: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import Attention, at_positions
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.positions import PositionTerms
+from pretrain.model.position_encoding import PositionTerms
 
 
 class WideLayerNorm(nn.LayerNorm):

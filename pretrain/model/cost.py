@@ -57,15 +57,16 @@ def training_cost(
 ) -> TrainingCost:
     """Return the cost of rows of `sequence_length` tokens."""
     width, length = model.width, sequence_length
-    attention = 3 * width * width + 2 * length * width
-    mapping = width * width + 2 * width * model.feedforward_width
     with shapes_only():
         positions = build_position_encoding(model)
+    attention = length * (3 * width * width + 2 * length * width)
+    attention += positions.row_multiply_adds(length)
+    mapping = width * width + 2 * width * model.feedforward_width
     return TrainingCost(
         model=model,
         objective=objective_named(objective),
         sequence_length=length,
-        attention_per_row=PASSES * 2 * length * attention,
+        attention_per_row=PASSES * 2 * attention,
         mapping_per_position=PASSES * 2 * mapping,
         positions_per_pass=PASSES * 2 * positions.multiply_adds(length),
     )

@@ -3,6 +3,7 @@
 Shape letters as in positions.py; M = predicted positions.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding, PositionSettings
+from pretrain.model.position_encoding import PositionEncoding, PositionSettings
+from pretrain.model.positions import POSITION_ENCODINGS
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
@@ -38,6 +40,7 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(Block(model, scale, execution) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
         self.final_norm = WideLayerNorm(model.width, epsilon) if model.norm == "pre" else None
+        self.scales_new_branches = model.branch_initialisation == "depth_scaled"
         self.draws_dropout = model.dropout > 0 or model.attention_dropout > 0
         if execution.compiles_blocks:
             self._compile_blocks()
@@ -63,17 +66,28 @@ class Encoder(nn.Module):
         x = self.dropout(self.embedding_norm(x))
         if self.execution.bf16_residual_stream:
             x = x.bfloat16()  # blocks keep the type of their input
+        length = ids_BS.shape[1]
         terms = self.positions.terms(
-            ids_BS.shape[1], device=x.device, folded=self.execution.attention == "folded"
+            length, device=x.device, folded=self.execution.attention == "folded"
         )
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
-        kept = [pair for pair in zip(self.blocks, scales, strict=True) if pair[1] != 0]
-        for number, (block, scale) in enumerate(kept, start=1):
-            wanted_M = positions_M if number == len(kept) else None
-            x = self._run(block, x, terms, self._given(scale, x), lengths_B, wanted_M)
+        kept = [layer for layer, scale in enumerate(scales) if scale != 0]
+        for layer in kept:
+            wanted_M = positions_M if layer == kept[-1] else None
+            own = self.positions.of_layer(terms, layer, length)
+            scale = self._given(scales[layer], x)
+            x = self._run(self.blocks[layer], x, own, scale, lengths_B, wanted_M)
         if not kept:
             x = at_positions(x, positions_M)
         return x if self.final_norm is None else self.final_norm(x)
+
+    @torch.no_grad()
+    def scale_branches(self) -> None:
+        """Divide the output weights of both branches of each block by sqrt(2 L)."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            for output in (block.attention.output, block.feedforward.output):
+                output.weight /= math.sqrt(2 * len(self.blocks))
 
     def _compile_blocks(self) -> None:
         """Compile each block in place: equal blocks share a graph, whichever of them run.
@@ -129,6 +143,13 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
             f"model.position_projection_bias=True is without effect with model.positions="
             f"{model.positions!r}, which projects no positions ({', '.join(names)} do); remove it"
         )
+    is_default = model.relative_clip == ModelSettings.model_fields["relative_clip"].default
+    if not is_default and not encoding.has_relative_keys:
+        names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_relative_keys]
+        raise ConfigError(
+            f"model.relative_clip={model.relative_clip} is without effect with model.positions="
+            f"{model.positions!r}, which clips no distances ({', '.join(names)} does); remove it"
+        )
     return encoding(settings)
 
 
@@ -139,11 +160,17 @@ def initialise(model: nn.Module, standard_deviation: float) -> None:
     linear biases, output bias, LayerNorm biases                       0
     LayerNorm weights                                                  1
 
-    Draws from torch's global generator: seed it before. PLD's code divides the output weights of
-    the branches by sqrt(2 L) besides; here PreLN and PostLN start from the same weights.
+    With model.branch_initialisation = "depth_scaled" the output weights of both branches of each
+    block are divided by sqrt(2 L) (Radford et al. 2019, Sec. 2.3; bing_bert): the sum of 2 L
+    branches then has the variance of one.
+
+    Draws from torch's global generator: seed it before.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=standard_deviation)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
+    for encoder in model.modules():
+        if isinstance(encoder, Encoder) and encoder.scales_new_branches:
+            encoder.scale_branches()

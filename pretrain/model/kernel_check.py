@@ -21,7 +21,11 @@ from pretrain.model.attention_backends import (
     eager,
 )
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.positions import PositionEncoding, PositionTerms, transform_query_key
+from pretrain.model.position_encoding import (
+    PositionEncoding,
+    PositionTerms,
+    transform_query_key,
+)
 
 # Relative error of a tensor as a whole. A number is rounded by 2^-9 in bf16 and 2^-12 in fp16, a
 # few times on the way to a gradient, and fp32 may be multiplied in TF32, by 2^-12. A wrong index,
@@ -135,6 +139,7 @@ class _Case(NamedTuple):
     def terms(self, projected: Tensor) -> PositionTerms:
         length, device = projected.shape[1], projected.device
         terms = self.encoding.terms(length, device=device, folded=self.is_folded)
+        terms = self.encoding.of_layer(terms, 0, length)
         if terms.query_key_NSH is None:
             return terms
         # Their gradient is a sum of that of q and k, which cancels for a bias of the projections.

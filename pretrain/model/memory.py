@@ -12,13 +12,18 @@ from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.kernels.cross_entropy import SLICE_BYTES
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding
+from pretrain.model.position_encoding import PositionEncoding
+from pretrain.model.positions import POSITION_ENCODINGS
 
 FP32_BYTES = 4
 
 # fp32 tensors NSS of a learned bias at the end of the forward pass and in its backward pass: the
 # product of the positions, its reset, their gradients and what is summed over layers and batch.
 BIAS_TENSORS = 6
+
+# Tensors BNSS in the backward pass of the scores of relative keys: gradients of the windows, and of
+# the rows twice as long that they are cut from.
+WINDOW_TENSORS = 3
 
 # fp32 tensors of the size of a slice of logits that `cross_entropy.py` holds at a time.
 SLICE_TENSORS = 2
@@ -52,7 +57,7 @@ class PassMemory:
 
     def _of_biases(self) -> int:
         model = self.model
-        if not POSITION_ENCODINGS[model.positions].has_attention_bias:
+        if not self._kind.has_attention_bias:
             return 0
         per_pair = BIAS_TENSORS * FP32_BYTES
         if self.execution.attention == "sdpa":  # it saves the bias that is cast in each layer
@@ -80,6 +85,8 @@ class PassMemory:
         if self.execution.attention == "folded":
             # Twice as wide, beside the tensor that v is a part of, and a corrected output in fp32.
             kept += (8 * size + FP32_BYTES) * model.width
+        elif self._kind.has_relative_keys:
+            kept += size * model.num_heads * self.length  # the scores of each pair's vector
         elif self._transforms_query_key():
             kept += 2 * size * model.width  # q and k beside the tensor that v is a part of
         return kept + FP32_BYTES * model.num_heads  # the logsumexp
@@ -114,15 +121,19 @@ class PassMemory:
         model, attention, mapping = self.model, 0, 0
         if self.execution.recomputes_blocks:
             attention, mapping = self._attention_per_token(), self._mapping_per_token()
-        has_bias = POSITION_ENCODINGS[model.positions].has_attention_bias
+        has_bias = self._kind.has_attention_bias or self._kind.has_relative_keys
         tensors = {"eager": 2, "fused": 1, "sdpa": int(has_bias)}.get(self.execution.attention, 0)
+        tensors += WINDOW_TENSORS * self._kind.has_relative_keys
         scores = tensors * model.num_heads * self.length * self.product_bytes
         return rows * self.length * (attention + max(mapping, scores))
 
     def _transforms_query_key(self) -> bool:
-        kind = POSITION_ENCODINGS[self.model.positions]
-        hooks = (kind.query_key_terms, kind.rotation)
+        hooks = (self._kind.query_key_terms, self._kind.rotation)
         return hooks != (PositionEncoding.query_key_terms, PositionEncoding.rotation)
+
+    @property
+    def _kind(self) -> type[PositionEncoding]:
+        return POSITION_ENCODINGS[self.model.positions]
 
     @property
     def _casts(self) -> bool:

@@ -1,182 +1,39 @@
 """Position encodings: one class each. A new one is a class and a line of POSITION_ENCODINGS.
 
-An encoding may act at four places, and overrides the hooks that it uses:
+Here are BERT's and those of the TUPE paper (Ke, He, Liu, "Rethinking Positional Encoding in
+Language Pre-training", ICLR 2021), to which the numbers of equations and sections belong; others
+are in position_baselines.py. Positions count from 0 here, [CLS] is position 0; the paper counts
+from 1.
 
-    add_to_embeddings   the input vectors                             x_BSD -> x_BSD
-    attention_bias      added to the scaled scores of every layer     -> bias_NSS
-    query_key_terms     added to the queries and keys of every layer  -> (q_NSH, k_NSH)
-    rotation            of the queries and keys of every layer        -> Rotation
-
-The last three depend on no input, so they are computed once per forward pass and shared by all
-layers (TUPE Sec. 3.3), in fp32: the gradients of all layers are summed in the bias, and a bf16
-sum over 12 layers loses accuracy. TUPE is Ke, He, Liu, "Rethinking Positional Encoding in
-Language Pre-training", ICLR 2021. Positions count from 0 here, [CLS] is position 0; the paper
-counts from 1.
-
-Exported models carry a copy of this file, so it imports nothing but torch and the standard library
-and stays one file.
+Exported models carry a copy of these files, so they import nothing but torch, the standard library
+and one another.
 
 Shape letters: B batch, S sequence, D model width, N heads, H head width, R rows of a table.
 """
 
-import math
-from typing import NamedTuple
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ROTARY_BASE = 10_000.0  # RoFormer Sec. 3.2.2
+from pretrain.model.position_baselines import LinearBiases, NoPositions, RelativeOnly, Rotary
+from pretrain.model.position_encoding import (
+    FoldedBias,
+    PositionEncoding,
+    PositionSettings,
+    widened,
+)
+from pretrain.model.position_tables import (
+    ProjectedDistances,
+    ProjectedPositions,
+    RelativeBias,
+    RelativeKeys,
+    reset_cls,
+)
+
+__all__ = ["POSITION_ENCODINGS", "PositionEncoding"]
 
 BERT = 'Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019'
+SHAW = 'Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position Representations", 2018'
 TUPE = 'Ke, He, Liu, "Rethinking Positional Encoding in Language Pre-training", ICLR 2021'
-ROFORMER = 'Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021'
-
-
-class PositionSettings(NamedTuple):
-    """The part of a model's settings that encodings read; the names are those of the settings."""
-
-    width: int
-    num_heads: int
-    max_sequence_length: int
-    cls_reset: str
-    position_projection_bias: bool
-    layer_norm_epsilon: float
-    relative_buckets: int
-    relative_max_distance: int
-
-    @property
-    def head_width(self) -> int:
-        """Return the width of one attention head."""
-        return self.width // self.num_heads
-
-
-class FoldedBias(NamedTuple):
-    """An attention bias as the factors of a product: scale x query_i key_j, and theta_2.
-
-    The rows of position 0 are zero where [CLS] is reset; theta_2 is then added to the scores of
-    key 0, except for the query [CLS] (TUPE Eq. 9). theta_1 has no influence and is left out.
-    """
-
-    query_NSH: Tensor
-    key_NSH: Tensor
-    to_cls_N: Tensor | None
-
-
-class Rotation(NamedTuple):
-    """Angles by which pairs of query and key dimensions are rotated; C = H / 2, one per pair."""
-
-    cosine_SC: Tensor
-    sine_SC: Tensor
-
-
-class PositionTerms(NamedTuple):
-    """The terms of one forward pass, which all layers share; see `PositionEncoding`."""
-
-    bias_NSS: Tensor | None = None
-    query_key_NSH: tuple[Tensor, Tensor] | None = None
-    rotation: Rotation | None = None
-    folded: FoldedBias | None = None  # instead of bias_NSS, for the backend of that name
-
-
-class PositionEncoding(nn.Module):
-    """The base of all encodings; used alone, it adds no word order."""
-
-    description: str  # a phrase for model cards
-    source: str  # the paper that describes it
-
-    # A score is a sum of this many dot products of independent vectors of width H, so scaling by
-    # 1/sqrt(score_terms * H) keeps its variance (TUPE Sec. 3.3, "Normalization and rescaling").
-    score_terms = 1
-    has_attention_bias = False
-    has_projections = False  # of positions: U^Q and U^K
-    has_reference_reset = False  # whether cls_reset = "reference" differs from "paper"
-    is_foldable = False  # whether `folded_bias` is the whole bias
-
-    def __init__(self, settings: PositionSettings) -> None:
-        super().__init__()
-        self.num_heads, self.head_width = settings.num_heads, settings.head_width
-        self.score_scale = float((self.score_terms * settings.head_width) ** -0.5)
-
-    @classmethod
-    def obstacle(cls, settings: PositionSettings) -> str | None:
-        """Return why the encoding cannot be built with these settings, or None."""
-        del settings
-        return None
-
-    def add_to_embeddings(self, x_BSD: Tensor) -> Tensor:
-        """Return the input vectors with positions mixed in; unchanged here."""
-        return x_BSD
-
-    def attention_bias(self, sequence_length: int) -> Tensor | None:
-        """Return bias_NSS (fp32), or None where the encoding has none."""
-        del sequence_length
-        return None
-
-    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return the attention bias as factors (fp32); None where it is no such product."""
-        del sequence_length
-        return None
-
-    def query_key_terms(self, sequence_length: int) -> tuple[Tensor, Tensor] | None:
-        """Return the terms added to queries and keys (q_NSH, k_NSH, fp32), or None."""
-        del sequence_length
-        return None
-
-    def rotation(self, sequence_length: int, device: torch.device | str) -> Rotation | None:
-        """Return how queries and keys are rotated (fp32), or None."""
-        del sequence_length, device
-        return None
-
-    def terms(
-        self, sequence_length: int, *, device: torch.device | str, folded: bool = False
-    ) -> PositionTerms:
-        """Compute the terms of a forward pass, once for all layers.
-
-        Args:
-            sequence_length: of the rows.
-            device: of the queries.
-            folded: give the bias as factors, for the backend "folded".
-        """
-        return PositionTerms(
-            bias_NSS=None if folded else self.attention_bias(sequence_length),
-            query_key_NSH=self.query_key_terms(sequence_length),
-            rotation=self.rotation(sequence_length, device),
-            folded=self.folded_bias(sequence_length) if folded else None,
-        )
-
-    def multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of the shared terms in a forward pass."""
-        del sequence_length
-        return 0
-
-
-def transform_query_key(
-    q_BNSH: Tensor, k_BNSH: Tensor, terms: PositionTerms
-) -> tuple[Tensor, Tensor]:
-    """Apply the terms that act on queries and keys: first those that are added, then the rotation.
-
-    The rotation is computed in fp32 at least: bf16 would round its angles to 2^-8.
-    """
-    if terms.query_key_NSH is not None:
-        q_NSH, k_NSH = terms.query_key_NSH
-        q_BNSH, k_BNSH = q_BNSH + q_NSH.to(q_BNSH.dtype), k_BNSH + k_NSH.to(k_BNSH.dtype)
-    if terms.rotation is not None:
-        q_BNSH, k_BNSH = _rotated(q_BNSH, terms.rotation), _rotated(k_BNSH, terms.rotation)
-    return q_BNSH, k_BNSH
-
-
-def _rotated(x_BNSH: Tensor, rotation: Rotation) -> Tensor:
-    first_BNSC, second_BNSC = _widened(x_BNSH).chunk(2, dim=-1)
-    cosine_SC, sine_SC = rotation
-    rotated_BNSH = torch.cat(
-        [
-            first_BNSC * cosine_SC - second_BNSC * sine_SC,
-            second_BNSC * cosine_SC + first_BNSC * sine_SC,
-        ],
-        dim=-1,
-    )
-    return rotated_BNSH.to(x_BNSH.dtype)
 
 
 class BertAbsolute(PositionEncoding):
@@ -256,7 +113,7 @@ class TupeAbsoluteTiedCls(PositionEncoding):
     def attention_bias(self, sequence_length: int) -> Tensor:
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d)."""
         query_NSH, key_NSH = self.projected(sequence_length)
-        return _widened(query_NSH * self.score_scale @ key_NSH.transpose(1, 2))
+        return widened(query_NSH * self.score_scale @ key_NSH.transpose(1, 2))
 
     def folded_bias(self, sequence_length: int) -> FoldedBias | None:
         """Return p U^Q and p U^K."""
@@ -334,133 +191,88 @@ class TupeRelative(TupeAbsolute):
         return None
 
 
-class Rotary(PositionEncoding):
-    """RoPE: queries and keys are rotated by angles that grow with the position (RoFormer Eq. 14).
+class TupeRelativeParametric(TupeAbsolute):
+    """TUPE-R with b_{j-i} = (r_{j-i} F^Q)(r_{j-i} F^K)^T / sqrt(2d), "marginal" (Sec. 5).
 
-    Pair c of a head turns by s ROTARY_BASE^(-2c/H) at position s, so that positions enter a score
-    by the distance j - i alone. There are no parameters. The paper pairs neighbouring dimensions,
-    2c and 2c + 1 (Eq. 15); here c is paired with c + H/2, as in transformers' rotary code. The two
-    differ by a permutation of the rows of W^Q and W^K.
+    See `ProjectedDistances`. Row and column of [CLS] are those of TUPE-A, as in Eq. 11.
     """
 
-    description = "rotary positions (RoPE)"
-    source = ROFORMER
+    description = "untied absolute positions and projected relative ones (TUPE, Sec. 5)"
+    is_foldable = False
 
-    @classmethod
-    def obstacle(cls, settings: PositionSettings) -> str | None:
-        """Return why pairs cannot be formed, or None."""
-        if settings.head_width % 2 == 0:
-            return None
-        return (
-            f"model.width={settings.width} and model.num_heads={settings.num_heads} give heads of "
-            f"width {settings.head_width}, and dimensions are rotated in pairs; choose a number of "
-            "heads that gives an even width"
-        )
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.relative = ProjectedDistances(settings)
 
-    def rotation(self, sequence_length: int, device: torch.device | str) -> Rotation:
-        """Return cosine and sine of s ROTARY_BASE^(-2c/H)."""
-        # fp64: in fp32 the angle of position 2^18 would be wrong by 0.015.
-        position_S = torch.arange(sequence_length, device=device, dtype=torch.float64)
-        dimension_C = torch.arange(0, self.head_width, 2, device=device, dtype=torch.float64)
-        angle_SC = position_S[:, None] * ROTARY_BASE ** (-dimension_C / self.head_width)
-        return Rotation(angle_SC.cos().float(), angle_SC.sin().float())
+    def attention_bias(self, sequence_length: int) -> Tensor:
+        """Return reset_theta((p_i U^Q)(p_j U^K)^T / sqrt(2d) + b_{j-i}, i, j)."""
+        words_NSS, from_cls_N, to_cls_N = self.words_and_thetas(sequence_length)
+        return reset_cls(words_NSS + self.relative(sequence_length), from_cls_N, to_cls_N)
 
-
-class ProjectedPositions(nn.Module):
-    """p U^Q and p U^K per head: the table, its LayerNorm and the projections (Sec. 3.3).
-
-    The table is shared by the heads, U^Q and U^K by the layers. For BERT-Base that is 2 x 768 x 768
-    = 1.18 M parameters more than BERT-A. `model.position_projection_bias` adds a bias to each, as
-    the authors' code (github.com/guolinke/TUPE) does and the paper does not.
-    """
-
-    def __init__(self, settings: PositionSettings, *, num_extra_rows: int) -> None:
-        super().__init__()
-        self.num_heads, self.head_width = settings.num_heads, settings.head_width
-        self.num_extra_rows = num_extra_rows
-        rows = settings.max_sequence_length + num_extra_rows
-        self.position_embeddings = nn.Embedding(rows, settings.width)
-        self.norm = nn.LayerNorm(settings.width, eps=settings.layer_norm_epsilon)
-        has_bias = settings.position_projection_bias
-        self.query = nn.Linear(settings.width, settings.width, bias=has_bias)
-        self.key = nn.Linear(settings.width, settings.width, bias=has_bias)
-
-    def forward(self, sequence_length: int) -> tuple[Tensor, Tensor]:
-        """Return q_NRH and k_NRH: the first `sequence_length` rows, then the extra ones.
-
-        They are projected in the type of autocast or of the weights, as words are, and returned in
-        fp32, in which the gradients of all layers are summed.
-        """
-        table = self.position_embeddings.weight
-        extra = table[len(table) - self.num_extra_rows :]
-        p_RD = self.norm(torch.cat([table[:sequence_length], extra]))
-        return self._heads(self.query(p_RD)), self._heads(self.key(p_RD))
+    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
+        """Return None: b_{j-i} is no product of few factors."""
+        del sequence_length
+        return None
 
     def multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of both projections."""
-        return 2 * (sequence_length + self.num_extra_rows) * self.query.weight.numel()
-
-    def _heads(self, projected_RD: Tensor) -> Tensor:
-        heads_RNH = _widened(projected_RD).view(-1, self.num_heads, self.head_width)
-        return heads_RNH.transpose(0, 1)
+        """Return the multiply-adds of TUPE-A and of the projections of r."""
+        return super().multiply_adds(sequence_length) + self.relative.multiply_adds()
 
 
-class RelativeBias(nn.Module):
-    """b_{j-i}: one scalar per head and distance bucket, shared by all layers (T5; TUPE Eq. 5).
+class TupeAbsoluteTable(PositionEncoding):
+    """TUPE-A with a free table instead of (p_i U^Q)(p_j U^K)^T, which learns slowly (Sec. 5).
 
-    With num_extra_rows = 1 the table has the layout of the TUPE authors' code: the bucket that
-    T5's function never returns (16 of 32) holds the scalar from [CLS], the last row the one to it.
+    alpha_ij = (x_i W^Q)(x_j W^K)^T / sqrt(2d) + reset_theta(A[head, i, j], i, j). The paper
+    calls it "non-parametric" and gives no formula. A is not scaled, as b_{j-i} is not. theta_1 and
+    theta_2 are A[head, 0, 0] and A[head, 1, 0], two of the entries that the reset replaces. For
+    BERT-Base A has 12 x 512 x 512 = 3.1 M parameters.
     """
 
-    def __init__(self, settings: PositionSettings, *, num_extra_rows: int = 0) -> None:
-        super().__init__()
-        self.num_buckets = settings.relative_buckets
-        self.max_distance = settings.relative_max_distance
-        self.bucket_embeddings = nn.Embedding(self.num_buckets + num_extra_rows, settings.num_heads)
+    description = "a free table of untied absolute positions (TUPE, Sec. 5)"
+    source = TUPE
+    score_terms = 2
+    has_attention_bias = True
 
-    def forward(self, sequence_length: int) -> Tensor:
-        """Return bias_NSS with bias[n, i, j] = b_{j-i} of head n, in fp32."""
-        table = self.bucket_embeddings.weight
-        distances_R = torch.arange(1 - sequence_length, sequence_length, device=table.device)
-        buckets_R = relative_bucket(distances_R, self.num_buckets, self.max_distance)
-        bias_NR = table.float()[buckets_R].t()
-        # Row i of the matrix is a window of the 2S - 1 distances. With a strided view they are
-        # gathered once instead of S x S times: 2.3 times faster forward and backward at S = 512.
-        return bias_NR.unfold(-1, sequence_length, 1).flip(1)
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        rows, columns = settings.num_heads, settings.max_sequence_length
+        self.position_embeddings = nn.Embedding(rows * columns, columns)
 
-    def cls_scalars(self) -> tuple[Tensor, Tensor]:
-        """Return the scalars from and to [CLS] of the authors' layout (N each)."""
-        table = self.bucket_embeddings.weight.float()
-        return table[self.num_buckets // 2], table[self.num_buckets]
+    def attention_bias(self, sequence_length: int) -> Tensor:
+        """Return reset_theta(A[head, i, j], i, j)."""
+        table = widened(self.position_embeddings.weight)
+        table_NRR = table.view(self.num_heads, -1, table.shape[1])
+        words_NSS = table_NRR[:, :sequence_length, :sequence_length]
+        return reset_cls(words_NSS, table_NRR[:, 0, 0], table_NRR[:, 1, 0])
 
 
-def relative_bucket(distance: Tensor, num_buckets: int, max_distance: int) -> Tensor:
-    """Return T5's bidirectional bucket of each distance j - i (Raffel et al. 2019, Sec. 2.1).
+class RelativeQueryKey(PositionEncoding):
+    """Shaw et al. 2018: a vector a^l_{clip(j-i,-t,t)} of each layer is added to the keys (Eq. 4).
 
-    Half of the buckets are for keys after the query (j > i). Within a half, the first half of
-    the buckets hold one distance each, the others grow logarithmically up to `max_distance`; the
-    last bucket holds all larger distances.
+    alpha_ij = (x_i W^Q)(x_j W^K + a^l_{clip(j-i,-t,t)})^T / sqrt(d), without absolute positions; t
+    is `model.relative_clip`, 16 in the base model of Shaw et al. The heads share the table. Their
+    vectors for the values, "which did not improve much" (TUPE, footnote 2), are left out. [CLS] is
+    treated like any word.
     """
-    half = num_buckets // 2
-    exact = half // 2
-    magnitude = distance.abs()
-    growth = torch.log(magnitude.clamp(min=1).double() / exact) / math.log(max_distance / exact)
-    far = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
-    return torch.where(magnitude < exact, magnitude, far) + half * (distance > 0)
 
+    description = "relative positions as vectors added to the keys (Shaw et al., TUPE Eq. 4)"
+    source = SHAW
+    has_relative_keys = True
 
-def reset_cls(bias_NSS: Tensor, from_cls_N: Tensor, to_cls_N: Tensor) -> Tensor:
-    """Replace row 0 by theta_1 and the rest of column 0 by theta_2 (TUPE Eq. 9)."""
-    num_heads, length, _ = bias_NSS.shape
-    column_NS1 = to_cls_N.view(-1, 1, 1).expand(num_heads, length, 1)
-    row_N1S = from_cls_N.view(-1, 1, 1).expand(num_heads, 1, length)
-    with_column_NSS = torch.cat([column_NS1, bias_NSS[:, :, 1:]], dim=2)
-    return torch.cat([row_N1S, with_column_NSS[:, 1:]], dim=1)
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.layers = nn.ModuleList(RelativeKeys(settings) for _ in range(settings.num_layers))
+        self.clip = settings.relative_clip
 
+    def relative_keys(self, layer: int, sequence_length: int) -> Tensor:
+        """Return a^l of the distances that occur."""
+        key_RH: Tensor = self.layers[layer](sequence_length)
+        return key_RH
 
-def _widened(x: Tensor) -> Tensor:
-    """Return x in fp32 at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    def row_multiply_adds(self, sequence_length: int) -> int:
+        """Return the multiply-adds of the queries with the vectors."""
+        rows = 2 * min(self.clip, sequence_length - 1) + 1
+        return sequence_length * rows * self.num_heads * self.head_width
 
 
 POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
@@ -470,5 +282,11 @@ POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
     "tupe-a": TupeAbsolute,
     "tupe-r": TupeRelative,
     "tupe-a-tie-cls": TupeAbsoluteTiedCls,
+    "tupe-a-table": TupeAbsoluteTable,
+    "tupe-r-parametric": TupeRelativeParametric,
+    "shaw": RelativeQueryKey,
+    "nope": NoPositions,
+    "t5": RelativeOnly,
+    "alibi": LinearBiases,
     "rope": Rotary,
 }

@@ -9,7 +9,7 @@ import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,26 +17,35 @@ import torch.nn.functional as F
 HALF = (torch.bfloat16, torch.float16)
 VOLTA = (torch.float16,)  # and Turing: their tensor cores have no bf16
 
-# Name in PyTorch without "NVIDIA " -> FLOP/s and their types: NVIDIA datasheets, dense (newer ones
-# print twice as much, "with sparsity"), fp32 accumulation.
-DATASHEETS: dict[str, tuple[float, tuple[torch.dtype, ...]]] = {
-    "B200": (2250e12, HALF),
-    "H200": (989e12, HALF),
-    "H100 80GB HBM3": (989e12, HALF),  # SXM
-    "H100 PCIe": (756e12, HALF),
-    "A100-SXM4-40GB": (312e12, HALF),
-    "A100-SXM4-80GB": (312e12, HALF),
-    "A100-PCIE-40GB": (312e12, HALF),
-    "A100 80GB PCIe": (312e12, HALF),
-    "L40S": (362e12, HALF),
-    "A10": (125e12, HALF),
-    "GeForce RTX 4090": (165e12, HALF),
-    "GeForce RTX 3090": (71e12, HALF),
-    "Tesla V100-SXM2-16GB": (125e12, VOLTA),
-    "Tesla V100-SXM2-32GB": (125e12, VOLTA),
-    "Tesla V100-PCIE-16GB": (112e12, VOLTA),
-    "Tesla V100-PCIE-32GB": (112e12, VOLTA),
-    "Tesla T4": (65e12, VOLTA),
+
+class Gpu(NamedTuple):
+    """What a run depends on of a GPU, where it need not be there."""
+
+    flops_per_second: float
+    types: tuple[torch.dtype, ...]  # of the matrix products that run at this rate
+    memory_bytes: int
+
+
+# Name in PyTorch without "NVIDIA ": NVIDIA datasheets, dense (newer ones print twice as much, "with
+# sparsity"), fp32 accumulation. The memory is what the driver leaves of it, rounded down to GiB.
+DATASHEETS: dict[str, Gpu] = {
+    "B200": Gpu(2250e12, HALF, 178 * 2**30),
+    "H200": Gpu(989e12, HALF, 139 * 2**30),
+    "H100 80GB HBM3": Gpu(989e12, HALF, 79 * 2**30),  # SXM
+    "H100 PCIe": Gpu(756e12, HALF, 79 * 2**30),
+    "A100-SXM4-40GB": Gpu(312e12, HALF, 39 * 2**30),
+    "A100-SXM4-80GB": Gpu(312e12, HALF, 79 * 2**30),
+    "A100-PCIE-40GB": Gpu(312e12, HALF, 39 * 2**30),
+    "A100 80GB PCIe": Gpu(312e12, HALF, 79 * 2**30),
+    "L40S": Gpu(362e12, HALF, 44 * 2**30),
+    "A10": Gpu(125e12, HALF, 22 * 2**30),
+    "GeForce RTX 4090": Gpu(165e12, HALF, 23 * 2**30),
+    "GeForce RTX 3090": Gpu(71e12, HALF, 23 * 2**30),
+    "Tesla V100-SXM2-16GB": Gpu(125e12, VOLTA, 15 * 2**30),
+    "Tesla V100-SXM2-32GB": Gpu(125e12, VOLTA, 31 * 2**30),
+    "Tesla V100-PCIE-16GB": Gpu(112e12, VOLTA, 15 * 2**30),
+    "Tesla V100-PCIE-32GB": Gpu(112e12, VOLTA, 31 * 2**30),
+    "Tesla T4": Gpu(65e12, VOLTA, 14 * 2**30),
 }
 
 # Rows, inner width and columns of the measured product; a GPU needs more to be busy.
@@ -59,9 +68,9 @@ def peak_flops(device: Literal["cpu", "cuda"], dtype: torch.dtype) -> PeakFlops:
     """
     if device == "cuda":
         name = torch.cuda.get_device_name()
-        rate, types = DATASHEETS.get(name.removeprefix("NVIDIA "), (0.0, ()))
-        if dtype in types:
-            return PeakFlops(rate, f"NVIDIA datasheet, dense, {name}")
+        gpu = DATASHEETS.get(name.removeprefix("NVIDIA "))
+        if gpu is not None and dtype in gpu.types:
+            return PeakFlops(gpu.flops_per_second, f"NVIDIA datasheet, dense, {name}")
     rows, width, columns = MEASURED_SHAPES[device]
     kind = str(dtype).removeprefix("torch.")
     return PeakFlops(

@@ -15,6 +15,6 @@ def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
         after_warmup = [max(1, n - round(rate.warmup_ratio * n)) for n in (steps, settings.steps)]
         scaled = rate.decay_steps * after_warmup[0] / after_warmup[1]
         changes["learning_rate.decay_steps"] = max(1, round(scaled))
-    if gamma is not None:
+    if isinstance(gamma, float):
         changes["layer_drop.gamma"] = gamma * settings.steps / steps
     return changes

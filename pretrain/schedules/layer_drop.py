@@ -2,10 +2,13 @@
 
 Zhang & He, "Accelerating Training of Transformer-Based Language Models with Progressive Layer
 Dropping", NeurIPS 2020. A keep ratio theta falls from 1 towards theta_bar over the run; within a
-step, deeper blocks are kept less often. Everything here is a pure function of (settings, seed,
-finished steps, draw, theta): nothing is stored, so a resumed run draws the numbers of an
-uninterrupted one, and every rank draws the same. Ranks must agree: ZeRO exchanges gradients block
-by block, and ranks that skip different blocks end in a communication error.
+step, deeper blocks are kept less often. Other schedules let it rise, as RaPTr's stages (Panigrahi
+et al., arXiv:2402.05913), which keep first and last block.
+
+Everything here is a pure function of (settings, seed, finished steps, draw, theta): nothing is
+stored, so a resumed run draws the numbers of an uninterrupted one, and every rank draws the same.
+Ranks must agree: ZeRO exchanges gradients block by block, and ranks that skip different blocks end
+in a communication error.
 
 A block that is skipped costs nothing, but its weights still move: ZeRO gives it a zero gradient,
 and Adam's momentum and the weight decay still act on it (plain PyTorch would not update it).
@@ -19,58 +22,93 @@ import numpy
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import LayerDropSettings, RunSettings
 
-# Default gamma is this number over the steps of the run, the paper's rule: theta is within 1 % of
-# theta_bar after 5 % of the steps.
+# Default gamma x steps. The paper's rule: theta is within 1 % of theta_bar after 5 % of the steps.
 GAMMA_TIMES_STEPS = 100
+# In reverse the savings end with the decay: this one lasts the whole run, and ends within 1 %.
+REVERSE_GAMMA_TIMES_STEPS = 5
+
+# Of the schedule "stages": the first and the last.
+ALWAYS_KEPT = 2
 
 # Separates these coins from every other use of the seed.
 COIN_STREAM = 0x6C61796572
 
-KeepRatio = Callable[[float, LayerDropSettings], float]
+KeepRatio = Callable[[float, float, LayerDropSettings], float]
 
 
-def _none(time: float, settings: LayerDropSettings) -> float:
-    del time, settings
+def _none(position: float, span: float, settings: LayerDropSettings) -> float:
+    del position, span, settings
     return 1.0
 
 
-def _constant(time: float, settings: LayerDropSettings) -> float:
-    del time
+def _constant(position: float, span: float, settings: LayerDropSettings) -> float:
+    del position, span
     return settings.theta_bar
 
 
-def _progressive(time: float, settings: LayerDropSettings) -> float:
-    return (1 - settings.theta_bar) * math.exp(-time) + settings.theta_bar
+def _progressive(position: float, span: float, settings: LayerDropSettings) -> float:
+    left = math.exp(-_gamma(settings, span, GAMMA_TIMES_STEPS) * position)
+    return (1 - settings.theta_bar) * left + settings.theta_bar
 
 
-def _reverse(time: float, settings: LayerDropSettings) -> float:
-    return 1 - (1 - settings.theta_bar) * math.exp(-time)
+def _reverse(position: float, span: float, settings: LayerDropSettings) -> float:
+    left = math.exp(-_gamma(settings, span, REVERSE_GAMMA_TIMES_STEPS) * position)
+    return 1 - (1 - settings.theta_bar) * left
 
 
-# theta as a function of time = gamma x position.
+def _linear_up(position: float, span: float, settings: LayerDropSettings) -> float:
+    return settings.theta_bar + (1 - settings.theta_bar) * min(1.0, position / span)
+
+
+def _linear_down(position: float, span: float, settings: LayerDropSettings) -> float:
+    return 1 - (1 - settings.theta_bar) * min(1.0, position / span)
+
+
+def _stages(position: float, span: float, settings: LayerDropSettings) -> float:
+    count = len(settings.stages)
+    return settings.stages[min(count - 1, int(count * position / span))]
+
+
+def _gamma(settings: LayerDropSettings, span: float, times_steps: float) -> float:
+    if settings.gamma == "auto":
+        return times_steps / span
+    return GAMMA_TIMES_STEPS / span if settings.gamma is None else settings.gamma
+
+
+# theta as a function of the position and of the span, where the schedule ends.
 KEEP_RATIOS: dict[str, KeepRatio] = {
     "none": _none,
     "progressive": _progressive,  # the paper: full depth first
     "constant": _constant,
-    "reverse": _reverse,  # depth grows instead, as in RaPTr (arXiv:2402.05913)
+    "reverse": _reverse,  # the paper's curve upside down: depth grows
+    "linear_up": _linear_up,
+    "linear_down": _linear_down,
+    "stages": _stages,  # RaPTr (arXiv:2402.05913): 6, 8, 10 and 12 blocks of 12
 }
 
 
 def theta_at(position: float, settings: LayerDropSettings, total_steps: int) -> float:
-    """Return the keep ratio of the last block at `position`, which goes from 0 to `total_steps`.
+    """Return the keep ratio at `position`, which goes from 0 to `total_steps`.
 
-    The position is the number of finished steps, unless the run has a time budget (horizon.py).
+    It is that of the last block, and with the schedule "stages" the mean of all blocks. The
+    position is the number of finished steps, unless the run has a time budget (horizon.py).
     theta(t) = (1 - theta_bar) exp(-gamma t) + theta_bar, for the schedule "progressive".
 
     Raises:
         ConfigError: `layer_drop.schedule` does not exist.
     """
     schedule = lookup(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
-    gamma = GAMMA_TIMES_STEPS / total_steps if settings.gamma is None else settings.gamma
     if settings.compat == "deepspeed":
         # DeepSpeed computed theta before it counted the finished step.
         position = max(0, position - 1)
-    return schedule(gamma * position, settings)
+    return schedule(position, total_steps, settings)
+
+
+def at_constant_theta(settings: LayerDropSettings, theta: float) -> LayerDropSettings:
+    """Return settings that keep each block at every position as these do where theta is `theta`."""
+    if settings.schedule == "stages":
+        return settings.model_copy(update={"stages": (theta,)})
+    return settings.model_copy(update={"schedule": "constant", "theta_bar": theta})
 
 
 def keep_probabilities(theta: float, num_layers: int, settings: LayerDropSettings) -> list[float]:
@@ -78,7 +116,16 @@ def keep_probabilities(theta: float, num_layers: int, settings: LayerDropSetting
 
     Block i of L (from 1) is kept with p_i = 1 - (i / L)(1 - theta). With compat = "deepspeed" it
     is p_{i-1}: bing_bert lowered p after drawing, so that the first block always runs.
+
+    With the schedule "stages" the first and the last block always run, and the others equally
+    often, so that theta x L blocks run on average (RaPTr, arXiv:2402.05913).
     """
+    if settings.schedule == "stages":
+        between = num_layers - ALWAYS_KEPT
+        if between <= 0:
+            return [1.0] * num_layers
+        kept = max(0.0, (theta * num_layers - ALWAYS_KEPT) / between)
+        return [1.0, *[kept] * between, 1.0]
     first = 0 if settings.compat == "deepspeed" else 1
     return [1 - (layer + first) / num_layers * (1 - theta) for layer in range(num_layers)]
 
@@ -105,10 +152,9 @@ def branch_scales(
     scaled_by = probabilities
     if settings.compat == "deepspeed":
         scaled_by = [*probabilities[1:], theta]
-    scales = [1 / p if settings.rescale else 1.0 for p in scaled_by]
     return [
-        scale if coin < p else 0.0
-        for coin, p, scale in zip(coins, probabilities, scales, strict=True)
+        (1 / divisor if settings.rescale else 1.0) if coin < p else 0.0
+        for coin, p, divisor in zip(coins, probabilities, scaled_by, strict=True)
     ]
 
 
@@ -135,17 +181,31 @@ def scales_of_step(
     ]
 
 
-def check_layer_drop(settings: LayerDropSettings) -> None:
-    """Refuse combinations that bing_bert never had.
+def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
+    """Refuse what does not exist, cannot be done with so many blocks, or bing_bert never had.
 
     Raises:
-        ConfigError: unknown schedule, or compat = "deepspeed" with another one than progressive.
+        ConfigError: unknown schedule, a stage of fewer blocks than always run, or compat =
+            "deepspeed" with another schedule than progressive.
     """
     lookup(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
     if settings.compat == "deepspeed" and settings.schedule != "progressive":
         raise ConfigError(
             f"layer_drop.compat='deepspeed' is defined for layer_drop.schedule='progressive', "
             f"not {settings.schedule!r}; set compat to none"
+        )
+    if settings.schedule != "stages":
+        return
+    if num_layers <= ALWAYS_KEPT:
+        raise ConfigError(
+            f"layer_drop.schedule='stages' always keeps the first and the last block, and "
+            f"model.num_layers={num_layers} has no other; choose another schedule"
+        )
+    if min(settings.stages) * num_layers < ALWAYS_KEPT:
+        raise ConfigError(
+            f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers} is less "
+            f"than the first and the last block, which always run; give at least "
+            f"{ALWAYS_KEPT / num_layers:.3g}"
         )
 
 

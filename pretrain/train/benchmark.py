@@ -21,8 +21,7 @@ from pretrain.data.batches import MaskedBatch, Place, TrainingBatches, batches_f
 from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.engine import Engine
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
-from pretrain.schedules.layer_drop import theta_at
-from pretrain.schedules.step_plan import horizon_of_steps
+from pretrain.schedules.layer_drop import at_constant_theta
 from pretrain.train.progress import Progress
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor
@@ -35,9 +34,6 @@ INTERVAL_SECONDS = 1.0
 
 # A median and a spread need two.
 MIN_INTERVALS = 2
-
-# theta varies over a hundredth of a run or more: this many samples give its mean to 1e-4.
-SAMPLES_OF_MEAN = 10_000
 
 
 @dataclass(frozen=True)
@@ -137,20 +133,6 @@ def measure_speed(steps: MeasuredSteps, seconds: float) -> Speed:
     return Speed(tuple(counts), tuple(durations), uncounted, steps.mean_blocks)
 
 
-def mean_theta(settings: RunSettings) -> float:
-    """Return the mean keep ratio of the last block over the whole run.
-
-    The expected number of blocks that run is linear in theta, so that the steps of a run take as
-    long on average as steps at this theta.
-    """
-    horizon, spacing = horizon_of_steps(settings), settings.steps / SAMPLES_OF_MEAN
-    places = [(number + 0.5) * spacing for number in range(SAMPLES_OF_MEAN)]
-    return statistics.fmean(
-        theta_at(horizon.position(place), settings.layer_drop, horizon.span(place))
-        for place in places
-    )
-
-
 def endless_batches(
     settings: RunSettings, shards: ShardSet | None, ranks: Ranks
 ) -> Iterator[MaskedBatch]:
@@ -187,6 +169,6 @@ class RandomBatches(Dataset[MaskedBatch]):
 
 def _settings_to_measure(settings: RunSettings, theta: float) -> RunSettings:
     """Return settings whose steps all have this theta and learning rate 0, without an end."""
-    drop = settings.layer_drop.model_copy(update={"schedule": "constant", "theta_bar": theta})
+    drop = at_constant_theta(settings.layer_drop, theta)
     rate = settings.learning_rate.model_copy(update={"peak": 0.0})
     return settings.model_copy(update={"hours": None, "layer_drop": drop, "learning_rate": rate})

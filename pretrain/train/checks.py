@@ -12,6 +12,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_before_build, fitting_weights
 from pretrain.data.shards import check_text, existing_shards
+from pretrain.distributed.described_gpus import described_gpus
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.engine.launch import check_machine, checked_settings
@@ -60,12 +61,19 @@ def check_run(settings: RunSettings, ranks: Ranks) -> None:
         check()
 
 
-def ranks_here(count: int) -> Ranks:
+def ranks_here(count: int, on: str | None = None) -> Ranks:
     """Return the ranks that a run of `count` processes on this machine would have.
 
+    Args:
+        count: of processes.
+        on: GPUs that the run would have instead, as `described_gpus` reads them.
+
     Raises:
-        ConfigError: there can be no such number of them.
+        ConfigError: there can be no such number of them, or they are not known.
     """
+    if on is not None:
+        number, gpu = described_gpus(on)
+        return Ranks(0, number, "cuda", gpu)
     if count < 1:
         raise ConfigError(f"--ranks {count}: give the number of processes, such as 2")
     return Ranks(0, count, "cuda" if sees_gpu() else "cpu")
@@ -119,6 +127,8 @@ def _checks(
     """Return the checks of all but the folder, in the order in which a start makes them."""
 
     def check_this_machine() -> None:
+        if ranks.gpu is not None:  # it need not be able to
+            return
         refuse_unusable_gpus()
         check_machine(settings, ds_config, ranks.device)
 

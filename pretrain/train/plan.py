@@ -25,12 +25,12 @@ from pretrain.schedules.fitting import fitted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.learning_rate import learning_rate_at
+from pretrain.schedules.run_thetas import mean_theta
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
 from pretrain.train.benchmark import (
     MeasuredSteps,
     Speed,
     endless_batches,
-    mean_theta,
     measure_speed,
 )
 from pretrain.train.checks import obstacles
@@ -198,7 +198,7 @@ def commands(
     changes: dict[str, Any] = {
         name: value for name, value in fitted(settings, steps).items() if value != recipe[name]
     }
-    if recipe["layer_drop.gamma"] is None:
+    if not isinstance(recipe["layer_drop.gamma"], float):
         changes.pop("layer_drop.gamma", None)  # it is in the DeepSpeed JSON, and must stay as there
     given = {name: vars(arguments).get(name) for name in recipe}
     by_steps = {**given, **changes, "hours": None}

@@ -1,6 +1,7 @@
 """The counters of a run, which are logged and saved with each checkpoint."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from pretrain.profiling.hardware import PeakFlops
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.run_thetas import thetas_of_run
 from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.stability.detector import WatchState
 
@@ -241,6 +243,18 @@ class Progress:
             kept=kept,
             ranks=self.world_size,
         )
+
+    def mean_pass_flops(self) -> float:
+        """Return the expected FLOPs of one micro-batch on all ranks, over all steps of the run."""
+        settings, thetas = self.settings, thetas_of_run(self.settings)
+        flops = [
+            count
+            * self.pass_flops(
+                keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
+            )
+            for theta, count in thetas.items()
+        ]
+        return math.fsum(flops) / thetas.total()
 
     def _speed(self, rate: PeakFlops) -> dict[str, Any]:
         """Return speed, utilisation and shares of time of the steps since the last line.

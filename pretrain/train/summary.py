@@ -5,16 +5,18 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from tabulate import tabulate
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.resume import micro_sequences_before, zero_stage_before
 from pretrain.config.ds_config import compute_type
+from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.execution import plan_execution, this_machine
+from pretrain.engine.execution import machine_of, plan_execution
 from pretrain.engine.footprint import (
     checkpoint_bytes,
     num_kept_checkpoints,
@@ -30,8 +32,7 @@ from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
-from pretrain.train.benchmark import mean_theta
-from pretrain.train.checks import obstacles, ranks_here
+from pretrain.train.checks import obstacles
 from pretrain.train.progress import Progress
 from pretrain.train.request import RunRequest
 
@@ -47,28 +48,27 @@ LEAST_SECONDS_PER_PASS = 0.005
 REFERENCE_GPU = "A100-SXM4-80GB"  # for the estimate where this machine cannot execute a run
 
 
-def dry_run(request: RunRequest, num_ranks: int, *, show_settings: bool) -> bool:
+def dry_run(request: RunRequest, ranks: Ranks, *, show_settings: bool) -> bool:
     """Print what a run would be, and return whether it can start, or resume, on a fit machine.
 
     Args:
         request: what was asked for.
-        num_ranks: that a start here would have.
+        ranks: that a start would have, here or on other GPUs.
         show_settings: whether the resolved settings are printed too, as JSON.
 
     Raises:
         ConfigError: there is no such run anywhere: its settings do not go together.
     """
-    ranks = ranks_here(num_ranks)
     stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
     settings, ds_config = checked_settings(request.settings, ranks, stage_before=stage_before)
     found = obstacles(request, settings, ds_config, ranks)
-    rate = None if "machine" in found else peak_flops(ranks.device, compute_type(ds_config))
+    rate = None if "machine" in found else _peak_of(ranks, compute_type(ds_config))
     shards = None if "data" in found else existing_shards(settings)
     if show_settings:
         print(as_json(settings))
     rows: list[tuple[str, str]] = []
     if "machine" not in found:
-        execution = plan_execution(settings, this_machine(ds_config, ranks.device))
+        execution = plan_execution(settings, machine_of(ds_config, ranks))
         before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
         predicted = predicted_micro_batches(settings, ds_config, ranks, execution, before=before)
         settings, ds_config = predicted.of(settings), predicted.filled_in(ds_config)
@@ -139,11 +139,23 @@ def cost_row(seconds: float, ranks: Ranks) -> tuple[str, str]:
 
 def estimated_seconds_per_step(settings: RunSettings, world_size: int, rate: PeakFlops) -> float:
     """Return how long a step may take, from its mean FLOPs over the run and the measured rate."""
-    progress, num_layers = Progress(settings, world_size), settings.model.num_layers
-    kept = keep_probabilities(mean_theta(settings), num_layers, settings.layer_drop)
-    passes = progress.micro_batches_per_step
-    seconds = progress.pass_flops(kept) / (ASSUMED_UTILISATION * rate.flops_per_second * world_size)
+    progress = Progress(settings, world_size)
+    passes, reachable = progress.micro_batches_per_step, rate.flops_per_second * world_size
+    seconds = progress.mean_pass_flops() / (ASSUMED_UTILISATION * reachable)
     return passes * max(seconds, LEAST_SECONDS_PER_PASS)
+
+
+def _peak_of(ranks: Ranks, dtype: torch.dtype) -> PeakFlops:
+    gpu = ranks.gpu
+    if gpu is None:
+        return peak_flops(ranks.device, dtype)
+    if dtype not in gpu.types:
+        known, asked = (str(each).removeprefix("torch.") for each in (gpu.types[-1], dtype))
+        raise ConfigError(
+            f"the rate of these GPUs is known for {known}, not for {asked}, which engine.ds_config "
+            "asks for; leave that at auto"
+        )
+    return PeakFlops(gpu.flops_per_second, "of the datasheet")
 
 
 def _time_rows(
@@ -157,7 +169,9 @@ def _time_rows(
     if settings.hours is not None:
         seconds = settings.hours * SECONDS_PER_HOUR
         return [("time", f"{settings.hours:g} h, {left_out}"), cost_row(seconds, ranks)]
-    gpu = PeakFlops(DATASHEETS[REFERENCE_GPU][0], f"of {ranks.world_size} {REFERENCE_GPU}")
+    gpu = PeakFlops(
+        DATASHEETS[REFERENCE_GPU].flops_per_second, f"of {ranks.world_size} {REFERENCE_GPU}"
+    )
     seconds = settings.steps * estimated_seconds_per_step(settings, ranks.world_size, rate or gpu)
     time = amount(seconds, "training_seconds")
     share = f"at {ASSUMED_UTILISATION:.0%} of the rate"
@@ -195,6 +209,7 @@ def _step_rows(
         ("tokens in all", _tokens(settings, progress.tokens_per_step)),
         ("FLOPs per step, full depth", f"{full:.3e}"),
         ("FLOPs per step, last step", f"{last:.3e} (expected {sum(kept):.2f} blocks)"),
+        ("FLOPs in all", _flops(settings, progress.mean_pass_flops() * accumulation, full)),
         ("optimizer state per rank", size(state)),
     ]
 
@@ -204,6 +219,16 @@ def _shards_in_words(shards: ShardSet | None) -> str:
         return "to be built: 2 bytes a token of the text"
     tokens = sum(split.rows for split in shards.manifest.splits.values())
     return f"{size(2 * tokens * shards.manifest.sequence_length)} in {shards.folder}"
+
+
+def _flops(settings: RunSettings, mean: float, full: float) -> str:
+    """Return the FLOPs of a run, given those of a mean step and of one at full depth, in words."""
+    in_all = f"{settings.steps * mean:.3e}"
+    if settings.hours is not None:
+        in_all = f"what {settings.hours:g} h allow"
+    if settings.layer_drop.schedule == "none":
+        return in_all
+    return f"{in_all}; layer drop saves {1 - mean / full:.1%} of those at full depth"
 
 
 def _tokens(settings: RunSettings, tokens_per_step: int) -> str:

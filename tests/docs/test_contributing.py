@@ -8,8 +8,8 @@ from tests.pretrain.conftest import command, lines, shards
 
 __all__ = ["command", "shards"]  # fixtures
 TRAINED = {
-    "pretrain/model/positions": ("--model.positions", "t5"),
-    "pretrain/schedules/layer_drop": ("--layer_drop.schedule", "linear"),
+    "pretrain/model/positions": ("--model.positions", "kerple"),
+    "pretrain/schedules/layer_drop": ("--layer_drop.schedule", "cosine"),
     "pretrain/engine/optimizers": ("--optimizer.kind", "rmsprop"),
     "pretrain/model/objectives": ("--objective", "smoothed"),
 }

@@ -28,6 +28,7 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         norm: str = "pre",
         relative_buckets: int = 32,
         relative_max_distance: int = 128,
+        relative_clip: int = 16,
         hidden_dropout_prob: float = 0.1,
         attention_probs_dropout_prob: float = 0.1,
         layer_norm_eps: float = 1e-12,
@@ -47,6 +48,7 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         self.norm = norm
         self.relative_buckets = relative_buckets
         self.relative_max_distance = relative_max_distance
+        self.relative_clip = relative_clip
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.layer_norm_eps = layer_norm_eps

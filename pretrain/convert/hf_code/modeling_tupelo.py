@@ -20,13 +20,14 @@ from transformers.modeling_outputs import (
 )
 
 from .configuration_tupelo import TupeloConfig
-from .positions import (
-    POSITION_ENCODINGS,
+from .position_encoding import (
     PositionEncoding,
     PositionSettings,
     PositionTerms,
+    relative_scores,
     transform_query_key,
 )
+from .positions import POSITION_ENCODINGS
 from .torch_attention import torch_attention
 
 
@@ -38,6 +39,7 @@ def position_encoding(config: TupeloConfig) -> PositionEncoding:
             f"positions={name!r} does not exist; one of {', '.join(POSITION_ENCODINGS)}"
         )
     settings = PositionSettings(
+        num_layers=config.num_hidden_layers,
         width=config.hidden_size,
         num_heads=config.num_attention_heads,
         max_sequence_length=config.max_position_embeddings,
@@ -46,6 +48,7 @@ def position_encoding(config: TupeloConfig) -> PositionEncoding:
         layer_norm_epsilon=config.layer_norm_eps,
         relative_buckets=config.relative_buckets,
         relative_max_distance=config.relative_max_distance,
+        relative_clip=config.relative_clip,
     )
     return POSITION_ENCODINGS[name](settings)
 
@@ -66,6 +69,10 @@ class Attention(nn.Module):
         heads = (batch, length, 3, self.num_heads, width // self.num_heads)
         q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(heads).permute(2, 0, 3, 1, 4)
         q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
+        if terms.relative_key_RH is not None:
+            scores_BNSS = relative_scores(q_BNSH, terms.relative_key_RH, self.score_scale)
+            # In one piece: kernels for GPUs read aligned rows.
+            mask_BNSS = (scores_BNSS if mask_BNSS is None else mask_BNSS + scores_BNSS).contiguous()
         dropout = self.dropout_probability if self.training else 0.0
         mixed_BNSH = torch_attention(
             q_BNSH, k_BNSH, v_BNSH, mask_BNSS, scale=self.score_scale, dropout=dropout
@@ -194,8 +201,9 @@ class TupeloModel(TupeloPreTrainedModel):
         terms = self.positions.terms(length, device=x_BSD.device)
         mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
         states = [x_BSD]
-        for block in self.blocks:
-            states.append(block(states[-1], mask_BNSS, terms))
+        for layer, block in enumerate(self.blocks):
+            own = self.positions.of_layer(terms, layer, length)
+            states.append(block(states[-1], mask_BNSS, own))
         if self.final_norm is not None:
             states[-1] = self.final_norm(states[-1])
         if output_hidden_states is None:

@@ -30,10 +30,12 @@ from pretrain.convert.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
 from pretrain.convert.pretrained import load_pretrained, restored_model
 from pretrain.model.objectives import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
+from tests.selection import mostly_slow
 
 # Every encoding with both norms, and what only some of them have.
 VARIANTS = [
     *({"positions": name, "norm": norm} for name in POSITION_ENCODINGS for norm in ("pre", "post")),
+    {"positions": "shaw", "norm": "pre", "relative_clip": 3},
     {"positions": "tupe-r", "norm": "post", "cls_reset": "reference"},
     {"positions": "tupe-r", "cls_reset": "reference", "position_projection_bias": True},
     {"positions": "bert-ad", "norm": "post", "position_projection_bias": True},
@@ -467,17 +469,32 @@ def test_the_command_exports_a_checkpoint_and_says_how_equal_it_is(command, run)
         assert status == 1 and message in errors and len(errors.strip().splitlines()) == 1
 
 
-def test_a_run_with_rotary_positions_is_trained_exported_and_started_from(command, tmp_path):
-    words = ("--model.positions", "rope", "--engine.recompute_blocks", "true")
+@pytest.mark.parametrize(
+    ("positions", "phrase", "source"),
+    mostly_slow(
+        [
+            ("rope", "with rotary positions (RoPE)", "RoFormer"),
+            ("shaw", "with relative positions as vectors added to the keys", "Shaw"),
+            ("alibi", "with linear biases of the distance (ALiBi)", "Press"),
+            ("t5", "with relative positions alone (T5)", "Raffel"),
+            ("nope", "with no positions", "Haviv"),
+            ("tupe-a-table", "with a free table of untied absolute positions", "Rethinking"),
+            ("tupe-r-parametric", "projected relative ones (TUPE, Sec. 5)", "Rethinking"),
+        ],
+        "further encodings",
+    ),
+)
+def test_a_run_is_trained_exported_and_started_from(command, tmp_path, positions, phrase, source):
+    words = ("--model.positions", positions, "--engine.recompute_blocks", "true")
     run = command.train(tmp_path / "run", *words)
     status, output, errors = command.run(["export", str(run), "--to", str(tmp_path / "exported")])
     assert status == 0, errors
     difference = re.search(r"largest difference to the trainer: (\S+) in", output)
     assert float(difference[1]) < 1e-4
     card = (tmp_path / "exported" / "README.md").read_text()
-    assert "with rotary positions (RoPE)" in card and "RoFormer" in card
-    source = ("--initial_weights", str(tmp_path / "exported"))
-    command.train(tmp_path / "more", *words, *source, "--learning_rate.peak", "1e-30")
+    assert phrase in card and source in card
+    again = ("--initial_weights", str(tmp_path / "exported"))
+    command.train(tmp_path / "more", *words, *again, "--learning_rate.peak", "1e-30")
     last, again = (
         json.loads((folder / "evals.jsonl").read_text().splitlines()[-1])["loss"]
         for folder in (run, tmp_path / "more")

@@ -82,7 +82,9 @@ def test_a_json_that_contradicts_the_recipe_is_refused():
         filled({"gradient_clipping": 5.0})
     with pytest.raises(ConfigError, match="optimizer lr=0.1, the recipe 0.001"):
         filled({"optimizer": {"type": "Adam", "params": {"lr": 0.1}}})
-    with pytest.raises(ConfigError, match="bias_correction=False, which has no counterpart"):
+    with pytest.raises(ConfigError, match="amsgrad=True, which has no counterpart"):
+        filled({"optimizer": {"params": {"amsgrad": True}}})
+    with pytest.raises(ConfigError, match="optimizer bias_correction=False, the recipe True"):
         filled({"optimizer": {"params": {"bias_correction": False}}})
     with pytest.raises(ConfigError, match="optimizer 'Lamb'"):
         filled({"optimizer": {"type": "Lamb"}})

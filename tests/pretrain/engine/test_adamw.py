@@ -19,11 +19,13 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed import deepspeed_library
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.launch import check_machine
+from pretrain.engine.optimizer_state import num_updates
 from pretrain.engine.optimizers import (
     OPTIMIZERS,
     DeepSpeedAdamW,
     build_optimizer,
     checked_optimizer,
+    parameter_groups,
 )
 from tests.pretrain.engine import training_case as case
 
@@ -189,12 +191,13 @@ def test_the_papers_recipes_train_in_fp16_on_a_machine_without_compilers(recipe,
 def multi_tensor_adam(chunk, no_op, lists, rate, beta_1, beta_2, epsilon, step, mode, *options):
     """Compute what DeepSpeed's compiled kernel does: AdamW's formulas, in place."""
     bias_correction, weight_decay = options
-    assert mode == bias_correction == 1
+    assert mode == 1
     for gradient, weight, first, second in zip(*lists, strict=True):
         first.lerp_(gradient, 1 - beta_1)
         second.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
-        unbiased = first / (1 - beta_1**step)
-        size = (second / (1 - beta_2**step)).sqrt_() + epsilon
+        divisors = (1 - beta_1**step, 1 - beta_2**step) if bias_correction else (1, 1)
+        unbiased = first / divisors[0]
+        size = (second / divisors[1]).sqrt() + epsilon
         weight.sub_(rate * (unbiased / size + weight_decay * weight))
 
 
@@ -227,6 +230,69 @@ def test_a_run_continues_with_another_implementation_of_adamw(
     later, _ = case.train_steps(after, settings[second], range(3, case.STEPS))
     assert losses + later == pytest.approx(plain.losses, rel=2e-6)  # as engines among themselves
     assert after.snapshot().counters.adam_steps == case.STEPS
+
+
+@pytest.mark.parametrize("kind", ["torch", "deepspeed"])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_adamw_without_bias_correction_is_its_formula_also_when_it_resumes(
+    fused_adam_on_a_cpu, kind, stage, tmp_path
+):
+    """The first steps are up to 3 times as long; in step 4 a wrong count would show."""
+    ranks, name = start_ranks(), f"zero{stage}_fp32"
+    words = ("--optimizer.bias_correction", "false", "--optimizer.epsilon", "1e-4")
+    settings = case.case_settings("--optimizer.kind", kind, *words)
+    model = case.build_model(settings)
+    plain = case.reference(settings, model, uncorrected_adamw(model, settings.optimizer))
+    corrected = case.reference(case.case_settings(*words[2:]))
+    assert abs(plain.losses[-1] - corrected.losses[-1]) > 1e-3
+    found = case.whole_and_resumed(settings, ranks, name, tmp_path)
+    assert found["losses"] == pytest.approx(plain.losses, rel=2e-6)  # as engines among themselves
+    assert found["resumed"] == found["losses"][3:]
+    for name, weight in plain.weights.items():
+        torch.testing.assert_close(
+            torch.tensor(found["weights"][name]), weight, rtol=1e-5, atol=1e-6
+        )
+    last = Checkpoint(checkpoint_folder(tmp_path, case.STEPS))
+    assert last.content.engine.adam_steps == case.STEPS
+
+
+def uncorrected_adamw(model, settings):
+    """Return the update m / (sqrt(v) + epsilon) with decoupled decay, in float64."""
+    (beta_1, beta_2), moments = settings.betas, {}
+
+    @torch.no_grad()
+    def update(rate):
+        for group in parameter_groups(model, settings):
+            for weight in group["params"]:
+                gradient = weight.grad.double()
+                first, second = moments.get(weight, (0, 0))
+                first = beta_1 * first + (1 - beta_1) * gradient
+                second = beta_2 * second + (1 - beta_2) * gradient**2
+                moments[weight] = first, second
+                kept = weight.double() * (1 - rate * group["weight_decay"])
+                weight.copy_(kept - rate * first / (second.sqrt() + settings.epsilon))
+
+    return update
+
+
+def test_an_update_that_is_left_out_does_not_count_without_bias_correction():
+    settings = case.case_settings("--optimizer.bias_correction", "false")
+    optimizer = build_optimizer(case.build_model(settings), settings.optimizer, "cpu")
+    weight = optimizer.param_groups[0]["params"][0]
+    weight.grad = torch.ones_like(weight)
+    optimizer.grad_scale = torch.ones(())
+    for left_out, updates in ((0.0, 1), (1.0, 1), (0.0, 2)):
+        optimizer.found_inf = torch.tensor(left_out)
+        optimizer.step()
+        assert num_updates(optimizer) == updates
+
+
+def test_bias_correction_cannot_be_left_out_where_there_is_no_switch():
+    settings = case.case_settings(
+        "--optimizer.kind", "muon", "--optimizer.bias_correction", "false"
+    ).optimizer
+    with pytest.raises(ConfigError, match="bias_correction=False is not available with .*'muon'"):
+        checked_optimizer(settings, "cpu", {})
 
 
 def test_only_optimizers_that_take_a_scale_guard_their_updates():

@@ -50,7 +50,14 @@ def graphs(monkeypatch):
 
 @pytest.mark.parametrize(
     ("attention", "positions"),
-    [("eager", "tupe-a"), ("sdpa", "tupe-a"), ("folded", "tupe-a"), ("sdpa", "rope")],
+    [
+        ("eager", "tupe-a"),
+        ("sdpa", "tupe-a"),
+        ("folded", "tupe-a"),
+        ("sdpa", "rope"),
+        ("eager", "shaw"),
+        ("sdpa", "shaw"),
+    ],
 )
 def test_all_blocks_share_their_graphs_whichever_of_them_run(graphs, attention, positions):
     """16 patterns of kept blocks, as many scales, two graphs: the last to run has its own."""

@@ -38,6 +38,9 @@ def settings_of(*words, length=512):
         (CPU, ("--engine.compile_blocks", "on"), 512, "eager"),
         (CPU, ("--engine.cpu_kernels", "off"), 512, "eager"),
         (Machine("cpu", torch.float16, 1), (), 512, "eager"),
+        (CPU, ("--model.positions", "shaw"), 512, "eager"),
+        (CPU, ("--model.positions", "alibi"), 512, "fused"),
+        (HOPPER, ("--model.positions", "shaw"), 512, "sdpa"),
         (HOPPER, (), 512, "triton"),
         (HOPPER, (), 128, "eager"),
         (HOPPER, ("--model.positions", "bert-a"), 512, "sdpa"),
@@ -66,7 +69,12 @@ def test_attention_is_chosen_by_device_shape_precision_and_variant(
         (CPU, "triton", (), "needs an NVIDIA GPU"),
         (HOPPER, "triton", ("--model.num_heads", "8"), "heads are 96 wide"),
         (Machine("cuda", torch.float16, 1, (7, 5)), "triton", (), "this GPU has 7.5"),
+        *(
+            (machine, name, ("--model.positions", "shaw"), "no vectors for the keys.*'shaw' adds")
+            for machine, name in ((CPU, "fused"), (CPU, "folded"), (HOPPER, "triton"))
+        ),
         (CPU, "folded", (), "'tupe-r' is no product of factors"),
+        (CPU, "folded", ("--model.positions", "tupe-a-table"), "'tupe-a-table' is no product"),
         (CPU, "folded", ("--model.positions", "bert-a"), "'bert-a' is no product"),
         (
             CPU,

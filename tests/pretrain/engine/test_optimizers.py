@@ -221,9 +221,28 @@ def adamw_with_table_rates(model, settings):
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("launcher", list(LAUNCHERS))
-def test_tables_of_positions_learn_at_their_own_rate_at_every_stage(launcher, tmp_path):
-    """And the rest, and the decay of all, as before; also after a resume."""
-    words = ("--model.positions", "tupe-r", *RATES)
+@pytest.mark.parametrize(
+    ("positions", "rates"),
+    [
+        ("tupe-r", RATES),
+        ("shaw", RATES[2:]),
+        *(
+            pytest.param(name, rates, marks=pytest.mark.slow("further encodings"))
+            for name, rates in (
+                *(("tupe-r-parametric", RATES), ("tupe-a-table", RATES[:2]), ("t5", RATES[2:])),
+                *(("alibi", ()), ("nope", ())),
+            )
+        ),
+    ],
+)
+def test_tables_of_positions_learn_at_their_own_rate_at_every_stage(
+    launcher, positions, rates, tmp_path
+):
+    """And the rest, and the decay of all, as before; also after a resume.
+
+    Relative keys belong to layers that are dropped for whole steps.
+    """
+    words = ("--model.positions", positions, *rates)
     settings = case.case_settings(*words)
     model = case.build_model(settings)
     start = arrays(model)
@@ -240,9 +259,11 @@ def test_tables_of_positions_learn_at_their_own_rate_at_every_stage(launcher, tm
 
 
 def test_a_rate_of_a_table_that_is_not_there_is_refused():
-    settings = case.case_settings("--model.positions", "bert-a", "--optimizer.relative_rate", "2")
-    with pytest.raises(ConfigError, match=r"relative_rate=2 .*'bert-a', which has no such table"):
-        check_table_rates(settings)
+    for positions, rate in (("bert-a", "relative"), ("alibi", "relative"), ("shaw", "position")):
+        words = ("--model.positions", positions, f"--optimizer.{rate}_rate", "2")
+        message = f"{rate}_rate=2 .*'{positions}', which has no such table"
+        with pytest.raises(ConfigError, match=message):
+            check_table_rates(case.case_settings(*words))
     check_table_rates(case.case_settings("--model.positions", "bert-r", *RATES))
 
 

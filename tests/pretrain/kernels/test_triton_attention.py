@@ -15,7 +15,7 @@ from pretrain.kernels.triton_attention import triton_attention
 from pretrain.kernels.triton_tilings import tilings
 from pretrain.model.attention_backends import AttentionInputs, eager
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.positions import PositionTerms
+from pretrain.model.position_encoding import PositionTerms
 from tests.pretrain.model.attention_reference import (
     BOUNDS,
     DEVICE,

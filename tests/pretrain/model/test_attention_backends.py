@@ -7,7 +7,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.positions import PositionTerms, transform_query_key
+from pretrain.model.position_encoding import PositionTerms, transform_query_key
 from tests.pretrain.model.attention_reference import needs_triton
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16

@@ -1,5 +1,7 @@
 """Blocks, head and whole encoders against PyTorch's and Hugging Face's implementations."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,8 @@ from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives import MaskedLanguageModel
-from pretrain.model.positions import PositionTerms
+from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.positions import POSITION_ENCODINGS
 
 NO_TERMS = PositionTerms()
 
@@ -224,7 +227,7 @@ def _base_words(*words):
 
 
 def test_groups_of_parameters_add_up_to_the_model():
-    for positions in ("bert-a", "bert-ad", "tupe-r", "rope"):
+    for positions in POSITION_ENCODINGS:
         settings = model_settings("--model.positions", positions)
         groups = parameters_by_group(settings)
         model = MaskedLanguageModel(settings)
@@ -233,7 +236,7 @@ def test_groups_of_parameters_add_up_to_the_model():
 
 
 @pytest.mark.parametrize("scales", [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "bert-ad", "tupe-a-tie-cls", "rope"])
+@pytest.mark.parametrize("positions", POSITION_ENCODINGS)
 def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -249,7 +252,7 @@ def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
 
 
 @pytest.mark.parametrize("scales", [None, [1.5, 0.0, 1.2], [1.1, 1.5, 0.0], [0.0, 0.0, 0.0]])
-@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "rope"])
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "rope", "shaw"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_states_of_some_positions_are_those_of_all(norm, positions, scales, recompute):
@@ -290,6 +293,27 @@ def test_initial_values_are_berts():
         else:
             assert 0.015 < parameter.std() < 0.025, name
             assert abs(parameter.mean()) < 0.01, name
+
+
+def test_depth_scaled_branches_start_smaller_by_the_root_of_their_number():
+    """All else starts as before, number by number: only the four outputs of two blocks differ."""
+    words = ("--model.width", "256", "--model.num_layers", "2", "--model.positions", "tupe-r")
+    models = {}
+    for name in ("bert", "depth_scaled"):
+        torch.manual_seed(0)
+        choice = ("--model.branch_initialisation", name)
+        models[name] = dict(MaskedLanguageModel(model_settings(*words, *choice)).named_parameters())
+    scaled = [
+        name
+        for name, weight in models["depth_scaled"].items()
+        if not torch.equal(weight, models["bert"][name])
+    ]
+    parts = ("attention.output.weight", "feedforward.output.weight")
+    assert scaled == [f"encoder.blocks.{block}.{part}" for block in (0, 1) for part in parts]
+    for name in scaled:  # 0.02 / sqrt(2 L), from 65,536 draws at least
+        weight = models["depth_scaled"][name]
+        assert weight.std().item() == pytest.approx(0.02 / math.sqrt(4), rel=0.015)
+        assert abs(weight.mean().item()) < 4 * 0.01 / math.sqrt(weight.numel())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

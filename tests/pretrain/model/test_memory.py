@@ -61,6 +61,14 @@ def test_every_encoding_is_predicted(monkeypatch, positions, attention):
     assert predicted == pytest.approx(counted, rel=0.1)
 
 
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_relative_keys_are_predicted_where_scores_are_written_out(monkeypatch, recomputes):
+    execution = ExecutionPlan("eager", recomputes_blocks=recomputes)
+    model = settings("--model.positions", "shaw", "--model.attention_dropout", "0.1")
+    predicted, counted = predicted_and_counted(monkeypatch, model, execution, AUTOCAST)
+    assert predicted == pytest.approx(counted, rel=0.15)
+
+
 def test_folded_attention_is_predicted(monkeypatch):
     model, execution = settings("--model.positions", "tupe-a"), ExecutionPlan("folded")
     predicted, counted = predicted_and_counted(monkeypatch, model, execution, AUTOCAST)

@@ -173,7 +173,7 @@ def test_theta_of_a_run_of_given_steps_is_that_of_the_steps(gamma):
     expected = {
         ("progressive", "none"): lambda step: 0.7 * math.exp(-rate * step) + 0.3,
         ("progressive", "deepspeed"): lambda step: 0.7 * math.exp(-rate * max(0, step - 1)) + 0.3,
-        ("reverse", "none"): lambda step: 1 - 0.7 * math.exp(-rate * step),
+        ("reverse", "none"): lambda step: 1 - 0.7 * math.exp(-rate * step),  # with None, as of old
     }
     horizon = Horizon(total, None)
     for (schedule, compat), theta in expected.items():

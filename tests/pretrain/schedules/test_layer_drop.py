@@ -1,3 +1,4 @@
+import json
 import math
 import statistics
 import subprocess
@@ -8,7 +9,7 @@ import torch
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings import LayerDropSettings
+from pretrain.config.settings import LayerDropSettings, as_json, flat, stored_settings
 from pretrain.model.encoder import Encoder
 from pretrain.schedules.layer_drop import (
     branch_scales,
@@ -47,6 +48,78 @@ def test_the_reverse_schedule_starts_where_the_progressive_one_ends():
     assert theta_at(999, reverse, STEPS) == pytest.approx(1.0)
     values = [theta_at(step, reverse, STEPS) for step in range(100)]
     assert values == sorted(values)
+
+
+def test_the_default_reverse_lasts_the_whole_run():
+    """A tenth of the run later, e^-0.5 of the way is left; at its end, less than 1 %."""
+    reverse = drop(schedule="reverse", theta_bar=0.4)
+    for share in (0, 0.1, 0.25, 0.5, 0.9, 1):
+        expected = 1 - 0.6 * math.exp(-5 * share)
+        assert theta_at(share * STEPS, reverse, STEPS) == pytest.approx(expected)
+
+
+def test_linear_schedules_are_straight_lines_between_theta_bar_and_one():
+    up, down = (drop(schedule=f"linear_{way}", theta_bar=0.3) for way in ("up", "down"))
+    for step in (0, 1, 250, 500, 999, 1000):
+        assert theta_at(step, up, STEPS) == pytest.approx(0.3 + 0.7 * step / 1000)
+        assert theta_at(step, down, STEPS) == pytest.approx(1 - 0.7 * step / 1000)
+
+
+@pytest.mark.parametrize("num_layers", [4, 12, 24])
+def test_stages_keep_first_and_last_block_and_the_others_equally_often(num_layers):
+    """RaPTr: 6, 8, 10 and 12 blocks of 12, in equal quarters of the run."""
+    settings = drop(schedule="stages")
+    shares = (1 / 2, 2 / 3, 5 / 6, 1)
+    for step in (0, 1, 249, 250, 499, 500, 749, 750, 999, 1000):
+        stage = next((number for number in range(4) if step < 250 * (number + 1)), 3)
+        theta = theta_at(step, settings, STEPS)
+        assert theta == shares[stage]
+        kept = keep_probabilities(theta, num_layers, settings)
+        assert kept[0] == kept[-1] == 1 and len(set(kept[1:-1])) == 1
+        assert sum(kept) == pytest.approx(shares[stage] * num_layers)
+
+
+def test_the_blocks_of_a_stage_are_kept_as_often_as_it_says():
+    settings, tosses = drop(schedule="stages", stages=(0.5,)), 4000
+    kept = [0] * LAYERS
+    for step in range(tosses):
+        for layer, scale in enumerate(scales(settings, step)):
+            kept[layer] += scale != 0
+            assert scale in (0.0, 1.0) or scale == pytest.approx(10 / 4)
+    assert kept[0] == kept[-1] == tosses
+    deviation = math.sqrt(0.4 * 0.6 / tosses)  # 4 of the 10 between
+    assert all(abs(count / tosses - 0.4) < 4 * deviation for count in kept[1:-1])
+
+
+def test_a_stage_can_be_of_first_and_last_block_alone():
+    settings = drop(schedule="stages", stages=(2 / LAYERS,))
+    assert scales(settings, 3) == [1.0] + [0.0] * 10 + [1.0]
+
+
+def test_stages_can_be_of_any_number():
+    settings = drop(schedule="stages", stages=(0.3, 0.6, 1.0))
+    found = [theta_at(step, settings, 9) for step in range(9)]
+    assert found == [0.3] * 3 + [0.6] * 3 + [1.0] * 3
+
+
+def test_an_old_run_in_reverse_keeps_its_values():
+    """Earlier versions wrote gamma = null for 100 / steps, and read it so in each schedule."""
+    old = LayerDropSettings.model_validate({"schedule": "reverse", "theta_bar": 0.3, "gamma": None})
+    for step in (0, 1, 17, 500):
+        assert theta_at(step, old, STEPS) == pytest.approx(1 - 0.7 * math.exp(-0.1 * step))
+    for schedule in ("none", "constant", "progressive"):
+        old = LayerDropSettings.model_validate({"schedule": schedule, "gamma": None})
+        assert old == LayerDropSettings(schedule=schedule)
+
+
+def test_settings_of_an_old_run_are_those_of_the_same_run_today():
+    for words in ([], ["--layer_drop.schedule", "progressive"]):
+        today = json.loads(as_json(load_settings("tiny_cpu", words)))
+        written = {**today, "layer_drop": {**today["layer_drop"], "gamma": None}}
+        del written["layer_drop"]["stages"]
+        assert stored_settings(written) == flat(today)
+    reverse = {**written, "layer_drop": {**written["layer_drop"], "schedule": "reverse"}}
+    assert stored_settings(reverse)["layer_drop.gamma"] is None
 
 
 def test_no_schedule_keeps_every_block_unscaled():
@@ -182,7 +255,15 @@ def test_deepspeed_compatibility_repeats_bing_berts_flaws():
     [
         {"schedule": "none", "theta_bar": 0.3},
         {"schedule": "none", "compat": "deepspeed"},
+        {"schedule": "none", "stages": (0.5,)},
         {"schedule": "constant", "gamma": 0.1},
+        {"schedule": "linear_up", "gamma": 0.1},
+        {"schedule": "linear_down", "gamma": 0.1},
+        {"schedule": "linear_up", "stages": (0.5,)},
+        {"schedule": "progressive", "stages": (0.5,)},
+        {"schedule": "reverse", "stages": (0.5,)},
+        {"schedule": "stages", "gamma": 0.1},
+        {"schedule": "stages", "theta_bar": 0.3},
     ],
 )
 def test_a_setting_without_effect_is_refused(values):
@@ -192,6 +273,15 @@ def test_a_setting_without_effect_is_refused(values):
 
 def test_impossible_settings_are_refused():
     with pytest.raises(ConfigError, match="'progresive'.*did you mean progressive"):
-        check_layer_drop(drop(schedule="progresive"))
+        check_layer_drop(drop(schedule="progresive"), LAYERS)
     with pytest.raises(ConfigError, match="compat='deepspeed' is defined for"):
-        check_layer_drop(drop(schedule="reverse", compat="deepspeed"))
+        check_layer_drop(drop(schedule="reverse", compat="deepspeed"), LAYERS)
+    with pytest.raises(ConfigError, match="num_layers=2 has no other; choose another schedule"):
+        check_layer_drop(drop(schedule="stages"), 2)
+    few = drop(schedule="stages", stages=(0.4, 1.0))
+    check_layer_drop(few, 5)
+    with pytest.raises(ConfigError, match=r"stages=0.4 of model.num_layers=4 is less .*least 0.5"):
+        check_layer_drop(few, 4)
+    for stages in ((), (0.0, 1.0), (1.2,)):
+        with pytest.raises(ValueError, match="stages"):
+            drop(schedule="stages", stages=stages)

@@ -8,8 +8,8 @@ from pretrain.checkpoint.lengthening import lengthened
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.schedules.horizon import ScheduleSegment
+from pretrain.schedules.run_thetas import mean_theta
 from pretrain.schedules.step_plan import Schedule, horizon_of_steps
-from pretrain.train.benchmark import mean_theta
 from tests.pretrain.schedules.test_horizon import HOUR, STEPS, SimulatedRun
 
 PEAK = 1e-3
@@ -59,8 +59,8 @@ def test_a_run_with_restarts_is_its_parts_one_after_the_other():
             assert (ours.learning_rate, ours.theta) == (theirs.learning_rate, theirs.theta)
     horizon = horizon_of_steps(whole)
     assert [horizon.span(finished) for finished in (0, 19, 20, 89)] == [20, 20, 30, 40]
-    single = load_settings("tiny_cpu", ["--steps", "90", *DROPS])
-    assert mean_theta(whole) == pytest.approx(mean_theta(single), rel=0.01)
+    thetas = [Schedule(whole, 1).plan(step).theta for step in range(1, 91)]
+    assert mean_theta(whole) == pytest.approx(sum(thetas) / 90, rel=1e-12)
 
 
 def test_restarts_add_up_and_replace_planned_ones_that_are_later():

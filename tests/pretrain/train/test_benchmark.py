@@ -11,8 +11,9 @@ from pretrain.data.batches import Place, TrainingBatches
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
+from pretrain.schedules.run_thetas import mean_theta
 from pretrain.train import benchmark as speed
-from pretrain.train.benchmark import MeasuredSteps, RandomBatches, mean_theta, measure_speed
+from pretrain.train.benchmark import MeasuredSteps, RandomBatches, measure_speed
 
 
 class CountingEngine:
@@ -70,7 +71,10 @@ def test_the_coins_of_the_measured_steps_are_real_ones(monkeypatch):
         ["--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.3"],
         ["--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.3"],
         ["--layer_drop.schedule", "progressive", "--layer_drop.gamma", "0.002"],
-        ["--layer_drop.schedule", "reverse", "--layer_drop.gamma", "0.002"],
+        ["--layer_drop.schedule", "reverse"],
+        ["--layer_drop.schedule", "linear_up", "--layer_drop.theta_bar", "0.3"],
+        ["--layer_drop.schedule", "linear_down"],
+        ["--layer_drop.schedule", "stages", "--layer_drop.stages", "0.5,0.9,0.7"],
     ],
 )
 def test_the_mean_theta_is_that_of_every_step(words):

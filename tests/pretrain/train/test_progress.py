@@ -1,7 +1,9 @@
 """Metrics against numbers worked out by hand for the recipe tiny_cpu."""
 
 import dataclasses
+import itertools
 import json
+import math
 
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 from pretrain.config.recipe import load_settings
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.profiling.hardware import PeakFlops
+from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.run_thetas import mean_theta
 from pretrain.train.progress import Progress
 
 RATE = PeakFlops(1e9, "of the tests")
@@ -73,6 +77,45 @@ def test_a_block_that_is_dropped_adds_nothing_to_utilisation():
     counted.add_seconds(1.0, spent())
     utilisation = metrics(counted)["model_flops_utilisation"]
     assert utilisation == pytest.approx(step_flops(1, 0) / 1e9)
+
+
+SCHEDULES = {
+    "none": [],
+    "constant": ["--layer_drop.theta_bar", "0.3"],
+    "progressive": ["--layer_drop.theta_bar", "0.2"],
+    "reverse": [],
+    "linear_up": ["--layer_drop.theta_bar", "0.2"],
+    "linear_down": ["--restarts_after", "7"],
+    "stages": [],
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_expected_flops_of_a_run_are_those_of_all_coins_of_all_its_steps(schedule):
+    """Every pattern of blocks that run, weighted by its probability, step by step."""
+    words = ["--layer_drop.schedule", schedule, *SCHEDULES[schedule]]
+    settings = load_settings("tiny_cpu", ["--model.num_layers", "4", *words])
+    counted, total = Progress(settings, 1), 0.0
+    for step in range(1, settings.steps + 1):
+        theta = counted.schedule.plan(step).theta
+        kept = keep_probabilities(theta, 4, settings.layer_drop)
+        for pattern in itertools.product((False, True), repeat=4):
+            chances = (p if ran else 1 - p for p, ran in zip(kept, pattern, strict=True))
+            total += math.prod(chances) * step_flops(sum(pattern), sum(pattern))
+    # Each of the two passes of a step.
+    assert counted.mean_pass_flops() * 2 * settings.steps == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "blocks"),
+    [("reverse", 11.34), ("linear_up", 10.38), ("linear_down", 10.37), ("stages", 9.0)],
+)
+def test_schedules_over_the_whole_run_save_what_their_integrals_say(schedule, blocks):
+    """Of 12 blocks at theta_bar 0.5: 12 - 6.5 (1 - mean theta); RaPTr's 9 on average."""
+    words = ["--model.num_layers", "12", "--layer_drop.schedule", schedule, "--steps", "2000"]
+    settings = load_settings("tiny_cpu", words)
+    kept = keep_probabilities(mean_theta(settings), 12, settings.layer_drop)
+    assert sum(kept) == pytest.approx(blocks, abs=0.02)
 
 
 def test_the_ranks_of_a_run_could_compute_side_by_side():

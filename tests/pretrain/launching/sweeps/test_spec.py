@@ -237,3 +237,17 @@ def test_a_folder_of_a_sweep_can_be_renamed(here, run, written):
     shutil.move("runs/x", "runs/y")
     main(["sweep", "--resume", "--name", "y"])
     assert len(trained(here)) == 8
+
+
+def test_the_example_of_the_documentation_is_a_sweep(written):
+    text = (Path(__file__).parents[4] / "docs/RUNNING.md").read_text()
+    (example,) = [block for block in text.split("```toml\n")[1:] if "[arms]" in block]
+    asked = sweep(written(example.partition("```")[0]), "--corpus", "text.txt")
+    assert [arm.name for arm in asked.arms] == ["baseline", "fast", "drop-0.5", "drop-0.9"]
+    assert asked.spec.tuning.rungs == (0.25, 0.5, 1.0) and len(asked.spec.tuning.points) == 3
+
+
+def test_the_example_of_the_help_is_a_sweep(written):
+    example = sweep_command.__doc__.partition("of yours:\n\n")[2]
+    asked = sweep(written(example), "--corpus", "text.txt")
+    assert [arm.name for arm in asked.arms] == ["baseline", "drop-0.5", "drop-0.9"]

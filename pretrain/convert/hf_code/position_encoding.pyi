@@ -1,0 +1,6 @@
+# For type checkers alone: an export carries the trainer's file under this name.
+from pretrain.model.position_encoding import PositionEncoding as PositionEncoding
+from pretrain.model.position_encoding import PositionSettings as PositionSettings
+from pretrain.model.position_encoding import PositionTerms as PositionTerms
+from pretrain.model.position_encoding import relative_scores as relative_scores
+from pretrain.model.position_encoding import transform_query_key as transform_query_key

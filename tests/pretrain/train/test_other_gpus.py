@@ -1,0 +1,103 @@
+"""A dry run for GPUs that this machine lacks: ZeRO stage, micro-batches, memory, time and cost."""
+
+import re
+
+import pytest
+import torch
+
+from pretrain.__main__ import main
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
+from pretrain.distributed.described_gpus import described_gpus
+from pretrain.engine.zero_choice import automatic_stage
+from pretrain.profiling.hardware import DATASHEETS
+from pretrain.train.checks import ranks_here
+
+MATRICES = 24 * 12 * 1024**2  # of the blocks
+
+
+@pytest.fixture
+def described(capsys, tmp_path, monkeypatch):
+    """Return what a dry run prints, in one line."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("a text\n" * 100)
+
+    def run(recipe, gpus, *words):
+        command = ["train", recipe, "--dry-run", "--on", gpus, "--corpus", "text.txt"]
+        main([*command, *words])
+        return " ".join(capsys.readouterr().out.split())
+
+    return run
+
+
+@pytest.mark.parametrize("recipe", ["bert_large", "tupe_large"])
+def test_the_cost_of_a_large_run_on_16_gpus_is_answered_anywhere(described, recipe):
+    text = described(recipe, "16xA100-SXM4-80GB")
+    assert "1 x 16 sequences a step and rank (the whole share" in text
+    assert "of 79.0 GiB free" in text
+    assert "ZeRO stage 0 (weights, gradients and optimizer state take" in text
+    assert "cannot" not in text
+    # 6 FLOPs a token and weight of the blocks; attention and head come on top, a fifth here.
+    hours = 1e6 * 256 * 512 * 6 * MATRICES / (0.4 * 312e12) / 3600
+    found = float(re.search(r"cost ([\d.e+]+) GPU hours", text).group(1))
+    assert 1.05 * hours < found < 1.35 * hours
+
+
+def test_a_gpu_without_bf16_takes_fp16_and_stage_1(described):
+    text = described("bert_large", "8xTesla V100-SXM2-16GB")
+    assert "ZeRO stage 1 (fp16 works from stage 1 on)" in text and "of 15.0 GiB free" in text
+
+
+def test_gpus_can_be_described_by_memory_and_rate(described):
+    assert described_gpus("8x48GB:180.5")[1].flops_per_second == 180.5e12
+    small = described("bert_large", "4x12GB:50")
+    assert "of 11.2 GiB free" in small and "50,000 GFLOP/s" in small
+    assert "ZeRO stage 1 (at stage 0 weights, gradients and optimizer state take" in small
+
+
+def test_the_stage_depends_on_the_gpus_that_are_described():
+    settings = load_settings("bert_large")
+    assert automatic_stage(settings, ranks_here(1, "8x80GB:300")).stage == 0
+    assert automatic_stage(settings, ranks_here(1, "8x8GB:300")).stage == 1
+    assert automatic_stage(settings, ranks_here(1, "1x8GB:300")).stage == 0
+
+
+def test_every_known_gpu_has_memory_and_can_be_named():
+    for name, gpu in DATASHEETS.items():
+        assert described_gpus(f"2x{name}") == (2, gpu)
+        advertised = re.search(r"(\d+)GB", name)
+        if advertised:
+            assert 0.9 * int(advertised[1]) < gpu.memory_bytes / 2**30 < int(advertised[1])
+
+
+def test_what_does_not_fit_is_refused(described):
+    with pytest.raises(ConfigError, match="a pass of 1 .* does not fit into 85% of the 3.7 GiB"):
+        described("tupe_large", "8x4GB:100")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--on", "eight"), "--on 'eight': give a number of GPUs and their name, such as 16x"),
+        (("--on", "0xA10"), "--on '0xA10': give a number of GPUs"),
+        (("--on", "2xA101"), "--on='A101' does not exist; did you mean A10"),
+        (("--on", "2xA10", "--hostfile", "hosts"), "--on gives the GPUs already"),
+        (("--on", "2xA10", "--engine.ds_config", "zero1_fp32"), "is known for float16, not for"),
+    ],
+)
+def test_gpus_that_cannot_be_described_are_refused_in_one_line(words, message):
+    with pytest.raises(ConfigError) as refused:
+        main(["train", "tiny_cpu", "--dry-run", *words])
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_on_belongs_to_a_dry_run():
+    with pytest.raises(ConfigError, match="--on belongs to --dry-run"):
+        main(["train", "tiny_cpu", "--on", "2xA10"])
+
+
+def test_ranks_without_a_description_are_those_of_this_machine():
+    assert ranks_here(3).gpu is None and ranks_here(3).world_size == 3
+    with pytest.raises(ConfigError, match="give the number of processes"):
+        ranks_here(0)
+    assert ranks_here(1, "3xTesla T4").gpu.types == (torch.float16,)
