@@ -12,7 +12,7 @@
 #   --section.name VALUE    change a setting of the recipe; RECIPE --help lists all of them
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
 #   --arms RECIPE ...       compare these recipes (names that tupelo recipes lists, or .toml files);
-#                           the first one is the baseline
+#                           the first one is the baseline; or one sweep, which names its arms
 #   --seeds N ...           one number: so many seeds for each arm; several: these seeds
 #   --hours H               train each run of the comparison, or the run of a RECIPE, for H hours
 #   --smoke                 see in a minute that all of the comparison works here: tiny arms, a
@@ -40,7 +40,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 SOURCE_OPTIONS='corpus|data\.corpus'
-PATH_OPTIONS='data\.shards|data\.tokenizer|engine\.ds_config|initial_weights|hostfile|arms'
+PATH_OPTIONS='data\.shards|data\.tokenizer|engine\.ds_config|initial_weights|hostfile|arms|records'
 command=(sweep) options=() names_arms=''
 
 main() {
@@ -89,7 +89,7 @@ read_options() { # ARGUMENT ...
 }
 
 refuse_misplaced() { # ARGUMENT
-  if [[ ${command[0]} == train && $1 =~ ^--(arms|seeds|smoke)(=|$) ]]; then
+  if [[ ${command[0]} == train && $1 =~ ^--(arms|seeds|smoke|budget|records|at-once)(=|$) ]]; then
     fail "${1%%=*} belongs to a comparison, whose recipes come after --arms: ./run_pretrain.sh --arms ${command[1]}"
   fi
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 from pretrain.compare.convergence import Comparison, compare
 from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
+from pretrain.compare.noise import noise
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
 from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
@@ -42,11 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="a caveat of your own, among the notes; can be repeated",
     )
+    parser.add_argument(
+        "--tuned",
+        action="store_true",
+        help="all arms were tuned with equal trials: leave out that this is not known",
+    )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the comparison, and write the report if --report is given."""
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
+    comparison = dataclasses.replace(comparison, is_tuned=arguments.tuned)
     if arguments.note:
         place = 1 if comparison.reasons_against_seconds else 0  # the first note names them
         notes = [*comparison.notes[:place], *arguments.note, *comparison.notes[place:]]
@@ -75,4 +82,6 @@ def in_text(comparison: Comparison, width: int) -> str:
     words = [paragraph(sentence, width, rest="  ") for sentence in headline(comparison)]
     notes = [paragraph(note, width, first="note: ", rest="      ") for note in comparison.notes]
     found = paragraph(" ".join(finding(comparison)), width)
-    return "\n\n".join(["\n".join(words), *tables, *(["\n".join(notes)] if notes else []), found])
+    against = [paragraph(sentence, width, rest="  ") for sentence in noise(comparison)]
+    parts = ["\n".join(words), *tables, "\n".join(notes), "\n".join(against), found]
+    return "\n\n".join(filter(None, parts))

@@ -6,7 +6,13 @@ from typing import Any
 from data_prep.files.program import shell_command
 from pretrain.compare.launches import history_notes, launch_differences
 from pretrain.compare.plateau import entropy_notes, target_notes
-from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
+from pretrain.compare.runs import (
+    Arm,
+    Run,
+    crossing,
+    have_equal_flops,
+    is_below_from_the_start,
+)
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.reports.words import listed
 
@@ -89,8 +95,10 @@ def _unfinished(runs: Sequence[Run]) -> list[str]:
 
 def _different_training(runs: Sequence[Run]) -> list[str]:
     """Return a note for budget, batch size and initial weights where they differ."""
+    budgets = [_budget(run) for run in runs]
+    by_flops = len({*budgets}) > 1 and have_equal_flops(runs)
     looked_at: dict[str, list[Any]] = {
-        "training budgets": [_budget(run) for run in runs],
+        "numbers of tokens, at equal FLOPs" if by_flops else "training budgets": budgets,
         "batch sizes": [run.settings["batch.global_sequences"] for run in runs],
         "initial weights, whose training is not counted": [
             run.settings.get("initial_weights") for run in runs

@@ -24,6 +24,7 @@ from pretrain.compare.runs import (
     Run,
     crossing,
     differing_settings,
+    have_equal_flops,
     is_below_from_the_start,
 )
 from pretrain.compare.timing import reasons_against_seconds
@@ -50,6 +51,7 @@ class Comparison:
         reasons_against_seconds: why seconds cannot be compared; none if they can.
         notes: caveats, a sentence each, the most severe first.
         entropy: frequency entropy of the held-out predictions in nats; None: no run recorded it.
+        is_tuned: whether all arms are known to be tuned with equal trials.
     """
 
     arms: list[Arm]
@@ -57,6 +59,7 @@ class Comparison:
     reasons_against_seconds: list[str]
     notes: list[str]
     entropy: float | None
+    is_tuned: bool = False
 
     @property
     def plateau_end(self) -> float | None:
@@ -174,13 +177,14 @@ class Comparison:
         )
 
     def has_comparable_ends(self, pair: Pair) -> bool:
-        """Return whether all runs of a pair were trained on equally much."""
+        """Return whether all runs of a pair had equally many tokens, FLOPs or hours."""
         runs = [*pair.arm.runs, *pair.against.runs]
         hours = {run.settings.get("hours") for run in runs}
         if len(hours) > 1:
             return False
         if hours == {None}:
-            return len({run.evaluations[-1]["tokens"] for run in runs}) == 1
+            tokens = {run.evaluations[-1]["tokens"] for run in runs}
+            return len(tokens) == 1 or have_equal_flops(runs)
         return not self.reasons_against_seconds and all(run.result is not None for run in runs)
 
 

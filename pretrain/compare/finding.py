@@ -24,7 +24,8 @@ def finding(comparison: Comparison) -> list[str]:
     pairs = _pairs_that_matter(comparison)
     clauses = [_on_pair(comparison, pair) for pair in pairs]
     found = "; ".join(clauses or _plateaus_left(comparison))
-    return [f"{found}.", f"But {_enumerated(_limits(comparison, pairs))}."]
+    limits = _limits(comparison, pairs)
+    return [f"{found}.", *([f"But {_enumerated(limits)}."] if limits else [])]
 
 
 def _pairs_that_matter(comparison: Comparison) -> list[Pair]:
@@ -102,7 +103,7 @@ def _on_the_end(comparison: Comparison, pair: Pair) -> str:
             if arm.median(lambda run: run.final_loss) is None
         ]
         return f" ({listed(lost)} diverged before the end)" if lost else ""
-    remark = _remark(pair.verdict_at_end, differences(paired) if paired else "")
+    remark = _remark(pair.verdict_at_end, differences(paired.low, paired.high) if paired else "")
     size = f"{abs(difference):.3f}"
     reached = [comparison.reached(arm, "step") for arm in (pair.arm, pair.against)]
     who = f"{pair.arm.name} " if reached == [None, None] else ""  # both are named before
@@ -145,7 +146,7 @@ def _limits(comparison: Comparison, pairs: Sequence[Pair]) -> list[str]:
     limits += _seeds(arms, pairs)
     if comparison.reasons_against_seconds:
         limits.append("time is not comparable")
-    return [*limits, "how well each arm is tuned is not known"]
+    return limits if comparison.is_tuned else [*limits, "how well each arm is tuned is not known"]
 
 
 def _within(arms: Sequence[Arm]) -> str:

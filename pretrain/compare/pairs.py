@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pretrain.compare.bootstrap import bootstrap_interval
 from pretrain.compare.runs import Arm, Run, differing_settings
 
 CONFIDENCE = 0.95  # asked of an interval; a few pairs give less
@@ -69,11 +70,21 @@ class Pair:
     @property
     def paired_difference_at_end(self) -> Interval | None:
         """Return the loss at the end less that of `against` by seed; None: seeds are not paired."""
-        if not self.by_seed:
-            return None
+        found = self._differences_at_end
+        return median_interval(found) if found else None
+
+    @property
+    def bootstrap_at_end(self) -> tuple[float, float] | None:
+        """Return its interval by the bootstrap; None: seeds are not paired, or one is not known."""
+        found = self._differences_at_end
+        is_known = not any(map(math.isnan, found)) and not {-math.inf, math.inf} <= {*found}
+        return bootstrap_interval(found) if found and is_known else None
+
+    @property
+    def _differences_at_end(self) -> list[float]:
         ends = [(_end(run), _end(other)) for run, other in self.by_seed]
         # Infinity less infinity, two runs that diverged, is NaN: not known.
-        return median_interval([ours - others for ours, others in ends])
+        return [ours - others for ours, others in ends]
 
     @property
     def difference_at_end(self) -> float | None:

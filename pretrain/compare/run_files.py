@@ -79,6 +79,7 @@ class Result(_Line):
     parameters: Count
     final_learning_rate: Amount
     peak_learning_rate: Speed
+    expected_flops: Amount | None = None  # missing in older versions
 
 
 class _Batch(_Line):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pretrain.compare.bootstrap import bootstrap_interval
 from pretrain.compare.run_files import (
     Evaluation,
     Launch,
@@ -75,6 +76,11 @@ class Arm:
         return [math.inf if one is None or math.isnan(one) else one for one in found]
 
     @property
+    def bootstrap_at_end(self) -> tuple[float, float]:
+        """Return the interval of the median loss at the end, of two runs or more."""
+        return bootstrap_interval(self.values(lambda run: run.final_loss))
+
+    @property
     def launches(self) -> list[dict[str, Any]]:
         """Return the launches of all its runs."""
         return [launch for run in self.runs for launch in run.launches]
@@ -114,6 +120,20 @@ def read_run(folder: Path) -> Run:
     if not any(math.isfinite(row["loss"]) for row in run.evaluations):
         raise ConfigError(f"{folder} has no finite held-out loss: it diverged; leave it out")
     return run
+
+
+def have_equal_flops(runs: Sequence[Run]) -> bool:
+    """Return whether finished runs cost equally many FLOPs, within a step of the dearest.
+
+    The FLOPs are expected ones, without the chance of layer drop.
+    """
+    costs = [None if run.result is None else run.result.get("expected_flops") for run in runs]
+    known = [float(cost) for cost in costs if cost is not None]
+    if len(known) < len(runs):
+        return False
+    steps = [run.evaluations[-1]["step"] for run in runs]
+    dearest = max(cost / step for cost, step in zip(known, steps, strict=True))
+    return bool(max(known) - min(known) <= dearest)
 
 
 def crossing(run: Run, target: float, axis: str) -> float | None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from data_prep.files.quoting import plain
+from pretrain.compare.bootstrap import SHARE
 from pretrain.compare.convergence import Comparison
 from pretrain.compare.pairs import Interval, Pair, confidences
 from pretrain.compare.plateau import PLATEAU_MARGIN
@@ -17,6 +18,10 @@ IN_RANGE = '"in range": the difference is within the range of the seeds, and so 
 BY_SEED = (
     "Below a median over pairs of runs of equal seed: the interval of the sign test (confidence: "
     "{}). One that contains 100% or 0 shows no difference."
+)
+BOOTSTRAP = (
+    f"Bootstrap: the middle {SHARE:.0%} of the medians of seeds that are drawn again from these; "
+    "of five or fewer it is nearly their range, and less sure than it says."
 )
 MOST_SETTINGS = 6  # in a cell; the page lists all
 
@@ -86,6 +91,7 @@ def _phases(comparison: Comparison, arm: Arm) -> list[list[str]]:
 def end_table(comparison: Comparison) -> Table:
     """Return a row per arm: size, loss at the end with its range over the seeds, and speed."""
     has_time = "training_seconds" in comparison.axes
+    has_seeds = any(len(arm.runs) > 1 for arm in comparison.arms)
     rows = []
     for arm in comparison.arms:
         finished = [run.result for run in arm.runs if run.result is not None]
@@ -100,11 +106,23 @@ def end_table(comparison: Comparison) -> Table:
                 size,
                 "diverged" if median is None else f"{median:.3f}",
                 f"{losses[0]:.3f} - {losses[-1]:.3f}" if len(losses) > 1 else NONE,
+                *([_bootstrap(arm)] if has_seeds else []),
                 *([f"{speed:,.0f}"] if has_time else []),
             ]
         )
     names = ["arm", "seeds", "parameters", "held-out loss", "over the seeds"]
-    return Table("At the end", [*names, *(["tokens/s"] if has_time else [])], rows)
+    names += ["bootstrap"] if has_seeds else []
+    remark = BOOTSTRAP if has_seeds else ""
+    return Table("At the end", [*names, *(["tokens/s"] if has_time else [])], rows, remark)
+
+
+def _bootstrap(arm: Arm) -> str:
+    if len(arm.runs) < 2:
+        return NONE
+    low, high = arm.bootstrap_at_end
+    if not math.isfinite(low):
+        return "diverged"
+    return f"{low:.3f} - {high:.3f}" if math.isfinite(high) else f"{low:.3f} or more"
 
 
 def pair_table(comparison: Comparison) -> Table:
@@ -202,12 +220,11 @@ def percentages(interval: Interval) -> str:
     return f"{low:.0%} or more" if low else "unknown"
 
 
-def differences(interval: Interval) -> str:
+def differences(low: float, high: float) -> str:
     """Return an interval of differences as "-0.200 to +0.100"."""
-    low, high = f"{interval.low:+.3f}", f"{interval.high:+.3f}"
-    if math.isfinite(interval.low):
-        return f"{low} to {high}" if math.isfinite(interval.high) else f"{low} or more"
-    return f"{high} or less" if math.isfinite(interval.high) else "unknown"
+    if math.isfinite(low):
+        return f"{low:+.3f} to {high:+.3f}" if math.isfinite(high) else f"{low:+.3f} or more"
+    return f"{high:+.3f} or less" if math.isfinite(high) else "unknown"
 
 
 def _difference_at_end(comparison: Comparison, pair: Pair) -> str:
@@ -216,5 +233,5 @@ def _difference_at_end(comparison: Comparison, pair: Pair) -> str:
         return NONE
     text = f"{difference:+.3f}"
     if (paired := pair.paired_difference_at_end) is not None:
-        return f"{text}\n{differences(paired)}"
+        return f"{text}\n{differences(paired.low, paired.high)}"
     return text + WITHIN * (pair.verdict_at_end == "within")

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import re
 import shutil
@@ -177,8 +176,8 @@ def plan_launches(
     count = len(used)
     _refuse_more_at_once(at_once, count)
     if at_once is not None and at_once > 1 and not used:
-        shared = LaunchPlan(threads=_threads_each(at_once))
-        return [dataclasses.replace(shared) for _ in range(min(at_once, runs))]
+        count = min(at_once, runs)
+        return [LaunchPlan(threads=_threads_each(count)) for _ in range(count)]
     runs = min(runs, at_once or runs)
     each = gpus_per_run or max(1, count // runs)
     if each > max(1, count):

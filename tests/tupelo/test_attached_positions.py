@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 import tupelo
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.hf_names import TOKEN_TYPES, bert_names
+from pretrain.convert.hf_names import BERT, stock_names
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 SHAPE = {
@@ -61,11 +61,11 @@ def ours(theirs, positions, settings):
     stored = theirs.state_dict()
     weights = {
         name: torch.cat([stored[theirs] for theirs in names])
-        for name, names in bert_names(2).items()
+        for name, names in stock_names(BERT, 2).items()
         if not name.startswith("encoder.positions.")
     }
     weights["encoder.token_embeddings.weight"] = (
-        weights["encoder.token_embeddings.weight"] + stored[TOKEN_TYPES][0]
+        weights["encoder.token_embeddings.weight"] + stored[BERT.token_types][0]
     )
     for name, weight in theirs.bert.positions.state_dict().items():
         weights[f"encoder.positions.{name}"] = weight
@@ -150,6 +150,7 @@ MISTAKES = {
     ),
     "this BertModel has attached positions already": attached_twice,
     "model.positions='tupe' does not exist": lambda: tupelo.attach_positions(build(), "tupe"),
+    "positions='shaw' differ from layer to layer": lambda: tupelo.attach_positions(build(), "shaw"),
     "positions='bert-r' are added to the words": lambda: tupelo.attach_positions(build(), "bert-r"),
     "no setting relative_bucket; did you mean relative_buckets": lambda: tupelo.attach_positions(
         build(), "tupe-r", relative_bucket=8

@@ -312,6 +312,9 @@ def shrinking_step():
 
 MISTAKES = {
     "schedule='progressive' needs total_steps, or gamma": lambda: tupelo.LayerDrop(build()),
+    "schedule='linear_up' needs total_steps, or gamma": lambda: tupelo.LayerDrop(
+        build(), schedule="linear_up"
+    ),
     "total_steps=0 and seed=0": lambda: tupelo.LayerDrop(build(), total_steps=0),
     "total_steps=5 and seed=-1": lambda: tupelo.LayerDrop(build(), total_steps=5, seed=-1),
     "LayerDrop: theta_bar=1.5: .* less than or equal to 1": lambda: tupelo.LayerDrop(

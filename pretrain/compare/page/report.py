@@ -10,6 +10,7 @@ from typing import Any
 from pretrain.compare.convergence import AXES, Comparison
 from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
+from pretrain.compare.noise import noise
 from pretrain.compare.page.pictures import Pictures, draw_pictures
 from pretrain.compare.pairs import Interval, Pair
 from pretrain.compare.run_tables import (
@@ -59,6 +60,7 @@ def _page(comparison: Comparison, pictures: Pictures) -> str:
         title=f"{names} against {arms[0].name}" if names else arms[0].name,
         finding=finding(comparison),
         headline=headline(comparison),
+        noise=noise(comparison),
         trained_on=_trained_on(comparison),
         tables=result_tables(comparison),
         runs=runs if len(runs.rows) > len(arms) else None,
@@ -96,6 +98,7 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
         "plateau_end": comparison.plateau_end,
         "finding": finding(comparison),
         "headline": headline(comparison),
+        "noise": noise(comparison),
         "notes": comparison.notes,
         "time_is_comparable": not comparison.reasons_against_seconds,
         "arms": [
@@ -104,6 +107,7 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
                 "to_target": {axis: comparison.reached(arm, axis) for axis in AXES},
                 "left_plateau": {axis: comparison.left_plateau(arm, axis) for axis in AXES},
                 "after_plateau": {axis: comparison.after_plateau(arm, axis) for axis in AXES},
+                "bootstrap_at_end": list(arm.bootstrap_at_end) if len(arm.runs) > 1 else None,
                 "speed_up": {axis: comparison.speed_up(arm, axis) for axis in AXES},
                 "runs": [
                     {
@@ -143,6 +147,7 @@ def _numbers_of_pair(comparison: Comparison, pair: Pair) -> dict[str, Any]:
         "difference_at_end_by_seed": _numbers_of(
             pair.paired_difference_at_end if has_ends else None
         ),
+        "bootstrap_at_end": list(pair.bootstrap_at_end or ()) if has_ends else None,
         "verdict_at_end": pair.verdict_at_end if has_ends else None,
     }
 

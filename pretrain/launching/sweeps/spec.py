@@ -132,13 +132,18 @@ def read_spec(file: Path) -> Spec:
         raise ConfigError(f"{file}: [arms] is empty; give a recipe: baseline = 'bert_r'")
     budget = tree.get("budget")
     tune = _table(tree, "tune", file)
+    tuning = _tuning(tune, file) if tune else None
+    read = tuple(arm for name, content in arms.items() for arm in _arms(name, content, file))
+    for arm in read:
+        for setting in arm.words.keys() & (tuning.points[0].keys() if tuning else ()):
+            raise ConfigError(f"{file}: arm {arm.name!r} gives {setting}, and [tune] tries it")
     return Spec(
         file,
-        tuple(arm for name, content in arms.items() for arm in _arms(name, content, file)),
+        read,
         _words(_table(tree, "settings", file), f"{file}: [settings]"),
         _seeds(tree.get("seeds"), file),
         None if budget is None else read_budget(str(budget), f"{file}: budget"),
-        _tuning(tune, file) if tune else None,
+        tuning,
     )
 
 

@@ -44,7 +44,8 @@ def flops_of_every_step(settings):
     head = Progress(settings, 1).pass_flops([0] * model.num_layers)  # and positions
     total = 0.0
     for step in range(settings.steps):
-        gamma = settings.layer_drop.gamma or 100 / settings.steps
+        given = settings.layer_drop.gamma
+        gamma = given if isinstance(given, float) else 100 / settings.steps
         bar = settings.layer_drop.theta_bar
         full = settings.layer_drop.schedule == "none"
         theta = 1.0 if full else (1 - bar) * math.exp(-gamma * step) + bar

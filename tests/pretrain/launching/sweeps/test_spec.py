@@ -211,6 +211,10 @@ def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
         ("tune = {}\ntune.rungs = [1]\narms.a = 'bert_r'", "not valid TOML"),
         ("tune.rungs = [0.5]\narms.a = 'bert_r'", r"\[tune\] names no setting"),
         ("tune.rungs = [1, 0.5]\narms.a = 'bert_r'", r"rungs=\[1, 0.5\]: give shares"),
+        (
+            "tune.steps = [3]\narms.a = {recipe = 'bert_r', steps = 5}",
+            "'a' gives steps, and .tune. tries it",
+        ),
         ("tune.seeds = 0\narms.a = 'bert_r'", "seeds=0: give the number of seeds"),
         ("tune.steps = 3\narms.a = 'bert_r'", "steps=3 is not a list"),
     ],
@@ -237,3 +241,17 @@ def test_a_folder_of_a_sweep_can_be_renamed(here, run, written):
     shutil.move("runs/x", "runs/y")
     main(["sweep", "--resume", "--name", "y"])
     assert len(trained(here)) == 8
+
+
+def test_the_example_of_the_documentation_is_a_sweep(written):
+    text = (Path(__file__).parents[4] / "docs/RUNNING.md").read_text()
+    (example,) = [block for block in text.split("```toml\n")[1:] if "[arms]" in block]
+    asked = sweep(written(example.partition("```")[0]), "--corpus", "text.txt")
+    assert [arm.name for arm in asked.arms] == ["baseline", "post", "drop-0.5", "drop-0.9"]
+    assert asked.spec.tuning.rungs == (0.25, 0.5, 1.0) and len(asked.spec.tuning.points) == 3
+
+
+def test_the_example_of_the_help_is_a_sweep(written):
+    example = sweep_command.__doc__.partition("of yours:\n\n")[2]
+    asked = sweep(written(example), "--corpus", "text.txt")
+    assert [arm.name for arm in asked.arms] == ["baseline", "drop-0.5", "drop-0.9"]

@@ -1,0 +1,122 @@
+"""Bootstrap intervals against scipy and every resample; and what is said of noise."""
+
+import itertools
+import json
+import math
+import re
+import statistics
+
+import numpy
+import pytest
+from scipy.stats import bootstrap
+
+from pretrain.__main__ import main
+from pretrain.compare.bootstrap import bootstrap_interval
+from pretrain.compare.convergence import compare
+from pretrain.compare.noise import noise
+from pretrain.compare.pairs import median_interval
+from pretrain.compare.tables import end_table
+from tests.pretrain.commands.test_compare import row_of, runs, write_run
+from tests.pretrain.compare.test_headline import BERT, arm
+
+VALUES = [4.1, 3.7, 4.4, 3.9, 4.05, 4.3, 3.85, 4.2, 3.95, 4.6, 3.8]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_of_few_values_every_resample_counts(n):
+    """The interval leaves out at most a share of 2.5 % of all resamples on either side."""
+    low, high = bootstrap_interval(VALUES[:n])
+    medians = [statistics.median(r) for r in itertools.product(VALUES[:n], repeat=n)]
+    for end, beyond in ((low, lambda m: m < low), (high, lambda m: m > high)):
+        assert end in medians
+        assert sum(map(beyond, medians)) / len(medians) <= 0.025
+    assert sum(m <= low for m in medians) / len(medians) >= 0.025
+    assert sum(m >= high for m in medians) / len(medians) >= 0.025
+
+
+@pytest.mark.parametrize("n", [3, 5, 7, 9, 11])
+def test_the_interval_is_that_of_scipy(n):
+    """Medians of an odd number of values are among them: chance moves an end to a neighbour."""
+    found = bootstrap_interval(VALUES[:n])
+    theirs = bootstrap(
+        (VALUES[:n],),
+        numpy.median,
+        method="percentile",
+        n_resamples=20_000,
+        rng=numpy.random.default_rng(1),
+    ).confidence_interval
+    assert found == pytest.approx((theirs.low, theirs.high))
+
+
+def test_of_few_values_it_is_the_range_as_that_of_the_sign_test():
+    for n in (3, 5):
+        interval = median_interval(VALUES[:n])
+        assert bootstrap_interval(VALUES[:n]) == (interval.low, interval.high)
+
+
+def test_a_run_that_diverged_is_an_end_without_bound(tmp_path):
+    assert bootstrap_interval([1.0, math.inf, 2.0]) == (1.0, math.inf)
+    folders = [*arm(tmp_path, "a", ends=(4.0, 4.2, 4.1)), *arm(tmp_path, "b", *BERT, ends=(5.0,))]
+    folders += arm(tmp_path, "c", "--model.norm", "post", ends=(5.0, math.nan, 4.5))
+    table = end_table(compare(runs(*folders), "6.0"))
+    assert row_of(table, "a")["bootstrap"] == "4.000 - 4.200"
+    assert row_of(table, "b")["bootstrap"] == "-"
+    assert row_of(table, "c")["bootstrap"] == "4.500 or more"
+
+
+@pytest.mark.parametrize(
+    ("ends", "others", "said"),
+    [
+        ((4.0,), (4.5,), "-0.500 nats; whether this is more than noise is not known from one seed"),
+        (
+            (4.0, 4.1, 4.2),
+            (4.5, 4.5, 4.5),
+            r"-0.400 nats \(bootstrap over 3 .* -0.300\)",
+        ),
+        ((4.0, 4.1, 4.2), (4.5, 4.5, 4.5), "the same way with each seed, .* of 75%: more"),
+        ((4.0, 4.1, 4.6), (4.5, 4.5, 4.5), "to .0.100., no more than the noise of the seeds"),
+        ((4.0,) * 6, (4.5,) * 6, "-0.500 to -0.500., more than the noise of the seeds"),
+        (
+            (4.0, 4.1),
+            (4.5, 4.6, 4.7),
+            "more than the noise: the ranges .* do not overlap",
+        ),
+        ((4.0, 4.8), (4.5, 4.6, 4.7), "no more than the noise: the ranges of the seeds overlap"),
+        ((math.nan, math.nan, 4.0), (4.5, 4.6, 4.7), "not known, since runs diverged"),
+    ],
+)
+def test_a_sentence_says_whether_a_difference_is_more_than_noise(tmp_path, ends, others, said):
+    folders = [*arm(tmp_path, "a", ends=others), *arm(tmp_path, "b", *BERT, ends=ends)]
+    (sentence,) = noise(compare(runs(*folders), "6.0"))
+    assert sentence.startswith("b against a, at the end: ")
+    assert re.search(said, sentence), sentence
+
+
+def with_cost(folder, flops):
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "expected_flops": flops}))
+    return folder
+
+
+@pytest.mark.parametrize(("flops", "are_equal"), [(30e9, True), (30.9e9, True), (31.1e9, False)])
+def test_ends_at_equal_flops_are_compared(tmp_path, flops, are_equal):
+    """A step of the first costs 1e9, one of the second less: they may differ by the former."""
+    first = with_cost(write_run(tmp_path / "a", losses=(7.0, 6.0, 5.0)), 30e9)
+    words = ("--name", "b", "--steps", "40")
+    second = with_cost(write_run(tmp_path / "b", *words, losses=(7.0, 6.0, 5.0, 4.0)), flops)
+    found = compare(runs(first, second), "6.0")
+    (pair,) = found.pairs
+    assert found.has_comparable_ends(pair) is are_equal
+    about = "numbers of tokens, at equal FLOPs" if are_equal else "different training budgets"
+    assert any(about in note for note in found.notes)
+    (sentence,) = noise(found)
+    assert ("were not trained on equally much" in sentence) is not are_equal
+
+
+def test_that_arms_were_tuned_is_believed(tmp_path, capsys):
+    folders = [*arm(tmp_path, "a"), *arm(tmp_path, "b", *BERT)]
+    words = ["compare", *map(str, folders), "--target", "6.0"]
+    main(words)
+    assert "how well each arm is tuned is not known" in " ".join(capsys.readouterr().out.split())
+    main([*words, "--tuned"])
+    assert "is tuned is not known" not in " ".join(capsys.readouterr().out.split())
