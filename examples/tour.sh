@@ -26,7 +26,7 @@ main() {
   title "Help"
   run tupelo --version
   run tupelo recipes
-  for command in prepare plan train sweep compare profile fill-mask export import doctor; do
+  for command in prepare plan train sweep compare analyse profile fill-mask export import doctor; do
     run tupelo "$command" --help | head -n 3
   done
   look_ahead
@@ -74,6 +74,7 @@ look_at_runs() {
   title "Looking at runs"
   run tupelo doctor runs/first
   run tupelo compare runs/arms/*-seed* --target 5.5 --report report
+  run tupelo analyse positions runs/first
   run tupelo profile tiny_cpu --corpus my_texts "${SMALL[@]}" --steps 2
   run tupelo fill-mask runs/first "The boats are [MASK] one after the other."
 }

@@ -12,15 +12,16 @@ class Analysis(NamedTuple):
     module: str  # with findings(subjects); imported when it is used
     summary: str  # what it measures, in a line
     over_training: bool = False  # looks at all checkpoints, not at the newest one only
+    reads_rows: bool = True  # or looks at weights only
 
 
 ANALYSES = {
-    name: Analysis(f"pretrain.analysis.{name}", summary, over_training)
-    for name, summary, over_training in (
-        ("positions", "learned positional correlations and the pattern of each head", False),
-        ("gradients", "gradients of the weights and the states of each block", True),
-        ("layers", "how much each block changes its input, and the mean of the change", True),
-        ("lesion", "held-out loss without a block, and at random depth", False),
-        ("terms", "word and position correlations in the scores of BERT-A", False),
+    name: Analysis(f"pretrain.analysis.{name}", summary, over_training, reads_rows)
+    for name, summary, over_training, reads_rows in (
+        ("positions", "learned positional correlations and the pattern of each head", False, False),
+        ("gradients", "gradients of the weights and the states of each block", True, True),
+        ("layers", "how much each block changes its input, and the mean of the change", True, True),
+        ("lesion", "held-out loss without a block, and at random depth", False, True),
+        ("terms", "word and position correlations in the scores of BERT-A", False, True),
     )
 }

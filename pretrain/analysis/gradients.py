@@ -11,6 +11,7 @@ from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_by_depth,
     empty_figure,
+    legend_of_blocks,
     legend_of_runs,
     log_scale,
     rows_of_panels,
@@ -51,6 +52,7 @@ def draw_gradients(measured: Measured, caption: str) -> Figure:
         draw_by_depth(axes, list(steps), curves)
         log_scale(axes)
         whole_ticks(axes)
+    legend_of_blocks(figure, panels[0])
     set_up(weights, "weights", xlabel="block", ylabel="norm of dE/dW, nats")
     set_up(sizes, "states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
     set_up(cosines, "states: direction", xlabel="layer l", ylabel="cosine of dE/dx_l, dE/dx_L")

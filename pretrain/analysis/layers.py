@@ -11,6 +11,7 @@ from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_by_depth,
     empty_figure,
+    legend_of_blocks,
     legend_of_runs,
     log_scale,
     rows_of_panels,
@@ -63,6 +64,7 @@ def draw_layers(measured: Measured, caption: str) -> Figure:
         draw_by_depth(lower, moments, [[one.cosine for one in block] for block in changes])
         for axes in (upper, lower):
             whole_ticks(axes)
+    legend_of_blocks(figure, distances[0])
     _draw_means(means, measured)
     return figure
 

@@ -16,8 +16,8 @@ WIDTH, DPI = 7.5, 160  # inches; 1200 pixels wide
 PANEL_HEIGHT = 2.3
 CAPTION_LETTERS, CAPTION_LINE = 124, 0.14  # of a line, and its height in inches
 SMALL, TITLE = 7.5, 9.0  # points
-MOST_RUNS = 7  # colours that can be distinguished
 MOST_TICKS = 6
+LEGEND_ROWS = 16
 
 
 def empty_figure(caption: str, *, height: float) -> Figure:
@@ -71,7 +71,7 @@ def log_scale(axes: Axes) -> None:
 def draw_by_depth(
     axes: Axes, steps: Sequence[int], curves: Sequence[Sequence[float]], *, first: int = 1
 ) -> None:
-    """Draw a line per layer, early ones dark and late ones light, and name the layers.
+    """Draw a line per layer, early ones dark and late ones light.
 
     Args:
         axes: of the panel.
@@ -90,13 +90,21 @@ def draw_by_depth(
             linewidth=1.2,
             label=str(first + number),
         )
-    axes.legend(
+
+
+def legend_of_blocks(figure: Figure, axes: Axes) -> None:
+    """Name the lines of `draw_by_depth` beside the panels, where the legend covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
         title="block",
+        loc="outside right upper",
         fontsize=6.5,
         title_fontsize=6.5,
-        ncols=2 if len(curves) > 4 else 1,
+        ncols=math.ceil(len(labels) / LEGEND_ROWS),
         frameon=False,
-        labelspacing=0.2,
+        labelspacing=0.3,
     )
 
 

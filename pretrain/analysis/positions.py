@@ -23,7 +23,7 @@ from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.html import line_style
 
 MOST_COLUMNS = 4
-HEIGHT_OF_ROW = {2: 3.9, 3: 2.7, 4: 2.2}  # inches, by the number of columns
+HEIGHT_OF_ROW = {2: 4.2, 3: 3.0, 4: 2.5}  # inches, by the number of columns
 HEIGHT_OF_BAR = 0.6
 SHOWN_SHARE = 99.0  # percent of the numbers within the scale of the colours
 SMALLEST_SHOWN = 1e-9  # of the largest singular value: what is smaller is rounding
@@ -72,8 +72,8 @@ def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
     centred = [head.correlations - head.correlations.mean(1, keepdims=True) for head in heads]
     most = float(numpy.percentile(abs(numpy.stack(centred)), SHOWN_SHARE)) or 1.0
     for number, (axes, matrix, head) in enumerate(zip(panels, centred, heads, strict=False), 1):
-        title = f"head {number}: {head.pattern.name}"
-        means = f"mean: to [CLS] {head.column_mean:.2g}, to words {head.words_mean:.2g}"
+        title = f"head {number}\n{head.pattern.name}"
+        means = f"mean to [CLS] {head.column_mean:.2g}\nto words {head.words_mean:.2g}"
         set_up(axes, title, xlabel=f"key j\n{means}", ylabel="query i", grid=False)
         image = axes.imshow(matrix, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
     maps = list(panels[: len(heads)])

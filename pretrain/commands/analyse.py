@@ -11,7 +11,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from pretrain.analysis.catalog import ANALYSES
+from pretrain.analysis.catalog import ANALYSES, Analysis
 from pretrain.config.errors import ConfigError, nearest
 
 ROWS = 128
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of each run, 0 for the weights at the start; default: the newest, and for curves "
         "over training all of them",
     )
-    parser.add_argument(
-        "--rows", type=int, default=ROWS, help=f"held-out rows at most (default: {ROWS})"
-    )
+    parser.add_argument("--rows", type=int, help=f"held-out rows at most (default: {ROWS})")
     parser.add_argument(
         "--shards", type=Path, metavar="FOLDER", help="where the shards of the runs are now"
     )
@@ -49,22 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Analyse the runs, write the files, and print a short table."""
-    name = arguments.name
-    if name not in ANALYSES:
-        known = list(ANALYSES)
-        raise ConfigError(
-            f"there is no analysis {name!r}{nearest(name, known)}; one of {', '.join(known)}"
-        )
-    if arguments.rows < 1:
-        raise ConfigError(f"--rows={arguments.rows}: at least one row is needed")
+    name, analysis = arguments.name, _chosen(arguments)
     # Imported late: torch and Matplotlib take seconds.
     from pretrain.analysis.findings import shown_cells, write_findings
     from pretrain.analysis.subjects import Scope, few_checkpoints, read_subjects
     from pretrain.reports.report_folder import ReportFolder
     from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
 
-    analysis = ANALYSES[name]
-    scope = Scope(arguments.rows, arguments.shards, arguments.checkpoint, analysis.over_training)
+    rows = ROWS if arguments.rows is None else arguments.rows
+    scope = Scope(rows, arguments.shards, arguments.checkpoint, analysis.over_training)
     subjects = read_subjects(arguments.runs, scope)
     to = arguments.to or arguments.runs[0] / "analysis" / name
     folder = ReportFolder(to, f"the analysis {name}", arguments.runs, "--to", arguments.replace)
@@ -77,3 +68,21 @@ def main(arguments: argparse.Namespace) -> None:
     for note in notes:
         print(f"\n{paragraph(note, width, first='note: ', rest='      ')}")
     print(f"\nwritten: {to}")
+
+
+def _chosen(arguments: argparse.Namespace) -> Analysis:
+    """Return the analysis that is named; refuse options that it does not read."""
+    name, rows = arguments.name, arguments.rows
+    if name not in ANALYSES:
+        known = list(ANALYSES)
+        raise ConfigError(
+            f"there is no analysis {name!r}{nearest(name, known)}; one of {', '.join(known)}"
+        )
+    for option, value in (("--rows", rows), ("--shards", arguments.shards)):
+        if value is not None and not ANALYSES[name].reads_rows:
+            raise ConfigError(
+                f"{option}={value} is without effect: {name} looks at weights only; remove it"
+            )
+    if rows is not None and rows < 1:
+        raise ConfigError(f"--rows={rows}: at least one row is needed")
+    return ANALYSES[name]

@@ -52,7 +52,8 @@ WORDS = {
 def test_each_analysis_writes_pictures_and_tables_and_is_a_function_of_the_runs(
     runs, tmp_path, capsys, name
 ):
-    words = [name, *(str(runs / run) for run in WORDS[name]), "--rows", "10"]
+    few_rows = ("--rows", "10") if ANALYSES[name].reads_rows else ()
+    words = [name, *(str(runs / run) for run in WORDS[name]), *few_rows]
     main(["analyse", *words, "--to", str(tmp_path / "one")])
     assert f"written: {tmp_path / 'one'}" in capsys.readouterr().out
     main(["analyse", *words, "--to", str(tmp_path / "two")])
@@ -152,6 +153,9 @@ def test_bad_input_is_refused_in_one_line(runs, tmp_path):
     run = runs / "tupe_r"
     assert "there is no analysis 'gradient'; did you mean gradients?" in refusal("gradient", run)
     assert "--rows=0: at least one row" in refusal("layers", run, "--rows", 0)
+    for words in (("--rows", 4), ("--shards", tmp_path)):
+        message = refusal("positions", run, *words)
+        assert f"{words[0]}={words[1]} is without effect" in message
     assert "is not a run folder" in refusal("layers", tmp_path)
     assert "is named twice" in refusal("layers", run, runs / "bert_a" / ".." / "tupe_r")
     missing = refusal("positions", run, "--checkpoint", 5)
