@@ -181,10 +181,6 @@ def test_another_generator_does_not_fit_and_the_same_one_does(run, command, tmp_
     assert status == 0, errors
 
 
-def test_a_run_records_no_entropy_of_words(run):
-    assert lines(run, "launches.jsonl")[0]["frequency_entropy"] is None
-
-
 @pytest.mark.parametrize("name", ["fill-mask", "export"])
 def test_commands_that_need_a_masked_language_model_say_so(run, command, tmp_path, name):
     words = {"fill-mask": ["a [MASK]."], "export": ["--to", str(tmp_path / "export")]}[name]
