@@ -17,8 +17,8 @@ from finetune.training.batches import Batch, TokenRows, evaluation_batches
 from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import Guess, fill_mask
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
-from pretrain.model.discriminator import Discriminator
 from pretrain.model.encoder import Encoder
+from pretrain.model.replaced_tokens import Discriminator
 from tupelo.evaluation_mode import evaluation_mode
 
 Text = str | tuple[str, str]  # a text, or a pair

@@ -10,8 +10,7 @@ from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
-from pretrain.convert.initial_weights import check_fits
-from pretrain.convert.pretrained import load_pretrained
+from pretrain.convert.initial_weights import weights_for
 from pretrain.data.batches import (
     HeldOutBatches,
     MaskedBatch,
@@ -20,6 +19,7 @@ from pretrain.data.batches import (
     batches_from,
 )
 from pretrain.data.shards import open_data
+from pretrain.model.held_out import HeldOutSums
 from pretrain.model.objective_base import Objective
 from pretrain.model.objectives import build_objective
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -70,9 +70,7 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
         torch.default_generator.manual_seed(chosen.seed)
         model = build_objective(chosen.model, chosen.objective, chosen.electra)
     if chosen.initial_weights is not None:
-        pretrained = load_pretrained(chosen.initial_weights)
-        check_fits(pretrained, chosen)
-        model.load_state_dict(pretrained.weights)
+        model.load_state_dict(weights_for(chosen, chosen.initial_weights).weights)
     return model
 
 
@@ -143,13 +141,12 @@ def held_out_loss(model: Objective, settings: RunSettings) -> float:
     """
     batches = HeldOutBatches(open_data(settings), settings, _place(settings))
     device = next(model.parameters()).device
-    total, predictions = 0.0, 0
+    sums = HeldOutSums()
     with evaluation_mode(model):
         for batch in (batches[number] for number in range(len(batches))):
             loss = model(*(part.to(device) for part in batch))
-            total += loss.item() * batch.num_predictions()
-            predictions += batch.num_predictions()
-    return total / predictions
+            sums.add(model, loss, batch.num_predictions())
+    return sums.evaluation(sums.table()).loss
 
 
 def _place(settings: RunSettings) -> Place:

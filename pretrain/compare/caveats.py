@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from data_prep.files.program import shell_command
 from pretrain.compare.launches import history_notes, launch_differences
 from pretrain.compare.plateau import entropy_notes, target_notes
 from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.reports.words import listed
 
 # A learning rate below this share of its peak counts as annealed.
@@ -39,12 +41,24 @@ def notes_on(
         *_different_training(runs),
         *_not_annealed(runs),
         *(target_notes(arms, target, entropy) if is_automatic else []),
-        *entropy_notes(arms),
+        *_about_objective(arms),
         *_missed(arms, target),
         *_bounds(runs, target),
         *_single_seeds(arms),
         *launch_differences({arm.name: arm.launches for arm in arms}),
         *(note for run in runs for note in history_notes(str(run.folder), run.launches)),
+    ]
+
+
+def _about_objective(arms: Sequence[Arm]) -> list[str]:
+    """Return what to know of the loss: of words their plateau, of replaced tokens the generator."""
+    runs = [run for arm in arms for run in arm.runs]
+    if runs[0].settings["objective"] != REPLACED_TOKEN_DETECTION:
+        return entropy_notes(arms)
+    command = shell_command("finetune", "table", *(run.folder for run in runs))
+    return [
+        "the loss of replaced-token detection depends on what each run's own generator fills in, "
+        f"and a better generator is harder to see through; compare scores, too: {command}"
     ]
 
 

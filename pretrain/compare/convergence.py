@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from data_prep.files.program import shell_command
 from pretrain.compare.caveats import notes_on
 from pretrain.compare.pairs import Interval, Pair, Verdict, verdict
 from pretrain.compare.plateau import (
@@ -191,7 +192,7 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
         target: a held-out loss in nats, or "auto", see `automatic_target`.
 
     Raises:
-        ConfigError: they were not evaluated on the same held-out data, are fewer than two, one
+        ConfigError: they have other objectives or held-out data, are fewer than two, one
             of them is named twice, or the target is not a finite number.
     """
     _refuse_incomparable(runs)
@@ -236,6 +237,13 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         if folders[number] in folders[:number]:
             raise ConfigError(f"{run.folder} is named twice; name each run once")
+        objectives = [each.settings["objective"] for each in (runs[0], run)]
+        if objectives[0] != objectives[1]:
+            table = shell_command("finetune", "table", runs[0].folder, run.folder)
+            raise ConfigError(
+                f"{runs[0].folder} has objective={objectives[0]} and {run.folder} {objectives[1]}: "
+                f"their losses cannot be compared; fine-tune both and compare scores: {table}"
+            )
         if any(launch["held_out"] != runs[0].launches[0]["held_out"] for launch in run.launches):
             raise ConfigError(
                 f"{run.folder} and {runs[0].folder} were not evaluated on the same held-out rows, "

@@ -189,7 +189,10 @@ class ElectraSettings(Section):
     """The generator and the loss of replaced-token detection (Clark et al. 2020)."""
 
     generator_width: float = Field(
-        1 / 3, gt=0, le=1, description="width of the generator, as a share of model.width"
+        1 / 3,
+        gt=0,
+        le=1,
+        description="width of the generator, as a share of model.width, in whole heads",
     )
     generator_layers: float = Field(
         1.0, gt=0, le=1, description="blocks of the generator, as a share of model.num_layers"

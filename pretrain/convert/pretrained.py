@@ -24,8 +24,8 @@ from pretrain.convert.hf_format import is_export, read_export
 from pretrain.convert.loader import read_external
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
-from pretrain.model.discriminator import Discriminator
 from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.replaced_tokens import Discriminator
 
 
 class Pretrained(NamedTuple):

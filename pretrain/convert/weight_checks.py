@@ -14,8 +14,8 @@ from pretrain.config.settings import (
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.model.discriminator import Discriminator
 from pretrain.model.objectives import build_objective
+from pretrain.model.replaced_tokens import Discriminator
 from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 3

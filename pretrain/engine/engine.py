@@ -36,6 +36,7 @@ from pretrain.engine.optimizer_state import (
 )
 from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.zero_choice import stage_of_run
+from pretrain.model.held_out import Evaluation, HeldOutSums
 from pretrain.model.objective_base import Objective
 from pretrain.profiling.step_timer import Phases
 
@@ -95,7 +96,7 @@ class Engine:
         # At stage 0 DeepSpeed does not keep the norm by which it clips.
         self._engine.clip_fp32_gradients = self._clip_and_keep_norm
         self.device = torch.device(self._engine.device)
-        self._module: nn.Module = self._engine.module
+        self._module: Objective = self._engine.module
         self.stage_choice = stage_of_run(settings, ds_config, ranks)
         self._zero_stage: int = zero_stage(ds_config)
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
@@ -177,22 +178,20 @@ class Engine:
         return StepCosts(self._phases.take_seconds(), self._collectives.take_payload_bytes())
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[MaskedBatch]) -> tuple[float, int]:
-        """Return the mean held-out loss in nats at full depth, and the number of predictions.
+    def evaluate(self, batches: Iterable[MaskedBatch]) -> Evaluation:
+        """Return the mean held-out loss in nats at full depth, and its parts.
 
         Every rank must pass the same number of batches; the mean is over all predictions of all
         ranks.
         """
         self._engine.eval()
-        totals = torch.zeros(2, dtype=torch.float64, device=self.device)
+        sums = HeldOutSums()
         for batch in batches:
-            num_predictions = batch.num_predictions()
             loss = self._engine(*self.on_device(batch))
-            totals += torch.stack(
-                [loss.double() * num_predictions, totals.new_tensor(num_predictions)]
-            )
-        distributed.all_reduce(totals)
-        return float(totals[0] / totals[1]), int(totals[1])
+            sums.add(self._module, loss, batch.num_predictions())
+        table = sums.table()
+        distributed.all_reduce(table)
+        return sums.evaluation(table)
 
     def synchronize(self) -> None:
         """Wait until the device has finished; only then is the clock meaningful."""

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.files.program import shell_command
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
@@ -148,6 +149,13 @@ class Sweep:
         """Refuse, before hours of training, arms that a comparison refuses after them."""
         first = self.arms[0]
         for arm in self.arms[1:]:
+            if arm.settings.objective != first.settings.objective:
+                raise ConfigError(
+                    f"{first.name} has objective={first.settings.objective} and {arm.name} "
+                    f"{arm.settings.objective}, so their held-out losses cannot be compared; train "
+                    f"them one by one, fine-tune them, and compare scores with "
+                    f"{shell_command('finetune', 'table', 'RUN', 'RUN')}"
+                )
             differing = _differing_in_evaluation(first.settings, arm.settings)
             if differing:
                 raise ConfigError(
@@ -185,10 +193,10 @@ def _differing_in_evaluation(first: RunSettings, other: RunSettings) -> list[str
     See `held_out_fingerprint`.
     """
     values, others = flat(first.model_dump()), flat(other.model_dump())
-    names = [*MASKING]
+    names = [*MASKING, *(name for name in values if name.startswith("electra."))]
     if shards_folder(first) != shards_folder(other):
         of_data = [name for name in values if name.startswith("data.") and name not in MASKING]
-        names = [*of_data, "model.vocabulary_size", *MASKING]
+        names = [*of_data, "model.vocabulary_size", *names]
     differing = [name for name in names if values[name] != others[name]]
     if first.evaluation.rows != other.evaluation.rows:
         rows = [_held_out_rows(settings) for settings in (first, other)]

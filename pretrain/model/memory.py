@@ -12,6 +12,8 @@ from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSe
 from pretrain.kernels.cross_entropy import SLICE_BYTES
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.objective_base import Network
+from pretrain.model.objectives import objective_named
 from pretrain.model.positions import POSITION_ENCODINGS, PositionEncoding
 
 FP32_BYTES = 4
@@ -40,18 +42,37 @@ class PassMemory:
 
     def of_rows(self, rows: int) -> int:
         """Return the peak: weights, all gradients, activations, and the largest temporaries."""
-        kept = rows * (self._kept_in_front() + self._kept_by_blocks())
-        # The backward pass begins with the head, whose tensors are gone when it reaches a block.
-        moments = (self._of_head(rows), self._moment_of_block(rows))
-        return self._of_weights() + self._of_biases() + kept + max(moments)
+        networks = objective_named(self.objective).networks(self.model, self.electra)
+        waiting, peaks = 0, []
+        for network in reversed(networks):
+            memory = _NetworkMemory(self, network)
+            kept = memory.of_biases() + rows * (memory.kept_in_front() + memory.kept_by_blocks())
+            # The backward pass begins with the head, whose tensors are gone when it reaches a
+            # block; those of the networks that follow wait.
+            head = memory.kept_by_head(rows)
+            moments = (head + memory.moment_of_head(rows), memory.moment_of_block(rows))
+            peaks.append(waiting + kept + max(moments))
+            waiting += kept + head
+        return self._of_weights() + max(peaks)
 
     def _of_weights(self) -> int:
-        parameters = parameters_by_group(self.model, self.objective, self.electra)["total"]
+        groups = parameters_by_group(self.model, self.objective, self.electra)
         # Autocast keeps a copy of each weight until its gradient is computed.
-        cast = self.product_bytes if self._casts else 0
-        return parameters * (2 * self.weight_bytes + cast)
+        cast = self.product_bytes if self.product_bytes != self.weight_bytes else 0
+        return groups["total"] * (2 * self.weight_bytes + cast)
 
-    def _of_biases(self) -> int:
+
+class _NetworkMemory:
+    """Bytes that one network of an objective keeps, and the largest of those for a moment."""
+
+    def __init__(self, whole: PassMemory, network: Network) -> None:
+        self.network, self.model, self.execution = network, network.model, whole.execution
+        self.length, self.device = whole.length, whole.device
+        self.weight_bytes, self.product_bytes = whole.weight_bytes, whole.product_bytes
+        self.embedding_width = whole.model.width
+        self.predictions = whole.predictions if network.predicts_words else whole.length
+
+    def of_biases(self) -> int:
         model = self.model
         if not POSITION_ENCODINGS[model.positions].has_attention_bias:
             return 0
@@ -60,7 +81,7 @@ class PassMemory:
             per_pair += model.num_layers * self.product_bytes
         return model.num_heads * self.length**2 * per_pair
 
-    def _kept_by_blocks(self) -> int:
+    def kept_by_blocks(self) -> int:
         """Return the bytes of a row; the last block is mapped at the predictions only."""
         model = self.model
         if self.execution.recomputes_blocks:
@@ -96,21 +117,32 @@ class PassMemory:
     def _norm_per_token(self) -> int:
         return (self.weight_bytes + self.product_bytes) * self.model.width
 
-    def _kept_in_front(self) -> int:
-        """Return the bytes of a row that the embeddings keep."""
+    def kept_in_front(self) -> int:
+        """Return the bytes of a row that the embeddings and their projection keep."""
         mask = self._mask_bytes(self.weight_bytes) * (self.model.dropout > 0)
-        return self.length * self.model.width * (self.weight_bytes + mask)
+        embedded = self.embedding_width * (self.weight_bytes + mask)
+        projects = self.model.width != self.embedding_width
+        projected = self.product_bytes * (self.embedding_width + self.model.width)
+        return self.length * (embedded + projects * projected)
 
-    def _of_head(self, rows: int) -> int:
-        """Return what the head keeps of the predictions, and its largest temporary."""
-        model, size, predictions = self.model, self.product_bytes, rows * self.predictions
-        hidden = (2 * self.weight_bytes + 4 * size) * model.width
-        logits = predictions * model.vocabulary_size
+    def kept_by_head(self, rows: int) -> int:
+        """Return what the head keeps of its inputs."""
+        positions, width = rows * self.predictions, self.embedding_width
+        if not self.network.predicts_words:
+            return positions * (3 * self.product_bytes * width + 2 * FP32_BYTES)
+        hidden = (2 * self.weight_bytes + 4 * self.product_bytes) * width
+        return positions * (hidden + self.product_bytes * self.model.vocabulary_size)
+
+    def moment_of_head(self, rows: int) -> int:
+        """Return its largest temporary."""
+        width, vocabulary = self.embedding_width, self.model.vocabulary_size
+        if not self.network.predicts_words:
+            return rows * self.length * self.product_bytes * width
+        logits = rows * self.predictions * vocabulary
         slices = SLICE_TENSORS * min(SLICE_BYTES[self.device], FP32_BYTES * logits)
-        weight_gradient = size * model.vocabulary_size * model.width
-        return predictions * hidden + size * logits + max(slices, weight_gradient)
+        return max(slices, self.product_bytes * vocabulary * width)
 
-    def _moment_of_block(self, rows: int) -> int:
+    def moment_of_block(self, rows: int) -> int:
         """Return what the backward pass of a block adds: gradients of scores, or of the bias."""
         model, attention, mapping = self.model, 0, 0
         if self.execution.recomputes_blocks:
@@ -124,10 +156,6 @@ class PassMemory:
         kind = POSITION_ENCODINGS[self.model.positions]
         hooks = (kind.query_key_terms, kind.rotation)
         return hooks != (PositionEncoding.query_key_terms, PositionEncoding.rotation)
-
-    @property
-    def _casts(self) -> bool:
-        return self.product_bytes != self.weight_bytes
 
     def _mask_bytes(self, size: int) -> int:
         """Return the bytes of an element of a dropout mask: a CPU keeps it in its input's type."""

@@ -14,13 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data_prep.masking import IGNORED
-from pretrain.config.errors import ConfigError
 from pretrain.config.settings import (
     REPLACED_TOKEN_DETECTION,
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.model.encoder import BlockStack, build_shared_positions, initialise
+from pretrain.model.encoder import BlockStack, Encoder, build_shared_positions, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.objective_base import Network, Objective, Part
@@ -30,25 +29,16 @@ from pretrain.model.sampling import sampled_words, uniform_of_rows
 def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelSettings:
     """Return the shape of the generator of this discriminator.
 
-    Its heads are as wide as the discriminator's: 64 in the published models, where their number is
-    max(1, width // 64).
-
-    Raises:
-        ConfigError: the heads do not fit into its width.
+    Its heads are as wide as the discriminator's, and its width is that of whole heads, one at
+    least. With heads of 64, as in the published models, these are max(1, width // 64).
     """
-    width = round(electra.generator_width * model.width)
-    if width % model.head_width or width == 0:
-        heads = max(1, round(width / model.head_width))
-        raise ConfigError(
-            f"electra.generator_width={electra.generator_width:g} of model.width={model.width} is "
-            f"{width}, no multiple of the head width {model.head_width}; give "
-            f"{heads / model.num_heads:g}"
-        )
+    heads = max(1, round(electra.generator_width * model.num_heads))
+    width = heads * model.head_width
     return model.model_copy(
         update={
             "preset": None,
             "width": width,
-            "num_heads": width // model.head_width,
+            "num_heads": heads,
             "num_layers": max(1, round(electra.generator_layers * model.num_layers)),
             "feedforward_width": 4 * width,
         }
@@ -91,7 +81,7 @@ class ReplacedTokenDetection(Objective):
     """ELECTRA. `encoder` and `head` are the discriminator; the loss is a weighted sum of two.
 
     Layer drop draws the same blocks of both networks. Differs from the published code in that the
-    draws of an evaluation are a function of its rows, see sampling.py.
+    draws of a row are a function of its masks, see sampling.py.
     """
 
     held_out_loss = REPLACED_TOKEN_DETECTION
@@ -129,13 +119,12 @@ class ReplacedTokenDetection(Objective):
         The discriminator's is a mean over all tokens of the rows in which something is predicted:
         evaluations fill their last batch with rows that do not count.
         """
-        table_VD = self.encoder.token_embeddings.weight
+        words, head = self.encoder.token_embeddings, self.generator.head
         hidden_MD = self.generator(self.encoder.embed(ids_BS), positions_M, branch_scales)
-        masked_loss = self.generator.head.summed_loss(hidden_MD, table_VD, labels_M)
-
-        words_M = sampled_words(
-            self.generator.head, hidden_MD, table_VD, self._uniform(ids_BS, positions_M)
-        )
+        # ZeRO-3 gathers a weight where it is read from its module, and frees it again.
+        masked_loss = head.summed_loss(hidden_MD, words.weight, labels_M)
+        uniform_M = uniform_of_rows(ids_BS, positions_M)
+        words_M = sampled_words(head, hidden_MD, words.weight, uniform_M)
         filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
         logits_BS = self.head(self.encoder(filled_BS, branch_scales))
         counted_B1 = rows_with_predictions(ids_BS, positions_M, labels_M).unsqueeze(1)
@@ -145,8 +134,8 @@ class ReplacedTokenDetection(Objective):
             counted_B1.to(logits_BS.dtype),
             reduction="sum",
         )
-        num_predictions = labels_M.ne(IGNORED).sum().clamp(min=1)
-        num_tokens = (counted_B1.sum() * ids_BS.shape[1]).clamp(min=1)
+        num_predictions = labels_M.ne(IGNORED).sum()
+        num_tokens = counted_B1.sum() * ids_BS.shape[1]
         self.parts = {
             "generator_loss": Part(
                 masked_loss.detach(), num_predictions, self.electra.generator_weight
@@ -156,15 +145,9 @@ class ReplacedTokenDetection(Objective):
             ),
             **detection_scores(logits_BS.detach() > 0, replaced_BS, counted_B1),
         }
-        return (
-            self.electra.generator_weight * masked_loss / num_predictions
-            + self.electra.discriminator_weight * found_loss / num_tokens
-        )
-
-    def _uniform(self, ids_BS: Tensor, positions_M: Tensor) -> Tensor:
-        if self.training:
-            return torch.rand(len(positions_M), device=ids_BS.device)
-        return uniform_of_rows(ids_BS, positions_M)
+        return self.electra.generator_weight * masked_loss / num_predictions.clamp(
+            min=1
+        ) + self.electra.discriminator_weight * found_loss / num_tokens.clamp(min=1)
 
     @torch.no_grad()
     def set_output_bias(self, bias_V: Tensor) -> None:
@@ -189,6 +172,24 @@ class ReplacedTokenDetection(Objective):
         """Count the discriminator's head, at every token."""
         del predictions
         return rows * length * (model.width * model.width + model.width)
+
+
+class Discriminator(nn.Module):
+    """What is kept of ELECTRA: an encoder, and for every token the logit that it was replaced.
+
+    Its weights have the names that they have in `ReplacedTokenDetection`.
+    """
+
+    def __init__(self, model: ModelSettings) -> None:
+        super().__init__()
+        self.encoder = Encoder(model)
+        self.head = DiscriminatorHead(model)
+        initialise(self, model.initializer_range)
+
+    def logits(self, ids_BS: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        """Return logits_BS; ids from `lengths_B` on are padding of any value."""
+        logits_BS: Tensor = self.head(self.encoder(ids_BS, lengths_B=lengths_B))
+        return logits_BS
 
 
 def generator_multiply_adds(

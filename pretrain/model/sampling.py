@@ -2,8 +2,10 @@
 
 A word is the place where the cumulated probabilities pass a number that is uniform in [0, 1), which
 is a draw of the softmax at temperature 1, as Gumbel noise on the logits is, with one random number
-for a prediction instead of one for each word. Shape letters: B rows, S tokens of a row, M predicted
-positions, D width, V vocabulary.
+for a prediction instead of one for each word. This number is a hash of the masked row and the
+column: the masks of a row are others in each epoch and with each seed, so the draws are too, and no
+generator is needed. So they depend neither on ranks, batches and dropout nor on where a run was
+resumed. Shape letters: B rows, S tokens of a row, M predicted positions, D width, V vocabulary.
 """
 
 import torch
@@ -59,8 +61,9 @@ def _passed(logits_RV: Tensor, uniform_R: Tensor) -> Tensor:
 def uniform_of_rows(ids_BS: Tensor, positions_M: Tensor) -> Tensor:
     """Return a number in [0, 1) for each position, a hash of its row's tokens and its column.
 
-    With it, what is drawn in an evaluation depends neither on how rows are divided into batches
-    and ranks nor on a generator.
+    Args:
+        ids_BS: token ids, some of them masked.
+        positions_M: flat positions `row * S + column`.
     """
     length = ids_BS.shape[1]
     columns_S = torch.arange(length, device=ids_BS.device)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from pretrain.data.batches import MaskedBatch
+from pretrain.model.blocks import Block
+from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.objective_base import Objective
-from pretrain.model.objectives import MaskedLanguageModel
 
 LOGIT_ROWS = 256  # computed at once
 
@@ -105,10 +106,11 @@ class _Probe:
             if name:
                 module.register_forward_pre_hook(self._input_hook(name))
                 module.register_forward_hook(self._output_hook(name))
-        for index, block in enumerate(model.encoder.blocks):
-            block.register_forward_hook(self._size_hook(f"encoder.blocks.{index}"))
-        if isinstance(model, MaskedLanguageModel):
-            model.head.norm.register_forward_hook(self._logit_hook(model))
+        for name, module in model.named_modules():
+            if isinstance(module, Block):
+                module.register_forward_hook(self._size_hook(name))
+            if isinstance(module, MaskedLanguageModelHead):
+                module.norm.register_forward_hook(self._logit_hook(model, module))
 
     def _input_hook(self, name: str) -> Callable[..., None]:
         """Find what becomes infinite between two modules, such as attention scores."""
@@ -139,12 +141,12 @@ class _Probe:
 
         return check
 
-    def _logit_hook(self, model: MaskedLanguageModel) -> Callable[..., None]:
+    def _logit_hook(self, model: Objective, head: MaskedLanguageModelHead) -> Callable[..., None]:
         """Compute the logits, of which the loss never holds all."""
 
         def check(module: nn.Module, inputs: Any, hidden_MD: Tensor) -> None:
             del module, inputs
-            weight_VD, bias_V = model.encoder.token_embeddings.weight, model.head.output_bias
+            weight_VD, bias_V = model.encoder.token_embeddings.weight, head.output_bias
             with torch.no_grad(), torch.autocast(hidden_MD.device.type, enabled=False):
                 for part_RD in torch.split(hidden_MD, LOGIT_ROWS):
                     logits_RV = (part_RD @ weight_VD.to(part_RD.dtype).t()).float() + bias_V.float()

@@ -14,6 +14,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
+from pretrain.model.held_out import Evaluation
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.horizon import ScheduleSegment
@@ -207,10 +208,11 @@ class Progress:
         counters.kept_since_log = [0] * len(counters.kept_since_log)
         return metrics
 
-    def take_evaluation(self, loss: float, predictions: int) -> dict[str, Any]:
+    def take_evaluation(self, found: Evaluation) -> dict[str, Any]:
         """Return a line for evals.jsonl."""
-        self.counters.held_out_losses.append(loss)
-        return {**self._totals(), "loss": loss, "predictions": predictions}
+        self.counters.held_out_losses.append(found.loss)
+        line = {**self._totals(), "loss": found.loss, "predictions": found.num_predictions}
+        return {**line, "parts": found.parts} if found.parts else line
 
     def result(self) -> dict[str, Any]:
         """Return the totals of a finished run."""

@@ -63,7 +63,8 @@ class Scalars:
 
     def of_evaluation(self, evaluation: dict[str, Any]) -> dict[str, float]:
         """Return the points of a line of evals.jsonl, whose totals those of metrics contain."""
-        return {HELD_OUT_LOSS: float(evaluation["loss"])}
+        parts = {f"held_out/{name}": mean for name, mean in evaluation.get("parts", {}).items()}
+        return {HELD_OUT_LOSS: float(evaluation["loss"]), **parts}
 
 
 def _constant(settings: RunSettings, launch: dict[str, Any]) -> set[str]:

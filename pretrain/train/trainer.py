@@ -278,11 +278,11 @@ class Trainer:
 
     def _evaluate(self, display: StepDisplay) -> None:
         batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
-        loss, predictions = self.engine.evaluate(batches)
-        evaluation = self.progress.take_evaluation(loss, predictions)
+        found = self.engine.evaluate(batches)
+        evaluation = self.progress.take_evaluation(found)
         if self.ranks.is_first:
             self.record.log_evaluation(evaluation)
-            display.show_evaluation(evaluation["step"], loss)
+            display.show_evaluation(evaluation["step"], found.loss)
 
     def _save(self) -> None:
         self._settle()

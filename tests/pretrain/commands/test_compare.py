@@ -272,6 +272,30 @@ def test_runs_on_different_held_out_data_are_refused(baseline, tmp_path):
         compare(runs(baseline, other))
 
 
+DETECTION = ("--objective", "replaced_token_detection")
+
+
+def test_losses_of_other_objectives_are_not_compared_but_scores_are(baseline, tmp_path):
+    other = write_run(tmp_path / "other", *DETECTION)
+    with pytest.raises(ConfigError, match="their losses cannot be compared") as caught:
+        compare(runs(baseline, other))
+    message = str(caught.value)
+    assert "has objective=masked_language_model and" in message and "\n" not in message
+    assert message.endswith(f"finetune table {baseline} {other}")
+
+
+def test_runs_of_replaced_token_detection_have_no_plateau_of_words(tmp_path):
+    first, second = (
+        write_run(tmp_path / name, *DETECTION, "--model.norm", norm, losses=(28.0, 25.0, 24.0))
+        for name, norm in (("a", "pre"), ("b", "post"))
+    )
+    comparison = compare(runs(first, second))
+    assert comparison.entropy is None and comparison.target == 24.0
+    assert not any("plateau" in note for note in comparison.notes)
+    (note,) = [note for note in comparison.notes if "generator" in note]
+    assert note.endswith(f"finetune table {first} {second}")
+
+
 def test_what_is_no_comparison_is_refused(baseline, tmp_path):
     with pytest.raises(ConfigError, match="at least two runs"):
         compare(runs(baseline))

@@ -17,7 +17,8 @@ ALL_RECIPES = recipe_files()
 def test_every_recipe_describes_a_run_that_can_be_built(recipe):
     settings = load_settings(recipe)
     assert settings.name == recipe
-    assert parameters_by_group(settings.model)["total"] > 0
+    groups = parameters_by_group(settings.model, settings.objective, settings.electra)
+    assert groups["total"] > 0
     assert learning_rate_at(0, settings.learning_rate, settings.steps) > 0
     check_layer_drop(settings.layer_drop)
     config = read_ds_config(settings.engine.ds_config, "cpu")

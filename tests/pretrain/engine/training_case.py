@@ -21,7 +21,7 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.engine import launch
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import build_objective
 from pretrain.schedules.layer_drop import branch_scales, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at
 from tests.plain_loop import plain_loop
@@ -48,7 +48,7 @@ def case_settings(*words):
 
 def build_model(settings):
     torch.manual_seed(settings.seed)
-    return MaskedLanguageModel(settings.model)
+    return build_objective(settings.model, settings.objective, settings.electra)
 
 
 def micro_batch(step, place):

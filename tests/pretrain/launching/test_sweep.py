@@ -138,6 +138,20 @@ def test_arms_that_cannot_be_compared_are_refused_before_they_are_trained(here, 
     assert here.calls() == [] and not Path("runs").exists()
 
 
+def test_arms_of_other_objectives_are_refused_and_pointed_to_scores(here):
+    with pytest.raises(ConfigError, match="so their held-out losses cannot be compared") as caught:
+        main(["sweep", "bert_r", "electra", "--name", "x"])
+    assert "electra replaced_token_detection" in str(caught.value)
+    assert "finetune table RUN RUN" in str(caught.value)
+    assert here.calls() == []
+
+
+def test_arms_with_other_generators_are_refused(here):
+    Path("mine.toml").write_text('extends = "electra"\n[electra]\ngenerator_width = 1.0\n')
+    with pytest.raises(ConfigError, match="electra and mine differ in electra.generator_width"):
+        main(["sweep", "electra", "mine.toml", "--name", "x"])
+
+
 def test_arms_may_differ_where_their_held_out_losses_do_not(here, shards):
     """In the size of a vocabulary over the same shards, and in rows of which there are fewer."""
     Path("mine.toml").write_text(

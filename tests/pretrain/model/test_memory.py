@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ElectraSettings
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.memory import PassMemory
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -18,7 +19,7 @@ def settings(*words):
     return load_settings("tupe_base", [*base, *words]).model
 
 
-def predicted_and_counted(monkeypatch, model, execution, types, rows=ROWS):
+def predicted_and_counted(monkeypatch, model, execution, types, rows=ROWS, **objective):
     """Return what is predicted and what a pass holds, both in bytes, of a CPU's dropout masks."""
     weights, products = types
     counted = peak_of_pass(
@@ -30,10 +31,10 @@ def predicted_and_counted(monkeypatch, model, execution, types, rows=ROWS):
         predictions=PREDICTIONS,
         weights=weights,
         products=products,
+        **objective,
     )
-    memory = PassMemory(
-        model, execution, LENGTH, PREDICTIONS, weights.itemsize, products.itemsize, "cpu"
-    )
+    sizes = weights.itemsize, products.itemsize
+    memory = PassMemory(model, execution, LENGTH, PREDICTIONS, *sizes, "cpu", **objective)
     return memory.of_rows(rows), counted
 
 
@@ -59,6 +60,26 @@ def test_every_encoding_is_predicted(monkeypatch, positions, attention):
     execution = ExecutionPlan(attention)
     predicted, counted = predicted_and_counted(monkeypatch, model, execution, AUTOCAST)
     assert predicted == pytest.approx(counted, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "recomputes", "tolerance"), [(4, False, 0.1), (ROWS, False, 0.1), (32, True, 0.15)]
+)
+@pytest.mark.parametrize("share", [1 / 3, 1.0])
+def test_a_generator_and_its_discriminator_are_predicted(
+    monkeypatch, share, rows, recomputes, tolerance
+):
+    model = settings("--model.num_layers", "12", "--model.dropout", "0.1")
+    predicted, counted = predicted_and_counted(
+        monkeypatch,
+        model,
+        ExecutionPlan("sdpa", recomputes_blocks=recomputes),
+        AUTOCAST,
+        rows,
+        objective=REPLACED_TOKEN_DETECTION,
+        electra=ElectraSettings(generator_width=share),
+    )
+    assert predicted == pytest.approx(counted, rel=tolerance)
 
 
 def test_folded_attention_is_predicted(monkeypatch):

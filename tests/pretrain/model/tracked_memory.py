@@ -7,9 +7,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pretrain.config.settings import DEFAULT_OBJECTIVE
 from pretrain.kernels import triton_kernels
 from pretrain.model import attention_backends
-from pretrain.model.objectives import MaskedLanguageModel
+from pretrain.model.objectives import build_objective
 
 
 class LiveBytes(TorchDispatchMode):
@@ -53,7 +54,19 @@ def attention_of_gpus(q_BNSH, k_BNSH, v_BNSH, mask_BNSS, *, scale, dropout=0.0):
     )[0]
 
 
-def peak_of_pass(monkeypatch, settings, execution, *, rows, length, predictions, weights, products):
+def peak_of_pass(
+    monkeypatch,
+    settings,
+    execution,
+    *,
+    rows,
+    length,
+    predictions,
+    weights,
+    products,
+    objective=DEFAULT_OBJECTIVE,
+    electra=None,
+):
     """Return the peak bytes of a forward and backward pass onto gradients that exist."""
     monkeypatch.setattr(attention_backends, "torch_attention", attention_of_gpus)
     monkeypatch.setattr(triton_kernels, "interpreted", lambda: True)
@@ -62,7 +75,7 @@ def peak_of_pass(monkeypatch, settings, execution, *, rows, length, predictions,
     with FakeTensorMode():
         torch.set_default_dtype(weights)
         try:
-            model = MaskedLanguageModel(settings, execution)
+            model = build_objective(settings, objective, electra, execution)
         finally:
             torch.set_default_dtype(torch.float32)
         with LiveBytes() as live:
