@@ -18,7 +18,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import Guess, fill_mask
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
 from pretrain.model.encoder import Encoder
-from pretrain.model.objectives.discriminator import Discriminator
+from pretrain.model.objectives.replaced_tokens import Discriminator
 from tupelo.evaluation_mode import evaluation_mode
 
 Text = str | tuple[str, str]  # a text, or a pair

@@ -8,7 +8,7 @@
 
 The exponents are those of the authors' code, which counts a pooler between the last block and the
 head that their model no longer has; here the last norm is in that place. The tables and projections
-of positions count as embeddings: all blocks share them.
+of positions count as embeddings, also where each block has one: they act from the first block on.
 """
 
 import re

@@ -19,7 +19,7 @@ from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.pretrained import Pretrained, restored_network
 from pretrain.convert.text_encoder import MASK
 from pretrain.data.shards import shards_folder
-from pretrain.model.objectives.discriminator import Discriminator
+from pretrain.model.objectives.replaced_tokens import Discriminator
 
 TOLERANCE = 1e-4  # of a logit in fp32; sums in another order differ by 1e-6 to 1e-5
 NUM_ROWS = 4

@@ -18,7 +18,6 @@ from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import (
     REPLACED_TOKEN_DETECTION,
-    ElectraSettings,
     ModelSettings,
     RunSettings,
 )
@@ -27,6 +26,7 @@ from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
 from pretrain.data.frequencies import word_frequencies
 from pretrain.model.objectives.objective import Objective
+from pretrain.model.objectives.replaced_tokens import generator_settings
 
 # Settings that change neither the meaning of a weight nor the shapes.
 FREE = {
@@ -85,16 +85,6 @@ def weights_for(settings: RunSettings, place: str) -> Pretrained:
         ConfigError: there are none, or they are those of another objective, model or generator.
     """
     pretrained = load_pretrained(place)
-    check_fits(pretrained, settings)
-    return pretrained
-
-
-def check_fits(pretrained: Pretrained, settings: RunSettings) -> None:
-    """Check that the weights are those of the objective and the model of a run.
-
-    Raises:
-        ConfigError: they are not.
-    """
     if pretrained.objective != settings.objective:
         raise ConfigError(
             f"initial_weights={pretrained.place} were trained with objective="
@@ -103,21 +93,27 @@ def check_fits(pretrained: Pretrained, settings: RunSettings) -> None:
         )
     check_model(pretrained, settings.model)
     if settings.objective == REPLACED_TOKEN_DETECTION:
-        _check_generator(pretrained, settings.electra)
+        _check_generator(pretrained, settings)
+    return pretrained
 
 
-def _check_generator(pretrained: Pretrained, electra: ElectraSettings) -> None:
+def _check_generator(pretrained: Pretrained, settings: RunSettings) -> None:
     if pretrained.electra is None:
         raise ConfigError(
             f"initial_weights={pretrained.place} are the discriminator alone, and training needs "
             "the generator too; give the run or the checkpoint that it was exported from"
         )
-    for name in ("generator_width", "generator_layers"):
-        theirs, ours = (vars(side)[name] for side in (pretrained.electra, electra))
-        if theirs != ours:
+    theirs, ours = (
+        generator_settings(settings.model, electra)
+        for electra in (pretrained.electra, settings.electra)
+    )
+    for name, setting in (("width", "generator_width"), ("num_layers", "generator_layers")):
+        there, here = (vars(generator)[name] for generator in (theirs, ours))
+        if there != here:
             raise ConfigError(
-                f"initial_weights={pretrained.place} has another generator: electra.{name}="
-                f"{theirs:g} there and {ours:g} here; give --electra.{name} {theirs:g}"
+                f"initial_weights={pretrained.place} has another generator, of {name} {there} "
+                f"there and {here} here; give --electra.{setting} "
+                f"{vars(pretrained.electra)[setting]:g}"
             )
 
 

@@ -24,8 +24,8 @@ from pretrain.convert.hf_format import is_export, read_export
 from pretrain.convert.loader import read_external
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
-from pretrain.model.objectives.discriminator import Discriminator
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.model.objectives.replaced_tokens import Discriminator
 
 
 class Pretrained(NamedTuple):

@@ -15,7 +15,7 @@ from pretrain.config.settings import (
     ModelSettings,
 )
 from pretrain.model.objectives.catalog import build_objective
-from pretrain.model.objectives.discriminator import Discriminator
+from pretrain.model.objectives.replaced_tokens import Discriminator
 from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 3

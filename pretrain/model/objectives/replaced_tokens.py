@@ -19,7 +19,7 @@ from pretrain.config.settings import (
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.model.encoder import BlockStack, build_shared_positions, initialise
+from pretrain.model.encoder import BlockStack, Encoder, build_shared_positions, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.heads import DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Network, Objective, Part
@@ -172,6 +172,24 @@ class ReplacedTokenDetection(Objective):
         """Count the discriminator's head, at every token."""
         del predictions
         return rows * length * (model.width * model.width + model.width)
+
+
+class Discriminator(nn.Module):
+    """What is kept of ELECTRA: an encoder, and for every token the logit that it was replaced.
+
+    Its weights have the names that they have in `ReplacedTokenDetection`.
+    """
+
+    def __init__(self, model: ModelSettings) -> None:
+        super().__init__()
+        self.encoder = Encoder(model)
+        self.head = DiscriminatorHead(model)
+        initialise(self, model.initializer_range)
+
+    def logits(self, ids_BS: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        """Return logits_BS; ids from `lengths_B` on are padding of any value."""
+        logits_BS: Tensor = self.head(self.encoder(ids_BS, lengths_B=lengths_B))
+        return logits_BS
 
 
 def generator_multiply_adds(

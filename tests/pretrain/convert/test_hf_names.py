@@ -6,8 +6,8 @@ from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForP
 
 from pretrain.config.recipe import load_settings
 from pretrain.convert.hf_names import BERT, ELECTRA, from_stock, stock_names, to_stock
-from pretrain.model.objectives.discriminator import Discriminator
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.model.objectives.replaced_tokens import Discriminator
 
 CASES = [
     (BERT, MaskedLanguageModel, BertForMaskedLM, BertConfig, {}),
