@@ -167,8 +167,8 @@ def _plans(folder: SweepFolder, arguments: argparse.Namespace, *, runs: int) -> 
         ConfigError: a machine or a GPU does not exist, or the runs were begun on more GPUs.
     """
     each = folder.gpus_per_run()
-    if each is None and folder.has_unfinished:
-        runs = 1  # begun when every run had all GPUs
+    if each is None and folder.has_begun and arguments.records is None:
+        runs = 1  # begun when every run had all GPUs; there were no records then
     return plan_launches(
         arguments.gpus,
         arguments.hostfile,

@@ -1,12 +1,12 @@
 """The folder of a sweep: its runs, what they were started with, and the report."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.files.atomic import save_text
 from data_prep.files.program import shell_command
-from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
+from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 
 # Beside the runs: the folder of the comparison, and files.
@@ -57,16 +57,8 @@ class SweepFolder:
     @property
     def has_begun(self) -> bool:
         """Whether a run was started in it."""
-        return any(True for _ in self._begun())
-
-    @property
-    def has_unfinished(self) -> bool:
-        """Whether a run was started in it that has no result."""
-        return any(not (run / RESULT_FILE).exists() for run in self._begun())
-
-    def _begun(self) -> Iterator[Path]:
-        for pattern in ("*", f"{TRIALS}/*"):
-            yield from (file.parent for file in self.path.glob(f"{pattern}/{RUN_FILE}"))
+        patterns = (f"*/{RUN_FILE}", f"{TRIALS}/*/{RUN_FILE}")
+        return any(True for pattern in patterns for _ in self.path.glob(pattern))
 
     def saved_words(self) -> list[str] | None:
         """Return the words that the sweep was started with; None if they were not saved.

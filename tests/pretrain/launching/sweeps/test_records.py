@@ -190,3 +190,15 @@ def test_a_diverged_trial_is_recorded(here, run, tmp_path, monkeypatch):
     assert not here.calls(" train ")
     record = tmp_path / "kept/trials/one-1.0-seed1/trouble/decisions.jsonl"
     assert json.loads(record.read_text())["action"] == "stop"
+
+
+def test_gpus_elsewhere_are_divided_among_what_is_left(stubs, shards, tmp_path):
+    """The runs that are recorded had other GPUs, on another machine."""
+    kept = tmp_path / "kept"
+    words = (*ARMS, "--name", "x", "--data.shards", shards, *SIZES, "--records", kept)
+    stubs.run("sweep", *words, "--seeds", "2", STUB_FAILS="* train *seed1*")
+    shutil.rmtree(stubs.folder / "runs")
+    stubs.log.unlink()
+    stubs.gpus(4)
+    stubs.run("sweep", "--resume", "--name", "x", "--records", kept, STUB_TOGETHER="2")
+    assert len(stubs.calls("python -m pretrain train")) == 2
