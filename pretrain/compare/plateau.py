@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pretrain.compare.runs import Arm
 from pretrain.config.errors import ConfigError
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.reports.words import listed
 
 # In nats below the entropy. At 0.3 a loss falls quickly, so that the place is sharp.
@@ -22,7 +23,11 @@ ROUNDING = 1e-6
 
 
 def recorded_entropies(arms: Sequence[Arm]) -> list[float]:
-    """Return the frequency entropies that launches recorded, in nats, the lowest first."""
+    """Return the frequency entropies that launches recorded, in nats, the lowest first.
+
+    None of replaced-token detection: of its loss, a predicted word is a small part.
+    """
+    arms = [arm for arm in arms if arm.compared_settings["objective"] != REPLACED_TOKEN_DETECTION]
     found = {launch.get("frequency_entropy") for arm in arms for launch in arm.launches}
     return sorted(entropy for entropy in found if entropy is not None)
 

@@ -41,7 +41,7 @@ def sampled_words(
     rows = max(1, slice_bytes // (FP32_BYTES * len(token_embeddings_VD)))
     return torch.cat(
         [
-            _passed(head.logits(hidden_RD, token_embeddings_VD).float(), uniform_R)
+            _passed(head.logits(hidden_RD, token_embeddings_VD), uniform_R)
             for hidden_RD, uniform_R in zip(
                 torch.split(hidden_MD, rows), torch.split(uniform_M, rows), strict=True
             )
@@ -51,8 +51,8 @@ def sampled_words(
 
 def _passed(logits_RV: Tensor, uniform_R: Tensor) -> Tensor:
     """Return the first word whose cumulated probability is above the number, of each row."""
-    weights_RV = (logits_RV - logits_RV.amax(1, keepdim=True)).exp()
-    cumulated_RV = weights_RV.cumsum(1)
+    shifted_RV = logits_RV.float() - logits_RV.amax(1, keepdim=True)
+    cumulated_RV = shifted_RV.exp_().cumsum_(1)
     target_R1 = uniform_R.unsqueeze(1) * cumulated_RV[:, -1:]
     words_R1 = torch.searchsorted(cumulated_RV, target_R1, right=True)
     return words_R1.squeeze(1).clamp(max=logits_RV.shape[1] - 1)  # a product may be rounded up

@@ -10,7 +10,7 @@ from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import Resumption, plan_resumption
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings
+from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import held_out_fingerprint, open_data
@@ -147,11 +147,5 @@ def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, 
         "tokenizer": shards.manifest.tokenizer.sha256,
         "training_data": shards.split("train").fingerprint(),
         "held_out": held_out_fingerprint(shards, settings),
-        "frequency_entropy": on_first_rank(ranks, lambda: _plateau(settings, shards)),
+        "frequency_entropy": on_first_rank(ranks, lambda: frequency_entropy(shards, settings)),
     }
-
-
-def _plateau(settings: RunSettings, shards: ShardSet) -> float | None:
-    """Return the entropy of word frequencies, near which the loss of hidden words rests first."""
-    predicts_words = settings.objective != REPLACED_TOKEN_DETECTION
-    return frequency_entropy(shards, settings) if predicts_words else None

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import HeldOutBatches, Place
-from pretrain.engine.optimizers import parameter_groups
+from pretrain.engine.optimizers import OPTIMIZERS, parameter_groups
 from pretrain.model.objectives import build_objective
+from pretrain.stability.replay import norms_per_layer, replay_step
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import FP32, run_case
@@ -22,6 +24,7 @@ DROP = (
     *("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4"),
     *("--layer_drop.draw_per", "step"),
 )
+SCALES = ([1.25, 0.0, 2.0], [0.0, 1.5, 2.0])
 RUN = (*ELECTRA, *TUPE, *DROP, "--checkpoint.every_steps", "10", "--log_every_steps", "5")
 
 
@@ -52,6 +55,36 @@ def test_tables_of_both_networks_have_their_own_rates():
         assert factors[f"{network}.positions.projected.position_embeddings.weight"] == 4
         assert factors[f"{network}.positions.relative.bucket_embeddings.weight"] == 16
         assert factors[f"{network}.blocks.0.feedforward.inner.weight"] == 1
+
+
+def test_muon_updates_the_blocks_of_both_networks():
+    names = OPTIMIZERS["muon"].state_names(case.build_model(case.case_settings(*ELECTRA)))
+    for network in ("encoder", "generator"):
+        assert names[f"{network}.blocks.0.attention.query_key_value.weight"] == ("momentum_buffer",)
+    for name in ("generator.projection.weight", "generator.head.dense.weight", "head.dense.weight"):
+        assert len(names[name]) == 2  # AdamW's moments
+
+
+def test_a_replay_sees_both_networks_and_the_words_that_were_drawn():
+    settings = case.case_settings(*ELECTRA)
+    batches = [(case.micro_batch(7, place), scales) for place, scales in enumerate(SCALES)]
+    found, gradients = replay_step(
+        case.build_model(settings), batches, loss_scale=1.0, forward_context=nullcontext
+    )
+    model = case.build_model(settings)
+    assert found.losses == [model(*batch, scales).item() for batch, scales in batches]
+    blocks = {f"{network}.blocks.{n}" for network in ("encoder", "generator") for n in range(3)}
+    assert found.largest_activations.keys() == blocks
+    assert blocks | {"generator.head", "head"} <= norms_per_layer(gradients).keys()
+    logits = [
+        model.generator.head.logits(
+            model.generator(model.encoder.embed(batch.ids_BS), batch.positions_M, scales),
+            model.encoder.token_embeddings.weight,
+        )
+        for batch, scales in batches
+    ]
+    largest = max(part.abs().max().item() for part in logits)
+    assert found.largest_logit == pytest.approx(largest, rel=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +179,6 @@ def test_another_generator_does_not_fit_and_the_same_one_does(run, command, tmp_
     assert "of width 16 there and 32 here; give --electra.generator_width 0.5" in errors
     status, _, errors = command.run(command.words(*words))
     assert status == 0, errors
-
-
-def test_a_run_records_no_entropy_of_words(run):
-    assert lines(run, "launches.jsonl")[0]["frequency_entropy"] is None
 
 
 def test_a_command_that_needs_a_masked_language_model_says_so(run, command):

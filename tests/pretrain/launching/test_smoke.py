@@ -27,7 +27,9 @@ def sweep(*words):
 def test_every_recipe_becomes_tiny_and_keeps_its_kind(recipe):
     (arm,) = sweep(recipe, "--smoke").arms
     settings, own = arm.settings, load_settings(recipe)
-    assert parameters_by_group(settings.model, settings.objective)["total"] < 100_000
+    assert (
+        parameters_by_group(settings.model, settings.objective, settings.electra)["total"] < 100_000
+    )
     assert settings.steps * settings.batch.global_sequences * settings.data.sequence_length < 1e5
     assert settings.layer_drop == own.layer_drop and settings.optimizer == own.optimizer
     for name in ("positions", "norm", "output_bias"):
