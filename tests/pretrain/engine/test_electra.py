@@ -181,10 +181,6 @@ def test_another_generator_does_not_fit_and_the_same_one_does(run, command, tmp_
     assert status == 0, errors
 
 
-def test_a_run_records_no_entropy_of_words(run):
-    assert lines(run, "launches.jsonl")[0]["frequency_entropy"] is None
-
-
 def test_a_command_that_needs_a_masked_language_model_says_so(run, command):
     status, _, errors = command.run(["fill-mask", str(run), "a [MASK]."])
     assert status == 1 and len(errors.strip().splitlines()) == 1, errors
