@@ -3,7 +3,7 @@
 #
 #   source .venv/bin/activate            # Slurm passes this shell's environment on
 #   sbatch examples/slurm.sh RUN_FOLDER RECIPE [OPTION ...]
-#   sbatch --nodes=2 examples/slurm.sh runs/wiki tupe_base --corpus /data/wiki.jsonl.zst
+#   sbatch --nodes=2 examples/slurm.sh runs/wiki tupe_large --corpus /data/wiki.jsonl.zst
 #
 # All machines need the same environment and a shared folder to work in. Five minutes before the
 # limit, or on `scancel --signal=USR1 JOB`, every rank finishes its step, a checkpoint is saved and

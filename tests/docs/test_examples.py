@@ -1,11 +1,18 @@
 """What can be checked of the examples without a queue, a container or a second machine."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.pretrain.conftest import shards
+
+__all__ = ["shards"]  # a fixture
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -27,6 +34,108 @@ echo "${RANK-none}/${WORLD_SIZE-none} $MASTER_ADDR tupelo $*" >>"$CALLS"
 [[ ! -e finishes ]] || touch runs/x/result.json
 exit "${STATUS-0}"
 """
+
+
+# As SRUN, but the tasks train together, and each is alone on its machine.
+SRUN_OF_TWO_MACHINES = """#!/usr/bin/env bash
+tasks=2
+while [[ $1 == --* ]]; do [[ $1 != --ntasks=1 ]] || tasks=1; shift; done
+ids=()
+for ((task = 0; task < tasks; task++)); do
+  SLURM_PROCID=$task SLURM_LOCALID=0 "$@" &
+  ids+=($!)
+done
+for id in "${ids[@]}"; do wait "$id" || exit; done
+"""
+# Stands for pdsh -S -f N -w FIRST,SECOND COMMAND...: each machine is this one.
+PDSH = """#!/usr/bin/env bash
+while [[ $1 == -* ]]; do
+  [[ $1 != -w ]] || hosts=$2
+  [[ $1 == -S ]] && shift || shift 2
+done
+ids=() number=0
+for host in ${hosts//,/ }; do
+  bash -c "${*//%n/$number}" &
+  ids+=($!)
+  number=$((number + 1))
+done
+for id in "${ids[@]}"; do wait "$id" || exit; done
+"""
+# Stands for ssh FIRST hostname -I.
+SSH = """#!/usr/bin/env bash
+echo 127.0.0.1
+"""
+# tupe_large, but for its size.
+SMALL = [
+    *("--model.preset", "none", "--model.num_layers", "2", "--model.width", "32"),
+    *("--model.num_heads", "2", "--model.feedforward_width", "64"),
+    *("--model.vocabulary_size", "256", "--data.sequence_length", "32"),
+    *("--batch.global_sequences", "8", "--steps", "4", "--checkpoint.pinned", "2"),
+    *("--evaluation.rows", "16", "--engine.cpu_kernels", "off"),
+]
+
+
+@pytest.fixture
+def machines(tmp_path):
+    """Run a command where programs that reach other machines are replaced; return its output."""
+
+    def run(command, programs, **variables):
+        folder = tmp_path / "programs"
+        folder.mkdir()
+        for name, text in programs.items():
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        search = os.pathsep.join([str(folder), str(Path(sys.executable).parent), "/usr/bin:/bin"])
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=ROOT,
+            env={
+                **{"PATH": search, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+                **{"HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", **variables},
+            },
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    return run
+
+
+def check_run_of_two_machines(folder):
+    """Check that a run has finished, and that two ranks of two machines trained it."""
+    (launch,) = map(json.loads, (folder / "launches.jsonl").read_text().splitlines())
+    assert launch["world_size"] == 2
+    assert json.loads((folder / "result.json").read_text())["step"] == 4
+    assert (folder / "checkpoints" / "step_00000002").is_dir()
+
+
+@pytest.mark.slow("starts two ranks through the launcher, as other tests do on one machine")
+@pytest.mark.ranks
+def test_a_large_recipe_trains_on_the_machines_of_a_hostfile(machines, shards, tmp_path):
+    """As examples/hostfile, with a rank a machine; both machines are this one."""
+    hosts, folder = tmp_path / "hosts", tmp_path / "run"
+    hosts.write_text((EXAMPLES / "hostfile").read_text().replace("slots=8", "slots=1"))
+    words = ["tupe_large", "--hostfile", hosts, "--data.shards", shards, "--run-folder", folder]
+    command = [sys.executable, "-m", "pretrain", "train", *words, *SMALL]
+    output = machines(command, {"pdsh": PDSH, "ssh": SSH})
+    assert "nnodes=2, num_local_procs=1, node_rank=1" in output
+    check_run_of_two_machines(folder)
+
+
+@pytest.mark.slow("starts two ranks, as other tests do on one machine")
+@pytest.mark.ranks
+def test_a_large_recipe_trains_as_a_job_of_two_machines(machines, shards, tmp_path):
+    folder = tmp_path / "run"
+    command = [EXAMPLES / "slurm.sh", folder, "tupe_large", "--data.shards", shards, *SMALL]
+    programs = {
+        "srun": SRUN_OF_TWO_MACHINES,
+        "scontrol": "#!/usr/bin/env bash\necho localhost\n",
+        "tupelo": f'#!/usr/bin/env bash\nexec {sys.executable} -m tupelo "$@"\n',
+    }
+    of_job = {"SLURM_JOB_ID": "4321", "SLURM_JOB_NODELIST": "n", "SLURM_NTASKS": "2"}
+    machines(command, programs, **of_job, SLURM_NNODES="2")
+    check_run_of_two_machines(folder)
 
 
 @pytest.fixture
