@@ -64,8 +64,8 @@ def test_the_trial_notices_a_gradient_that_is_applied_twice(ranks, monkeypatch, 
 
     def without_clearing(*arguments, **options):
         engine = build_engine(*arguments, **options)
-        assert engine._clears_stale_gradients
-        engine._clears_stale_gradients = False
+        assert engine._stale_gradients is not None
+        engine._stale_gradients = None
         return engine
 
     monkeypatch.setattr(trial, "build_engine", without_clearing)

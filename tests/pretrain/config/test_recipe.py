@@ -4,7 +4,7 @@ import pytest
 
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import RECIPES, load_settings, recipe_files
+from pretrain.config.recipe import RECIPES, load_settings, recipe_files, sweep_files
 from pretrain.config.settings import as_json
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import check_layer_drop
@@ -31,8 +31,9 @@ def test_every_recipe_says_first_what_it_is(recipe):
     assert first.startswith("# ") and len(first) > 20
 
 
-def test_every_file_in_the_folder_of_recipes_is_one_of_them():
-    assert sorted(RECIPES.rglob("*.toml")) == sorted(ALL_RECIPES.values())
+def test_every_file_in_the_folder_of_recipes_is_a_recipe_or_a_sweep():
+    listed = [*ALL_RECIPES.values(), *sweep_files().values()]
+    assert sorted(RECIPES.rglob("*.toml")) == sorted(listed)
 
 
 def test_the_command_line_wins_over_the_recipe_and_the_recipe_over_its_parent(tmp_path):

@@ -22,9 +22,11 @@ def assert_ended_on_time(folder, hours=HOURS):
     """Check that the run took its time, and that its learning rate was annealed."""
     result = json.loads((folder / "result.json").read_text())
     # within two steps, of which one may stall for a second on a busy machine
-    step = result["training_seconds"] / result["step"]
-    assert abs(result["training_seconds"] - 3600 * hours) < 2 * step + 1
-    assert result["step"] > 20 and 0 <= result["final_learning_rate"] < 0.05 * PEAK
+    left = 2 * result["training_seconds"] / result["step"] + 1
+    assert abs(result["training_seconds"] - 3600 * hours) < left
+    # The rate falls linearly with the time after the warm-up, a tenth of it or less.
+    highest = PEAK * left / (0.9 * 3600 * hours)
+    assert result["step"] > 20 and 0 <= result["final_learning_rate"] < highest
     metrics, evaluations = lines(folder, "metrics.jsonl"), lines(folder, "evals.jsonl")
     assert metrics[-1]["step"] == evaluations[-1]["step"] == result["step"]
     assert metrics[-1]["learning_rate"] == result["final_learning_rate"]
