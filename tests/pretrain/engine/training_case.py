@@ -21,6 +21,7 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.engine import launch
+from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.schedules.layer_drop import branch_scales, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -103,7 +104,8 @@ def build_engine(settings, ranks, name):
     )
     # The other ranks must get the weights of the first.
     seeded = settings.model_copy(update={"seed": settings.seed + ranks.rank})
-    return launch.build_engine(seeded, config, ranks)
+    # As in a run: the buckets of DeepSpeed's defaults take 2 GB of addresses for each engine.
+    return launch.build_engine(seeded, with_fitted_buckets(config, settings), ranks)
 
 
 def whole_and_resumed(settings, ranks, name, folder):
