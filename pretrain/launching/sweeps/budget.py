@@ -90,7 +90,9 @@ def expected_flops(settings: RunSettings) -> float:
     from pretrain.data.batches import predictions_per_batch
     from pretrain.model.cost import training_cost
 
-    cost = training_cost(settings.model, settings.data.sequence_length, settings.objective)
+    cost = training_cost(
+        settings.model, settings.data.sequence_length, settings.objective, settings.electra
+    )
     passes, steps = micro_batches_per_step(settings, 1), settings.steps
     places = min(steps, MOST_PLACES)
     total = 0.0
