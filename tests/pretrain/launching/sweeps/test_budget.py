@@ -70,6 +70,16 @@ def test_of_a_long_run_the_sum_is_right_within_a_step():
     assert abs(expected_flops(settings) - exact) < exact / settings.steps
 
 
+def test_the_flops_of_electra_are_those_that_its_run_records():
+    words = ("--steps", "7", "--data.corpus", "text.txt")
+    settings = load_settings("electra_tupe", words)
+    progress = Progress(settings, 1)
+    recorded = 7 * progress.pass_flops([1] * settings.model.num_layers)
+    assert expected_flops(settings) == pytest.approx(recorded, rel=1e-9)
+    masked = load_settings("tupe_r", words)
+    assert expected_flops(settings) > expected_flops(masked)
+
+
 @pytest.mark.parametrize("budget", ["flops", "flops=3e9"])
 def test_equal_flops_within_half_a_step_each(spec, budget):
     asked = sweep(spec, "--budget", budget, "--steps", "200")
