@@ -10,7 +10,7 @@
 #   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl); --text and --label name
 #                           their columns, two for a pair; --regression: labels are numbers;
 #                           --name: name of the task in tables
-#   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, or a .toml file
+#   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, electra, or a .toml file
 #   --learning-rates, --seeds, --epochs, --batch ...
 #                           change the protocol; RUN --help lists all settings
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training

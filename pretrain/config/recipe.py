@@ -94,6 +94,11 @@ class CommandParser(argparse.ArgumentParser):
             raise ConfigError(f"name a recipe:\n\n{self.format_usage()}\n{list_of_recipes()}")
         if not unknown:
             raise ConfigError(message)
+        if unknown[0] in recipe_files():
+            raise ConfigError(
+                f"{unknown[0]} is a second recipe, and this command takes one; tupelo sweep "
+                "and tupelo plan take several"
+            )
         if not unknown[0].startswith("-"):
             raise ConfigError(
                 f"{unknown[0]} belongs to no option: most take one value; separate several "
@@ -231,7 +236,8 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     if path.suffix == ".toml":
         raise ConfigError(f"there is no file {quoted(recipe)}; recipes: {', '.join(known)}")
     raise ConfigError(
-        f"there is no recipe {quoted(recipe)}{nearest(recipe, known)}; recipes: {', '.join(known)}"
+        f"there is no recipe {quoted(recipe)}{nearest(recipe, [*known, *sweep_files()])}; recipes: "
+        f"{', '.join(known)}"
     )
 
 

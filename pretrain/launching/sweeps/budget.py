@@ -13,15 +13,11 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.fitting import fitted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import keep_probabilities, theta_at
+from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.run_thetas import thetas_of_run
 
 UNITS = ("steps", "tokens", "flops", "seconds")
 USAGE = "give steps, tokens, flops or seconds, and an amount if not the baseline's: flops=2e13"
-
-# Places of the schedule at which the expected FLOPs are computed; a run of fewer steps is exact.
-# The error of the midpoint rule is below a step of a million, and where theta jumps, a tenth of a
-# thousandth: the paper's theta falls over a hundred of these places.
-MOST_PLACES = 10_000
 
 
 @dataclass(frozen=True)
@@ -93,19 +89,18 @@ def expected_flops(settings: RunSettings) -> float:
     cost = training_cost(
         settings.model, settings.data.sequence_length, settings.objective, settings.electra
     )
-    passes, steps = micro_batches_per_step(settings, 1), settings.steps
-    places = min(steps, MOST_PLACES)
-    total = 0.0
-    for number in range(places):
-        position = (number + 0.5) * steps / places - 0.5
-        theta = theta_at(position, settings.layer_drop, steps)
-        total += cost.of_pass(
+    passes, thetas = micro_batches_per_step(settings, 1), thetas_of_run(settings)
+    total = math.fsum(
+        count
+        * cost.of_pass(
             rows=settings.batch.global_sequences / passes,
             predictions=predictions_per_batch(settings) / passes,
             kept=keep_probabilities(theta, settings.model.num_layers, settings.layer_drop),
             ranks=1,
         )
-    return total * passes * steps / places
+        for theta, count in thetas.items()
+    )
+    return total / thetas.total() * passes * settings.steps
 
 
 def _seconds(budget: Budget, baseline: RunSettings) -> float:

@@ -172,6 +172,8 @@ class Sweep:
         if len(self._given_seeds) > 1:
             return self._given_seeds
         asked = self._given_seeds[0] if self._given_seeds else self.spec.seeds
+        if self.is_smoke_test and not self._given_seeds:
+            asked = asked[:1] if isinstance(asked, tuple) else 1
         if isinstance(asked, tuple):
             return [*asked]
         return list(range(arm.settings.seed, arm.settings.seed + (asked or 1)))

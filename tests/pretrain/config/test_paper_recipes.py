@@ -2,8 +2,10 @@
 
 import pytest
 
-from pretrain.config.recipe import load_settings
+from pretrain.commands import sweep
+from pretrain.config.recipe import CommandParser, load_settings
 from pretrain.config.settings import flat
+from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group
 
 # In millions: TUPE Sec. 3.3 (+1.18), Table 3 (330), Devlin et al. 2018 (110). Head and vocabulary
@@ -59,6 +61,16 @@ def test_the_systems_of_tupes_table_2_differ_in_their_positions_alone():
     }
     for recipe, encoding in positions.items():
         assert differences(recipe, "bert_base") == {"model.positions": encoding}
+
+
+def test_the_sweep_of_tupes_table_2_keeps_the_checkpoints_of_its_figures():
+    """The rows at 300 k steps, and Fig. 4b and 4c: 100 k, 300 k and 600 k."""
+    parser = CommandParser(allow_abbrev=False)
+    sweep.add_arguments(parser)
+    arms = Sweep(parser.parse_args(["tupe_table2", "--corpus", "text.txt"])).arms
+    assert len(arms) == 6
+    for arm in arms:
+        assert set(arm.settings.checkpoint.pinned) >= {100_000, 300_000, 600_000}
 
 
 def test_tupe_large_is_bert_large_with_other_positions_and_keeps_300k():

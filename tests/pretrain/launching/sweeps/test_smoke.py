@@ -72,6 +72,15 @@ def test_the_settings_of_a_sweep_hold_that_it_is_a_smoke_test_and_not_what_follo
     assert again.words == words and again.is_smoke_test
 
 
+@pytest.mark.parametrize("seeds", ["3", "[4, 8]"])
+def test_a_smoke_test_has_one_seed_unless_the_command_line_gives_more(tmp_path, seeds):
+    (tmp_path / "mine.toml").write_text(f"seeds = {seeds}\narms.a = 'bert_a'")
+    smoke = sweep(str(tmp_path / "mine.toml"), "--smoke")
+    assert smoke.seeds_of(smoke.arms[0]) == [4 if "4" in seeds else smoke.arms[0].settings.seed]
+    several = sweep(str(tmp_path / "mine.toml"), "--smoke", "--seeds", "2")
+    assert len(several.seeds_of(several.arms[0])) == 2
+
+
 @pytest.mark.slow("each part of it has tests of its own")
 def test_a_smoke_test_goes_from_text_to_report(tmp_path):
     words = [sys.executable, "-m", "pretrain", "sweep", "bert_a", "tupe_r_pld", "--smoke"]
