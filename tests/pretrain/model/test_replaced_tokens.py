@@ -143,6 +143,37 @@ def test_stock_electra_has_the_logits_and_the_losses_of_transformers():
     torch.testing.assert_close(loss, masked_loss + 50 * found.loss, rtol=1e-5, atol=1e-5)
 
 
+def test_stock_electra_has_the_gradients_of_transformers_in_every_parameter():
+    model, settings = built(*STOCK), run_settings(*STOCK)
+    masked, finder = their_networks(model, settings)
+    table = finder.electra.embeddings.word_embeddings.weight
+    masked.electra.embeddings, masked.generator_lm_head.weight = finder.electra.embeddings, table
+    ids_BS, positions_M, labels_M = batch()
+    model(ids_BS, positions_M, labels_M).backward()
+
+    hidden_MD = model.generator(model.encoder.embed(ids_BS), positions_M)
+    words_M = sampled_words(
+        model.generator.head, hidden_MD, table, uniform_of_rows(ids_BS, positions_M)
+    )
+    filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
+    labels_BS = torch.full_like(ids_BS, IGNORED).flatten().scatter(0, positions_M, labels_M)
+    masked_loss = masked(ids_BS, labels=labels_BS.view_as(ids_BS)).loss
+    (masked_loss + 50 * finder(filled_BS, labels=replaced_BS.long()).loss).backward()
+
+    of_gradients = built(*STOCK)  # a model whose weights are the gradients, under their names
+    with torch.no_grad():
+        for weight, trained in zip(of_gradients.parameters(), model.parameters(), strict=True):
+            weight.copy_(trained.grad)
+    for theirs, ours in zip((masked, finder), their_networks(of_gradients, settings), strict=True):
+        expected = {name: weight.grad for name, weight in theirs.named_parameters()}
+        assert expected.pop("electra.embeddings.token_type_embeddings.weight") is not None
+        found = dict(ours.named_parameters())
+        for name, gradient in expected.items():
+            difference = (found[name].detach() - gradient).norm()
+            # Of a bias of keys, which softmax ignores, nothing but rounding is left.
+            assert difference < 1e-4 * gradient.norm() + 1e-5, name
+
+
 def test_the_loss_is_that_of_a_double_loop():
     weights = ("--electra.generator_weight", "3", "--electra.discriminator_weight", "7")
     model = built("--model.positions", "tupe-r", *weights).eval().double()
