@@ -11,11 +11,12 @@ from pretrain.config.ds_config import DS_CONFIGS, read_ds_config
 from pretrain.distributed.ranks import start_ranks
 
 from .support_matrix import trial
-from .support_matrix.cells import PRECISIONS, STAGES, Cell, covering, supported
+from .support_matrix.cells import OBJECTIVES, PRECISIONS, STAGES, Cell, covering, supported
 from .support_matrix.table import DOCUMENT, block, support_table
 
 ROOT = Path(__file__).parents[1]
-RESTING = Cell(3, "fp32", True, False, 2, False, 1)  # a block rests now and then, at stage 3
+# A block rests now and then, at stage 3.
+RESTING = Cell(3, "fp32", True, False, 2, False, OBJECTIVES[0], 1)
 
 
 @pytest.fixture(scope="module")

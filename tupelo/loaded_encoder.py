@@ -18,7 +18,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import Guess, fill_mask
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
 from pretrain.model.encoder import Encoder
-from pretrain.model.objectives.replaced_tokens import Discriminator
 from tupelo.evaluation_mode import evaluation_mode
 
 Text = str | tuple[str, str]  # a text, or a pair
@@ -174,11 +173,6 @@ class LoadedEncoder:
             ConfigError: there is no [MASK], the text has more than `sequence_length` tokens, or the
                 model is a discriminator, which predicts no words.
         """
-        if isinstance(self.model, Discriminator):
-            raise ConfigError(
-                f"{self.place} is a discriminator, which predicts no words; use its hidden_states "
-                "or embed, or fine-tune it"
-            )
         with evaluation_mode(self.model):
             return fill_mask(
                 self.model, self.text_encoder, text, top=top, longest_row=self.sequence_length

@@ -21,14 +21,14 @@ def main(arguments: argparse.Namespace) -> None:
     """Print the guesses for every mask of the text."""
     # Imported late: torch takes seconds.
     from pretrain.convert.fill_mask import fill_mask
-    from pretrain.convert.pretrained import load_pretrained, restored_model
+    from pretrain.convert.pretrained import load_pretrained, restored_network
     from pretrain.convert.text_encoder import MASK
 
     pretrained = load_pretrained(arguments.run)
     step = "" if pretrained.step is None else f", step {pretrained.step:,}"
     print(f"{pretrained.name}{step}: {arguments.text}")
     guesses_of_masks = fill_mask(
-        restored_model(pretrained),
+        restored_network(pretrained),
         pretrained.text_encoder,
         arguments.text,
         top=arguments.top,

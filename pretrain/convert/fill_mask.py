@@ -9,6 +9,7 @@ from torch import Tensor
 from pretrain.config.errors import ConfigError
 from pretrain.convert.text_encoder import MASK, TextEncoder
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.model.objectives.replaced_tokens import Discriminator
 
 
 class Guess(NamedTuple):
@@ -20,7 +21,7 @@ class Guess(NamedTuple):
 
 @torch.no_grad()
 def fill_mask(
-    model: MaskedLanguageModel,
+    model: MaskedLanguageModel | Discriminator,
     text_encoder: TextEncoder,
     text: str,
     *,
@@ -37,9 +38,14 @@ def fill_mask(
         longest_row: in tokens, of those that it was trained on.
 
     Raises:
-        ConfigError: there is no [MASK], the text has more than `longest_row` tokens, or `top` is
-            below 1.
+        ConfigError: there is no [MASK], the text has more than `longest_row` tokens, `top` is below
+            1, or the model is a discriminator, which predicts no words.
     """
+    if isinstance(model, Discriminator):
+        raise ConfigError(
+            "this model is a discriminator, which predicts no words; use its hidden states, or "
+            "fine-tune it"
+        )
     if top < 1:
         raise ConfigError(f"top={top} asks for no token; give 1 or more")
     ids = text_encoder.ids(text)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pretrain.config.ds_config import compute_type, fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings import DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION
 from pretrain.engine.execution import AMPERE, Machine, plan_execution
 
 LAYERS, LENGTH, VOCABULARY, ROWS = 3, 16, 64, 2
@@ -21,12 +22,14 @@ class Cell(NamedTuple):
     recomputes: bool
     micro_batches: int  # of a rank, for one optimizer step
     compiles: bool
+    objective: str
     ranks: int
 
     def __str__(self):
         words = [f"ZeRO-{self.stage}", self.precision]
         words += ["layer drop"] * self.drops_layers + ["recompute"] * self.recomputes
         words += ["compile"] * self.compiles
+        words += ["ELECTRA"] * (self.objective == REPLACED_TOKEN_DETECTION)
         return ", ".join([*words, f"{self.micro_batches} micro-batches", f"{self.ranks} ranks"])
 
     @property
@@ -38,10 +41,11 @@ class Cell(NamedTuple):
 STAGES = (0, 1, 2, 3)
 PRECISIONS = ("fp32", "bf16_autocast", "bf16", "fp16", "fp16_autocast")
 HALF = ("bf16", "fp16")
+OBJECTIVES = (DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION)
 
 
 def all_cells(ranks):
-    choices = (STAGES, PRECISIONS, (False, True), (False, True), (1, 2), (False, True))
+    choices = (STAGES, PRECISIONS, (False, True), (False, True), (1, 2), (False, True), OBJECTIVES)
     return [Cell(*values, ranks) for values in itertools.product(*choices)]
 
 
@@ -53,6 +57,7 @@ def settings_of(cell):
     """
     has_dropout = cell.precision == "fp32" and not cell.compiles
     layer_drop = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.3")
+    generator = ("--electra.generator_width", "0.5")
     return load_settings(
         "tiny_cpu",
         [
@@ -64,6 +69,8 @@ def settings_of(cell):
             *("--learning_rate.peak", "0.01", "--optimizer.max_gradient_norm", "0.5"),
             *("--optimizer.weight_decay", "0.1"),
             *(layer_drop if cell.drops_layers else ()),
+            *("--objective", cell.objective),
+            *(generator if cell.objective == REPLACED_TOKEN_DETECTION else ()),
             *("--engine.recompute_blocks", str(cell.recomputes).lower()),
             *("--engine.compile_blocks", "on" if cell.compiles else "off"),
         ],
@@ -96,7 +103,16 @@ def refusal(cell):
 
 
 def supported(ranks):
-    return [cell for cell in all_cells(ranks) if refusal(cell) is None]
+    """Return the combinations that can be tried; of ELECTRA those in fp32.
+
+    In 16 bits its generator may draw another word, so that losses cannot be compared.
+    """
+    return [
+        cell
+        for cell in all_cells(ranks)
+        if cell.precision == "fp32" or cell.objective == DEFAULT_OBJECTIVE
+        if refusal(cell) is None
+    ]
 
 
 def covering(cells):

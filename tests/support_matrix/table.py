@@ -15,8 +15,8 @@ BEGIN, END = "<!-- {} begin: written by python -m tests.support_matrix -->", "<!
 def support_table(failed=()):
     """Return what the code refuses as a table, with the cells that were found not to work.
 
-    Layer drop, recomputing, accumulation and ranks must not change what is refused, else the table
-    has too few dimensions.
+    Layer drop, recomputing, accumulation, objective and ranks must not change what is refused,
+    else the table has too few dimensions.
     """
     notes, lines = [], []
     for compiles in (False, True):

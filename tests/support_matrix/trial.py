@@ -15,7 +15,7 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.engine import launch
-from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.model.objectives.catalog import build_objective
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.schedules.learning_rate import learning_rate_at
 
@@ -65,7 +65,7 @@ def micro_batch(place):
 
 def build_model(settings, seed=0):
     torch.manual_seed(seed)
-    return MaskedLanguageModel(settings.model)
+    return build_objective(settings.model, settings.objective, settings.electra)
 
 
 @functools.cache

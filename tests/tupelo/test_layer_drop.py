@@ -312,7 +312,7 @@ def shrinking_step():
 
 MISTAKES = {
     "schedule='progressive' needs total_steps, or gamma": lambda: tupelo.LayerDrop(build()),
-    "schedule='linear_up' needs total_steps, or gamma": lambda: tupelo.LayerDrop(
+    "schedule='linear_up' needs total_steps$": lambda: tupelo.LayerDrop(
         build(), schedule="linear_up"
     ),
     "total_steps=0 and seed=0": lambda: tupelo.LayerDrop(build(), total_steps=0),

@@ -184,7 +184,7 @@ def test_another_generator_does_not_fit_and_the_same_one_does(run, command, tmp_
 def test_a_command_that_needs_a_masked_language_model_says_so(run, command):
     status, _, errors = command.run(["fill-mask", str(run), "a [MASK]."])
     assert status == 1 and len(errors.strip().splitlines()) == 1, errors
-    assert "was trained with objective=replaced_token_detection" in errors
+    assert "is a discriminator, which predicts no words; use" in errors
 
 
 def test_result_counts_the_parameters_of_both_networks(run):
