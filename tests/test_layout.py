@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.convert.hf_format import CODE_FILES
+from pretrain.convert.exports.hf_format import CODE_FILES
 
 ROOT = Path(__file__).parents[1]
-EXPORTED = ROOT / "pretrain" / "convert" / "hf_code"
+EXPORTED = ROOT / "pretrain" / "convert" / "exports" / "hf_code"
 PACKAGES = {
     "data_prep": set(),
     "pretrain": {"data_prep"},

@@ -1,1 +1,1 @@
-"""Load, export and import models; Hugging Face and fairseq formats."""
+"""Models to and from files: loaded, exported, imported."""

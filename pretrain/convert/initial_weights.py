@@ -21,7 +21,7 @@ from pretrain.config.settings import (
     ModelSettings,
     RunSettings,
 )
-from pretrain.convert.external import text_encoder_of
+from pretrain.convert.external.external_model import text_encoder_of
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
 from pretrain.data.frequencies import word_frequencies

@@ -19,9 +19,9 @@ from pretrain.config.settings import (
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.convert.external import ExternalModel
-from pretrain.convert.hf_format import is_export, read_export
-from pretrain.convert.loader import read_external
+from pretrain.convert.exports.hf_format import is_export, read_export
+from pretrain.convert.external.external_model import ExternalModel
+from pretrain.convert.external.loader import read_external
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_weights
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
@@ -50,7 +50,7 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
         place: a run folder; RUN/checkpoints/step_00010000; a folder of `pretrain export` or
             `pretrain import`; a BERT or the discriminator of an ELECTRA that Hugging Face's
             transformers saved, or its name on the Hub; a .pt file of the TUPE authors' code, see
-            loader.py.
+            external/loader.py.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:

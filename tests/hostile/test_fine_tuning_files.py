@@ -16,7 +16,7 @@ from finetune.tasks.glue import GLUE
 from finetune.tasks.suite_files import read_files
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.model_card import score_rows
+from pretrain.convert.exports.model_card import score_rows
 from tests.finetune.report.score_case import write_result, write_sweep_record
 from tests.finetune.small_glue import write_small_glue
 from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines

@@ -13,17 +13,17 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.describe import TokenizerError, record_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.hf_writer import write_pretrained
-from pretrain.convert.loader import read_external
+from pretrain.convert.exports.hf_writer import write_pretrained
+from pretrain.convert.external.loader import read_external
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import few, result_or_clear_error
-from tests.pretrain.convert.authors_model import checkpoint
+from tests.pretrain.convert.external.authors_model import checkpoint
+from tests.pretrain.convert.external.test_fairseq_tupe import ROWS, write
+from tests.pretrain.convert.external.test_hf_bert import ENTRIES, save
 from tests.pretrain.convert.small_tokenizers import trained
-from tests.pretrain.convert.test_fairseq_tupe import ROWS, write
-from tests.pretrain.convert.test_hf_bert import ENTRIES, save
 
 ERRORS = (ConfigError, TokenizerError)
 SHAPE = {"num_layers": 2, "width": 16, "num_heads": 2, "max_sequence_length": 16}

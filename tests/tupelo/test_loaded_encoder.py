@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer, pipeline
 
 import tupelo
-from tests.pretrain.convert.test_hf_bert import save as save_bert
+from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 
 TEXTS = ["abcd efgh.", ("abcd efgh ijkl", "mnop"), "[MASK] abc", ("a [MASK]", "[MASK].")]
 

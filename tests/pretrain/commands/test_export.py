@@ -23,10 +23,10 @@ from transformers import (
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert import hf_check as export_check
-from pretrain.convert.export import FILES, export
+from pretrain.convert.exports.export import FILES, export
+from pretrain.convert.exports.hf_check import rows_to_compare, trainer_logits
+from pretrain.convert.exports.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
 from pretrain.convert.fill_mask import fill_mask
-from pretrain.convert.hf_check import rows_to_compare, trainer_logits
-from pretrain.convert.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
 from pretrain.convert.pretrained import load_pretrained, restored_model
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -356,7 +356,7 @@ def test_an_export_that_computes_something_else_is_not_written(
         save_file(weights, file, metadata={"format": "pt"})
         return rows_to_compare(pretrained, run)
 
-    monkeypatch.setattr("pretrain.convert.export.rows_to_compare", corrupted_rows)
+    monkeypatch.setattr("pretrain.convert.exports.export.rows_to_compare", corrupted_rows)
     with pytest.raises(ConfigError, match="largest difference is .* more than 1e-04; nothing was"):
         export(pretrained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []

@@ -20,13 +20,13 @@ from transformers import (
 import tupelo
 from finetune.training.model import TaskModel
 from pretrain.config.errors import ConfigError
-from pretrain.convert.export import export
-from pretrain.convert.import_model import import_model
+from pretrain.convert.exports.export import export
+from pretrain.convert.exports.model_card import CARD_FILE
+from pretrain.convert.external.import_model import import_model
+from pretrain.convert.external.loader import TokenizerFiles
 from pretrain.convert.initial_weights import weights_for
-from pretrain.convert.loader import TokenizerFiles
-from pretrain.convert.model_card import CARD_FILE
 from pretrain.convert.pretrained import load_pretrained, restored_discriminator
-from tests.pretrain.convert.test_hf_bert import ENTRIES, ROWS, rows
+from tests.pretrain.convert.external.test_hf_bert import ENTRIES, ROWS, rows
 
 ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
 # Which are stock ELECTRA, and one of each kind of the others.

@@ -5,10 +5,16 @@ import torch
 
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.loader import TokenizerFiles, read_external
+from pretrain.convert.external.loader import TokenizerFiles, read_external
 from pretrain.convert.pretrained import load_pretrained, restored_model
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
-from tests.pretrain.convert.authors_model import ENCODER, HEAD, POSITIONS, checkpoint, logits
+from tests.pretrain.convert.external.authors_model import (
+    ENCODER,
+    HEAD,
+    POSITIONS,
+    checkpoint,
+    logits,
+)
 
 # "the" and "that" are cut with their codes into the, th@@ a@@ t; "ha" is not in the dictionary.
 ENTRIES = ["the", "th@@", "t", "a@@", "a", "t@@", "h@@", "e", "madeupword0000"]

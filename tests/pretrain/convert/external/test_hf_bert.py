@@ -230,7 +230,7 @@ def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch)
 def test_a_model_that_was_downloaded_without_its_words_is_asked_of_the_hub(tmp_path, monkeypatch):
     """So transformers leaves it, which fetches a tokenizer only when one is asked for."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("pretrain.convert.hf_bert.connect_to_hub", unreachable)
+    monkeypatch.setattr("pretrain.convert.external.hf_bert.connect_to_hub", unreachable)
     stored = tmp_path / "models--some--bert"
     folder = stored / "snapshots" / ("a" * 40)
     folder.mkdir(parents=True)

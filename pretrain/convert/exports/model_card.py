@@ -27,8 +27,8 @@ from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings, as_json
-from pretrain.convert.hf_check import ExportCheck
-from pretrain.convert.hf_format import stock_model
+from pretrain.convert.exports.hf_check import ExportCheck
+from pretrain.convert.exports.hf_format import stock_model
 from pretrain.convert.pretrained import Pretrained, discriminator_weights
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.html import COLOURS, as_written, empty_axes

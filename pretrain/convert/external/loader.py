@@ -16,9 +16,9 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.fairseq import UNK, fairseq_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
-from pretrain.convert.external import ExternalModel, text_encoder_of
-from pretrain.convert.fairseq_tupe import read_tupe
-from pretrain.convert.hf_bert import (
+from pretrain.convert.external.external_model import ExternalModel, text_encoder_of
+from pretrain.convert.external.fairseq_tupe import read_tupe
+from pretrain.convert.external.hf_bert import (
     is_hub_name,
     is_hugging_face_folder,
     read_transformers_model,

@@ -13,11 +13,11 @@ from data_prep.shards.folders import complete_or_absent, refuse_existing
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
-from pretrain.convert.hf_bert import transformers_folder
-from pretrain.convert.hf_check import quiet
-from pretrain.convert.hf_format import is_export, stock_model
-from pretrain.convert.hf_writer import write_pretrained
-from pretrain.convert.loader import TokenizerFiles, read_external
+from pretrain.convert.exports.hf_check import quiet
+from pretrain.convert.exports.hf_format import is_export, stock_model
+from pretrain.convert.exports.hf_writer import write_pretrained
+from pretrain.convert.external.hf_bert import transformers_folder
+from pretrain.convert.external.loader import TokenizerFiles, read_external
 from pretrain.convert.pretrained import Pretrained, from_external, restored_model
 from pretrain.convert.text_encoder import PROBE_TEXTS
 
@@ -37,21 +37,7 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
     Raises:
         UserError: there is no such model, or it computes something else than its program.
     """
-    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
-        raise ConfigError(
-            f"{place} is already a model of this program; start from it with --initial_weights "
-            f"{place}"
-        )
-    if any(files) and not place.endswith(".pt"):
-        raise ConfigError(
-            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is "
-            "not one; remove them"
-        )
-    if files.tokenizer is not None and (files.dictionary or files.codes):
-        raise ConfigError(
-            f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
-            "or those two"
-        )
+    _refuse_what_is_no_import(place, files)
     refuse_existing(target)  # here too: a download takes a while
     external = read_external(place, files)
     if external is None:
@@ -82,6 +68,24 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
     recipe = target / RECIPE_FILE
     again = shell_command("train", recipe, "--corpus", "YOUR_TEXT", "--steps", "10000")
     print(f"Train it further:\n  {again}")
+
+
+def _refuse_what_is_no_import(place: str, files: TokenizerFiles) -> None:
+    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
+        raise ConfigError(
+            f"{place} is already a model of this program; start from it with --initial_weights "
+            f"{place}"
+        )
+    if any(files) and not place.endswith(".pt"):
+        raise ConfigError(
+            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is "
+            "not one; remove them"
+        )
+    if files.tokenizer is not None and (files.dictionary or files.codes):
+        raise ConfigError(
+            f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
+            "or those two"
+        )
 
 
 def check_tokenizer_in_transformers(pretrained: Pretrained, place: str) -> None:

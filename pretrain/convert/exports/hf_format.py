@@ -43,15 +43,16 @@ from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_o
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-ROOT = Path(__file__).parents[1]
+OWN_CODE = Path(__file__).parent / "hf_code"
+TRAINERS_CODE = Path(__file__).parents[2] / "model"
 CODE_FILES = {  # in the export
-    "configuration_tupelo.py": ROOT / "convert" / "hf_code" / "configuration_tupelo.py",
-    "modeling_tupelo.py": ROOT / "convert" / "hf_code" / "modeling_tupelo.py",
-    "positions.py": ROOT / "model" / "positions.py",
-    "position_baselines.py": ROOT / "model" / "position_baselines.py",
-    "position_encoding.py": ROOT / "model" / "position_encoding.py",
-    "position_tables.py": ROOT / "model" / "position_tables.py",
-    "torch_attention.py": ROOT / "model" / "torch_attention.py",
+    "configuration_tupelo.py": OWN_CODE / "configuration_tupelo.py",
+    "modeling_tupelo.py": OWN_CODE / "modeling_tupelo.py",
+    "positions.py": TRAINERS_CODE / "positions.py",
+    "position_baselines.py": TRAINERS_CODE / "position_baselines.py",
+    "position_encoding.py": TRAINERS_CODE / "position_encoding.py",
+    "position_tables.py": TRAINERS_CODE / "position_tables.py",
+    "torch_attention.py": TRAINERS_CODE / "torch_attention.py",
 }
 # How its files, some of them the trainer's, name one another.
 TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
@@ -193,34 +194,8 @@ def read_export(folder: Path) -> Exported:
         (kind for kind in STOCK_MODELS.values() if kind.model_type == content.get("model_type")),
         None,
     )
-    fields = BERT_FIELDS if stock else TUPELO_FIELDS
-    expected = [*(theirs for theirs in fields.values() if theirs not in ADDED_FIELDS), RECORD]
-    missing = [theirs for theirs in expected if theirs not in content]
-    if missing:
-        raise ConfigError(f"{folder / CONFIG_FILE} lacks {', '.join(missing)}; export again")
-    values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}
-    if stock:
-        values |= {"positions": "bert-a", "norm": "post"}
-    try:
-        model = ModelSettings(**values)
-        record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
-        if stock and STOCK_MODELS.get(record.objective) is not stock:
-            raise ConfigError(
-                f"{folder / CONFIG_FILE} has model_type={stock.model_type!r} and objective="
-                f"{quoted(record.objective)}, which do not belong together; export again"
-            )
-        stored = load_file(folder / WEIGHTS_FILE)
-        if stock:
-            check_stock_shapes(stored, stock, model, place=str(folder / WEIGHTS_FILE))
-        else:
-            check_weights(stored, model, place=str(folder), objective=record.objective)
-        weights = from_stock(stored, stock, model.num_layers) if stock else stored
-    except ValidationError as error:
-        raise ConfigError(f"{folder / CONFIG_FILE}: {explain(error)}; export again") from None
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{folder / WEIGHTS_FILE} cannot be read: {plain(str(error))}") from None
-    except KeyError as error:
-        raise ConfigError(f"{folder / WEIGHTS_FILE} lacks {error}: it has another head") from None
+    model, record = _configured(content, stock, place=folder / CONFIG_FILE)
+    weights = _stored_weights(folder / WEIGHTS_FILE, model, stock, record.objective)
     tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE))
     text_encoder = TextEncoder(tokenizer, record.tokenizer)
     if text_encoder.fingerprint() != record.vocabulary:
@@ -259,3 +234,45 @@ def check_stock_shapes(
         if not any(rows):
             raise ConfigError(f"{place}: {kind.token_types} has no row")
         check_shapes(stored, table, table, place=place)
+
+
+def _configured(
+    content: dict[str, Any], stock: StockModel | None, *, place: Path
+) -> tuple[ModelSettings, ExportRecord]:
+    """Return the settings and the record in the content of config.json."""
+    fields = BERT_FIELDS if stock else TUPELO_FIELDS
+    expected = [*(theirs for theirs in fields.values() if theirs not in ADDED_FIELDS), RECORD]
+    missing = [theirs for theirs in expected if theirs not in content]
+    if missing:
+        raise ConfigError(f"{place} lacks {', '.join(missing)}; export again")
+    values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}
+    if stock:
+        values |= {"positions": "bert-a", "norm": "post"}
+    try:
+        model = ModelSettings(**values)
+        record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
+    except ValidationError as error:
+        raise ConfigError(f"{place}: {explain(error)}; export again") from None
+    if stock and STOCK_MODELS.get(record.objective) is not stock:
+        raise ConfigError(
+            f"{place} has model_type={stock.model_type!r} and objective="
+            f"{quoted(record.objective)}, which do not belong together; export again"
+        )
+    return model, record
+
+
+def _stored_weights(
+    file: Path, model: ModelSettings, stock: StockModel | None, objective: str
+) -> dict[str, Tensor]:
+    """Return the weights under our names, their shapes checked."""
+    try:
+        stored = load_file(file)
+        if stock is None:
+            check_weights(stored, model, place=str(file.parent), objective=objective)
+            return stored
+        check_stock_shapes(stored, stock, model, place=str(file))
+        return from_stock(stored, stock, model.num_layers)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{file} cannot be read: {plain(str(error))}") from None
+    except KeyError as error:
+        raise ConfigError(f"{file} lacks {error}: it has another head") from None

@@ -22,8 +22,18 @@ from data_prep.tokenizer.load import VOCABULARY_FILE, load_tokenizer, special_na
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, explain
-from pretrain.convert.external import UNREADABLE, ExternalModel, describe_names, text_encoder_of
-from pretrain.convert.hf_format import BERT_FIELDS, CONFIG_FILE, WEIGHTS_FILE, check_stock_shapes
+from pretrain.convert.exports.hf_format import (
+    BERT_FIELDS,
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    check_stock_shapes,
+)
+from pretrain.convert.external.external_model import (
+    UNREADABLE,
+    ExternalModel,
+    describe_names,
+    text_encoder_of,
+)
 from pretrain.convert.hf_names import (
     BERT,
     ELECTRA,

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, normalizers, processors
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE
-from pretrain.convert.hf_format import ExportRecord, stock_model, write_model
+from pretrain.convert.exports.hf_format import ExportRecord, stock_model, write_model
 from pretrain.convert.pretrained import Pretrained, discriminator_weights
 from pretrain.convert.text_encoder import TextEncoder
 

@@ -16,15 +16,15 @@ from data_prep.shards.manifest import ShardError
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.convert.import_model import recipe_from
+from pretrain.convert.external.import_model import recipe_from
 from pretrain.convert.initial_weights import check_before_build
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.shards import HELD_OUT_SEED, build_settings
 from tests.pretrain.conftest import lines
-from tests.pretrain.convert import test_fairseq_tupe as tupe
-from tests.pretrain.convert import test_hf_bert as bert
-from tests.pretrain.convert.authors_model import checkpoint
+from tests.pretrain.convert.external import test_fairseq_tupe as tupe
+from tests.pretrain.convert.external import test_hf_bert as bert
+from tests.pretrain.convert.external.authors_model import checkpoint
 
 
 def equal(ours, theirs):

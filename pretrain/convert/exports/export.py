@@ -11,16 +11,20 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.convert.hf_check import ExportCheck, check_export, rows_to_compare
-from pretrain.convert.hf_format import (
+from pretrain.convert.exports.hf_check import ExportCheck, check_export, rows_to_compare
+from pretrain.convert.exports.hf_format import (
     CODE_FILES,
     CONFIG_FILE,
     RECORD,
     WEIGHTS_FILE,
     is_export,
 )
-from pretrain.convert.hf_writer import SPECIAL_TOKENS_FILE, TOKENIZER_CONFIG_FILE, write_pretrained
-from pretrain.convert.model_card import CARD_FILE, PLOT_FILE, write_card
+from pretrain.convert.exports.hf_writer import (
+    SPECIAL_TOKENS_FILE,
+    TOKENIZER_CONFIG_FILE,
+    write_pretrained,
+)
+from pretrain.convert.exports.model_card import CARD_FILE, PLOT_FILE, write_card
 from pretrain.convert.pretrained import Pretrained
 
 SAVED_AGAIN = "transformers_version"  # in config.json; only transformers writes it

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pretrain.convert.model_card import score_rows
+from pretrain.convert.exports.model_card import score_rows
 
 
 def write(run, task, rate, seed, scores, **changes):

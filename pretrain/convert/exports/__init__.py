@@ -1,0 +1,1 @@
+"""What an export is: its files, how it is written, compared with the trainer and described."""
