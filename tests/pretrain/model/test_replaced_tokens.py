@@ -222,6 +222,18 @@ def test_words_are_drawn_as_often_as_the_softmax_says():
     assert len(counts_V) == 12 and chi_squared < 31.3  # 99.9 % of 11 degrees of freedom
 
 
+def test_in_bf16_the_bias_is_not_rounded():
+    """Two words of logits 16.06 and 16, which bf16 rounds to one number."""
+    model = built().eval()
+    head, table_VD = model.generator.head, model.encoder.token_embeddings.weight[:2]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        head.output_bias = torch.nn.Parameter(torch.tensor([16.06, 16.0]))
+        edges_M = torch.tensor([0.505, 0.51, 0.52])
+        words = sampled_words(head, torch.zeros(3, 32), table_VD, edges_M)
+    first = 1 / (1 + math.exp(-0.06))  # 0.515
+    assert words.tolist() == [int(edge > first) for edge in edges_M.tolist()] == [0, 0, 1]
+
+
 def test_a_word_of_probability_zero_is_never_drawn():
     model = built().eval()
     head, table_VD = model.generator.head, model.encoder.token_embeddings.weight
