@@ -32,6 +32,7 @@ def attach_positions(model: nn.Module, positions: str, **settings: Any) -> Posit
 
     Call it before `deepspeed.initialize` and before the optimizer is built. Positions are places
     in a row, from 0 for [CLS] on: padding follows the text, and `position_ids` are not read.
+    Gradient checkpointing must not be reentrant, as it is not by default.
 
     Args:
         model: bert, roberta, xlm-roberta, camembert or electra of transformers, with any head.

@@ -238,5 +238,10 @@ def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:
         settings = LayerDropSettings(**values)
     except ValidationError as error:
         raise ConfigError(f"LayerDrop: {explain(error, LayerDropSettings)}") from None
+    if settings.draws > 1:
+        raise ConfigError(
+            f"LayerDrop: draws={settings.draws} needs the number of micro-batches of a step, which "
+            'only a run knows; use draw_per="micro_batch", or remove it'
+        )
     check_layer_drop(settings, num_layers)
     return settings
