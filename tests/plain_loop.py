@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from pretrain.engine.optimizers import parameter_groups
+from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.schedules.learning_rate import learning_rate_at
 
 

@@ -14,12 +14,13 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
 
-from pretrain.checkpoint.format import Checkpoint, EngineCounters, Piece, Snapshot
+from pretrain.checkpoint.format import Checkpoint, EngineCounters, Snapshot
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.deepspeed_library import count_collectives, import_deepspeed
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine.computing_weights import ComputingWeights
 from pretrain.engine.micro_batches import MicroBatches
 from pretrain.engine.optimizer_state import (
     check_shapes,
@@ -113,10 +114,13 @@ class Engine:
         # A fixed loss scale, one that is not 0, never changes.
         is_dynamic = self.scales_loss and not fp16.get("loss_scale", 0)
         self.smallest_loss_scale = fp16.get("min_loss_scale", 1) if is_dynamic else None
-        self._is_divided = self._zero_stage == 3
+        are_divided = self._zero_stage == 3
+        self.weights = ComputingWeights(
+            self._module, self._optimizer, ranks, are_divided=are_divided
+        )
         self._drops_layers = settings.layer_drop.schedule != "none"
         self._stale_gradients = None
-        if self._drops_layers and self._is_divided:
+        if self._drops_layers and are_divided:
             self._stale_gradients = StaleGradients(self._optimizer, 3, offloads=False)
 
     def describe(self) -> str:
@@ -148,8 +152,8 @@ class Engine:
         if self._stale_gradients is not None:
             self._stale_gradients.clear()
         skipped = self._engine.skipped_steps > skipped_before
-        if skipped and self._is_divided:
-            self._gather_small_weights()
+        if skipped:
+            self.weights.gather_small()
         return StepResult(
             torch.stack(losses).float(),
             self._engine.get_global_grad_norm(),
@@ -202,26 +206,6 @@ class Engine:
         distributed.all_reduce(tensor)
         tensor /= self.ranks.world_size
 
-    def whole_weights(self) -> dict[str, Tensor]:
-        """Return the weights as the forward pass reads them; every rank must call it.
-
-        They are copies on the host: on the device there may be no room for them.
-        """
-        weights = {}
-        for name, parameter in self._module.named_parameters():
-            weights[name] = self._whole(parameter).detach().to("cpu", copy=True)
-        return weights
-
-    def has_finite_weights(self) -> bool:
-        """Return whether every weight, on all ranks, is a finite number; waits for the device."""
-        parameters: Iterable[Any] = self._module.parameters()
-        if self._is_divided:
-            parameters = (parameter.ds_tensor for parameter in parameters)
-        finite = [torch.isfinite(weight.detach()).all() for weight in parameters]
-        bad = (~torch.stack(finite)).any().float().to(self.device)
-        distributed.all_reduce(bad)
-        return not float(bad)
-
     def forward_context(self) -> contextlib.AbstractContextManager[Any]:
         """Return the autocast under which the model is called."""
         if not self._engine.torch_autocast_enabled():
@@ -265,7 +249,7 @@ class Engine:
         """
         check_shapes(checkpoint, self._module)
         check_state_names(checkpoint, self._state_names)
-        self._restore_computing_weights(checkpoint)
+        self.weights.restore(checkpoint)
         inner, counters = inner_optimizer(self._optimizer), checkpoint.content.engine
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
         for part in {id(part.holder): part for part in updated}.values():
@@ -278,36 +262,6 @@ class Engine:
                 target.copy_(checkpoint.read(kind, part.name, part.piece))
         set_scaler_counters(self._optimizer, counters.loss_scaler)
         distributed.barrier()
-
-    def _restore_computing_weights(self, checkpoint: Checkpoint) -> None:
-        """Set the weights with which the model computes, in their type."""
-        if not self._is_divided:
-            for name, parameter in self._module.named_parameters():
-                parameter.copy_(checkpoint.whole(name))
-            return
-        if self._optimizer.persistent_parameters:
-            self._optimizer.persistent_parameters[0].partition(
-                self._optimizer.persistent_parameters
-            )
-        divided: Iterable[tuple[str, Any]] = self._module.named_parameters()
-        for name, parameter in divided:
-            part = parameter.ds_tensor.detach().view(-1)
-            start = self.ranks.rank * part.numel()
-            size = min(part.numel(), parameter.ds_numel - start)  # the rest of it is padding
-            if size > 0:
-                part[:size].copy_(checkpoint.read("weight", name, Piece(start, size)))
-        self._gather_small_weights()
-
-    def _gather_small_weights(self) -> None:
-        """Gather what ZeRO-3 keeps whole on each rank, as it does after an update.
-
-        DeepSpeed 0.19.8 omits it after a step without one, and the next backward pass may then
-        end in a tracing error.
-        """
-        if self._optimizer.persistent_parameters:
-            self._optimizer.persistent_parameters[0].all_gather(
-                self._optimizer.persistent_parameters
-            )
 
     def _fill_missing_gradients(self) -> None:
         """Give a skipped block a gradient of zero, as every exchange of gradients does."""
@@ -326,16 +280,3 @@ class Engine:
         # all gradients, and is left out, on the device, if the other is not zero.
         self._optimizer.grad_scale = (norm / largest).clamp(min=1)
         self._optimizer.found_inf = (~torch.isfinite(norm)).float()
-
-    def _whole(self, parameter: Any) -> Tensor:
-        """Return a weight with all its elements; at ZeRO stage 3 each rank has a part of them.
-
-        DeepSpeed's own GatheredParameters, used between two steps, disturbs the order in which it
-        then expects to fetch the weights: the next step may end in a tracing error.
-        """
-        if not self._is_divided:
-            return parameter  # type: ignore[no-any-return]
-        part = parameter.ds_tensor.detach().view(-1)
-        parts = [torch.empty_like(part) for _ in range(self.ranks.world_size)]
-        distributed.all_gather(parts, part)
-        return torch.cat(parts)[: parameter.ds_numel].view(parameter.ds_shape)

@@ -24,7 +24,8 @@ from pretrain.engine.agreement import refused_once
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.engine.micro_batches import choose_micro_batches
-from pretrain.engine.optimizers import check_buildable, check_table_rates, checked_optimizer
+from pretrain.engine.optimizers import check_buildable, checked_optimizer
+from pretrain.engine.parameter_groups import check_table_rates
 from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.objective import Objective

@@ -20,12 +20,11 @@ from pretrain.config.settings import OptimizerSettings, RunSettings
 from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
 from pretrain.engine.bias_correction import without_bias_correction
 from pretrain.engine.muon import MuonWithAdamW
+from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
 
 Device = Literal["cpu", "cuda"]
-# The settings of the learning rates of positional tables, by the name of the module.
-TABLE_RATES = {"position_embeddings": "position_rate", "bucket_embeddings": "relative_rate"}
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch, apex and DeepSpeed name them
 
 
@@ -267,46 +266,6 @@ def build_optimizer(
         ConfigError: the chosen implementation is not available on this machine.
     """
     return checked_optimizer(settings, device, {}).build(model, settings)
-
-
-def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
-    """Split the parameters by weight decay and by learning rate.
-
-    Vectors (biases, norms, the output bias) do not decay, matrices and tables do, as in BERT;
-    `decay_everything` decays all, as the TUPE authors' trainer does.
-
-    `learning_rate_factor` of a group multiplies the rate of the schedule. AdamW subtracts rate x
-    decay x weight, so the decay of a table with a rate of its own is divided by the factor: it
-    decays as fast as other weights.
-    """
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
-    factors = {f".{name}.weight": getattr(settings, rate) for name, rate in TABLE_RATES.items()}
-    for name, parameter in model.named_parameters():
-        decays = settings.decay_everything or parameter.ndim > 1
-        factor = next((factors[end] for end in factors if name.endswith(end)), 1.0)
-        decay = settings.weight_decay / factor if decays else 0.0
-        group = groups.setdefault((decay, factor), {"params": []})
-        group["params"].append(parameter)
-        group.update(weight_decay=decay, learning_rate_factor=factor)
-    return list(groups.values())
-
-
-def check_table_rates(settings: RunSettings) -> None:
-    """Refuse a rate of a table that the positions of a run do not have.
-
-    Raises:
-        ConfigError: there is one.
-    """
-    with shapes_only():
-        model = build_objective(settings.model, settings.objective, settings.electra)
-    tables = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    for table, name in TABLE_RATES.items():
-        rate = getattr(settings.optimizer, name)
-        if rate != 1 and table not in tables:
-            raise ConfigError(
-                f"optimizer.{name}={rate:g} is without effect with model.positions="
-                f"{settings.model.positions!r}, which has no such table; remove it"
-            )
 
 
 def state_numbers(settings: RunSettings) -> int:

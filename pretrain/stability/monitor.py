@@ -129,7 +129,7 @@ class StabilityMonitor:
 
     def check_weights(self, done: int) -> None:
         """Check the weights before they are saved; raises as `check_step` does."""
-        if self.engine.has_finite_weights():
+        if self.engine.weights.are_finite():
             return
         steps = self.history.steps()
         if not steps:
@@ -151,7 +151,7 @@ class StabilityMonitor:
 
     def _replay(self, plan: StepPlan, loss_scale: float) -> dict[str, Any]:
         """Run a step again on a copy of the weights; the run does not change."""
-        weights = self.engine.whole_weights()
+        weights = self.engine.weights.whole()
         found: Replay | None = None
         with torch.random.fork_rng():
             try:

@@ -22,7 +22,7 @@ from transformers import (
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.convert import hf_check as export_check
+from pretrain.convert.exports import hf_check as export_check
 from pretrain.convert.exports.export import FILES, export
 from pretrain.convert.exports.hf_check import rows_to_compare, trainer_logits
 from pretrain.convert.exports.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE

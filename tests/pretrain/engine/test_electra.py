@@ -11,7 +11,8 @@ from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import HeldOutBatches, Place
-from pretrain.engine.optimizers import OPTIMIZERS, parameter_groups
+from pretrain.engine.optimizers import OPTIMIZERS
+from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.stability.replay import norms_per_layer, replay_step
 from tests.pretrain.conftest import lines, two_ranks

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
-from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer, parameter_groups
+from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer
+from pretrain.engine.parameter_groups import parameter_groups
 from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]

@@ -16,10 +16,10 @@ from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.optimizers import (
     OPTIMIZERS,
     build_optimizer,
-    check_table_rates,
     checked_optimizer,
     state_numbers,
 )
+from pretrain.engine.parameter_groups import check_table_rates
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import LAUNCHERS, run_case
 
@@ -303,7 +303,7 @@ def test_a_checkpoint_holds_the_state_of_muon_and_restores_it(ranks, tmp_path):
         assert after.tensors.keys() == before.tensors.keys()
         assert all(torch.equal(t, before.tensors[key]) for key, t in after.tensors.items())
     numbers = sum(tensor.numel() for tensor in before.tensors.values())
-    parameters = sum(tensor.numel() for tensor in engine.whole_weights().values())
+    parameters = sum(tensor.numel() for tensor in engine.weights.whole().values())
     assert numbers == parameters + state_numbers(settings)
 
 
@@ -333,7 +333,7 @@ def test_an_update_with_a_gradient_that_is_not_finite_is_left_out(kind, ranks):
     assert all(torch.equal(t, before.tensors[key]) for key, t in after.tensors.items())
     case.train_steps(engine, settings, [3])
     moved = engine.snapshot()
-    assert moved.counters.adam_steps == 3 and engine.has_finite_weights()
+    assert moved.counters.adam_steps == 3 and engine.weights.are_finite()
     assert not any(torch.equal(t, before.tensors[key]) for key, t in moved.tensors.items())
 
 

@@ -1,0 +1,92 @@
+"""The weights with which the model computes: whole on each rank, or divided by ZeRO stage 3.
+
+The names of what is divided are those of DeepSpeed 0.19.8.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from pretrain.checkpoint.format import Checkpoint, Piece
+from pretrain.distributed.ranks import Ranks
+
+
+class ComputingWeights:
+    """The weights of a module that DeepSpeed trains; every rank must call each method."""
+
+    def __init__(
+        self, module: nn.Module, optimizer: Any, ranks: Ranks, *, are_divided: bool
+    ) -> None:
+        """Hold what DeepSpeed returned.
+
+        Args:
+            module: that computes.
+            optimizer: of DeepSpeed.
+            ranks: that train it.
+            are_divided: whether each rank has a part of each weight, as at ZeRO stage 3.
+        """
+        self._module, self._optimizer, self._ranks = module, optimizer, ranks
+        self._are_divided = are_divided
+
+    def whole(self) -> dict[str, Tensor]:
+        """Return the weights as the forward pass reads them.
+
+        They are copies on the host: on the device there may be no room for them.
+        """
+        return {
+            name: self._whole(parameter).detach().to("cpu", copy=True)
+            for name, parameter in self._module.named_parameters()
+        }
+
+    def are_finite(self) -> bool:
+        """Return whether every weight, on all ranks, is a finite number; waits for the device."""
+        parameters: Iterable[Any] = self._module.parameters()
+        if self._are_divided:
+            parameters = (parameter.ds_tensor for parameter in parameters)
+        finite = [torch.isfinite(weight.detach()).all() for weight in parameters]
+        bad = (~torch.stack(finite)).any().float()
+        distributed.all_reduce(bad)
+        return not float(bad)
+
+    @torch.no_grad()
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Set the weights, in their type, to those of a checkpoint of any number of ranks."""
+        if not self._are_divided:
+            for name, parameter in self._module.named_parameters():
+                parameter.copy_(checkpoint.whole(name))
+            return
+        if small := self._optimizer.persistent_parameters:
+            small[0].partition(small)
+        divided: Iterable[tuple[str, Any]] = self._module.named_parameters()
+        for name, parameter in divided:
+            part = parameter.ds_tensor.detach().view(-1)
+            start = self._ranks.rank * part.numel()
+            size = min(part.numel(), parameter.ds_numel - start)  # the rest of it is padding
+            if size > 0:
+                part[:size].copy_(checkpoint.read("weight", name, Piece(start, size)))
+        self.gather_small()
+
+    def gather_small(self) -> None:
+        """Gather what ZeRO-3 keeps whole on each rank, as it does after an update.
+
+        DeepSpeed 0.19.8 omits it after a step without one, and the next backward pass may then
+        end in a tracing error.
+        """
+        if self._are_divided and (small := self._optimizer.persistent_parameters):
+            small[0].all_gather(small)
+
+    def _whole(self, parameter: Any) -> Tensor:
+        """Return a weight with all its elements.
+
+        DeepSpeed's own GatheredParameters, used between two steps, disturbs the order in which it
+        then expects to fetch the weights: the next step may end in a tracing error.
+        """
+        if not self._are_divided:
+            return parameter  # type: ignore[no-any-return]
+        part = parameter.ds_tensor.detach().view(-1)
+        parts = [torch.empty_like(part) for _ in range(self._ranks.world_size)]
+        distributed.all_gather(parts, part)
+        return torch.cat(parts)[: parameter.ds_numel].view(parameter.ds_shape)
