@@ -237,4 +237,9 @@ def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:
     except ValidationError as error:
         raise ConfigError(f"LayerDrop: {explain(error, LayerDropSettings)}") from None
     check_layer_drop(settings, num_layers)
+    if settings.draw_per == "sequence":
+        raise ConfigError(
+            "LayerDrop skips whole blocks: draw_per='sequence' exists in runs of Tupelo only; "
+            'choose "micro_batch" or "step"'
+        )
     return settings
