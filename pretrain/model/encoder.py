@@ -19,14 +19,14 @@ from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
 from pretrain.model.row_windows import positions_in_turn, turned
-from pretrain.schedules.layer_drop import MOST_ROW_COUNTS, BranchScale, SequenceDraw
+from pretrain.schedules.layer_drop import ROW_GROUPS, BranchScale, SequenceDraw
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
 # one for the others. Programs with several models, as benchmarks, need 4 for each; layer drop by
 # sequences needs 2 for each number of rows. A process that reaches this number compiles something
 # anew at every step.
-RECOMPILE_LIMIT = 4 * MOST_ROW_COUNTS
+RECOMPILE_LIMIT = 4 * ROW_GROUPS
 
 
 class BlockStack(nn.Module):

@@ -14,8 +14,9 @@ A block that is skipped costs nothing, but its weights still move: ZeRO gives it
 and Adam's momentum and the weight decay still act on it (plain PyTorch would not update it).
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -34,8 +35,9 @@ ALWAYS_KEPT = 2
 # Separates these coins from every other use of the seed.
 COIN_STREAM = 0x6C61796572
 
-# A block runs on this many different numbers of rows at most, each a graph where it is compiled.
-MOST_ROW_COUNTS = 32
+# Where blocks are compiled, each number of rows on which one runs is a graph: micro-batches of many
+# rows are divided into groups of this number or up to twice as many.
+ROW_GROUPS = 32
 
 KeepRatio = Callable[[float, float, LayerDropSettings], float]
 
@@ -50,36 +52,35 @@ class SequenceDraw:
 
     Attributes:
         share: of the rows, in (0, 1], before rounding.
+        share_before: sum of the shares of the blocks before.
         place: where the window begins, in [0, 1).
         rescales: whether branches are multiplied by rows / kept rows.
     """
 
     share: float
+    share_before: float
     place: float
     rescales: bool
 
     def window(self, rows: int) -> tuple[int, int]:
-        """Return the first row of the window, and the number of rows in it."""
-        return int(self.place * rows), rows_kept(self.share, rows)
+        """Return the first row of the window, and the number of rows in it.
+
+        Sums over the blocks are rounded, not each block, so that the number of rows on which
+        blocks run is right within a group of them.
+        """
+        group = math.gcd(rows, 1 << max(0, (rows // ROW_GROUPS).bit_length() - 1))
+        ends = (self.share_before, self.share_before + self.share)
+        # Equal numbers that were summed in another order must be rounded alike.
+        before, until = (math.floor(end * rows / group + 0.5 + 1e-9) for end in ends)
+        return int(self.place * rows), min(rows, max(1, group * (until - before)))
 
     def scale(self, rows: int) -> float:
         """Return by how much the branches of the rows in the window are multiplied."""
-        return rows / rows_kept(self.share, rows) if self.rescales else 1.0
+        return rows / self.window(rows)[1] if self.rescales else 1.0
 
 
 # Of a block in a micro-batch: 0 skips it, another number scales its branches.
 BranchScale = float | SequenceDraw
-
-
-def rows_kept(share: float, rows: int) -> int:
-    """Return the number of rows nearest to a share of them, at least one.
-
-    Of many rows it is a multiple of rows / `MOST_ROW_COUNTS`, rounded up, or all of them.
-    """
-    unit = math.ceil(rows / MOST_ROW_COUNTS)
-    lower = int(share * rows / unit) * unit
-    upper = min(rows, lower + unit)
-    return max(1, lower if share * rows - lower <= upper - share * rows else upper)
 
 
 def _none(position: float, span: float, settings: LayerDropSettings) -> float:
@@ -215,10 +216,10 @@ def kept_shares(
 
     With draw_per = "sequence" it is exact: that of every micro-batch of so many rows.
     """
-    probabilities = keep_probabilities(theta, num_layers, settings)
+    shares = keep_probabilities(theta, num_layers, settings)
     if settings.draw_per != "sequence":
-        return probabilities
-    return [rows_kept(share, rows) / rows for share in probabilities]
+        return shares
+    return [draw.window(rows)[1] / rows for draw in _sequence_draws(shares, shares, settings)]
 
 
 def scales_of_step(
@@ -233,12 +234,7 @@ def scales_of_step(
     if drop.draw_per == "sequence":
         shares = keep_probabilities(theta, settings.model.num_layers, drop)
         return [
-            [
-                SequenceDraw(share, coin, drop.rescale)
-                for share, coin in zip(
-                    shares, _coins(settings.seed, finished, number, len(shares)), strict=True
-                )
-            ]
+            [*_sequence_draws(shares, _coins(settings.seed, finished, number, len(shares)), drop)]
             for number in range(count)
         ]
     draws = count if drop.draw_per == "micro_batch" else drop.draws
@@ -290,6 +286,16 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
             f"than the first and the last block, which always run; give at least "
             f"{ALWAYS_KEPT / num_layers:.3g}"
         )
+
+
+def _sequence_draws(
+    shares: Sequence[float], places: Sequence[float], settings: LayerDropSettings
+) -> list[SequenceDraw]:
+    before = itertools.accumulate(shares, initial=0.0)
+    return [
+        SequenceDraw(share, sum_before, place, settings.rescale)
+        for share, sum_before, place in zip(shares, before, places, strict=False)
+    ]
 
 
 def _coins(seed: int, finished: int, draw: int, num_layers: int) -> list[float]:

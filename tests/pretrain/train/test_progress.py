@@ -112,7 +112,8 @@ def test_draws_by_sequence_cost_the_same_in_every_step_and_that_is_what_is_expec
         "tiny_cpu", ["--model.num_layers", "4", *words, "--layer_drop.draw_per", "sequence"]
     )
     progress = Progress(settings, 1)
-    # Of each block, the share of the 4 rows of a micro-batch: 0.85, 0.7, 0.55 and 0.4, rounded.
+    # Of the 4 rows of a micro-batch: 3.4, 2.8, 2.2 and 1.6 rows,
+    # whose sums 3.4, 6.2, 8.4 and 10 are rounded.
     shares = [3 / 4, 3 / 4, 2 / 4, 2 / 4]
     of_rows = 4 * (sum(shares) * ROW_AND_BLOCK - shares[-1] * LEFT_OUT_OF_ROW)
     expected = of_rows + (HEAD + POSITIONS) / 2
