@@ -1,8 +1,10 @@
 """Compare what layer drop saves with what the skipped FLOPs promise, side by side in one run.
 
     python benchmarks/layer_drop.py [--shapes 12,256,128,32] [--stages 0 1 2] [--json FILE]
+    python benchmarks/layer_drop.py --draw-per sequence
 
-The coins are those of a run at its end (theta_bar 0.5), tossed for each micro-batch. A step with
+The coins are those of a run at its end (theta_bar 0.5), tossed for each micro-batch, or for each
+block the rows on which it runs. A step with
 them and one at full depth take turns. From the blocks that ran follow the FLOPs that were saved;
 `paid` is the time that was saved over all rounds, as a share of that, with its standard error. The
 optimizer does not know of skipped blocks: what it takes is shared by the micro-batches of a step
@@ -12,9 +14,9 @@ optimizer does not know of skipped blocks: what it takes is shared by the micro-
 import math
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from side_by_side import (
     ALLOCATOR,
@@ -31,6 +33,9 @@ from side_by_side import (
     write_json,
 )
 
+if TYPE_CHECKING:
+    from pretrain.schedules.layer_drop import BranchScale
+
 CPU_SHAPES = [(12, 256, 128, 32)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
 THETA_BAR = 0.5
@@ -44,6 +49,7 @@ def main() -> None:
     options = parser(__doc__, steps=40)
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     options.add_argument("--accumulation", type=int, default=1, help="micro-batches of a step")
+    options.add_argument("--draw-per", choices=("micro_batch", "sequence"), default="micro_batch")
     options.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2], help="of ZeRO")
     arguments = options.parse_args()
     from pretrain.distributed.ranks import start_ranks, stop_ranks
@@ -69,19 +75,20 @@ def measure(
     from training_step import OurStep, Shape
 
     shape = Shape(*chosen)
-    kept: list[list[bool]] = []
+    kept: list[list[float]] = []
     name = f"zero{stage}_bf16_autocast"
     accumulation, steps = arguments.accumulation, arguments.steps
-    tosses = coins(shape.layers, kept)
-    dropping = OurStep(shape, name, ranks, *DROP, scales=tosses, accumulation=accumulation)
+    words = (*DROP, "--layer_drop.draw_per", arguments.draw_per)
+    tosses = coins(shape, words, kept)
+    dropping = OurStep(shape, name, ranks, *words, scales=tosses, accumulation=accumulation)
     full = OurStep(shape, name, ranks, accumulation=accumulation)
     both = {"full depth": full, "dropping": dropping}
     timing = alternate(both, steps, device=ranks.device, clock=arguments.clock)
     seconds = timing.seconds
     passes = accumulation * STEPS_PER_ROUND[ranks.device]  # of a round
     counted = kept[-steps * passes :]
-    whole = full.flops([True] * shape.layers)
-    shares = [full.flops(blocks) / whole for blocks in counted]
+    whole = full.flops([1] * shape.layers)
+    shares = [dropping.flops(blocks) / whole for blocks in counted]
     computed = [statistics.mean(found) for found in zip(*[iter(shares)] * passes, strict=True)]
     rounds = list(zip(seconds["dropping"], seconds["full depth"], computed, strict=True))
     return {
@@ -117,16 +124,26 @@ def standard_error(rounds: list[tuple[float, float, float]]) -> float:
     return statistics.stdev(paid_share(draw) for draw in draws)
 
 
-def coins(layers: int, kept: list[list[bool]]) -> Callable[[], list[float]]:
-    """Return a function that tosses the coins of the next step and notes which blocks run."""
-    from pretrain.config.settings import LayerDropSettings
-    from pretrain.schedules.layer_drop import branch_scales
+def coins(
+    shape: Any, words: Sequence[str], kept: list[list[float]]
+) -> Callable[[], "list[BranchScale]"]:
+    """Return a function that tosses the next coins and notes on what share of rows blocks run."""
+    from training_step import settings_of
 
-    settings = LayerDropSettings(schedule="constant", theta_bar=THETA_BAR)
+    from pretrain.schedules.layer_drop import SequenceDraw, scales_of_step
 
-    def toss() -> list[float]:
-        scales = branch_scales(len(kept), 0, settings, theta=THETA_BAR, num_layers=layers, seed=0)
-        kept.append([scale != 0 for scale in scales])
+    settings = settings_of(shape, 1, *words)
+
+    def toss() -> "list[BranchScale]":
+        (scales,) = scales_of_step(len(kept), settings, theta=THETA_BAR, count=1)
+        kept.append(
+            [
+                scale.window(shape.sequences)[1] / shape.sequences
+                if isinstance(scale, SequenceDraw)
+                else float(scale != 0)
+                for scale in scales
+            ]
+        )
         return scales
 
     return toss

@@ -19,12 +19,13 @@ from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.profiling.hardware import MEASURED_SHAPES, measured_peak_flops
+from pretrain.schedules.layer_drop import BranchScale
 from pretrain.train.benchmark import RandomBatches
 from pretrain.train.progress import Progress
 
 VOCABULARY = 30_528
 LEARNING_RATE = 1e-4
-Scales = Callable[[], Sequence[float]]
+Scales = Callable[[], Sequence[BranchScale]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class OurStep:
         micro_batches = [(self._batch, self._scales()) for _ in range(self._accumulation)]
         return self.engine.train_step(micro_batches, LEARNING_RATE)
 
-    def flops(self, kept: Sequence[bool]) -> float:
+    def flops(self, kept: Sequence[float]) -> float:
         """Return the FLOPs of a micro-batch of one rank in which these blocks run."""
         return self.progress.pass_flops(kept) / self.progress.world_size
 

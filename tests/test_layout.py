@@ -34,7 +34,8 @@ LEVELS = {
     ],
     "pretrain": [
         {"config", "profiling", "kernels"},
-        {"schedules", "distributed", "model", "reports"},
+        {"schedules", "distributed", "reports"},
+        {"model"},
         {"data", "checkpoint", "compare"},
         {"engine", "convert", "launching"},
         {"stability", "analysis"},

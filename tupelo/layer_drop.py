@@ -244,4 +244,9 @@ def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:
             'only a run knows; use draw_per="micro_batch", or remove it'
         )
     check_layer_drop(settings, num_layers)
+    if settings.draw_per == "sequence":
+        raise ConfigError(
+            "LayerDrop skips whole blocks: draw_per='sequence' exists in runs of Tupelo only; "
+            'choose "micro_batch" or "step"'
+        )
     return settings

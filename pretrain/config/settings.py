@@ -296,13 +296,13 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 # What each schedule of layer drop does not read.
 UNUSED_BY_SCHEDULE = {
-    "none": ("theta_bar", "gamma", "stages", "rescale", "compat"),
+    "none": ("theta_bar", "gamma", "stages", "depth_profile", "rescale", "compat"),
     "progressive": ("stages",),
     "constant": ("gamma", "stages"),
     "reverse": ("stages",),
     "linear_up": ("gamma", "stages"),
     "linear_down": ("gamma", "stages"),
-    "stages": ("theta_bar", "gamma"),
+    "stages": ("theta_bar", "gamma", "depth_profile"),
 }
 
 
@@ -325,8 +325,15 @@ class LayerDropSettings(Section):
         description="with schedule=stages: mean share of the layers that run, in equal parts of "
         "the run",
     )
-    draw_per: Literal["micro_batch", "step"] = Field(
-        "micro_batch", description="how often blocks are drawn; step: equal at any world size"
+    depth_profile: Literal["linear", "uniform"] = Field(
+        "linear",
+        description="linear: deeper layers are kept less often, as in the paper; uniform: all "
+        "equally often, and as many in all",
+    )
+    draw_per: Literal["micro_batch", "step", "sequence"] = Field(
+        "micro_batch",
+        description="how often blocks are drawn; step: equal at any world size; sequence: each "
+        "block runs on a fixed share of the rows of a micro-batch",
     )
     draws: int = Field(
         1, ge=1, description="draws in a step with draw_per=step; the micro-batches share them"

@@ -40,6 +40,7 @@ from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
 from pretrain.profiling.step_timer import Phases
+from pretrain.schedules.layer_drop import BranchScale
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Engine:
 
     def train_step(
         self,
-        micro_batches: Iterable[tuple[MaskedBatch, Sequence[float]]],
+        micro_batches: Iterable[tuple[MaskedBatch, Sequence[BranchScale]]],
         learning_rate: float,
     ) -> StepResult:
         """Take one optimizer step over all micro-batches of this rank and their branch scales."""
@@ -161,7 +162,7 @@ class Engine:
             loss_scale=self.loss_scale(),
         )
 
-    def branch_scales(self, scales: Sequence[float]) -> Sequence[float] | None:
+    def branch_scales(self, scales: Sequence[BranchScale]) -> Sequence[BranchScale] | None:
         """Return the scales that the model takes: None without layer drop."""
         return scales if self._drops_layers else None
 

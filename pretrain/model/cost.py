@@ -25,12 +25,20 @@ class NetworkCost:
     positions_per_pass: int
 
     def of_pass(
-        self, *, rows: float, predictions: float, kept: Sequence[float], ranks: int
+        self,
+        *,
+        rows: float,
+        predictions: float,
+        kept: Sequence[float],
+        ranks: int,
+        by_rows: bool = False,
     ) -> float:
         """Return the FLOPs of one micro-batch of all ranks; arguments as of `TrainingCost`."""
         network, length = self.network, self.sequence_length
         outside = network.outside(network.model, rows=rows, length=length, predictions=predictions)
-        blocks, last = math.fsum(kept), 1 - math.prod(1 - probability for probability in kept)
+        blocks = math.fsum(kept)
+        # Of the rows that reach the predictions through a block: by rows, through the last one.
+        last = kept[-1] if by_rows else 1 - math.prod(1 - probability for probability in kept)
         wanted = predictions if network.predicts_words else rows * length
         mapped = rows * length * (blocks - last) + wanted * last
         return (
@@ -53,7 +61,13 @@ class TrainingCost:
     networks: list[NetworkCost]
 
     def of_pass(
-        self, *, rows: float, predictions: float, kept: Sequence[float], ranks: int
+        self,
+        *,
+        rows: float,
+        predictions: float,
+        kept: Sequence[float],
+        ranks: int,
+        by_rows: bool = False,
     ) -> float:
         """Return the FLOPs of one micro-batch of all ranks.
 
@@ -62,10 +76,15 @@ class TrainingCost:
             predictions: predicted positions in them.
             kept: the probability of each block to run; 0 or 1 once the blocks are drawn.
             ranks: each computes the position terms.
+            by_rows: `kept` is the share of the rows on which each block runs.
         """
         return math.fsum(
             each.of_pass(
-                rows=rows, predictions=predictions, kept=self._of_blocks(kept, each), ranks=ranks
+                rows=rows,
+                predictions=predictions,
+                kept=self._of_blocks(kept, each),
+                ranks=ranks,
+                by_rows=by_rows,
             )
             for each in self.networks
         )

@@ -16,14 +16,17 @@ from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.position_encoding import PositionEncoding, PositionSettings
+from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
+from pretrain.model.row_windows import positions_in_turn, turned
+from pretrain.schedules.layer_drop import ROW_GROUPS, BranchScale, SequenceDraw
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
-# one for the others. Programs with several models, as benchmarks, need 4 for each; a process that
-# reaches this number compiles something anew at every step.
-RECOMPILE_LIMIT = 64
+# one for the others. Programs with several models, as benchmarks, need 4 for each; layer drop by
+# sequences needs 2 for each number of rows. A process that reaches this number compiles something
+# anew at every step.
+RECOMPILE_LIMIT = 4 * ROW_GROUPS
 
 
 class BlockStack(nn.Module):
@@ -50,27 +53,73 @@ class BlockStack(nn.Module):
     def run_blocks(
         self,
         x: Tensor,
-        branch_scales: Sequence[float] | None,
+        branch_scales: Sequence[BranchScale] | None,
         lengths_B: Tensor | None,
         positions_M: Tensor | None,
     ) -> Tensor:
         """Return the hidden states of the input x_BSD; arguments as of `Encoder.forward`."""
         if self.execution.bf16_residual_stream:
             x = x.bfloat16()  # blocks keep the type of their input
-        length = x.shape[1]
         terms = self.positions.terms(
-            length, device=x.device, folded=self.execution.attention == "folded"
+            x.shape[1], device=x.device, folded=self.execution.attention == "folded"
         )
         scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
+        draws = [scale for scale in scales if isinstance(scale, SequenceDraw)]
+        if draws:
+            x = self._run_windows(x, terms, draws, lengths_B, positions_M)
+        else:
+            numbers = [scale for scale in scales if not isinstance(scale, SequenceDraw)]
+            x = self._run_whole(x, terms, numbers, lengths_B, positions_M)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def _run_whole(
+        self,
+        x: Tensor,
+        terms: PositionTerms,
+        scales: Sequence[float | None],
+        lengths_B: Tensor | None,
+        positions_M: Tensor | None,
+    ) -> Tensor:
+        """Run each block on all rows, or skip it."""
+        length = x.shape[1]
         kept = [layer for layer, scale in enumerate(scales) if scale != 0]
         for layer in kept:
             wanted_M = positions_M if layer == kept[-1] else None
             own = self.positions.of_layer(terms, layer, length)
             scale = self._given(scales[layer], x)
             x = self._run(self.blocks[layer], x, own, scale, lengths_B, wanted_M)
-        if not kept:
-            x = at_positions(x, positions_M)
-        return x if self.final_norm is None else self.final_norm(x)
+        return x if kept else at_positions(x, positions_M)
+
+    def _run_windows(
+        self,
+        x: Tensor,
+        terms: PositionTerms,
+        draws: Sequence[SequenceDraw],
+        lengths_B: Tensor | None,
+        positions_M: Tensor | None,
+    ) -> Tensor:
+        """Run each block on the rows of its window, and carry the others around it.
+
+        The rows stay in their circular order. Before each block they are copied once, so that the
+        window is in front.
+        """
+        rows, length, front, parts = x.shape[0], x.shape[1], 0, [x]
+        for layer, draw in enumerate(draws):
+            first, count = draw.window(rows)
+            x, front = turned(parts, (first - front) % rows), first
+            kept, carried = torch.split(x, [count, rows - count])
+            lengths = None if lengths_B is None else turned([lengths_B], front)[:count]
+            wanted_M, others_M = None, None
+            if positions_M is not None and layer == len(draws) - 1:
+                wanted_M, others_M = positions_in_turn(positions_M, rows, length, front, count)
+            own = self.positions.of_layer(terms, layer, length)
+            scale = self._given(draw.scale(rows), x)
+            kept = self._run(self.blocks[layer], kept, own, scale, lengths, wanted_M)
+            parts = [kept, at_positions(carried, others_M)]
+        if positions_M is None:
+            return turned(parts, -front % rows)
+        by_row = [part.view(-1, len(positions_M) // rows, part.shape[-1]) for part in parts]
+        return turned(by_row, -front % rows).flatten(0, 1)
 
     @torch.no_grad()
     def scale_branches(self) -> None:
@@ -124,7 +173,7 @@ class Encoder(BlockStack):
     def forward(
         self,
         ids_BS: Tensor,
-        branch_scales: Sequence[float] | None = None,
+        branch_scales: Sequence[BranchScale] | None = None,
         lengths_B: Tensor | None = None,
         positions_M: Tensor | None = None,
     ) -> Tensor:
@@ -132,11 +181,13 @@ class Encoder(BlockStack):
 
         Args:
             ids_BS: token ids, int64.
-            branch_scales: one number per block: 0.0 skips it, other values scale its branches.
-                None runs every block as it is (evaluation).
+            branch_scales: one number per block: 0.0 skips it, other values scale its branches;
+                or for all blocks a `SequenceDraw`, the rows on which it runs. None runs every block
+                as it is (evaluation).
             lengths_B: number of tokens of each row, int32; None: every row is full.
             positions_M: flat positions `row * S + column` whose states are wanted; None: all. The
-                last block that runs computes what follows its attention at these only.
+                last block that runs computes what follows its attention at these only. With draws
+                by sequence they are ordered by row, and each row has as many.
         """
         return self.run_blocks(self.embed(ids_BS), branch_scales, lengths_B, positions_M)
 

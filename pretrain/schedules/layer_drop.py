@@ -14,8 +14,10 @@ A block that is skipped costs nothing, but its weights still move: ZeRO gives it
 and Adam's momentum and the weight decay still act on it (plain PyTorch would not update it).
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy
 
@@ -33,7 +35,52 @@ ALWAYS_KEPT = 2
 # Separates these coins from every other use of the seed.
 COIN_STREAM = 0x6C61796572
 
+# Where blocks are compiled, each number of rows on which one runs is a graph: micro-batches of many
+# rows are divided into groups of this number or up to twice as many.
+ROW_GROUPS = 32
+
 KeepRatio = Callable[[float, float, LayerDropSettings], float]
+
+
+@dataclass(frozen=True)
+class SequenceDraw:
+    """The rows of a micro-batch on which a block runs: a window of their circle.
+
+    Rows of a batch are in random order, so that a window is as good as any other set of them. All
+    ranks run each block on equally many rows, at least one: shapes and FLOPs do not depend on the
+    coin, and no gradient is missing.
+
+    Attributes:
+        share: of the rows, in (0, 1], before rounding.
+        share_before: sum of the shares of the blocks before.
+        place: where the window begins, in [0, 1).
+        rescales: whether branches are multiplied by rows / kept rows.
+    """
+
+    share: float
+    share_before: float
+    place: float
+    rescales: bool
+
+    def window(self, rows: int) -> tuple[int, int]:
+        """Return the first row of the window, and the number of rows in it.
+
+        Sums over the blocks are rounded, not each block, so that the number of rows on which
+        blocks run is right within a group of them.
+        """
+        group = math.gcd(rows, 1 << max(0, (rows // ROW_GROUPS).bit_length() - 1))
+        ends = (self.share_before, self.share_before + self.share)
+        # Equal numbers that were summed in another order must be rounded alike.
+        before, until = (math.floor(end * rows / group + 0.5 + 1e-9) for end in ends)
+        return int(self.place * rows), min(rows, max(1, group * (until - before)))
+
+    def scale(self, rows: int) -> float:
+        """Return by how much the branches of the rows in the window are multiplied."""
+        return rows / self.window(rows)[1] if self.rescales else 1.0
+
+
+# Of a block in a micro-batch: 0 skips it, another number scales its branches.
+BranchScale = float | SequenceDraw
 
 
 def _none(position: float, span: float, settings: LayerDropSettings) -> float:
@@ -117,6 +164,8 @@ def keep_probabilities(theta: float, num_layers: int, settings: LayerDropSetting
     Block i of L (from 1) is kept with p_i = 1 - (i / L)(1 - theta). With compat = "deepspeed" it
     is p_{i-1}: bing_bert lowered p after drawing, so that the first block always runs.
 
+    With depth_profile = "uniform" each is kept with the mean of these.
+
     With the schedule "stages" the first and the last block always run, and the others equally
     often, so that theta x L blocks run on average (RaPTr, arXiv:2402.05913).
     """
@@ -126,6 +175,8 @@ def keep_probabilities(theta: float, num_layers: int, settings: LayerDropSetting
             return [1.0] * num_layers
         kept = max(0.0, (theta * num_layers - ALWAYS_KEPT) / between)
         return [1.0, *[kept] * between, 1.0]
+    if settings.depth_profile == "uniform":
+        return [1 - (num_layers + 1) / (2 * num_layers) * (1 - theta)] * num_layers
     first = 0 if settings.compat == "deepspeed" else 1
     return [1 - (layer + first) / num_layers * (1 - theta) for layer in range(num_layers)]
 
@@ -158,25 +209,46 @@ def branch_scales(
     ]
 
 
+def kept_shares(
+    theta: float, num_layers: int, settings: LayerDropSettings, rows: int
+) -> list[float]:
+    """Return the expected share of the rows of micro-batches on which each block runs.
+
+    With draw_per = "sequence" it is exact: that of every micro-batch of so many rows.
+    """
+    shares = keep_probabilities(theta, num_layers, settings)
+    if settings.draw_per != "sequence":
+        return shares
+    return [draw.window(rows)[1] / rows for draw in _sequence_draws(shares, shares, settings)]
+
+
 def scales_of_step(
     finished: int, settings: RunSettings, *, theta: float, count: int
-) -> list[list[float]]:
+) -> list[list[BranchScale]]:
     """Toss the coins of the `count` micro-batches that a rank accumulates in one optimizer step.
 
     With draw_per = "step" each of the draws is of as many micro-batches, and so of the same share
-    of the step's sequences on any number of ranks.
+    of the step's sequences on any number of ranks. With "sequence" each has windows of its own.
     """
     drop = settings.layer_drop
+    if drop.draw_per == "sequence":
+        shares = keep_probabilities(theta, settings.model.num_layers, drop)
+        return [
+            [*_sequence_draws(shares, _coins(settings.seed, finished, number, len(shares)), drop)]
+            for number in range(count)
+        ]
     draws = count if drop.draw_per == "micro_batch" else drop.draws
     return [
-        branch_scales(
-            finished,
-            micro_batch * draws // count,
-            drop,
-            theta=theta,
-            num_layers=settings.model.num_layers,
-            seed=settings.seed,
-        )
+        [
+            *branch_scales(
+                finished,
+                micro_batch * draws // count,
+                drop,
+                theta=theta,
+                num_layers=settings.model.num_layers,
+                seed=settings.seed,
+            )
+        ]
         for micro_batch in range(count)
     ]
 
@@ -186,7 +258,7 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
 
     Raises:
         ConfigError: unknown schedule, a stage of fewer blocks than always run, or compat =
-            "deepspeed" with another schedule than progressive.
+            "deepspeed" with what bing_bert never had.
     """
     lookup(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
     if settings.compat == "deepspeed" and settings.schedule != "progressive":
@@ -194,6 +266,13 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
             f"layer_drop.compat='deepspeed' is defined for layer_drop.schedule='progressive', "
             f"not {settings.schedule!r}; set compat to none"
         )
+    changed = {"draw_per": settings.draw_per, "depth_profile": settings.depth_profile}
+    for name, value in changed.items():
+        if settings.compat == "deepspeed" and value in ("sequence", "uniform"):
+            raise ConfigError(
+                f"layer_drop.compat='deepspeed' repeats bing_bert, which had no layer_drop.{name}="
+                f"{value!r}; remove one of them"
+            )
     if settings.schedule != "stages":
         return
     if num_layers <= ALWAYS_KEPT:
@@ -207,6 +286,16 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
             f"than the first and the last block, which always run; give at least "
             f"{ALWAYS_KEPT / num_layers:.3g}"
         )
+
+
+def _sequence_draws(
+    shares: Sequence[float], places: Sequence[float], settings: LayerDropSettings
+) -> list[SequenceDraw]:
+    before = itertools.accumulate(shares, initial=0.0)
+    return [
+        SequenceDraw(share, sum_before, place, settings.rescale)
+        for share, sum_before, place in zip(shares, before, places, strict=False)
+    ]
 
 
 def _coins(seed: int, finished: int, draw: int, num_layers: int) -> list[float]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from pretrain.config.batch import micro_batches_per_step
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.horizon import Horizon
-from pretrain.schedules.layer_drop import scales_of_step, theta_at
+from pretrain.schedules.layer_drop import BranchScale, scales_of_step, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at
 
 Batch = TypeVar("Batch")
@@ -37,7 +37,7 @@ class StepPlan:
     step: int  # from 1
     learning_rate: float
     theta: float  # keep ratio of the last block
-    branch_scales: list[list[float]]  # of each micro-batch of a rank, one number per block
+    branch_scales: list[list[BranchScale]]  # of each micro-batch of a rank, one number per block
     seed: int  # of the run
 
     @property
@@ -45,7 +45,7 @@ class StepPlan:
         """Return the number of its first micro-batch among those of a rank, from 0."""
         return finished_before(self.step) * len(self.branch_scales)
 
-    def micro_batches(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[float]]]:
+    def micro_batches(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[BranchScale]]]:
         """Return the next micro-batches of a rank, each with its branch scales."""
         scales = self.branch_scales
         return zip(islice(batches, len(scales)), scales, strict=True)

@@ -19,7 +19,7 @@ from pretrain.model.objectives.held_out import Evaluation
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.horizon import ScheduleSegment
-from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.layer_drop import SequenceDraw, kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
 from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.stability.detector import WatchState
@@ -50,7 +50,7 @@ class Counters:
     flops_since_log: float = 0.0
     steps_since_log: int = 0
     micro_batches_since_log: int = 0  # of a rank; their number per step depends on that of ranks
-    kept_since_log: list[int] = field(default_factory=list)  # per block
+    kept_since_log: list[float] = field(default_factory=list)  # per block
 
 
 class Progress:
@@ -118,9 +118,10 @@ class Progress:
         """Count an optimizer step that was taken."""
         counters, num_layers = self.counters, self.settings.model.num_layers
         counters.theta, counters.loss_scale = plan.theta, result.loss_scale
-        expected = keep_probabilities(plan.theta, num_layers, self.settings.layer_drop)
+        expected = self._kept_shares(plan.theta)
         for micro_batch in plan.branch_scales:
-            kept = [scale != 0 for scale in micro_batch]
+            drawn = isinstance(micro_batch[0], SequenceDraw)
+            kept = expected if drawn else [scale != 0 for scale in micro_batch]
             counters.kept_since_log = [
                 total + ran for total, ran in zip(counters.kept_since_log, kept, strict=True)
             ]
@@ -244,19 +245,22 @@ class Progress:
             predictions=predictions_per_batch(settings) / shares,
             kept=kept,
             ranks=self.world_size,
+            by_rows=settings.layer_drop.draw_per == "sequence",
         )
 
     def mean_pass_flops(self) -> float:
         """Return the expected FLOPs of one micro-batch on all ranks, over all steps of the run."""
-        settings, thetas = self.settings, thetas_of_run(self.settings)
+        thetas = thetas_of_run(self.settings)
         flops = [
-            count
-            * self.pass_flops(
-                keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
-            )
-            for theta, count in thetas.items()
+            count * self.pass_flops(self._kept_shares(theta)) for theta, count in thetas.items()
         ]
         return math.fsum(flops) / thetas.total()
+
+    def _kept_shares(self, theta: float) -> list[float]:
+        """Return what `schedules.layer_drop.kept_shares` does, for a micro-batch of a rank."""
+        settings = self.settings
+        rows = settings.batch.global_sequences // (self.world_size * self.micro_batches_per_step)
+        return kept_shares(theta, settings.model.num_layers, settings.layer_drop, rows)
 
     def _speed(self, rate: PeakFlops) -> dict[str, Any]:
         """Return speed, utilisation and shares of time of the steps since the last line.

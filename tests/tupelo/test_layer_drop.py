@@ -347,6 +347,9 @@ MISTAKES = {
         build()
     ).begin_step(-1),
     r"a Shrinking maps hidden states of shape \[2, 4\] to \[2, 2\]": shrinking_step,
+    "draw_per='sequence' exists in runs of Tupelo only": lambda: constant_drop(
+        build(), draw_per="sequence"
+    ),
     "the DeepSpeed JSON has no block progressive_layer_drop": lambda: (
         tupelo.LayerDrop.from_ds_config(build(), {})
     ),

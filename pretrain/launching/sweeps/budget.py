@@ -13,7 +13,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.fitting import fitted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.layer_drop import kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
 
 UNITS = ("steps", "tokens", "flops", "seconds")
@@ -90,13 +90,15 @@ def expected_flops(settings: RunSettings) -> float:
         settings.model, settings.data.sequence_length, settings.objective, settings.electra
     )
     passes, thetas = micro_batches_per_step(settings, 1), thetas_of_run(settings)
+    rows = settings.batch.global_sequences // passes
     total = math.fsum(
         count
         * cost.of_pass(
-            rows=settings.batch.global_sequences / passes,
+            rows=rows,
             predictions=predictions_per_batch(settings) / passes,
-            kept=keep_probabilities(theta, settings.model.num_layers, settings.layer_drop),
+            kept=kept_shares(theta, settings.model.num_layers, settings.layer_drop, rows),
             ranks=1,
+            by_rows=settings.layer_drop.draw_per == "sequence",
         )
         for theta, count in thetas.items()
     )

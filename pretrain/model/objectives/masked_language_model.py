@@ -10,6 +10,7 @@ from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.heads import MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Objective
+from pretrain.schedules.layer_drop import BranchScale
 
 
 class MaskedLanguageModel(Objective):
@@ -28,14 +29,17 @@ class MaskedLanguageModel(Objective):
         ids_BS: Tensor,
         positions_M: Tensor,
         labels_M: Tensor,
-        branch_scales: Sequence[float] | None = None,
+        branch_scales: Sequence[BranchScale] | None = None,
     ) -> Tensor:
         """Return the mean cross-entropy in nats; arguments as in `Objective.forward`."""
         x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
         return self.head.loss(x_MD, self.encoder.token_embeddings.weight, labels_M)
 
     def logits(
-        self, ids_BS: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None = None
+        self,
+        ids_BS: Tensor,
+        positions_M: Tensor,
+        branch_scales: Sequence[BranchScale] | None = None,
     ) -> Tensor:
         """Return logits_MV at the flat positions `row * S + column` given in positions_M."""
         x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)

@@ -13,6 +13,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ElectraSettings, ModelSettings
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+from pretrain.schedules.layer_drop import BranchScale
 
 
 class MultiplyAdds(Protocol):
@@ -72,7 +73,7 @@ class Objective(nn.Module, ABC):
         ids_BS: Tensor,
         positions_M: Tensor,
         labels_M: Tensor,
-        branch_scales: Sequence[float] | None = None,
+        branch_scales: Sequence[BranchScale] | None = None,
     ) -> Tensor:
         """Return the mean loss of a micro-batch.
 

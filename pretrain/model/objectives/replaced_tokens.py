@@ -24,6 +24,7 @@ from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.heads import DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Network, Objective, Part
 from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
+from pretrain.schedules.layer_drop import BranchScale
 
 
 def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelSettings:
@@ -63,7 +64,7 @@ class Generator(BlockStack):
         self.head = MaskedLanguageModelHead(discriminator, execution, input_width=model.width)
 
     def forward(
-        self, x_BSD: Tensor, positions_M: Tensor, branch_scales: Sequence[float] | None = None
+        self, x_BSD: Tensor, positions_M: Tensor, branch_scales: Sequence[BranchScale] | None = None
     ) -> Tensor:
         """Return hidden_MD, which the head compares with every token embedding.
 
@@ -112,7 +113,7 @@ class ReplacedTokenDetection(Objective):
         ids_BS: Tensor,
         positions_M: Tensor,
         labels_M: Tensor,
-        branch_scales: Sequence[float] | None = None,
+        branch_scales: Sequence[BranchScale] | None = None,
     ) -> Tensor:
         """Return the weighted sum of both mean losses; arguments as in `Objective.forward`.
 

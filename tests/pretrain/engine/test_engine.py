@@ -91,6 +91,19 @@ def test_blocks_can_be_recomputed_at_every_zero_stage(launcher, plain, tmp_path)
         assert found[name]["losses"] == pytest.approx(plain.losses, rel=2e-6), name
 
 
+@pytest.mark.slow("every ZeRO stage once more, by sequences")
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+@pytest.mark.ranks
+def test_blocks_can_be_drawn_by_sequence_at_every_zero_stage(launcher, tmp_path):
+    words = ("--layer_drop.draw_per", "sequence")
+    plain = case.reference(case.case_settings(*words))
+    found = run_case(launcher, tmp_path, FP32, *words)
+    for name in FP32:
+        assert found[name]["losses"] == pytest.approx(plain.losses, rel=2e-6), name
+        assert found[name]["norms"] == pytest.approx(plain.norms, rel=1e-5), name
+        assert found[name]["resumed"] == found[name]["losses"][3:], name
+
+
 def test_without_layer_drop_in_the_case_something_would_be_missed():
     """The case must contain a step in which some block rests, else it proves nothing."""
     settings = case.case_settings()

@@ -23,11 +23,11 @@ from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.engine import launch
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.model.objectives.catalog import build_objective
-from pretrain.schedules.layer_drop import branch_scales, theta_at
+from pretrain.schedules.layer_drop import scales_of_step, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at
 from tests.plain_loop import plain_loop
 
-STEPS, LENGTH, PREDICTIONS = 6, 16, 5
+STEPS, LENGTH, PREDICTIONS = 6, 16, 3
 PLACES = 4  # micro-batches of a step, of all ranks
 
 
@@ -56,15 +56,15 @@ def micro_batch(step, place):
     """Return the `place`-th pair of sequences of a global batch."""
     generator = torch.Generator().manual_seed(1000 * step + place)
     ids = torch.randint(5, 64, (2, LENGTH), generator=generator)
-    positions = torch.randperm(ids.numel(), generator=generator)[:PREDICTIONS]
+    columns = [torch.randperm(LENGTH, generator=generator)[:PREDICTIONS] for _ in ids]
+    positions = torch.cat([row * LENGTH + picked for row, picked in enumerate(columns)])
     return MaskedBatch(ids, positions, ids.view(-1)[positions])
 
 
 def scales_of(settings, step, micro):
     theta = theta_at(step, settings.layer_drop, STEPS)
-    return branch_scales(
-        step, 0, settings.layer_drop, theta=theta, num_layers=3, seed=settings.seed
-    )
+    # Of the first micro-batch: so they do not depend on the number of ranks.
+    return scales_of_step(step, settings, theta=theta, count=1)[0]
 
 
 def reference(settings, model=None, update=None):

@@ -238,6 +238,31 @@ def test_draws_are_those_of_a_step():
         drop(draws=4)
 
 
+def test_windows_of_sequences_follow_the_coins_of_their_micro_batch():
+    settings = load_settings(
+        "tiny_cpu", ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
+    )
+    draws = scales_of_step(5, settings, theta=0.3, count=3)
+    assert draws == scales_of_step(5, settings, theta=0.3, count=4)[:3]
+    assert [draw.share for draw in draws[0]] == keep_probabilities(0.3, 2, settings.layer_drop)
+    places = {draw.place for of_batch in draws for draw in of_batch}
+    assert len(places) == 6 and all(0 <= place < 1 for place in places)
+    assert draws != scales_of_step(6, settings, theta=0.3, count=3)
+
+
+def test_a_uniform_profile_keeps_as_many_blocks_as_the_linear_one():
+    for theta in (0.3, 0.7, 1.0):
+        uniform = keep_probabilities(theta, 12, drop(depth_profile="uniform"))
+        assert sum(uniform) == pytest.approx(sum(keep_probabilities(theta, 12, drop())))
+        assert len(set(uniform)) == 1
+
+
+@pytest.mark.parametrize("words", [{"draw_per": "sequence"}, {"depth_profile": "uniform"}])
+def test_bing_bert_had_neither_draws_by_sequence_nor_another_profile(words):
+    with pytest.raises(ConfigError, match=f"bing_bert, which had no layer_drop.{[*words][0]}"):
+        check_layer_drop(drop(compat="deepspeed", **words), 12)
+
+
 def test_deepspeed_compatibility_repeats_bing_berts_flaws():
     """Theta lags a step, the first block always runs, and 1/p is that of the next block."""
     settings = drop(theta_bar=0.5, gamma=0.1, compat="deepspeed")
