@@ -1,0 +1,62 @@
+"""Rebuild docs/VERDICT.md from the records of its runs, or make a record of runs.
+
+    python benchmarks/verdict build                                   tables and figures
+    python benchmarks/verdict collect runs/positions                  results/positions.json
+
+`collect` takes the folder of a sweep, or of its records. `build` reads results/*.json and
+replaces what stands between the marks of docs/VERDICT.md; studies.toml there names the parts.
+"""
+
+import argparse
+from pathlib import Path
+
+from pages import write_page
+from studies import condense, read_study, write_study
+
+from pretrain.compare.runs import read_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> None:
+    """Run the command."""
+    options = argparse.ArgumentParser(
+        prog="verdict",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = options.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="tables and figures of docs/VERDICT.md")
+    build.add_argument("--root", type=Path, default=ROOT, help="the folder of results/ and docs/")
+    collect = commands.add_parser("collect", help="a record of the finished runs of a sweep")
+    collect.add_argument("sweeps", type=Path, nargs="+", help="runs/NAME, or its records")
+    collect.add_argument("--to", type=Path, help="default: results/NAME.json")
+    arguments = options.parse_args()
+    if arguments.command == "build":
+        studies = {
+            file.stem: read_study(file) for file in (arguments.root / "results").glob("*.json")
+        }
+        write_page(studies, arguments.root / "docs")
+        return
+    name = arguments.sweeps[0].name
+    runs = [read_run(folder) for sweep in arguments.sweeps for folder in finished_runs(sweep)]
+    file = arguments.to or ROOT / "results" / f"{name}.json"
+    study = condense(file.stem, runs)
+    write_study(study, file)
+    print(f"{file}: {len(study.runs)} runs, {file.stat().st_size:,} bytes")
+
+
+def finished_runs(sweep: Path) -> list[Path]:
+    """Return the folders of the runs and trials of a sweep that have ended, runs first.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    files = [*sweep.glob("*/result.json"), *sweep.glob("trials/*/result.json")]
+    if not files:
+        raise SystemExit(f"{sweep} holds no finished run")
+    return sorted((file.parent for file in files), key=lambda folder: (len(folder.parts), folder))
+
+
+if __name__ == "__main__":
+    main()

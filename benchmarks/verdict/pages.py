@@ -1,0 +1,77 @@
+"""docs/VERDICT.md: what stands between its marks is replaced, the rest is written by hand.
+
+A mark names a table or a figure, a study, and what it is drawn against:
+
+    <!-- table ends positions bert_r -->
+    ...
+    <!-- end -->
+    <!-- table answers positions: Is the untied form lower? | tupe_r | bert_r; ... -->
+    <!-- figure curves positions -->
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import figures
+import tables
+from studies import Study
+from tables import Question
+
+from data_prep.files.atomic import save_text
+
+PAGE, FIGURES = "VERDICT.md", "verdict"
+MARK = re.compile(r"(<!-- (table|figure) (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+Table = Callable[..., str]
+TABLES: Mapping[str, Table] = {
+    "ends": tables.ends,
+    "tuning": tables.tuning,
+    "speed": lambda study, baseline, *targets: tables.speed(
+        study, baseline, [float(target) for target in targets]
+    ),
+}
+FIGURE_KINDS: Mapping[str, Callable[..., None]] = {
+    "curves": figures.curves,
+    "forest": figures.forest,
+    "cost": figures.cost,
+}
+
+
+def write_page(studies: Mapping[str, Study], docs: Path) -> None:
+    """Replace every table of the page, and draw every figure.
+
+    Raises:
+        SystemExit: a mark names a study, a table or a figure that does not exist.
+    """
+    page = docs / PAGE
+    text = page.read_text(encoding="utf-8")
+    save_text(page, MARK.sub(lambda mark: _replaced(mark, studies, docs), text))
+
+
+def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> str:
+    begin, kind, words, _, end = mark.groups()
+    head, _, questions = words.partition(":")
+    part, name, *given = head.split()
+    if name not in studies:
+        raise SystemExit(f"{PAGE}: there is no results/{name}.json")
+    if kind == "figure":
+        _known(part, FIGURE_KINDS)
+        file = docs / FIGURES / f"{name}-{part}.png"
+        FIGURE_KINDS[part](studies[name], *given, file)
+        content = f"![{part} of {name}]({FIGURES}/{file.name})"
+    elif part == "answers":
+        content = tables.answers(studies[name], [_question(one) for one in questions.split(";")])
+    else:
+        _known(part, TABLES)
+        content = TABLES[part](studies[name], *given)
+    return f"{begin}{content}\n{end}"
+
+
+def _question(text: str) -> Question:
+    return Question(*(part.strip() for part in text.split("|")))
+
+
+def _known(part: str, parts: Mapping[str, object]) -> None:
+    if part not in parts:
+        raise SystemExit(f"{PAGE}: {part} is none of {', '.join(parts)}")

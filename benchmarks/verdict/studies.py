@@ -1,0 +1,170 @@
+"""Records of a study: what its tables and figures need of each run, in one small file.
+
+`results/NAME.json` holds a study: arms, each with seeds, and the trials that tuned them. Settings
+that all its runs share are written once.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.files.atomic import save_text
+from pretrain.compare.plateau import PLATEAU_MARGIN
+from pretrain.compare.runs import Run, crossing
+
+TRIALS = "trials"  # the folder of a sweep's trials
+DIGITS = 5  # of a loss in nats, far below the noise of a seed
+
+# Of the place of a run, not of what was trained.
+LEFT_OUT = ("name", "seed", "loggers", "log_project", "data.shards", "data.corpus")
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A finished run.
+
+    Attributes:
+        arm: its name in the sweep.
+        seed: of weights and of the order of samples.
+        is_trial: whether it served to tune its arm; such runs are not compared.
+        settings: those that not all runs of the study share, flat.
+        flops: of all its steps, as counted while they ran.
+        curve: (step, held-out loss in nats) of each evaluation.
+        commit: of the code.
+    """
+
+    arm: str
+    seed: int
+    is_trial: bool
+    settings: Mapping[str, Any]
+    flops: float
+    curve: tuple[tuple[int, float], ...]
+    commit: str
+
+    @property
+    def steps(self) -> int:
+        """Return the number of optimizer steps."""
+        return self.curve[-1][0]
+
+    @property
+    def loss(self) -> float:
+        """Return the held-out loss at the end in nats; infinite: it diverged."""
+        loss = self.curve[-1][1]
+        return loss if math.isfinite(loss) else math.inf
+
+    def reached(self, loss: float) -> float | None:
+        """Return the step at which the held-out loss first fell to `loss`; None: never.
+
+        Interpolated between two evaluations, as `tupelo compare` does.
+        """
+        rows = [{"step": step, "loss": found} for step, found in self.curve]
+        return crossing(Run(Path(), {}, [], [], rows, None), loss, "step")
+
+
+@dataclass(frozen=True)
+class Study:
+    """The runs of a sweep.
+
+    Attributes:
+        name: of the study, and of its file.
+        source: the text, as the runs recorded it.
+        device: processor or GPU.
+        versions: of packages.
+        entropy: of the word frequencies on the held-out words, in nats.
+        shared: settings that all runs have in common, flat.
+        runs: reported runs and trials.
+    """
+
+    name: str
+    source: str
+    device: tuple[str, ...]
+    versions: Mapping[str, str]
+    entropy: float
+    shared: Mapping[str, Any]
+    runs: tuple[StudyRun, ...]
+
+    @property
+    def arms(self) -> list[str]:
+        """Return the names of the arms that have reported runs, the baseline first."""
+        return list(dict.fromkeys(run.arm for run in self.runs if not run.is_trial))
+
+    @property
+    def plateau_end(self) -> float:
+        """Return the loss in nats at which a run has left the plateau of word frequencies."""
+        return self.entropy - PLATEAU_MARGIN
+
+    def of_arm(self, arm: str) -> dict[int, StudyRun]:
+        """Return the reported runs of an arm by seed."""
+        return {run.seed: run for run in self.runs if run.arm == arm and not run.is_trial}
+
+    def trials_of(self, arm: str) -> list[StudyRun]:
+        """Return the trials of an arm."""
+        return [run for run in self.runs if run.arm == arm and run.is_trial]
+
+
+def condense(name: str, runs: Sequence[Run]) -> Study:
+    """Return the study of finished runs.
+
+    Raises:
+        SystemExit: they predicted different words, or one has not finished.
+    """
+    for run in runs:
+        if run.result is None and not run.diverged:
+            raise SystemExit(f"{run.folder} has not finished; resume it, or leave it out")
+    launches = [launch for run in runs for launch in run.launches]
+    if len({launch["held_out"] for launch in launches}) > 1:
+        raise SystemExit(f"the runs of {name} were evaluated on different words")
+    settings = [
+        {key: value for key, value in run.settings.items() if key not in LEFT_OUT} for run in runs
+    ]
+    shared = {
+        key: value
+        for key, value in settings[0].items()
+        if all(key in other and other[key] == value for other in settings)
+    }
+    return Study(
+        name,
+        launches[0]["source"],
+        tuple(dict.fromkeys(launch["device"] for launch in launches)),
+        launches[0]["versions"],
+        launches[0]["frequency_entropy"],
+        shared,
+        tuple(
+            _condensed(run, {key: value for key, value in own.items() if key not in shared})
+            for run, own in zip(runs, settings, strict=True)
+        ),
+    )
+
+
+def _condensed(run: Run, settings: Mapping[str, Any]) -> StudyRun:
+    return StudyRun(
+        run.settings["name"],
+        run.settings["seed"],
+        run.folder.parent.name == TRIALS,
+        settings,
+        run.evaluations[-1]["flops"],
+        tuple((row["step"], round(row["loss"], DIGITS)) for row in run.evaluations),
+        run.launches[-1]["commit"],
+    )
+
+
+def write_study(study: Study, file: Path) -> None:
+    """Write a study, a line for each run, so that differences of versions are readable."""
+    head = {key: value for key, value in asdict(study).items() if key != "runs"}
+    lines = [json.dumps(asdict(run), separators=(",", ":")) for run in study.runs]
+    text = json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n' + ",\n".join(lines) + "\n]}\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_text(file, text)
+
+
+def read_study(file: Path) -> Study:
+    """Read what `write_study` wrote."""
+    tree = json.loads(file.read_text(encoding="utf-8"))
+    runs = [
+        StudyRun(**{**run, "curve": tuple((step, loss) for step, loss in run["curve"])})
+        for run in tree.pop("runs")
+    ]
+    return Study(**{**tree, "device": tuple(tree["device"]), "runs": tuple(runs)})

@@ -1,0 +1,170 @@
+"""The tables of docs/VERDICT.md, from the studies alone."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from intervals import PairedMean, holm, paired_mean
+from studies import Study, StudyRun
+
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Two arms of a study, and what their difference answers.
+
+    Attributes:
+        text: the question.
+        arm: whose loss is compared.
+        against: with this arm's.
+    """
+
+    text: str
+    arm: str
+    against: str
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def ends(study: Study, baseline: str) -> str:
+    """Return a row for each arm: its loss at the end, and its difference from the baseline."""
+    against = losses(study.of_arm(baseline))
+    pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
+    compared = [arm for arm in study.arms if arm != baseline and pairs[arm] is not None]
+    corrected = dict(zip(compared, holm([_p_value(pairs[arm]) for arm in compared]), strict=True))
+    rows = []
+    for arm in sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm))):
+        runs = study.of_arm(arm)
+        mean = mean_loss(runs)
+        p_value = corrected.get(arm)
+        rows.append(
+            [
+                f"`{arm}`",
+                str(len(runs)),
+                f"{mean:.3f} ({span(losses(runs).values())})",
+                f"{study.entropy - mean:.2f}",
+                tokens(study, [run.reached(study.plateau_end) for run in runs.values()]),
+                "baseline" if arm == baseline else difference(pairs[arm]),
+                UNKNOWN if p_value is None or len(runs) < 2 else f"{p_value:.3f}",
+            ]
+        )
+    header = ["arm", "seeds", "loss at the end (range)", "below the entropy"]
+    header += ["M tokens to leave the plateau", f"against `{baseline}`", "p (Holm)"]
+    return markdown(header, rows)
+
+
+def tuning(study: Study) -> str:
+    """Return the trials of each arm, the best of the longest first."""
+    rows = []
+    for arm in study.arms:
+        trials = study.trials_of(arm)
+        for steps in sorted({run.steps for run in trials}):
+            of_length = sorted((run for run in trials if run.steps == steps), key=_loss)
+            tried = [f"{point(run, trials)}: {run.loss:.3f}" for run in of_length]
+            rows.append([f"`{arm}`", f"{steps:,}", "; ".join(tried)])
+    return markdown(["arm", "steps of a trial", "tried, the best first"], rows)
+
+
+def speed(study: Study, baseline: str, targets: Sequence[float]) -> str:
+    """Return the share of the baseline's steps, from leaving the plateau to each target."""
+    rows = [
+        [f"`{arm}`", *(_share(study, arm, baseline, target) for target in targets)]
+        for arm in study.arms
+        if arm != baseline
+    ]
+    return markdown(["arm", *(f"to {target:.2f}" for target in targets)], rows)
+
+
+def answers(study: Study, questions: Sequence[Question]) -> str:
+    """Return a row for each question: the difference with its interval, and what it says."""
+    rows = []
+    for question in questions:
+        ours, theirs = (losses(study.of_arm(arm)) for arm in (question.arm, question.against))
+        pair = paired_mean(ours, theirs)
+        rows.append(
+            [
+                question.text,
+                f"`{question.arm}` - `{question.against}`",
+                difference(pair),
+                {-1: "yes, lower", 1: "no, higher", 0: "cannot tell"}[
+                    pair.direction if pair else 0
+                ],
+            ]
+        )
+    return markdown(["question", "arms", "nats at the end, 95 % interval", ""], rows)
+
+
+def losses(runs: Mapping[int, StudyRun]) -> dict[int, float]:
+    """Return the loss at the end of each run by seed, in nats."""
+    return {seed: run.loss for seed, run in runs.items()}
+
+
+def mean_loss(runs: Mapping[int, StudyRun]) -> float:
+    """Return the mean loss at the end in nats."""
+    return statistics.fmean(losses(runs).values())
+
+
+def difference(pair: PairedMean | None) -> str:
+    """Return a difference in nats, and its interval where there is one."""
+    if pair is None:
+        return UNKNOWN
+    if pair.num_pairs < 2:
+        return f"{pair.mean:+.3f} (one seed)"
+    return f"{pair.mean:+.3f} ({pair.low:+.3f} to {pair.high:+.3f})"
+
+
+def span(values: object) -> str:
+    """Return the least and the largest value."""
+    found = sorted(values)  # type: ignore[call-overload]
+    return f"{found[0]:.3f} - {found[-1]:.3f}"
+
+
+def tokens(study: Study, steps: Sequence[float | None]) -> str:
+    """Return the median number of tokens of some steps, in millions; never counts as infinity."""
+    median = statistics.median(math.inf if step is None else step for step in steps)
+    per_step = study.shared["batch.global_sequences"] * study.shared["data.sequence_length"]
+    return f"{median * per_step / 1e6:.2f}" if math.isfinite(median) else "not left"
+
+
+def point(run: StudyRun, trials: Sequence[StudyRun]) -> str:
+    """Return the values of a trial in which the trials of its arm differ, apart from length."""
+    names = {
+        name
+        for trial in trials
+        for name, value in trial.settings.items()
+        if value != run.settings.get(name)
+    }
+    parts = [f"{name.split('.')[-1]} {run.settings[name]:g}" for name in sorted(names - {"steps"})]
+    return ", ".join(parts) or "as given"
+
+
+def _share(study: Study, arm: str, baseline: str, target: float) -> str:
+    """Return the ratio of the steps from the plateau to a target: geometric mean, interval."""
+    ours, theirs = (_log_steps(study, study.of_arm(name), target) for name in (arm, baseline))
+    pair = paired_mean(ours, theirs)
+    if pair is None or math.isinf(pair.mean):
+        return "not reached"
+    mean, low, high = (math.exp(value) for value in (pair.mean, pair.low, pair.high))
+    return f"{mean:.0%}" + (f" ({low:.0%} - {high:.0%})" if pair.num_pairs > 1 else "")
+
+
+def _log_steps(study: Study, runs: Mapping[int, StudyRun], target: float) -> dict[int, float]:
+    found = {}
+    for seed, run in runs.items():
+        start, end = run.reached(study.plateau_end), run.reached(target)
+        found[seed] = math.inf if start is None or end is None else math.log(end - start)
+    return found
+
+
+def _p_value(pair: PairedMean | None) -> float:
+    return 1.0 if pair is None else pair.p_value
+
+
+def _loss(run: StudyRun) -> float:
+    return run.loss

@@ -1,0 +1,133 @@
+"""The verdict's statistics against SciPy, its records against the runs, its page against both."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _modules_of_the_benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "verdict"))
+
+
+def run_of(arm, seed, losses, *, is_trial=False, **settings):
+    from studies import StudyRun
+
+    curve = tuple((100 * (index + 1), loss) for index, loss in enumerate(losses))
+    return StudyRun(arm, seed, is_trial, settings, 1e12, curve, "abc")
+
+
+def study_of(*runs):
+    from studies import Study
+
+    shared = {"batch.global_sequences": 10, "data.sequence_length": 100}
+    return Study("toy", "text", ("cpu",), {"torch": "2"}, 7.0, shared, runs)
+
+
+def test_the_interval_of_paired_seeds_is_that_of_scipy():
+    from intervals import paired_mean
+
+    ours, theirs = {1: 4.0, 2: 4.2, 3: 4.1, 9: 0.0}, {1: 4.3, 2: 4.3, 3: 4.2, 8: 9.0}
+    found = paired_mean(ours, theirs)
+    test = stats.ttest_rel([4.0, 4.2, 4.1], [4.3, 4.3, 4.2])
+    interval = test.confidence_interval(0.95)
+    assert found.num_pairs == 3
+    assert found.p_value == pytest.approx(test.pvalue)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.direction == (0 if test.pvalue > 0.05 else -1)
+    assert paired_mean({1: 1.0}, {2: 1.0}) is None
+    assert paired_mean({1: 1.0}, {1: 2.0}).direction == 0  # one pair has no interval
+
+
+def test_equal_differences_have_an_interval_of_no_width():
+    from intervals import paired_mean
+
+    found = paired_mean({1: 1.0, 2: 2.0}, {1: 0.5, 2: 1.5})
+    assert (found.low, found.high, found.p_value, found.direction) == (0.5, 0.5, 0.0, 1)
+
+
+def test_p_values_are_corrected_as_by_hand():
+    from intervals import holm
+
+    # Sorted: 0.01 x 4, 0.02 x 3, 0.03 x 2 (not less than the one before), 0.5 x 1.
+    assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    from studies import read_study, write_study
+
+    study = study_of(run_of("a", 1, [6.0, 5.0], rate=1), run_of("a", 4, [6.5], is_trial=True))
+    write_study(study, tmp_path / "toy.json")
+    assert read_study(tmp_path / "toy.json") == study
+    assert len((tmp_path / "toy.json").read_text().splitlines()) < 40
+
+
+def test_the_steps_from_the_plateau_to_a_target_are_interpolated_and_averaged_as_ratios():
+    from tables import speed
+
+    # The plateau ends at 6.7: half way between 100 and 200 steps; the target 6.0 at 300 or 500.
+    fast = [6.9, 6.5, 6.0, 5.9]
+    slow = [6.9, 6.5, 6.4, 6.2, 6.0]
+    study = study_of(
+        *(run_of("slow", seed, slow) for seed in (1, 2)),
+        *(run_of("fast", seed, fast) for seed in (1, 2)),
+        run_of("never", 1, [6.9, 6.8]),
+    )
+    table = speed(study, "slow", [6.0])
+    assert f"| `fast` | {150 / 350:.0%}" in table
+    assert "| `never` | not reached |" in table
+
+
+def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tmp_path):
+    from studies import write_study
+
+    study = study_of(
+        *(run_of("base", seed, [6.9, 5.0 + seed / 100]) for seed in (1, 2, 3)),
+        *(run_of("better", seed, [6.6, 4.5 + seed / 90]) for seed in (1, 2, 3)),
+        run_of("better", 7, [6.6, 4.4], is_trial=True, **{"learning_rate.peak": 2e-3}),
+        run_of("better", 7, [6.6, 4.6], is_trial=True, **{"learning_rate.peak": 4e-3}),
+    )
+    write_study(study, tmp_path / "results" / "toy.json")
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "VERDICT.md"
+    page.write_text(
+        "# By hand\n<!-- table ends toy base -->\nold\n<!-- end -->\nmore\n"
+        "<!-- table answers toy: Is it better? | better | base; And base? | base | better -->\n"
+        "<!-- end -->\n<!-- table tuning toy -->\n<!-- end -->\n"
+        "<!-- figure curves toy -->\n<!-- end -->\n<!-- figure forest toy base -->\n<!-- end -->\n"
+        "<!-- figure cost toy base -->\n<!-- end -->\n"
+    )
+    finished = build(tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    text = page.read_text()
+    assert text.startswith("# By hand") and "old" not in text and "\nmore\n" in text
+    assert "| `better` | 3 | 4.522 (4.511 - 4.533) | 2.48 | 0.10 | -0.498" in text
+    assert "| Is it better? | `better` - `base` | -0.498" in text and "yes, lower" in text
+    assert "peak 0.002: 4.400; peak 0.004: 4.600" in text
+    for kind in ("curves", "forest", "cost"):
+        assert (tmp_path / "docs" / "verdict" / f"toy-{kind}.png").stat().st_size > 5000
+    assert build(tmp_path).returncode == 0 and page.read_text() == text
+
+    for mark, message in (
+        ("table ends nothing base", "there is no results/nothing.json"),
+        ("table end toy base", "end is none of ends,"),
+    ):
+        page.write_text(f"<!-- {mark} -->\n<!-- end -->\n")
+        refused = build(tmp_path)
+        assert refused.returncode == 1 and message in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def build(root):
+    return subprocess.run(
+        [sys.executable, "benchmarks/verdict", "build", "--root", str(root)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
