@@ -35,8 +35,8 @@ ALWAYS_KEPT = 2
 # Separates these coins from every other use of the seed.
 COIN_STREAM = 0x6C61796572
 
-# Where blocks are compiled, each number of rows on which one runs is a graph: micro-batches of many
-# rows are divided into groups of this number or up to twice as many.
+# Where blocks are compiled, each number of rows on which one runs is a graph: micro-batches of more
+# rows are divided into as many groups at most.
 ROW_GROUPS = 32
 
 KeepRatio = Callable[[float, float, LayerDropSettings], float]
@@ -68,11 +68,14 @@ class SequenceDraw:
         Sums over the blocks are rounded, not each block, so that the number of rows on which
         blocks run is right within a group of them.
         """
-        group = math.gcd(rows, 1 << max(0, (rows // ROW_GROUPS).bit_length() - 1))
+        first = int(self.place * rows)
+        if self.share == 1:
+            return first, rows
+        group = math.ceil(rows / ROW_GROUPS)
         ends = (self.share_before, self.share_before + self.share)
         # Equal numbers that were summed in another order must be rounded alike.
         before, until = (math.floor(end * rows / group + 0.5 + 1e-9) for end in ends)
-        return int(self.place * rows), min(rows, max(1, group * (until - before)))
+        return first, min(rows, max(1, group * (until - before)))
 
     def scale(self, rows: int) -> float:
         """Return by how much the branches of the rows in the window are multiplied."""
@@ -275,6 +278,12 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
             )
     if settings.schedule != "stages":
         return
+    if settings.draw_per == "sequence" and min(settings.stages) * num_layers <= ALWAYS_KEPT:
+        raise ConfigError(
+            f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers} is the "
+            "first and the last block alone, and with layer_drop.draw_per='sequence' every block "
+            "runs on some rows; raise the stage, or choose micro_batch"
+        )
     if num_layers <= ALWAYS_KEPT:
         raise ConfigError(
             f"layer_drop.schedule='stages' always keeps the first and the last block, and "

@@ -61,17 +61,19 @@ def micro_batch(step, place):
     return MaskedBatch(ids, positions, ids.view(-1)[positions])
 
 
-def scales_of(settings, step, micro):
+def scales_of(settings, step, place):
+    """Return the scales of a micro-batch; drawn by sequence, each has its own on any rank."""
     theta = theta_at(step, settings.layer_drop, STEPS)
-    # Of the first micro-batch: so they do not depend on the number of ranks.
-    return scales_of_step(step, settings, theta=theta, count=1)[0]
+    return scales_of_step(step, settings, theta=theta, count=place + 1)[place]
 
 
 def reference(settings, model=None, update=None):
     """Train with nothing but PyTorch; arguments and result as of `plain_loop`."""
 
     def micro_batches(step):
-        return [(micro_batch(step, place), scales_of(settings, step, 0)) for place in range(PLACES)]
+        return [
+            (micro_batch(step, place), scales_of(settings, step, place)) for place in range(PLACES)
+        ]
 
     model = build_model(settings) if model is None else model
     return plain_loop(model, settings, micro_batches, places=PLACES, update=update)
@@ -80,14 +82,10 @@ def reference(settings, model=None, update=None):
 def train_steps(engine, settings, steps, places=PLACES):
     """Let the engine take `steps` (a range) and return losses and gradient norms."""
     ranks, losses, norms = engine.ranks, [], []
-    accumulation = places // ranks.world_size
     for step in steps:
         batches = [
-            (
-                micro_batch(step, micro * ranks.world_size + ranks.rank),
-                scales_of(settings, step, micro),
-            )
-            for micro in range(accumulation)
+            (micro_batch(step, place), scales_of(settings, step, place))
+            for place in range(ranks.rank, places, ranks.world_size)
         ]
         result = engine.train_step(batches, learning_rate_at(step, settings.learning_rate, STEPS))
         losses += engine.mean_over_ranks(result.losses.mean()[None])

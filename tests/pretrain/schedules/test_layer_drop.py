@@ -250,6 +250,13 @@ def test_windows_of_sequences_follow_the_coins_of_their_micro_batch():
     assert draws != scales_of_step(6, settings, theta=0.3, count=3)
 
 
+def test_a_stage_of_the_first_and_last_block_leaves_nothing_to_draw_by_sequence():
+    stages = drop(schedule="stages", stages=(0.5, 1.0), draw_per="sequence")
+    with pytest.raises(ConfigError, match="is the first and the last block alone"):
+        check_layer_drop(stages, 4)
+    check_layer_drop(stages, 6)
+
+
 def test_a_uniform_profile_keeps_as_many_blocks_as_the_linear_one():
     for theta in (0.3, 0.7, 1.0):
         uniform = keep_probabilities(theta, 12, drop(depth_profile="uniform"))

@@ -1,0 +1,51 @@
+"""Every setting of a pre-training run, defined once: name, type, default, bounds, description.
+
+A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the command line. ZeRO stage
+and precision are in the DeepSpeed JSON that `engine.ds_config` names.
+"""
+
+from pretrain.config.settings.checkpoint import CheckpointSettings, EvaluationSettings
+from pretrain.config.settings.data import DataSettings
+from pretrain.config.settings.engine import EngineSettings
+from pretrain.config.settings.layer_drop import LayerDropSettings
+from pretrain.config.settings.model import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+)
+from pretrain.config.settings.optimizer import (
+    BatchSettings,
+    LearningRateSettings,
+    OptimizerSettings,
+)
+from pretrain.config.settings.run import LOGGERS, RunSettings, sections
+from pretrain.config.settings.safety import TroubleSettings, WatchdogSettings
+from pretrain.config.settings.section import Section
+from pretrain.config.settings.stored import as_json, explain, flat, setting_fields, stored_settings
+
+__all__ = [
+    "BatchSettings",
+    "CheckpointSettings",
+    "DEFAULT_OBJECTIVE",
+    "DataSettings",
+    "ElectraSettings",
+    "EngineSettings",
+    "EvaluationSettings",
+    "LOGGERS",
+    "LayerDropSettings",
+    "LearningRateSettings",
+    "ModelSettings",
+    "OptimizerSettings",
+    "REPLACED_TOKEN_DETECTION",
+    "RunSettings",
+    "Section",
+    "TroubleSettings",
+    "WatchdogSettings",
+    "as_json",
+    "explain",
+    "flat",
+    "sections",
+    "setting_fields",
+    "stored_settings",
+]

@@ -1,0 +1,95 @@
+"""Settings of progressive layer drop."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from pretrain.config.settings.section import Section, is_changed
+
+# A keep ratio.
+Share = Annotated[float, Field(gt=0, le=1)]
+
+# What each schedule of layer drop does not read.
+UNUSED_BY_SCHEDULE = {
+    "none": ("theta_bar", "gamma", "stages", "depth_profile", "rescale", "compat"),
+    "progressive": ("stages",),
+    "constant": ("gamma", "stages"),
+    "reverse": ("stages",),
+    "linear_up": ("gamma", "stages"),
+    "linear_down": ("gamma", "stages"),
+    "stages": ("theta_bar", "gamma", "depth_profile"),
+}
+
+
+class LayerDropSettings(Section):
+    """Progressive layer drop, see schedules/layer_drop.py."""
+
+    schedule: str = Field("none", description="keep ratio by step, see schedules/layer_drop.py")
+    theta_bar: Share = Field(
+        0.5,
+        description="lowest keep ratio of the last layer: at the end, or first if depth grows",
+    )
+    gamma: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
+        "auto",
+        description="speed of the exponential decay; auto: 100 / steps, with schedule=reverse "
+        "5 / steps, which lasts the whole run; none: 100 / steps",
+    )
+    stages: tuple[Share, ...] = Field(
+        (1 / 2, 2 / 3, 5 / 6, 1.0),
+        min_length=1,
+        description="with schedule=stages: mean share of the layers that run, in equal parts of "
+        "the run",
+    )
+    depth_profile: Literal["linear", "uniform"] = Field(
+        "linear",
+        description="linear: deeper layers are kept less often, as in the paper; uniform: all "
+        "equally often, and as many in all",
+    )
+    draw_per: Literal["micro_batch", "step", "sequence"] = Field(
+        "micro_batch",
+        description="how often blocks are drawn; step: equal at any world size; sequence: each "
+        "block runs on a fixed share of the rows of a micro-batch",
+    )
+    draws: int = Field(
+        1, ge=1, description="draws in a step with draw_per=step; the micro-batches share them"
+    )
+    rescale: bool = Field(True, description="scale a kept branch by 1 / its keep probability")
+    compat: Literal["none", "deepspeed"] = Field(
+        "none", description="deepspeed: the behaviour of bing_bert, including its flaws"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_default_gamma(cls, values: Any) -> Any:
+        return with_default_gamma(values) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "LayerDropSettings":
+        for name in UNUSED_BY_SCHEDULE.get(self.schedule, ()):
+            if is_changed(self, name):
+                raise ValueError(
+                    f"layer_drop.{name} is without effect with layer_drop.schedule="
+                    f"{self.schedule!r}; choose a schedule, such as progressive, or remove it"
+                )
+        if self.draw_per != "step" and is_changed(self, "draws"):
+            raise ValueError(
+                f"layer_drop.draws={self.draws} is without effect with layer_drop.draw_per="
+                f"{self.draw_per!r}; choose layer_drop.draw_per=step, or remove it"
+            )
+        return self
+
+
+def with_default_gamma(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return values of layer drop with "auto" where earlier versions wrote null for gamma.
+
+    Null was 100 / steps. With schedule = "reverse" it stays null: "auto" is another
+    number there, and a run that began with the one continues with it.
+
+    Args:
+        values: by name.
+        prefix: of the names.
+    """
+    gamma = f"{prefix}gamma"
+    if values.get(gamma, "auto") is not None or values.get(f"{prefix}schedule") == "reverse":
+        return values
+    return {**values, gamma: "auto"}

@@ -1,0 +1,128 @@
+"""Settings of the networks: shape, positions, norms; the generator of ELECTRA."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from data_prep.files.quoting import quoted
+from pretrain.config.settings.section import Section
+
+DEFAULT_OBJECTIVE = "masked_language_model"  # also of runs that name none
+
+REPLACED_TOKEN_DETECTION = "replaced_token_detection"  # ELECTRA
+
+# Bounds far above any real model: a typo fails before allocation.
+MOST_LAYERS, WIDEST, LONGEST_ROW, LARGEST_VOCABULARY = 4096, 1 << 18, 1 << 18, 1 << 26
+
+PRESETS: dict[str, dict[str, int]] = {
+    # Turc et al. 2019 (mini, small) and Devlin et al. 2018 (base, large)
+    "mini": {"num_layers": 4, "width": 256, "num_heads": 4},
+    "small": {"num_layers": 4, "width": 512, "num_heads": 8},
+    "base": {"num_layers": 12, "width": 768, "num_heads": 12},
+    "large": {"num_layers": 24, "width": 1024, "num_heads": 16},
+}
+
+
+class ModelSettings(Section):
+    """Shape and variant of the encoder."""
+
+    preset: Literal["mini", "small", "base", "large"] | None = Field(
+        None, description="sets the four numbers below that are not given"
+    )
+    num_layers: int = Field(12, ge=1, le=MOST_LAYERS, description="Transformer blocks")
+    width: int = Field(768, ge=1, le=WIDEST, description="width of the hidden states")
+    num_heads: int = Field(12, ge=1, le=WIDEST, description="attention heads")
+    feedforward_width: int = Field(
+        3072, ge=1, le=4 * WIDEST, description="inner width; default 4 x width"
+    )
+    vocabulary_size: int = Field(
+        30_528, ge=16, le=LARGEST_VOCABULARY, description="rows of the token embedding"
+    )
+    max_sequence_length: int = Field(
+        512, ge=8, le=LONGEST_ROW, description="rows of the position table"
+    )
+    positions: str = Field("tupe-r", description="position encoding, see model/positions.py")
+    cls_reset: Literal["paper", "reference"] = Field(
+        "paper",
+        description="[CLS] row and column: the sum is reset (TUPE Eq. 9), or, as in the authors' "
+        "code, the absolute and the relative part each",
+    )
+    position_projection_bias: bool = Field(
+        False,
+        description="a bias in U^Q and U^K: the TUPE authors' code has one, the paper has none",
+    )
+    norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before or after a branch")
+    relative_buckets: int = Field(
+        32, ge=4, le=LONGEST_ROW, multiple_of=2, description="T5 distance buckets"
+    )
+    relative_max_distance: int = Field(
+        128, ge=2, le=LONGEST_ROW, description="distance where T5 buckets end"
+    )
+    relative_clip: int = Field(
+        16,
+        ge=1,
+        le=LONGEST_ROW,
+        description="distance from which on all share a vector (t of Shaw et al.); with "
+        "positions=shaw only",
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
+    layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
+    initializer_range: float = Field(0.02, gt=0, description="standard deviation of new weights")
+    branch_initialisation: Literal["bert", "depth_scaled"] = Field(
+        "bert",
+        description="new output weights of attention and feed-forward: as all others, or "
+        "depth_scaled: divided by sqrt(2 x num_layers), as bing_bert and GPT-2 do",
+    )
+    output_bias: Literal["zeros", "frequencies"] = Field(
+        "zeros",
+        description="new output bias: zeros, as in BERT, or the logarithm of the frequencies of "
+        "words in the training text",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values  # pydantic reports it by name
+        preset = values.get("preset")
+        shape = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
+        filled: dict[str, Any] = {**shape, **values}
+        width = quoted(filled.get("width")).strip("'")  # on the command line it is text
+        if "feedforward_width" not in filled and width.isascii() and width.isdigit():
+            filled["feedforward_width"] = 4 * int(width)
+        return filled
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "ModelSettings":
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"model.width={self.width} cannot be split over model.num_heads={self.num_heads}; "
+                "choose a width that is a multiple of the heads"
+            )
+        return self
+
+    @property
+    def head_width(self) -> int:
+        """Return the width of one attention head."""
+        return self.width // self.num_heads
+
+
+class ElectraSettings(Section):
+    """The generator and the loss of replaced-token detection (Clark et al. 2020)."""
+
+    generator_width: float = Field(
+        1 / 3,
+        gt=0,
+        le=1,
+        description="width of the generator, as a share of model.width, in whole heads",
+    )
+    generator_layers: float = Field(
+        1.0, gt=0, le=1, description="blocks of the generator, as a share of model.num_layers"
+    )
+    generator_weight: float = Field(
+        1.0, gt=0, description="of the generator's loss, of masked words"
+    )
+    discriminator_weight: float = Field(
+        50.0, gt=0, description="of the discriminator's loss, of all tokens"
+    )

@@ -1,0 +1,81 @@
+"""Settings of the batch, the optimizer and the learning rate."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt, field_validator, model_validator
+
+from pretrain.config.settings.section import Section
+
+
+class BatchSettings(Section):
+    """Sequences per optimizer step, and per pass of a device."""
+
+    global_sequences: int = Field(256, ge=1, description="sequences per optimizer step, all ranks")
+    micro_sequences: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="sequences per rank and pass; auto: the most that fit, on a GPU up to 65,536 "
+        "tokens, see engine/micro_batches.py",
+    )
+
+    @field_validator("micro_sequences", mode="before")
+    @classmethod
+    def _read_none(cls, value: Any) -> Any:
+        return "auto" if value is None else value  # as earlier versions wrote run.json
+
+
+# Of a moment of Adam.
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerSettings(Section):
+    """The optimizer, weight decay and clipping."""
+
+    kind: str = Field(
+        "auto",
+        description="AdamW of torch, deepspeed or apex, or muon (start with 2 to 4 times AdamW's "
+        "learning rate), see engine/optimizers.py; auto: torch, which needs no compiler",
+    )
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of AdamW's two moments")
+    epsilon: float = Field(1e-6, gt=0, description="added to AdamW's denominator")
+    bias_correction: bool = Field(
+        True, description="divide AdamW's moments by 1 - beta^t; BERT and bing_bert do not"
+    )
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+    decay_everything: bool = Field(
+        False, description="decay biases and norms too, as the TUPE authors' code does"
+    )
+    position_rate: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of the table of absolute positions (p), as a multiple of the "
+        "schedule's; it decays like other weights",
+    )
+    relative_rate: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of the tables of relative positions, likewise",
+    )
+    max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
+
+
+class LearningRateSettings(Section):
+    """Learning rate by step, see schedules/learning_rate.py."""
+
+    schedule: str = Field("warmup_linear", description="see schedules/learning_rate.py")
+    peak: float = Field(1e-4, gt=0, description="highest value, reached at the end of warm-up")
+    warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the steps spent warming up")
+    decay_rate: float | None = Field(None, gt=0, lt=1, description="warmup_linear_decay_exp only")
+    decay_steps: int | None = Field(None, ge=1, description="warmup_linear_decay_exp only")
+
+    @model_validator(mode="after")
+    def _check_decay(self) -> "LearningRateSettings":
+        exponential = self.schedule == "warmup_linear_decay_exp"
+        for name in ("decay_rate", "decay_steps"):
+            given = self.model_dump()[name] is not None
+            if given != exponential:
+                raise ValueError(
+                    f"learning_rate.{name} is {'missing' if exponential else 'without effect'} "
+                    f"with learning_rate.schedule={self.schedule!r}; "
+                    f"{'give it' if exponential else 'set it to none'}"
+                )
+        return self

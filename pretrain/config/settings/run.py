@@ -1,0 +1,204 @@
+"""All settings of a run."""
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, Field, PositiveInt, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from data_prep.files.quoting import quoted
+from pretrain.config.errors import lookup
+from pretrain.config.settings.checkpoint import CheckpointSettings, EvaluationSettings
+from pretrain.config.settings.data import DataSettings
+from pretrain.config.settings.engine import EngineSettings
+from pretrain.config.settings.layer_drop import LayerDropSettings
+from pretrain.config.settings.model import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+)
+from pretrain.config.settings.optimizer import (
+    BatchSettings,
+    LearningRateSettings,
+    OptimizerSettings,
+)
+from pretrain.config.settings.safety import TroubleSettings, WatchdogSettings
+from pretrain.config.settings.section import is_changed, is_section
+
+LONGEST_NAME = 200  # of a run, and so of its folder
+
+# Where curves are written besides JSON lines and CSV, and the module that each needs.
+LOGGERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+
+
+class RunSettings(BaseSettings):
+    """One pre-training run."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+
+    name: str = Field("run", description="name of the run in tables and figures")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="of weights, masks, order, dropout and layer drop"
+    )
+    initial_weights: str | None = Field(
+        None,
+        description="start from these weights instead of random ones: a run, a checkpoint, an "
+        "export, a Hugging Face BERT (folder or name), or a checkpoint of the TUPE authors' code",
+    )
+    objective: str = Field(
+        DEFAULT_OBJECTIVE, description="the loss, see model/objectives/catalog.py"
+    )
+    steps: int = Field(1_000_000, ge=1, description="optimizer steps")
+    hours: float | None = Field(
+        None,
+        gt=0,
+        description="train for this time instead, without evaluation and checkpoints; steps is "
+        "then only the unit of learning_rate.decay_steps and layer_drop.gamma",
+    )
+    restarts_after: tuple[PositiveInt, ...] = Field(
+        (),
+        description="steps after which learning rate and layer drop begin anew, each time over the "
+        "steps until the next; --lengthen restart adds one",
+    )
+    log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
+    loggers: tuple[str, ...] = Field(
+        ("tensorboard",),
+        description="besides metrics.jsonl and metrics.csv: tensorboard, wandb, mlflow, several "
+        "with commas; or none",
+    )
+    log_project: str | None = Field(
+        None,
+        min_length=1,
+        max_length=LONGEST_NAME,
+        description="project of wandb, experiment of mlflow; default: that of their environment "
+        "variables, or theirs",
+    )
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    electra: ElectraSettings = ElectraSettings()
+    batch: BatchSettings = BatchSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    learning_rate: LearningRateSettings = LearningRateSettings()
+    layer_drop: LayerDropSettings = LayerDropSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    watchdog: WatchdogSettings = WatchdogSettings()
+    trouble: TroubleSettings = TroubleSettings()
+    engine: EngineSettings = EngineSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_none_as_a_word(cls, values: Any) -> Any:
+        """Restore "none", which the command line reads as None, where it is a choice."""
+        known = sections()
+        return {
+            name: _with_words(known[name], value)
+            if name in known and isinstance(value, dict)
+            else value
+            for name, value in values.items()
+        }
+
+    @field_validator("name")
+    @classmethod
+    def _is_one_line(cls, name: str) -> str:
+        parts = name.split("/")
+        leaves_runs = (
+            name.startswith("/") or ".." in parts
+        )  # out of runs/, where its folder is made
+        if leaves_runs or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+            raise ValueError(
+                f"name={quoted(name)}: give a name of one line, up to {LONGEST_NAME} letters, that "
+                "does not lead to another folder"
+            )
+        return name
+
+    @field_validator("loggers", mode="before")
+    @classmethod
+    def _may_be_none(cls, names: Any) -> Any:
+        return () if names in (None, [None], ["none"]) else names
+
+    @field_validator("loggers")
+    @classmethod
+    def _are_loggers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            lookup(LOGGERS, name, setting="loggers")
+        return names
+
+    @model_validator(mode="after")
+    def _refuse_project_without_effect(self) -> "RunSettings":
+        if self.log_project is not None and not {"wandb", "mlflow"} & set(self.loggers):
+            raise ValueError(
+                f"log_project={quoted(self.log_project)} is without effect with loggers="
+                f"{','.join(self.loggers) or 'none'}; add wandb or mlflow to loggers, or remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_electra_without_effect(self) -> "RunSettings":
+        for name in ElectraSettings.model_fields:
+            if self.objective != REPLACED_TOKEN_DETECTION and is_changed(self.electra, name):
+                raise ValueError(
+                    f"electra.{name} is without effect with objective={quoted(self.objective)}; "
+                    f"choose objective={REPLACED_TOKEN_DETECTION}, or remove it"
+                )
+        if self.electra.generator_layers != 1 and self.layer_drop.schedule != "none":
+            raise ValueError(
+                f"electra.generator_layers={self.electra.generator_layers:g}: layer drop skips the "
+                "same blocks of both networks, so both need as many; set it to 1, or "
+                "layer_drop.schedule to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_restarts(self) -> "RunSettings":
+        given = self.restarts_after
+        if list(given) != sorted(set(given)):
+            raise ValueError(f"restarts_after={quoted(given)}: give steps in ascending order")
+        # A run of given hours has as many steps as they allow.
+        if given and self.hours is None and given[-1] >= self.steps:
+            raise ValueError(
+                f"restarts_after={given[-1]} is not before the end of the run, steps={self.steps}; "
+                "raise steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> "RunSettings":
+        if self.data.sequence_length > self.model.max_sequence_length:
+            raise ValueError(
+                f"data.sequence_length={self.data.sequence_length} is longer than "
+                f"model.max_sequence_length={self.model.max_sequence_length}; raise the latter"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the recipe only; by default environment variables such as SEED are read too."""
+        return (init_settings,)
+
+
+def sections() -> dict[str, type[BaseModel]]:
+    """Return the groups of settings of a run by their names."""
+    kinds = {name: field.annotation for name, field in RunSettings.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if is_section(kind)}
+
+
+def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:
+    fields = section.model_fields
+    words = {
+        name
+        for name, field in fields.items()
+        if field.annotation is str or "none" in get_args(field.annotation)
+    }
+    return {
+        name: "none" if value is None and name in words else value for name, value in values.items()
+    }
