@@ -34,6 +34,7 @@ from data_prep.files.errors import UserError
 from data_prep.files.program import curves_command
 from pretrain.commands.catalog import COMMANDS
 from pretrain.commands.command_line import run_command
+from pretrain.compare.run_files import diverged_at_once
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings
 from pretrain.distributed.processes import is_launched
@@ -50,6 +51,7 @@ from pretrain.launching.sweeps.sweep import Sweep, SweepRun
 from pretrain.launching.sweeps.training import SweepTraining
 from pretrain.launching.sweeps.tuning import first_trials, tune
 from pretrain.reports.terminal import paragraph, terminal_width
+from pretrain.reports.words import listed
 
 OF_MACHINE = (*OPTIONS, "at_once", "records")  # and not of the sweep: a resume can have others
 
@@ -227,10 +229,19 @@ def _train_all(
 def _compare(
     sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder, notes: list[str]
 ) -> None:
-    runs = [str(run.folder) for arm in by_arm for run in arm]
-    if len(runs) == 1:
+    every = [run.folder for arm in by_arm for run in arm]
+    if len(every) == 1:
         print("one run: there is nothing to compare; name several recipes, or give --seeds 2")
         return
+    lost = [folder for folder in every if diverged_at_once(folder)]
+    runs = [str(folder) for folder in every if folder not in lost]
+    if len(runs) < 2:
+        print(f"{listed([folder.name for folder in lost])} diverged: there is nothing to compare")
+        return
+    notes = [
+        *(f"{folder} diverged before its first evaluation: left out" for folder in lost),
+        *notes,
+    ]
     if sweep.is_smoke_test:
         notes = [f"this is {NOTE}", *notes]
     for_notes = [word for note in notes for word in ("--note", note)]

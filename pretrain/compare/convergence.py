@@ -178,7 +178,10 @@ class Comparison:
 
     def has_comparable_ends(self, pair: Pair) -> bool:
         """Return whether all runs of a pair had equally many tokens, FLOPs or hours."""
-        runs = [*pair.arm.runs, *pair.against.runs]
+        # A run that diverged has no end to be compared at: its loss there counts as infinite.
+        runs = [run for arm in (pair.arm, pair.against) for run in arm.runs if not run.was_stopped]
+        if not runs:
+            return True
         hours = {run.settings.get("hours") for run in runs}
         if len(hours) > 1:
             return False

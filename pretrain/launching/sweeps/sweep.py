@@ -7,8 +7,8 @@ from pathlib import Path
 
 from data_prep.files.program import shell_command
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
+from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_lines
 from pretrain.config.recipe import read_settings
 from pretrain.config.settings import RunSettings, flat
 from pretrain.data.shards import existing_shards, num_held_out_rows, shards_folder
@@ -32,9 +32,6 @@ MASKING = (
     "data.mask_token_share",
     "data.random_token_share",
 )
-
-# Of a run that an anomaly has stopped, see stability/journal.py.
-DECISIONS = "trouble/decisions.jsonl"
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,6 @@ class SweepRun:
     arm: Arm
     folder: Path
     words: tuple[str, ...]  # the settings, with the seed
-    is_trial: bool = False  # of the tuning: one that diverges is a result
 
     @property
     def recipe(self) -> str:
@@ -70,20 +66,13 @@ class SweepRun:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to train."""
-        has_result = (self.folder / RESULT_FILE).exists()
-        return has_result or (self.is_trial and was_stopped_by_anomaly(self.folder))
+        """Whether nothing is left to train: a run that diverged would diverge again."""
+        return (self.folder / RESULT_FILE).exists() or was_stopped_by_anomaly(self.folder)
 
     @property
     def has_begun(self) -> bool:
         """Whether it has to be resumed."""
         return (self.folder / RUN_FILE).exists()
-
-
-def was_stopped_by_anomaly(folder: Path) -> bool:
-    """Return whether an anomaly, such as a loss that is not finite, was the end of a run."""
-    decisions = read_json_lines(folder / DECISIONS)
-    return bool(decisions) and decisions[-1].get("action") == "stop"
 
 
 class Sweep:

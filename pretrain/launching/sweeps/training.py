@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pretrain.checkpoint.starting import finished
+from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.launching.child import Child, Children, last_line
 from pretrain.launching.launch_plan import LaunchPlan
@@ -113,7 +114,7 @@ class SweepTraining:
         result = finished(run.folder) if self._at_once > 1 else None
         if children.stopped:
             self._stop(run, status)
-        elif status and run.is_trial and run.is_finished:
+        elif status and was_stopped_by_anomaly(run.folder):
             self._on_finished()
             self._say(run, "diverged, and the others go on")
         elif status:

@@ -143,7 +143,6 @@ def _trials(
             arm,
             folder / TRIALS / f"{name}-seed{seed}",
             ("--seed", str(seed), *arm.words),
-            is_trial=True,
         )
         for seed in seeds
     ]

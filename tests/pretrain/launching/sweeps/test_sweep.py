@@ -132,6 +132,27 @@ def test_a_single_run_is_not_compared_with_nothing(here, run, capsys):
     assert "one run: there is nothing to compare" in capsys.readouterr().out
 
 
+def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkeypatch, capsys):
+    """The others go on; what has no loss to be compared is left out, and a note says so."""
+    monkeypatch.setenv("STUB_DIVERGES", "* train *bert_r-seed1*")
+    run("bert_a", "bert_r", "--name", "x", "--seeds", "2")
+    assert "bert_r-seed1: diverged, and the others go on" in capsys.readouterr().out
+    note = "runs/x/bert_r-seed1 diverged before its first evaluation: left out"
+    folders = [f"runs/x/{name}" for name in ("bert_a-seed0", "bert_a-seed1", "bert_r-seed0")]
+    compared = ["compare", *folders, "--report", "runs/x/report", "--note", note]
+    assert here.compared == [compared]
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x"])
+    assert not here.calls(" train ") and here.compared[1] == compared
+
+
+def test_a_sweep_of_which_one_run_is_left_compares_nothing(here, run, monkeypatch, capsys):
+    monkeypatch.setenv("STUB_DIVERGES", "* train bert_r *")
+    run("bert_a", "bert_r", "--name", "x")
+    assert not here.compared
+    assert "bert_r diverged: there is nothing to compare" in capsys.readouterr().out
+
+
 def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
     here, run, capsys, monkeypatch
 ):
