@@ -102,6 +102,11 @@ def add_arguments(parser: CommandParser) -> None:
         action="store_true",
         help="check all that a start checks, and print size, time and cost of each arm",
     )
+    parser.add_argument(
+        "--on",
+        metavar="GPUS",
+        help="with --dry-run: each run on these GPUs instead of this machine, as for tupelo train",
+    )
     parser.set_defaults(source=add_settings(parser, recipe_nargs="*"))
 
 
@@ -129,6 +134,8 @@ def main(arguments: argparse.Namespace) -> None:
             "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
             "has one already; start it without, or: unset RANK"
         )
+    if arguments.on is not None and not arguments.dry_run:
+        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
     folder = _folder(arguments)
     records = None if arguments.records is None else Records(arguments.records, folder)
     if records is not None:
@@ -142,7 +149,7 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         tuning = sweep.spec.tuning
         firsts = first_trials(sweep, tuning, folder.path) if tuning else []
-        _describe([*firsts, *(runs[0] for runs in by_arm)])
+        _describe([*firsts, *(runs[0] for runs in by_arm)], arguments.on)
         return
     again = folder.resume_command(
         given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
@@ -269,7 +276,7 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     if saved is None:
         return given
     before = Sweep(arguments.source.root_parser.parse_args(saved))
-    if not given_words(arguments, without=("name", "resume", "dry_run", *OF_MACHINE)):
+    if not given_words(arguments, without=("name", "resume", "dry_run", "on", *OF_MACHINE)):
         return before
     if folder.has_begun and not given.asks_for_the_runs_of(before):
         raise ConfigError(
@@ -279,11 +286,11 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     return given
 
 
-def _describe(runs: list[SweepRun]) -> None:
-    status = 0
+def _describe(runs: list[SweepRun], on: str | None) -> None:
+    status, elsewhere = 0, [] if on is None else ["--on", on]
     for run in runs:
-        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), "--dry-run"]
-        ended = run_child(Child(trainer_words(*words)))
+        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder)]
+        ended = run_child(Child(trainer_words(*words, "--dry-run", *elsewhere)))
         status = max(status, ended.status)
         if ended.stopped:
             break

@@ -22,13 +22,14 @@ from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.habits import HABITS
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import RunSettings, explain, sections
+from pretrain.config.settings import RunSettings, explain, flat, sections, setting_fields
 from pretrain.config.settings_help import describe_values, page
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SIZES = ("cpu", "base", "large")  # their folders, in the order of lists
 SWEEPS = RECIPES / "sweeps"
 ARMS = "arms"  # of a sweep, and of no recipe
+TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 
 OPTION = re.compile(r"--[\w.-]*\w")
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
@@ -166,12 +167,30 @@ def read_settings(
         ConfigError: unknown recipe or name, wrong type, or an impossible combination.
     """
     tree = read_recipe(arguments.recipe)
+    _refuse_unknown(tree, arguments.recipe)
     if arguments.corpus:
         tree = _merge(tree, {"data": {"corpus": tuple(arguments.corpus)}})
     preset = vars(arguments).get("model.preset")
     if preset is not None:
         tree = _merge(tree, {"model": {"preset": preset}})
     return settings_from(tree, _cli_settings_source=source(parsed_args=arguments))
+
+
+def _refuse_unknown(tree: Mapping[str, Any], recipe: str) -> None:
+    """Refuse, with the file, a table or setting that a recipe does not have.
+
+    Raises:
+        ConfigError: it may be that of a sweep whose arms are missing or misspelt.
+    """
+    known = {*RunSettings.model_fields, *setting_fields(RunSettings)}
+    for name in flat(dict(tree)):
+        table = name.partition(".")[0]
+        if table in TABLES:
+            raise ConfigError(f"{recipe}: [{table}] is of a sweep, which needs [{ARMS}] too")
+        if name not in known:
+            place = name if table in RunSettings.model_fields else table
+            near = nearest(place, [*known, *TABLES])
+            raise ConfigError(f"{recipe}: there is no setting {plain(place)}{near}")
 
 
 def settings_from(tree: dict[str, Any], **sources: Any) -> RunSettings:

@@ -26,11 +26,10 @@ from typing import Any
 
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError, nearest
-from pretrain.config.recipe import sweep_file, toml_in
+from pretrain.config.recipe import TABLES, sweep_file, toml_in
 from pretrain.config.settings import RunSettings, flat, setting_fields
 from pretrain.launching.sweeps.budget import Budget, read_budget
 
-TABLES = ("seeds", "budget", "settings", "arms", "tune")
 NAME = re.compile(r"\w[\w.-]*")  # of an arm: its folder begins with it
 
 # Of a sweep and its runs, not of an arm.

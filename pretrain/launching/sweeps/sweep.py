@@ -20,6 +20,7 @@ from pretrain.launching.sweeps.smoke import shrunk
 from pretrain.launching.sweeps.spec import ArmSpec, spec_of
 from pretrain.reports.words import listed
 from pretrain.schedules.fitting import fitted
+from pretrain.schedules.layer_drop import check_layer_drop
 
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
 
@@ -102,6 +103,7 @@ class Sweep:
         self.arms = [self.arm(given) for given in self.spec.arms]
         self._check_seeds()
         self._check_names()
+        self._check_layer_drop()
         self._check_differences()
         self._check_held_out_losses()
 
@@ -205,6 +207,14 @@ class Sweep:
                     "in its folder; rename the recipe"
                 )
 
+    def _check_layer_drop(self) -> None:
+        """Refuse, before any arm is trained, layer drop that one of them has too few blocks for."""
+        for arm in self.arms:
+            try:
+                check_layer_drop(arm.settings.layer_drop, arm.settings.model.num_layers)
+            except ConfigError as error:
+                raise ConfigError(f"{arm.name}: {error}") from None
+
     def _check_differences(self) -> None:
         """Refuse a spec with an arm twice; a smoke test can make recipes equal."""
         if self.spec.file is None or self.is_smoke_test:
@@ -279,7 +289,8 @@ def _differing_in_evaluation(first: RunSettings, other: RunSettings) -> list[str
     """
     values, others = flat(first.model_dump()), flat(other.model_dump())
     names = [*MASKING, *(name for name in values if name.startswith("electra."))]
-    if shards_folder(first) != shards_folder(other):
+    places = [_shards_place(settings) for settings in (first, other)]
+    if places[0] != places[1] or None in places:
         of_data = [name for name in values if name.startswith("data.") and name not in MASKING]
         names = [*of_data, "model.vocabulary_size", *names]
     differing = [name for name in names if values[name] != others[name]]
@@ -287,6 +298,12 @@ def _differing_in_evaluation(first: RunSettings, other: RunSettings) -> list[str
         rows = [_held_out_rows(settings) for settings in (first, other)]
         differing += ["evaluation.rows"] if rows[0] != rows[1] else []
     return differing
+
+
+def _shards_place(settings: RunSettings) -> Path | None:
+    """Return the folder of the shards; None: the text is still to be named."""
+    has_text = settings.data.corpus or settings.data.shards is not None
+    return shards_folder(settings) if has_text else None
 
 
 def _held_out_rows(settings: RunSettings) -> int:

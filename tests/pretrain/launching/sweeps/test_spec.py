@@ -18,6 +18,7 @@ from pretrain.config.recipe import (
     sweep_files,
 )
 from pretrain.launching.sweeps.sweep import Sweep
+from pretrain.schedules.layer_drop import keep_probabilities
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.launching.sweeps.conftest import trained
 
@@ -223,6 +224,39 @@ def test_a_wrong_spec_is_one_line_with_its_file(written, text, message):
     with pytest.raises(ConfigError, match=message) as found:
         sweep(written(text))
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("command", ["sweep", "train", "plan"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[arm]\na = 'bert_r'", "there is no setting arm; did you mean arms"),
+        ("[settings]\nsteps = 3", r"\[settings\] is of a sweep, which needs \[arms\] too"),
+        ("model.widht = 3", "there is no setting model.widht; did you mean model.width"),
+        ("modle.width = 3", "there is no setting modle; did you mean model"),
+        ("model = 3", "model=3: input should be a valid dictionary"),
+    ],
+)
+def test_a_spec_without_arms_is_one_line_with_its_file(written, command, text, message):
+    file = written(text)
+    with pytest.raises(ConfigError, match=message) as found:
+        main([command, str(file)])
+    assert "\n" not in str(found.value)
+    assert str(found.value).startswith(f"{file}: ") or "valid dictionary" in message
+
+
+def test_stages_of_layer_drop_for_too_few_blocks_are_refused_before_any_arm(here, written):
+    arms = "[arms]\na = 'bert_a'\nb = {recipe = 'bert_a', layer_drop.schedule = 'stages'}"
+    with pytest.raises(ConfigError, match="^b: layer_drop.schedule='stages' always keeps .*=2 has"):
+        main(["sweep", str(written(arms)), "--model.num_layers", "2", "--corpus", "text.txt"])
+    assert here.calls() == []
+
+
+def test_a_smoke_test_has_blocks_enough_for_stages(written):
+    arms = "[arms]\na = {recipe = 'bert_a', layer_drop.schedule = 'stages'}"
+    (arm,) = sweep(written(arms), "--smoke").arms
+    kept = keep_probabilities(0.5, arm.settings.model.num_layers, arm.settings.layer_drop)
+    assert sum(kept) == arm.settings.model.num_layers / 2
 
 
 def test_a_spec_is_given_alone(written):

@@ -132,6 +132,31 @@ def test_a_single_run_is_not_compared_with_nothing(here, run, capsys):
     assert "one run: there is nothing to compare" in capsys.readouterr().out
 
 
+def test_a_dry_run_needs_no_text(here, tmp_path):
+    """Sizes and costs do not depend on it; what a start lacks is said of each arm."""
+    (tmp_path / "mine.toml").write_text("[data]\ncorpus = []\n")
+    (tmp_path / "other.toml").write_text("[data]\ncorpus = []\n[model]\nnorm = 'post'\n")
+    words = (str(tmp_path / "mine.toml"), str(tmp_path / "other.toml"), "--name", "x")
+    main(["sweep", *words, "--dry-run"])
+    assert [Path(folder).name for _, folder, *_ in trained(here)] == ["mine", "other"]
+    here.log.unlink()
+    with pytest.raises(ConfigError, match="this recipe names no text"):
+        main(["sweep", *words[:2], "--name", "y"])
+    longer = ("--name", "z", "--dry-run", "--data.masking", "words")
+    Path("third.toml").write_text("data.corpus = []\nmodel.vocabulary_size = 512\n")
+    with pytest.raises(ConfigError, match="differ in model.vocabulary_size"):
+        main(["sweep", words[0], "third.toml", *longer])
+    assert here.calls() == []
+
+
+def test_a_dry_run_can_be_for_other_gpus(here, run):
+    run("bert_a", "bert_r", "--name", "x", "--dry-run", "--on", "8xA100-SXM4-80GB")
+    calls = here.calls(" train ")
+    assert len(calls) == 2 and all(" --dry-run --on 8xA100-SXM4-80GB" in call for call in calls)
+    with pytest.raises(ConfigError, match="--on belongs to --dry-run"):
+        run("bert_a", "--name", "x", "--on", "8xA100-SXM4-80GB")
+
+
 def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkeypatch, capsys):
     """The others go on; what has no loss to be compared is left out, and a note says so."""
     monkeypatch.setenv("STUB_DIVERGES", "* train *bert_r-seed1*")
