@@ -261,7 +261,8 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
 def _arms(runs: Sequence[Run]) -> list[Arm]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(Arm("", [run]).compared_settings), []).append(run)
+        text = run.launches[0]["training_data"]
+        groups.setdefault(json.dumps([text, Arm("", [run]).compared_settings]), []).append(run)
     names = [members[0].settings["name"] for members in groups.values()]
     return [
         # Arms of equal name, such as one recipe with two overrides, are named by their folders.

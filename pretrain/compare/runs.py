@@ -22,8 +22,9 @@ from pretrain.compare.run_files import (
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import stored_settings
 
-# Runs that differ in these only are repetitions.
-NOT_COMPARED = ("name", "seed")
+# Runs that differ in these only are repetitions. The same shards may lie elsewhere on another
+# machine: launches hold a checksum of what was read from them.
+NOT_COMPARED = ("name", "seed", "data.shards")
 
 
 @dataclass(frozen=True)

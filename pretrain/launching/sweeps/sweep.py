@@ -1,16 +1,19 @@
 """A sweep: several arms, each with several seeds."""
 
 import argparse
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.program import shell_command
+from data_prep.files.quoting import quoted
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import read_settings
-from pretrain.config.settings import RunSettings, flat
+from pretrain.config.settings import RunSettings, as_json, flat
 from pretrain.data.shards import existing_shards, num_held_out_rows, shards_folder
 from pretrain.launching.given_words import laid_under, setting_words
 from pretrain.launching.preparation import prepare_data
@@ -32,6 +35,13 @@ MASKING = (
     "data.mean_span_words",
     "data.mask_token_share",
     "data.random_token_share",
+)
+
+
+# Beginnings of the names of settings that may not change while a sweep is trained.
+OF_RESULT = (
+    *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
+    *("model.", "learning_rate.", "optimizer.", "electra.", *MASKING),
 )
 
 
@@ -74,6 +84,21 @@ class SweepRun:
     def has_begun(self) -> bool:
         """Whether it has to be resumed."""
         return (self.folder / RUN_FILE).exists()
+
+    def refuse_other_settings(self) -> None:
+        """Refuse a finished run of what the sweep does not ask for, such as after a recipe changed.
+
+        Raises:
+            ConfigError: a setting differs that the result depends on.
+        """
+        found = flat(read_json_object(self.folder / RUN_FILE))
+        for name, value in flat(json.loads(as_json(self.arm.settings))).items():
+            if name.startswith(OF_RESULT) and found.get(name, value) != value:
+                raise ConfigError(
+                    f"{self.folder} is finished with {name}={quoted(found[name])}, and its sweep "
+                    f"now asks for {quoted(value)}: has a recipe changed? Restore it, or begin the "
+                    "sweep anew with another name"
+                )
 
 
 class Sweep:

@@ -88,6 +88,7 @@ class SweepTraining:
     def _start_next(self, children: Children) -> None:
         run = self._waiting[0]
         if run.is_finished:
+            run.refuse_other_settings()
             self._waiting.pop(0)
             self._say(run, "finished before")
             return

@@ -171,6 +171,17 @@ def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkey
     assert not here.calls(" train ") and here.compared[1] == compared
 
 
+def test_a_finished_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here, run):
+    """As after a recipe was changed: trials would choose, and arms be compared, by other runs."""
+    run("bert_a", "bert_r", "--name", "x", "--steps", "7")
+    content = {"steps": 9, "engine": {"attention": "eager"}, "name": "y", "seed": 4}
+    Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="runs/x/bert_r is finished with steps=9, .* asks for 7"):
+        main(["sweep", "--resume", "--name", "x"])
+    Path("runs/x/bert_r/run.json").write_text(json.dumps({**content, "steps": 7}))
+    main(["sweep", "--resume", "--name", "x"])
+
+
 def test_a_sweep_of_which_one_run_is_left_compares_nothing(here, run, monkeypatch, capsys):
     monkeypatch.setenv("STUB_DIVERGES", "* train bert_r *")
     run("bert_a", "bert_r", "--name", "x")
@@ -356,7 +367,7 @@ def test_a_comparison_from_before_there_were_sweeps_continues(here, shards, sett
     settings = settings.replace("7 7", "77")
     words = ("--data.shards", str(shards), *SIZES)
     Path("runs/x/bert_a").mkdir(parents=True)
-    Path("runs/x/bert_a/run.json").touch()
+    Path("runs/x/bert_a/run.json").write_text("{}")
     Path("runs/x/bert_a/result.json").write_text('{"step": 7, "training_seconds": 70}')
     Path("runs/x/settings").write_text(settings + "".join(f"{word}\0" for word in words))
     main(["sweep", "--resume", "--name", "x"])
