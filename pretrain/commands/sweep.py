@@ -145,9 +145,10 @@ def main(arguments: argparse.Namespace) -> None:
             records.bring()
     sweep = _resumed(folder, arguments) if arguments.resume else Sweep(arguments)
     by_arm = sweep.runs(folder.path)
-    plans = _plans(folder, arguments, runs=sum(map(len, by_arm)))
+    tuning = sweep.spec.tuning
+    trials = 0 if tuning is None else len(sweep.arms) * len(tuning.points) * tuning.seeds
+    plans = _plans(folder, arguments, runs=max(trials, sum(map(len, by_arm))))
     if arguments.dry_run:
-        tuning = sweep.spec.tuning
         firsts = first_trials(sweep, tuning, folder.path) if tuning else []
         _describe([*firsts, *(runs[0] for runs in by_arm)], arguments.on)
         return

@@ -149,7 +149,7 @@ class Sweep:
     @property
     def _definition(self) -> object:
         arms = [(arm.name, arm.recipe, arm.words, self.seeds_of(arm)) for arm in self.arms]
-        return arms, self.spec.tuning
+        return arms, self.spec.tuning, [arm.points for arm in self.spec.arms]
 
     def prepare(self, *, ranks: int | None) -> None:
         """Build the shards, which all arms share."""
@@ -262,8 +262,9 @@ class Sweep:
                 raise ConfigError(
                     f"{first.name} has objective={first.settings.objective} and {arm.name} "
                     f"{arm.settings.objective}, so their held-out losses cannot be compared; train "
-                    f"them one by one, fine-tune them, and compare scores with "
-                    f"{shell_command('finetune', 'table', 'RUN', 'RUN')}"
+                    "each by a sweep of its own with the same --budget flops=AMOUNT, fine-tune "
+                    "them, and compare scores: "
+                    f"{shell_command('finetune', 'table', 'RUN', 'RUN', '--axis', 'flops')}"
                 )
             differing = _differing_in_evaluation(first.settings, arm.settings)
             if differing:

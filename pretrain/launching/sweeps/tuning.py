@@ -1,4 +1,4 @@
-"""Tuning: each arm is tried with the same values before its runs, on seeds of their own.
+"""Tuning: each arm is tried with equally many values before its runs, on seeds of their own.
 
 A trial that is not the last rung is a whole run of less length: its learning rate is annealed to
 its own end, so that losses of one rung are comparable. Short runs favour high learning rates: a
@@ -89,8 +89,7 @@ def tune(
         ConfigError: all trials of an arm diverged.
     """
     seeds = tuning_seeds(sweep, tuning)
-    every = tuple(tuple(point.items()) for point in tuning.points)
-    left = {given.name: every for given in sweep.spec.arms}
+    left = {given.name: _points(tuning, given) for given in sweep.spec.arms}
     tried: dict[str, list[Tried]] = {name: [] for name in left}
     for share in tuning.rungs:
         runs = {
@@ -126,9 +125,15 @@ def tuning_seeds(sweep: Sweep, tuning: Tuning) -> list[int]:
 
 def first_trials(sweep: Sweep, tuning: Tuning, folder: Path) -> list[SweepRun]:
     """Return a trial of each arm."""
-    point, seeds = tuple(tuning.points[0].items()), tuning_seeds(sweep, tuning)
-    share = tuning.rungs[0]
-    return [_trials(sweep, arm, point, share, seeds, folder)[0] for arm in sweep.spec.arms]
+    seeds, share = tuning_seeds(sweep, tuning), tuning.rungs[0]
+    return [
+        _trials(sweep, arm, _points(tuning, arm)[0], share, seeds, folder)[0]
+        for arm in sweep.spec.arms
+    ]
+
+
+def _points(tuning: Tuning, arm: ArmSpec) -> tuple[Point, ...]:
+    return tuple(tuple(point.items()) for point in tuning.points_of(arm))
 
 
 def _trials(

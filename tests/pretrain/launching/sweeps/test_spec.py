@@ -216,6 +216,19 @@ def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
             "tune.steps = [3]\narms.a = {recipe = 'bert_r', steps = 5}",
             "'a' gives steps, and .tune. tries it",
         ),
+        (
+            "tune.steps = [3, 4]\narms.a = {recipe = 'bert_r', tune.learning_rate.peak = [0.1]}",
+            "'a' tries 1 combinations, and .tune. 2; give as many",
+        ),
+        (
+            "arms.a = {recipe = 'bert_r', tune.learning_rate.peak = [0.1]}",
+            r"'a' has tune, and the sweep has no \[tune\]; add it",
+        ),
+        (
+            "tune.steps = [3]\narms.a = {recipe = 'bert_r', seed = 1, tune.hours = [3]}",
+            "'a' has seed",
+        ),
+        ("tune.steps = [3]\narms.a = {recipe = 'bert_r', tune = 3}", "tune=3: give a list"),
         ("tune.seeds = 0\narms.a = 'bert_r'", "seeds=0: give the number of seeds"),
         ("tune.steps = 3\narms.a = 'bert_r'", "steps=3 is not a list"),
     ],

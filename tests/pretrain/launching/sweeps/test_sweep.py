@@ -106,7 +106,8 @@ def test_arms_of_other_objectives_are_refused_and_pointed_to_scores(here):
     with pytest.raises(ConfigError, match="so their held-out losses cannot be compared") as caught:
         main(["sweep", "bert_r", "electra", "--name", "x"])
     assert "electra replaced_token_detection" in str(caught.value)
-    assert "finetune table RUN RUN" in str(caught.value)
+    assert "with the same --budget flops=AMOUNT" in str(caught.value)
+    assert "finetune table RUN RUN --axis flops" in str(caught.value)
     assert here.calls() == []
 
 
