@@ -43,11 +43,12 @@ from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import BuildFailed
 from pretrain.launching.sweeps.announcement import describe_sweep, describe_time
+from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.folder import REPORT, SweepFolder
 from pretrain.launching.sweeps.forecast import Forecast, forecast_of
 from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.smoke import NOTE
-from pretrain.launching.sweeps.sweep import Sweep, SweepRun
+from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.launching.sweeps.training import SweepTraining
 from pretrain.launching.sweeps.tuning import first_trials, tune
 from pretrain.reports.terminal import paragraph, terminal_width

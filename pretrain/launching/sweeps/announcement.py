@@ -9,10 +9,11 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.shards import shards_folder
 from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.preparation import must_build
+from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.forecast import Forecast, roughly
 from pretrain.launching.sweeps.smoke import NOTE
 from pretrain.launching.sweeps.spec import Tuning
-from pretrain.launching.sweeps.sweep import Sweep, SweepRun
+from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount, counted, listed
 from pretrain.schedules.horizon import SECONDS_PER_HOUR

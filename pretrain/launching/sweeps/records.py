@@ -17,8 +17,8 @@ from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.compare.run_files import DECISIONS, was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines
+from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.folder import SETTINGS_FILE, SPEC_FILE, TRIALS, SweepFolder
-from pretrain.launching.sweeps.sweep import SweepRun
 
 METRICS = "metrics.jsonl"
 MOST_LINES = 40  # of metrics: enough for the curve of a speed, and the quartiles of its pieces

@@ -1,104 +1,29 @@
 """A sweep: several arms, each with several seeds."""
 
 import argparse
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.files.program import shell_command
-from data_prep.files.quoting import quoted
-from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
-from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import read_settings
-from pretrain.config.settings import RunSettings, as_json, flat
-from pretrain.data.shards import existing_shards, num_held_out_rows, shards_folder
+from pretrain.config.settings import RunSettings
 from pretrain.launching.given_words import laid_under, setting_words
 from pretrain.launching.preparation import prepare_data
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.budget import Budget, lengths, read_budget
-from pretrain.launching.sweeps.folder import OTHERS
+from pretrain.launching.sweeps.checks import (
+    refuse_equal_arms,
+    refuse_incomparable_losses,
+    refuse_layer_drop,
+    refuse_names,
+)
 from pretrain.launching.sweeps.smoke import shrunk
 from pretrain.launching.sweeps.spec import ArmSpec, spec_of
-from pretrain.reports.words import listed
 from pretrain.schedules.fitting import fitted
-from pretrain.schedules.layer_drop import check_layer_drop
 
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
 
 DEFAULT_ARMS = ("bert_a", "bert_r", "tupe_r", "tupe_r_pld")
-
-MASKING = (
-    "data.masking",
-    "data.masked_probability",
-    "data.mean_span_words",
-    "data.mask_token_share",
-    "data.random_token_share",
-)
-
-
-# Beginnings of the names of settings that may not change while a sweep is trained.
-OF_RESULT = (
-    *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
-    *("model.", "learning_rate.", "optimizer.", "electra.", *MASKING),
-)
-
-
-@dataclass(frozen=True)
-class Arm:
-    """An arm of the sweep.
-
-    Attributes:
-        name: of its folder.
-        recipe: what `tupelo train` is given.
-        settings: of its runs, apart from the seed.
-        words: of a command line, after the recipe, that give these settings.
-    """
-
-    name: str
-    recipe: str
-    settings: RunSettings
-    words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SweepRun:
-    """One run: an arm with a seed."""
-
-    arm: Arm
-    folder: Path
-    words: tuple[str, ...]  # the settings, with the seed
-
-    @property
-    def recipe(self) -> str:
-        """Return what `tupelo train` is given."""
-        return self.arm.recipe
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether nothing is left to train: a run that diverged would diverge again."""
-        return (self.folder / RESULT_FILE).exists() or was_stopped_by_anomaly(self.folder)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it has to be resumed."""
-        return (self.folder / RUN_FILE).exists()
-
-    def refuse_other_settings(self) -> None:
-        """Refuse a finished run of what the sweep does not ask for, such as after a recipe changed.
-
-        Raises:
-            ConfigError: a setting differs that the result depends on.
-        """
-        found = flat(read_json_object(self.folder / RUN_FILE))
-        for name, value in flat(json.loads(as_json(self.arm.settings))).items():
-            if name.startswith(OF_RESULT) and found.get(name, value) != value:
-                raise ConfigError(
-                    f"{self.folder} is finished with {name}={quoted(found[name])}, and its sweep "
-                    f"now asks for {quoted(value)}: has a recipe changed? Restore it, or begin the "
-                    "sweep anew with another name"
-                )
 
 
 class Sweep:
@@ -127,10 +52,11 @@ class Sweep:
         self._baseline = self._arm_before_budget(self.spec.arms[0])
         self.arms = [self.arm(given) for given in self.spec.arms]
         self._check_seeds()
-        self._check_names()
-        self._check_layer_drop()
-        self._check_differences()
-        self._check_held_out_losses()
+        refuse_names(self.arms, num_seeds=len(self.seeds_of(self.arms[0])))
+        refuse_layer_drop(self.arms)
+        if self.spec.file is not None and not self.is_smoke_test:  # which can make recipes equal
+            refuse_equal_arms(self.arms)
+        refuse_incomparable_losses(self.arms)
 
     @property
     def words(self) -> list[str]:
@@ -221,58 +147,6 @@ class Sweep:
     def _seed_words(self) -> list[str]:
         return [] if self._seed is None else ["--seed", self._seed]
 
-    def _check_names(self) -> None:
-        names = [arm.name for arm in self.arms]
-        for arm in self.arms:
-            if names.count(arm.name) > 1:
-                raise ConfigError(f"two arms are called {arm.name}; give each a name of its own")
-            if len(self.seeds_of(arm)) == 1 and arm.name in OTHERS:
-                raise ConfigError(
-                    f"an arm cannot be called {arm.name}: a comparison has {listed(OTHERS)} "
-                    "in its folder; rename the recipe"
-                )
-
-    def _check_layer_drop(self) -> None:
-        """Refuse, before any arm is trained, layer drop that one of them has too few blocks for."""
-        for arm in self.arms:
-            try:
-                check_layer_drop(arm.settings.layer_drop, arm.settings.model.num_layers)
-            except ConfigError as error:
-                raise ConfigError(f"{arm.name}: {error}") from None
-
-    def _check_differences(self) -> None:
-        """Refuse a spec with an arm twice; a smoke test can make recipes equal."""
-        if self.spec.file is None or self.is_smoke_test:
-            return
-        found: dict[RunSettings, str] = {}
-        for arm in self.arms:
-            settings = arm.settings.model_copy(update={"name": ""})
-            if settings in found:
-                raise ConfigError(
-                    f"{found[settings]} and {arm.name} have the same settings, so they are one "
-                    "arm; change one, or remove it (an option of the command line changes all)"
-                )
-            found[settings] = arm.name
-
-    def _check_held_out_losses(self) -> None:
-        """Refuse, before hours of training, arms that a comparison refuses after them."""
-        first = self.arms[0]
-        for arm in self.arms[1:]:
-            if arm.settings.objective != first.settings.objective:
-                raise ConfigError(
-                    f"{first.name} has objective={first.settings.objective} and {arm.name} "
-                    f"{arm.settings.objective}, so their held-out losses cannot be compared; train "
-                    "each by a sweep of its own with the same --budget flops=AMOUNT, fine-tune "
-                    "them, and compare scores: "
-                    f"{shell_command('finetune', 'table', 'RUN', 'RUN', '--axis', 'flops')}"
-                )
-            differing = _differing_in_evaluation(first.settings, arm.settings)
-            if differing:
-                raise ConfigError(
-                    f"{first.name} and {arm.name} differ in {listed(differing)}, so their held-out "
-                    f"losses cannot be compared; give all arms the same, with --{differing[0]}"
-                )
-
     def _check_seeds(self) -> None:
         seeds = self._given_seeds
         given = " ".join(map(str, seeds))
@@ -306,32 +180,3 @@ def _shortened(settings: RunSettings, share: float) -> dict[str, str]:
         return {"hours": repr(settings.hours * share)}
     changes = fitted(settings, max(1, round(settings.steps * share)))
     return {name: repr(value) for name, value in changes.items()}
-
-
-def _differing_in_evaluation(first: RunSettings, other: RunSettings) -> list[str]:
-    """Return the settings that differ, and that a held-out loss depends on besides the model.
-
-    See `held_out_fingerprint`.
-    """
-    values, others = flat(first.model_dump()), flat(other.model_dump())
-    names = [*MASKING, *(name for name in values if name.startswith("electra."))]
-    places = [_shards_place(settings) for settings in (first, other)]
-    if places[0] != places[1] or None in places:
-        of_data = [name for name in values if name.startswith("data.") and name not in MASKING]
-        names = [*of_data, "model.vocabulary_size", *names]
-    differing = [name for name in names if values[name] != others[name]]
-    if first.evaluation.rows != other.evaluation.rows:
-        rows = [_held_out_rows(settings) for settings in (first, other)]
-        differing += ["evaluation.rows"] if rows[0] != rows[1] else []
-    return differing
-
-
-def _shards_place(settings: RunSettings) -> Path | None:
-    """Return the folder of the shards; None: the text is still to be named."""
-    has_text = settings.data.corpus or settings.data.shards is not None
-    return shards_folder(settings) if has_text else None
-
-
-def _held_out_rows(settings: RunSettings) -> int:
-    shards = existing_shards(settings)
-    return settings.evaluation.rows if shards is None else num_held_out_rows(shards, settings)

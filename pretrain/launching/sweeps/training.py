@@ -11,8 +11,8 @@ from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.launching.child import Child, Children, last_line
 from pretrain.launching.launch_plan import LaunchPlan
+from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.forecast import Forecast, roughly
-from pretrain.launching.sweeps.sweep import SweepRun
 from pretrain.reports.words import counted
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.folder import TRIALS
 from pretrain.launching.sweeps.spec import ArmSpec, Tuning, in_a_name
-from pretrain.launching.sweeps.sweep import Arm, Sweep, SweepRun
+from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.reports.words import listed
 
 Point = tuple[tuple[str, str], ...]  # a setting and its word, of each

@@ -16,9 +16,9 @@ from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
 from pretrain.compare.timing import wait_share
 from pretrain.config.errors import ConfigError
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.folder import SweepFolder
 from pretrain.launching.sweeps.records import MOST_LINES, Records, thinned
-from pretrain.launching.sweeps.sweep import Arm, SweepRun
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 
