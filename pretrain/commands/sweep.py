@@ -42,16 +42,15 @@ from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import BuildFailed
-from pretrain.launching.sweeps.announcement import describe_sweep, describe_time
+from pretrain.launching.sweeps.announcement import describe_sweep
 from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.folder import REPORT, SweepFolder
-from pretrain.launching.sweeps.forecast import Forecast, forecast_of
 from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.smoke import NOTE
 from pretrain.launching.sweeps.sweep import Sweep
-from pretrain.launching.sweeps.training import SweepTraining
-from pretrain.launching.sweeps.tuning import first_trials, tune
-from pretrain.reports.terminal import paragraph, terminal_width
+from pretrain.launching.sweeps.training import train_all
+from pretrain.launching.sweeps.tuning import first_trials
+from pretrain.reports.terminal import terminal_width
 from pretrain.reports.words import listed
 
 OF_MACHINE = (*OPTIONS, "at_once", "records")  # and not of the sweep: a resume can have others
@@ -130,28 +129,17 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: a setting, a name or a machine does not exist, or a run has no result.
         SystemExit: a run failed, or a signal asked to stop.
     """
-    if is_launched():
-        raise ConfigError(
-            "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
-            "has one already; start it without, or: unset RANK"
-        )
-    if arguments.on is not None and not arguments.dry_run:
-        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
+    _refuse_wrong_uses(arguments)
     folder = _folder(arguments)
-    records = None if arguments.records is None else Records(arguments.records, folder)
-    if records is not None:
-        if not arguments.resume:
-            records.refuse_if_taken()
-        elif not arguments.dry_run:
-            records.bring()
+    records = _records(folder, arguments)
     sweep = _resumed(folder, arguments) if arguments.resume else Sweep(arguments)
     by_arm = sweep.runs(folder.path)
     tuning = sweep.spec.tuning
-    trials = 0 if tuning is None else len(sweep.arms) * len(tuning.points) * tuning.seeds
-    plans = _plans(folder, arguments, runs=max(trials, sum(map(len, by_arm))))
+    trials = first_trials(sweep, tuning, folder.path) if tuning else []
+    most = len(trials) * len(tuning.points) * tuning.seeds if tuning else 0
+    plans = _plans(folder, arguments, runs=max(most, sum(map(len, by_arm))))
     if arguments.dry_run:
-        firsts = first_trials(sweep, tuning, folder.path) if tuning else []
-        _describe([*firsts, *(runs[0] for runs in by_arm)], arguments.on)
+        _describe([*trials, *(runs[0] for runs in by_arm)], arguments.on)
         return
     again = folder.resume_command(
         given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
@@ -161,7 +149,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"it can be stopped at any time (Ctrl-C), and continued with: {again}\n", flush=True)
     _prepare(sweep, folder, by_arm, plans[0])
     try:
-        notes = _train_all(sweep, folder, plans, records)
+        notes = train_all(sweep, folder, plans, records)
     except ConfigError as error:
         raise ConfigError(f"{error}; continue with: {again}") from None
     except SystemExit:
@@ -169,6 +157,30 @@ def main(arguments: argparse.Namespace) -> None:
         raise
     _compare(sweep, by_arm, folder, notes)
     print(f"curves: {curves_command(folder.path)}\nagain: {again}")
+
+
+def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
+    if is_launched():
+        raise ConfigError(
+            "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
+            "has one already; start it without, or: unset RANK"
+        )
+    if arguments.on is not None and not arguments.dry_run:
+        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
+    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
+        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
+
+
+def _records(folder: SweepFolder, arguments: argparse.Namespace) -> Records | None:
+    """Return the folder of records that was asked for; bring what a resume finds there."""
+    if arguments.records is None:
+        return None
+    records = Records(arguments.records, folder)
+    if not arguments.resume:
+        records.refuse_if_taken()
+    elif not arguments.dry_run:
+        records.bring()
+    return records
 
 
 def _plans(folder: SweepFolder, arguments: argparse.Namespace, *, runs: int) -> list[LaunchPlan]:
@@ -203,36 +215,6 @@ def _prepare(
         raise
     if plan.ranks_here is not None:
         folder.save_gpus_per_run(plan.ranks_here)
-
-
-def _train_all(
-    sweep: Sweep, folder: SweepFolder, plans: list[LaunchPlan], records: Records | None
-) -> list[str]:
-    """Tune where the spec asks for it, then train the runs; return notes for the report."""
-
-    def train(runs: list[SweepRun]) -> None:
-        def keep() -> None:
-            if records is not None:
-                records.keep(runs)
-
-        keep()
-        forecast = Forecast({})
-        if not sweep.is_smoke_test:
-            forecast = forecast_of(runs, plans[0])
-            width = terminal_width()
-            if time_left := describe_time(forecast, runs, at_once=len(plans), width=width):
-                print(time_left)
-        SweepTraining(runs, plans, forecast, keep).train()
-
-    arms, notes = None, []
-    if sweep.spec.tuning is not None:
-        tuned = tune(sweep, sweep.spec.tuning, folder.path, train)
-        arms, notes = [one.arm for one in tuned], [n for one in tuned for n in one.describe()]
-        print("\n".join(paragraph(note, terminal_width(), rest="  ") for note in notes) + "\n")
-    # By seed: a sweep that is stopped early has the same seeds of all arms.
-    by_arm = sweep.runs(folder.path, arms)
-    train([run for seed in zip(*by_arm, strict=True) for run in seed])
-    return notes
 
 
 def _compare(

@@ -107,14 +107,10 @@ def tune(
             if losses[ranked[0]] == math.inf:
                 raise ConfigError(f"every trial of {name} diverged; give [tune] lower values")
             left[name] = tuple(ranked[: math.ceil(len(ranked) / 2)])
+    best = [(given, left[given.name][0], tuple(tried[given.name])) for given in sweep.spec.arms]
     return [
-        TunedArm(
-            sweep.arm(given, dict(left[given.name][0])),
-            left[given.name][0],
-            tuple(tried[given.name]),
-            tuple(seeds),
-        )
-        for given in sweep.spec.arms
+        TunedArm(sweep.arm(given, dict(point)), point, of_arm, tuple(seeds))
+        for given, point, of_arm in best
     ]
 
 

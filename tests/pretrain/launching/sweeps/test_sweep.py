@@ -156,6 +156,8 @@ def test_a_dry_run_can_be_for_other_gpus(here, run):
     assert len(calls) == 2 and all(" --dry-run --on 8xA100-SXM4-80GB" in call for call in calls)
     with pytest.raises(ConfigError, match="--on belongs to --dry-run"):
         run("bert_a", "--name", "x", "--on", "8xA100-SXM4-80GB")
+    with pytest.raises(ConfigError, match="--on gives the GPUs already"):
+        run("bert_a", "--name", "x", "--dry-run", "--on", "8xA100-SXM4-80GB", "--gpus", "1")
 
 
 def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkeypatch, capsys):
