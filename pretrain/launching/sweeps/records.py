@@ -149,6 +149,11 @@ def _merged(lines: Sequence[dict[str, Any]], before: dict[str, Any] | None) -> d
     merged["keep_rates"] = [
         _mean(rates, steps) for rates in zip(*(line["keep_rates"] for line in lines), strict=True)
     ]
+    if "parts" in merged:
+        merged["parts"] = {
+            name: _mean([line.get("parts", {}).get(name) for line in lines], steps)
+            for name in merged["parts"]
+        }
     if "peak_memory_bytes" in merged:
         merged["peak_memory_bytes"] = max(line.get("peak_memory_bytes", 0) for line in lines)
     shares = [line.get("time_shares", {}) for line in lines]
