@@ -86,8 +86,8 @@ def add_arguments(parser: CommandParser) -> None:
         "--records",
         type=Path,
         metavar="FOLDER",
-        help="keep there what a comparison needs of each finished run, a few kB; with --resume on "
-        "another machine, take from there what is finished",
+        help="keep there what a comparison needs of each finished run, 10 to 100 kB; with "
+        "--resume on another machine, take from there what is finished",
     )
     parser.add_argument(
         "--at-once",

@@ -9,7 +9,7 @@ from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import RunSettings, as_json, flat
+from pretrain.config.settings import RunSettings, as_json, flat, with_default_gamma
 
 MASKING = (
     "data.masking",
@@ -73,9 +73,12 @@ class SweepRun:
         Raises:
             ConfigError: a setting differs that the result depends on.
         """
-        found = flat(read_json_object(self.folder / RUN_FILE))
+        found = with_default_gamma(flat(read_json_object(self.folder / RUN_FILE)), "layer_drop.")
+        # A file of DeepSpeed's can set layer drop too, after the recipe.
+        is_own = self.arm.settings.engine.ds_config == "auto"
+        names = (*OF_RESULT, *(("layer_drop.",) if is_own else ()))
         for name, value in flat(json.loads(as_json(self.arm.settings))).items():
-            if name.startswith(OF_RESULT) and found.get(name, value) != value:
+            if name.startswith(names) and found.get(name, value) != value:
                 raise ConfigError(
                     f"{self.folder} is finished with {name}={quoted(found[name])}, and its sweep "
                     f"now asks for {quoted(value)}: has a recipe changed? Restore it, or begin the "

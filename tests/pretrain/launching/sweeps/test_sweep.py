@@ -181,8 +181,13 @@ def test_a_finished_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here
     Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="runs/x/bert_r is finished with steps=9, .* asks for 7"):
         main(["sweep", "--resume", "--name", "x"])
-    Path("runs/x/bert_r/run.json").write_text(json.dumps({**content, "steps": 7}))
+    content["steps"] = 7
+    Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
     main(["sweep", "--resume", "--name", "x"])
+    content["layer_drop"] = {"schedule": "constant", "gamma": None}
+    Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="finished with layer_drop.schedule='constant'"):
+        main(["sweep", "--resume", "--name", "x"])
 
 
 def test_a_sweep_of_which_one_run_is_left_compares_nothing(here, run, monkeypatch, capsys):
