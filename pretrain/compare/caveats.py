@@ -80,7 +80,7 @@ def _diverged(runs: Sequence[Run]) -> list[str]:
     return [
         f"{run.folder} diverged: "
         + (
-            f"an anomaly stopped it after step {run.evaluations[-1]['step']:,} or later"
+            f"an anomaly stopped it after its evaluation at step {_last_step(run):,}"
             if run.was_stopped
             else "a held-out loss is infinite or not a number"
         )
@@ -89,10 +89,14 @@ def _diverged(runs: Sequence[Run]) -> list[str]:
     ]
 
 
+def _last_step(run: Run) -> int:
+    return int(run.evaluations[-1]["step"])
+
+
 def _unfinished(runs: Sequence[Run]) -> list[str]:
     return [
         f"{run.folder} is not finished: its last evaluation, after step "
-        f"{run.evaluations[-1]['step']:,}, is taken as its end"
+        f"{_last_step(run):,}, is taken as its end"
         for run in runs
         if run.is_unfinished
     ]
