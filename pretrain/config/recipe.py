@@ -22,7 +22,7 @@ from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.habits import HABITS
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import RunSettings, explain, flat, sections, setting_fields
+from pretrain.config.settings import RunSettings, explain, sections, setting_fields
 from pretrain.config.settings_help import describe_values, page
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -183,14 +183,14 @@ def _refuse_unknown(tree: Mapping[str, Any], recipe: str) -> None:
         ConfigError: it may be that of a sweep whose arms are missing or misspelt.
     """
     known = {*RunSettings.model_fields, *setting_fields(RunSettings)}
-    for name in flat(dict(tree)):
-        table = name.partition(".")[0]
+    for table, content in tree.items():
         if table in TABLES:
             raise ConfigError(f"{recipe}: [{table}] is of a sweep, which needs [{ARMS}] too")
-        if name not in known:
-            place = name if table in RunSettings.model_fields else table
-            near = nearest(place, [*known, *TABLES])
-            raise ConfigError(f"{recipe}: there is no setting {plain(place)}{near}")
+        is_section = table in RunSettings.model_fields and isinstance(content, dict)
+        for name in [f"{table}.{inner}" for inner in content] if is_section else [table]:
+            if name not in known:
+                near = nearest(name, [*known, *TABLES])
+                raise ConfigError(f"{recipe}: there is no setting {plain(name)}{near}")
 
 
 def settings_from(tree: dict[str, Any], **sources: Any) -> RunSettings:

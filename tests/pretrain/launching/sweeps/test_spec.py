@@ -247,6 +247,8 @@ def test_a_wrong_spec_is_one_line_with_its_file(written, text, message):
         ("[settings]\nsteps = 3", r"\[settings\] is of a sweep, which needs \[arms\] too"),
         ("model.widht = 3", "there is no setting model.widht; did you mean model.width"),
         ("modle.width = 3", "there is no setting modle; did you mean model"),
+        (".".join(["a"] * 3000) + " = 3", "there is no setting a"),
+        ("model." + ".".join(["a"] * 3000) + " = 3", "there is no setting model.a"),
         ("model = 3", "model=3: input should be a valid dictionary"),
     ],
 )
