@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, ValidationError, field_validator
 
 from pretrain.config.errors import ConfigError, nearest
-from pretrain.config.recipe import read_toml
+from pretrain.config.recipe_files import read_toml
 from pretrain.config.settings import LearningRateSettings, OptimizerSettings, Section, explain
 
 PROTOCOLS = Path(__file__).parent / "protocols"

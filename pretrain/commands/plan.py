@@ -12,6 +12,7 @@ import argparse
 import math
 from pathlib import Path
 
+from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.config.settings import RunSettings
@@ -26,11 +27,15 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the seconds per step of each recipe too"
     )
+    parser.add_argument("--on", help=argparse.SUPPRESS)  # of other commands: see main
     parser.set_defaults(source=add_settings(parser, recipe_nargs="+"))
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measure the speed, and print the plan and the commands that train it."""
+    if arguments.on is not None:
+        command = shell_command("train", arguments.recipe[0], "--dry-run", "--on", arguments.on)
+        raise ConfigError(f"this measures here; an estimate for other GPUs: {command}")
     if not 0 < arguments.seconds < math.inf:
         raise ConfigError(f"--seconds {arguments.seconds:g}: give a number above 0, such as 60")
     if not is_launched():  # wrong settings are refused before torch is imported

@@ -34,6 +34,7 @@ from data_prep.files.errors import UserError
 from data_prep.files.program import curves_command
 from pretrain.commands.catalog import COMMANDS
 from pretrain.commands.command_line import run_command
+from pretrain.compare.run_files import diverged_at_once
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings
 from pretrain.distributed.processes import is_launched
@@ -41,15 +42,16 @@ from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import BuildFailed
-from pretrain.launching.sweeps.announcement import describe_sweep, describe_time
+from pretrain.launching.sweeps.announcement import describe_sweep
+from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.folder import REPORT, SweepFolder
-from pretrain.launching.sweeps.forecast import Forecast, forecast_of
 from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.smoke import NOTE
-from pretrain.launching.sweeps.sweep import Sweep, SweepRun
-from pretrain.launching.sweeps.training import SweepTraining
-from pretrain.launching.sweeps.tuning import first_trials, tune
-from pretrain.reports.terminal import paragraph, terminal_width
+from pretrain.launching.sweeps.sweep import Sweep
+from pretrain.launching.sweeps.training import train_all
+from pretrain.launching.sweeps.tuning import first_trials
+from pretrain.reports.terminal import terminal_width
+from pretrain.reports.words import listed
 
 OF_MACHINE = (*OPTIONS, "at_once", "records")  # and not of the sweep: a resume can have others
 
@@ -84,8 +86,8 @@ def add_arguments(parser: CommandParser) -> None:
         "--records",
         type=Path,
         metavar="FOLDER",
-        help="keep there what a comparison needs of each finished run, a few kB; with --resume on "
-        "another machine, take from there what is finished",
+        help="keep there what a comparison needs of each finished run, 10 to 100 kB; with "
+        "--resume on another machine, take from there what is finished",
     )
     parser.add_argument(
         "--at-once",
@@ -99,6 +101,11 @@ def add_arguments(parser: CommandParser) -> None:
         "--dry-run",
         action="store_true",
         help="check all that a start checks, and print size, time and cost of each arm",
+    )
+    parser.add_argument(
+        "--on",
+        metavar="GPUS",
+        help="with --dry-run: each run on these GPUs instead of this machine, as for tupelo train",
     )
     parser.set_defaults(source=add_settings(parser, recipe_nargs="*"))
 
@@ -122,25 +129,17 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: a setting, a name or a machine does not exist, or a run has no result.
         SystemExit: a run failed, or a signal asked to stop.
     """
-    if is_launched():
-        raise ConfigError(
-            "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
-            "has one already; start it without, or: unset RANK"
-        )
+    _refuse_wrong_uses(arguments)
     folder = _folder(arguments)
-    records = None if arguments.records is None else Records(arguments.records, folder)
-    if records is not None:
-        if not arguments.resume:
-            records.refuse_if_taken()
-        elif not arguments.dry_run:
-            records.bring()
+    records = _records(folder, arguments)
     sweep = _resumed(folder, arguments) if arguments.resume else Sweep(arguments)
     by_arm = sweep.runs(folder.path)
-    plans = _plans(folder, arguments, runs=sum(map(len, by_arm)))
+    tuning = sweep.spec.tuning
+    trials = first_trials(sweep, tuning, folder.path) if tuning else []
+    most = len(trials) * len(tuning.points) * tuning.seeds if tuning else 0
+    plans = _plans(folder, arguments, runs=max(most, sum(map(len, by_arm))))
     if arguments.dry_run:
-        tuning = sweep.spec.tuning
-        firsts = first_trials(sweep, tuning, folder.path) if tuning else []
-        _describe([*firsts, *(runs[0] for runs in by_arm)])
+        _describe([*trials, *(runs[0] for runs in by_arm)], arguments.on)
         return
     again = folder.resume_command(
         given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
@@ -150,7 +149,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"it can be stopped at any time (Ctrl-C), and continued with: {again}\n", flush=True)
     _prepare(sweep, folder, by_arm, plans[0])
     try:
-        notes = _train_all(sweep, folder, plans, records)
+        notes = train_all(sweep, folder, plans, records)
     except ConfigError as error:
         raise ConfigError(f"{error}; continue with: {again}") from None
     except SystemExit:
@@ -158,6 +157,30 @@ def main(arguments: argparse.Namespace) -> None:
         raise
     _compare(sweep, by_arm, folder, notes)
     print(f"curves: {curves_command(folder.path)}\nagain: {again}")
+
+
+def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
+    if is_launched():
+        raise ConfigError(
+            "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
+            "has one already; start it without, or: unset RANK"
+        )
+    if arguments.on is not None and not arguments.dry_run:
+        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
+    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
+        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
+
+
+def _records(folder: SweepFolder, arguments: argparse.Namespace) -> Records | None:
+    """Return the folder of records that was asked for; bring what a resume finds there."""
+    if arguments.records is None:
+        return None
+    records = Records(arguments.records, folder)
+    if not arguments.resume:
+        records.refuse_if_taken()
+    elif not arguments.dry_run:
+        records.bring()
+    return records
 
 
 def _plans(folder: SweepFolder, arguments: argparse.Namespace, *, runs: int) -> list[LaunchPlan]:
@@ -194,43 +217,22 @@ def _prepare(
         folder.save_gpus_per_run(plan.ranks_here)
 
 
-def _train_all(
-    sweep: Sweep, folder: SweepFolder, plans: list[LaunchPlan], records: Records | None
-) -> list[str]:
-    """Tune where the spec asks for it, then train the runs; return notes for the report."""
-
-    def train(runs: list[SweepRun]) -> None:
-        def keep() -> None:
-            if records is not None:
-                records.keep(runs)
-
-        keep()
-        forecast = Forecast({})
-        if not sweep.is_smoke_test:
-            forecast = forecast_of(runs, plans[0])
-            width = terminal_width()
-            if time_left := describe_time(forecast, runs, at_once=len(plans), width=width):
-                print(time_left)
-        SweepTraining(runs, plans, forecast, keep).train()
-
-    arms, notes = None, []
-    if sweep.spec.tuning is not None:
-        tuned = tune(sweep, sweep.spec.tuning, folder.path, train)
-        arms, notes = [one.arm for one in tuned], [n for one in tuned for n in one.describe()]
-        print("\n".join(paragraph(note, terminal_width(), rest="  ") for note in notes) + "\n")
-    # By seed: a sweep that is stopped early has the same seeds of all arms.
-    by_arm = sweep.runs(folder.path, arms)
-    train([run for seed in zip(*by_arm, strict=True) for run in seed])
-    return notes
-
-
 def _compare(
     sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder, notes: list[str]
 ) -> None:
-    runs = [str(run.folder) for arm in by_arm for run in arm]
-    if len(runs) == 1:
+    every = [run.folder for arm in by_arm for run in arm]
+    if len(every) == 1:
         print("one run: there is nothing to compare; name several recipes, or give --seeds 2")
         return
+    lost = [folder for folder in every if diverged_at_once(folder)]
+    runs = [str(folder) for folder in every if folder not in lost]
+    if len(runs) < 2:
+        print(f"{listed([folder.name for folder in lost])} diverged: there is nothing to compare")
+        return
+    notes = [
+        *(f"{folder} diverged before its first evaluation: left out" for folder in lost),
+        *notes,
+    ]
     if sweep.is_smoke_test:
         notes = [f"this is {NOTE}", *notes]
     for_notes = [word for note in notes for word in ("--note", note)]
@@ -258,7 +260,7 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     if saved is None:
         return given
     before = Sweep(arguments.source.root_parser.parse_args(saved))
-    if not given_words(arguments, without=("name", "resume", "dry_run", *OF_MACHINE)):
+    if not given_words(arguments, without=("name", "resume", "dry_run", "on", *OF_MACHINE)):
         return before
     if folder.has_begun and not given.asks_for_the_runs_of(before):
         raise ConfigError(
@@ -268,11 +270,11 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     return given
 
 
-def _describe(runs: list[SweepRun]) -> None:
-    status = 0
+def _describe(runs: list[SweepRun], on: str | None) -> None:
+    status, elsewhere = 0, [] if on is None else ["--on", on]
     for run in runs:
-        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), "--dry-run"]
-        ended = run_child(Child(trainer_words(*words)))
+        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder)]
+        ended = run_child(Child(trainer_words(*words, "--dry-run", *elsewhere)))
         status = max(status, ended.status)
         if ended.stopped:
             break

@@ -78,25 +78,35 @@ def _hours_without_time(applies: bool) -> list[str]:
 
 def _diverged(runs: Sequence[Run]) -> list[str]:
     return [
-        f"{run.folder} diverged: a held-out loss is infinite or not a number"
+        f"{run.folder} diverged: "
+        + (
+            f"an anomaly stopped it after its evaluation at step {_last_step(run):,}"
+            if run.was_stopped
+            else "a held-out loss is infinite or not a number"
+        )
         for run in runs
         if run.diverged
     ]
 
 
+def _last_step(run: Run) -> int:
+    return int(run.evaluations[-1]["step"])
+
+
 def _unfinished(runs: Sequence[Run]) -> list[str]:
     return [
         f"{run.folder} is not finished: its last evaluation, after step "
-        f"{run.evaluations[-1]['step']:,}, is taken as its end"
+        f"{_last_step(run):,}, is taken as its end"
         for run in runs
-        if run.result is None
+        if run.is_unfinished
     ]
 
 
 def _different_training(runs: Sequence[Run]) -> list[str]:
     """Return a note for budget, batch size and initial weights where they differ."""
-    budgets = [_budget(run) for run in runs]
-    by_flops = len({*budgets}) > 1 and have_equal_flops(runs)
+    ended = [run for run in runs if not run.was_stopped]
+    budgets = [_budget(run) for run in ended]
+    by_flops = len({*budgets}) > 1 and have_equal_flops(ended)
     looked_at: dict[str, list[Any]] = {
         "numbers of tokens, at equal FLOPs" if by_flops else "training budgets": budgets,
         "batch sizes": [run.settings["batch.global_sequences"] for run in runs],

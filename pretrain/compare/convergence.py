@@ -178,7 +178,10 @@ class Comparison:
 
     def has_comparable_ends(self, pair: Pair) -> bool:
         """Return whether all runs of a pair had equally many tokens, FLOPs or hours."""
-        runs = [*pair.arm.runs, *pair.against.runs]
+        # A run that diverged has no end to be compared at: its loss there counts as infinite.
+        runs = [run for arm in (pair.arm, pair.against) for run in arm.runs if not run.was_stopped]
+        if not runs:
+            return True
         hours = {run.settings.get("hours") for run in runs}
         if len(hours) > 1:
             return False
@@ -258,7 +261,8 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
 def _arms(runs: Sequence[Run]) -> list[Arm]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(Arm("", [run]).compared_settings), []).append(run)
+        text = run.launches[0]["training_data"]
+        groups.setdefault(json.dumps([text, Arm("", [run]).compared_settings]), []).append(run)
     names = [members[0].settings["name"] for members in groups.values()]
     return [
         # Arms of equal name, such as one recipe with two overrides, are named by their folders.

@@ -138,7 +138,7 @@ def _limits(comparison: Comparison, pairs: Sequence[Pair]) -> list[str]:
     diverged = sum(run.diverged for run in runs)
     if diverged:
         limits.append(f"{counted(diverged, 'run')} diverged")
-    unfinished = [arm.name for arm in arms if any(run.result is None for run in arm.runs)]
+    unfinished = [arm.name for arm in arms if any(run.is_unfinished for run in arm.runs)]
     if unfinished:
         limits.append(f"{listed(unfinished)} {_are(unfinished)} not finished")
     if any(not comparison.has_comparable_ends(pair) for pair in pairs):

@@ -67,21 +67,22 @@ def automatic_target(arms: Sequence[Arm], entropy: float | None) -> float:
     """Return a held-out loss behind the plateau that most arms reach, or else the baseline's.
 
     It is the highest final loss of the arms that end behind the plateau, if these are two at
-    least; otherwise the final loss of the baseline. Over seeds the median counts, of an even
+    least; otherwise the final loss of the baseline, or where it diverged, the highest of the arms
+    that did not. Over seeds the median counts, of an even
     number the higher one in the middle: at least half of the runs reach it, and so does their
     median.
 
     Raises:
-        ConfigError: the target would be that of the baseline, and one of its runs diverged.
+        ConfigError: most runs of every arm diverged.
     """
     ends = [_end(arm) for arm in arms]
     behind = [end for end in ends if entropy is not None and not is_near_plateau(end, entropy)]
     if len(behind) > 1:
         return max(behind)
-    diverged = [run.folder for run in arms[0].runs if not math.isfinite(run.final_loss)]
-    if diverged:
-        raise ConfigError(f"the baseline run {diverged[0]} diverged; give a --target in nats")
-    return ends[0]
+    finite = [end for end in ends if math.isfinite(end)]
+    if not finite:
+        raise ConfigError("most runs of every arm diverged; give a --target in nats")
+    return ends[0] if math.isfinite(ends[0]) else max(finite)
 
 
 def target_notes(arms: Sequence[Arm], target: float, entropy: float | None) -> list[str]:

@@ -4,6 +4,7 @@ Other fields are ignored: versions differ in what they write. A field that is re
 type and range, or the file is refused by name: a run folder may come from another machine.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,9 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 
 LEAVE_OUT = "leave this run out"
+
+# Of a run that an anomaly has met, see stability/journal.py.
+DECISIONS = "trouble/decisions.jsonl"
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -98,6 +102,20 @@ class Settings(_Line):
     hours: Speed | None = None
     batch: _Batch
     layer_drop: _LayerDrop
+
+
+def was_stopped_by_anomaly(folder: Path) -> bool:
+    """Return whether an anomaly, such as a loss that is not finite, was the end of a run."""
+    decisions = read_json_lines(folder / DECISIONS, fix=LEAVE_OUT)
+    return bool(decisions) and decisions[-1].get("action") == "stop"
+
+
+def diverged_at_once(folder: Path) -> bool:
+    """Return whether an anomaly stopped a run before it had a finite held-out loss."""
+    if (folder / "result.json").is_file() or not was_stopped_by_anomaly(folder):
+        return False
+    losses = [line["loss"] for line in read_checked_lines(folder / "evals.jsonl", Evaluation)]
+    return not any(map(math.isfinite, losses))
 
 
 def read_checked(file: Path, kind: type[BaseModel]) -> dict[str, Any]:

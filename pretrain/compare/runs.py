@@ -17,12 +17,14 @@ from pretrain.compare.run_files import (
     Settings,
     read_checked,
     read_checked_lines,
+    was_stopped_by_anomaly,
 )
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import stored_settings
 
-# Runs that differ in these only are repetitions.
-NOT_COMPARED = ("name", "seed")
+# Runs that differ in these only are repetitions. The same shards may lie elsewhere on another
+# machine: launches hold a checksum of what was read from them.
+NOT_COMPARED = ("name", "seed", "data.shards")
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,12 @@ class Run:
     metrics: list[dict[str, Any]] = field(repr=False)
     evaluations: list[dict[str, Any]] = field(repr=False)
     result: dict[str, Any] | None  # None: not finished
+    was_stopped: bool = False  # by an anomaly, before its end
 
     @property
     def final_loss(self) -> float:
-        """Return the held-out loss of the last evaluation, in nats."""
-        return float(self.evaluations[-1]["loss"])
+        """Return the held-out loss at the end in nats; infinite: an anomaly came before."""
+        return math.inf if self.was_stopped else float(self.evaluations[-1]["loss"])
 
     @property
     def best_loss(self) -> float:
@@ -48,8 +51,13 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Return whether a held-out loss is infinite or not a number."""
-        return not all(math.isfinite(row["loss"]) for row in self.evaluations)
+        """Return whether a held-out loss is not finite, or an anomaly stopped the run."""
+        return self.was_stopped or not all(math.isfinite(row["loss"]) for row in self.evaluations)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether there is more to train."""
+        return self.result is None and not self.was_stopped
 
     @property
     def tokens_per_second(self) -> float:
@@ -108,6 +116,7 @@ def read_run(folder: Path) -> Run:
         metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
         evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),
         result=read_checked(result, Result) if result.is_file() else None,
+        was_stopped=not result.is_file() and was_stopped_by_anomaly(folder),
     )
     for name, lines in (("metrics.jsonl", run.metrics), ("evals.jsonl", run.evaluations)):
         steps = [line["step"] for line in lines]

@@ -7,7 +7,7 @@ learning rate; accumulation, loss scaling, clipping, ZeRO and the optimizer are 
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -51,6 +51,8 @@ class StepResult:
     gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
     skipped: bool  # nothing was updated: fp16 overflow, or a gradient that is not finite
     loss_scale: float
+    # By name, of an objective whose loss is a sum: total and number [2] of this rank, in fp64.
+    parts: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Engine:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate * group["learning_rate_factor"]
         skipped_before, losses = self._engine.skipped_steps, []
+        parts: dict[str, Tensor] = {}
         on_device = ((self.on_device(batch), scales) for batch, scales in micro_batches)
         for batch, scales in self._phases.waiting_for(on_device):
             with self._phases.phase("forward"):
@@ -146,6 +149,8 @@ class Engine:
             with self._phases.phase("backward"):
                 self._engine.backward(loss)
             losses.append(loss.detach())
+            for name, part in self._module.parts.items():
+                parts[name] = parts[name] + part.sums() if name in parts else part.sums()
             with self._phases.phase("optimizer"):
                 if self._is_alone and self._engine.is_gradient_accumulation_boundary():
                     self._fill_missing_gradients()
@@ -160,6 +165,7 @@ class Engine:
             self._engine.get_global_grad_norm(),
             skipped=skipped,
             loss_scale=self.loss_scale(),
+            parts=parts,
         )
 
     def branch_scales(self, scales: Sequence[BranchScale]) -> Sequence[BranchScale] | None:

@@ -146,10 +146,13 @@ class _Candidates:
 
     def refusal(self, number: int) -> ConfigError:
         """Return the error that not even `number` sequences fit."""
+        place, fix = "are free on the device", "end other processes on it"
+        if self.ranks.gpu is not None:  # described, not here
+            place, fix = "each of these GPUs has", "describe GPUs of more memory"
         return ConfigError(
             f"a pass of {number} sequence(s) of {self.settings.data.sequence_length} tokens does "
-            f"not fit into {SHARE:.0%} of the {size(self.free_bytes)} that are free on the device "
-            f"({size(self.predicted(number))} were predicted); end other processes on it, set "
+            f"not fit into {SHARE:.0%} of the {size(self.free_bytes)} that {place} "
+            f"({size(self.predicted(number))} were predicted); {fix}, set "
             "--engine.recompute_blocks true, or give --batch.micro_sequences to try regardless"
         )
 

@@ -23,6 +23,7 @@ from pretrain.schedules.layer_drop import SequenceDraw, kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
 from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.stability.detector import WatchState
+from pretrain.train.loss_parts import LossParts, mean_parts
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Counters:
     gradient_norm: float | None = None
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
+    parts_since_log: dict[str, list[float]] = field(default_factory=dict)  # total, number per rank
     seconds_since_log: float = 0.0
     waited_seconds_since_log: float | None = None  # of these, for a processor
     phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
@@ -73,6 +75,7 @@ class Progress:
         self._unfetched: list[Tensor] = []
         self._unfetched_norm: Any = None
         self._refuse_draws_without_effect()
+        self._parts = LossParts()
 
     @property
     def step(self) -> int:
@@ -137,6 +140,7 @@ class Progress:
         counters.micro_batches_since_log += len(plan.branch_scales)
         self._unfetched.append(result.losses.mean())
         self._unfetched_norm = result.gradient_norm
+        self._parts.add(result.parts)
 
     def leave_step_out(self, plan: StepPlan) -> None:
         """Count a step whose rows are skipped: the schedules advance, nothing is computed."""
@@ -176,6 +180,7 @@ class Progress:
         norm = self._unfetched_norm
         self.counters.gradient_norm = None if norm is None else float(norm)
         self._unfetched, self._unfetched_norm = [], None
+        self._parts.fetch_into(self.counters.parts_since_log, mean_over_ranks)
 
     def take_metrics(
         self, plan: StepPlan, rate: PeakFlops, peak_memory_bytes: int
@@ -193,6 +198,7 @@ class Progress:
             "expected_flops": counters.expected_flops,
             "full_depth_flops": counters.full_depth_flops,
             "loss": sum(counters.losses) / len(counters.losses),
+            **mean_parts(counters.parts_since_log),
             "learning_rate": plan.learning_rate,
             "gradient_norm": counters.gradient_norm,
             **self._speed(rate),
@@ -205,7 +211,8 @@ class Progress:
             "left_out_steps": counters.left_out_steps,
             "loss_scale": counters.loss_scale,
         }
-        counters.losses, counters.seconds_since_log, counters.steps_since_log = [], 0.0, 0
+        counters.losses, counters.parts_since_log = [], {}
+        counters.seconds_since_log, counters.steps_since_log = 0.0, 0
         counters.waited_seconds_since_log = None
         counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}
         counters.flops_since_log, counters.micro_batches_since_log = 0.0, 0

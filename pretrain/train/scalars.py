@@ -56,7 +56,7 @@ class Scalars:
             for name, value in flat_numbers({"keep_rates": expected}).items()
         }
         return {
-            name if "/" in name else f"{GROUPS.get(name, 'train')}/{name}": float(value)
+            _curve(name): float(value)
             for name, value in numbers.items()
             if value is not None and name not in self._constant
         }
@@ -65,6 +65,13 @@ class Scalars:
         """Return the points of a line of evals.jsonl, whose totals those of metrics contain."""
         parts = {f"held_out/{name}": mean for name, mean in evaluation.get("parts", {}).items()}
         return {HELD_OUT_LOSS: float(evaluation["loss"]), **parts}
+
+
+def _curve(name: str) -> str:
+    """Return the name of a number of metrics.jsonl with the group of its chart."""
+    if name.startswith("parts/"):  # of the loss in training, beside it
+        return f"train/{name.removeprefix('parts/')}"
+    return name if "/" in name else f"{GROUPS.get(name, 'train')}/{name}"
 
 
 def _constant(settings: RunSettings, launch: dict[str, Any]) -> set[str]:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from pretrain.analysis.catalog import ANALYSES
-from pretrain.config.recipe import recipe_files
+from pretrain.config.recipe_files import recipe_files
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "PAPERS.md").read_text()

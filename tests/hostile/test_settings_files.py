@@ -14,7 +14,8 @@ from pretrain.config.ds_config import (
     read_ds_config,
 )
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import load_settings, recipe_files
+from pretrain.config.recipe import load_settings
+from pretrain.config.recipe_files import recipe_files
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.train.summary import describe_run

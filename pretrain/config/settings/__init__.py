@@ -7,7 +7,7 @@ and precision are in the DeepSpeed JSON that `engine.ds_config` names.
 from pretrain.config.settings.checkpoint import CheckpointSettings, EvaluationSettings
 from pretrain.config.settings.data import DataSettings
 from pretrain.config.settings.engine import EngineSettings
-from pretrain.config.settings.layer_drop import LayerDropSettings
+from pretrain.config.settings.layer_drop import LayerDropSettings, with_default_gamma
 from pretrain.config.settings.model import (
     DEFAULT_OBJECTIVE,
     REPLACED_TOKEN_DETECTION,
@@ -48,4 +48,5 @@ __all__ = [
     "sections",
     "setting_fields",
     "stored_settings",
+    "with_default_gamma",
 ]

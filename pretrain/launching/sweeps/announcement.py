@@ -1,18 +1,19 @@
 """What a sweep will do, in words, before it does it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_prep.settings import PYTHON_DOCS
-from pretrain.config.recipe import summary_of
+from pretrain.config.recipe_files import summary_of
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import shards_folder
 from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.preparation import must_build
+from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.forecast import Forecast, roughly
 from pretrain.launching.sweeps.smoke import NOTE
 from pretrain.launching.sweeps.spec import Tuning
-from pretrain.launching.sweeps.sweep import Sweep, SweepRun
+from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount, counted, listed
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
@@ -52,6 +53,8 @@ def describe_sweep(
     rows = [*_length_rows(sweep, len(runs), len(plans)), _data_row(sweep)]
     if sweep.spec.tuning is not None:
         rows.append(("before", describe_tuning(sweep.spec.tuning)))
+        own = [arm for arm in sweep.spec.arms if arm.points]
+        rows += [("before", f"{arm.name} tries instead {_tried(arm.points)}") for arm in own]
     if sweep.is_smoke_test:
         rows.append(("note", NOTE))
     lines += [paragraph(text, width, first=f"{name}: ", rest="  ") for name, text in rows]
@@ -74,14 +77,19 @@ def describe_time(forecast: Forecast, runs: Sequence[SweepRun], *, at_once: int,
 
 def describe_tuning(tuning: Tuning) -> str:
     """Return what each arm tries before its runs."""
-    tried = {name: [point[name] for point in tuning.points] for name in tuning.points[0]}
-    values = listed([f"{name} {', '.join(dict.fromkeys(each))}" for name, each in tried.items()])
     rungs = ""
     if len(tuning.rungs) > 1:
         shares = ", ".join(f"{share:.0%}" for share in tuning.rungs)
         rungs = f", for {shares} of a run, of which the better half goes on each time"
     seeds = counted(tuning.seeds, "seed")
-    return f"each arm tries {values} with {seeds} of its own{rungs}; the best is taken"
+    return (
+        f"each arm tries {_tried(tuning.points)} with {seeds} of its own{rungs}; the best is taken"
+    )
+
+
+def _tried(points: Sequence[Mapping[str, str]]) -> str:
+    tried = {name: [point[name] for point in points] for name in points[0]}
+    return listed([f"{name} {', '.join(dict.fromkeys(each))}" for name, each in tried.items()])
 
 
 def _order(plans: Sequence[LaunchPlan]) -> str:

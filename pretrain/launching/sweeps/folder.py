@@ -85,6 +85,8 @@ class SweepFolder:
         """
         if spec is not None and spec.resolve() != self._spec.resolve():
             self._save(self._spec, spec.read_text(encoding="utf-8"))
+        if spec is not None:  # the copy is what a resume reads; another machine has no other
+            words = [SPEC_FILE, *words[1:]]
         self._save(self._file, "".join(f"{word}\0" for word in words))
 
     def forget_words(self) -> None:

@@ -16,7 +16,7 @@ from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.launching.child import last_line, run_child
 from pretrain.launching.launch_plan import LaunchPlan
-from pretrain.launching.sweeps.sweep import Arm, SweepRun
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.reports.words import listed
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 

@@ -7,22 +7,27 @@ is resumed on another machine finds there which runs are finished.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from data_prep.files.atomic import save_text
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
+from pretrain.compare.run_files import DECISIONS, was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines
+from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.folder import SETTINGS_FILE, SPEC_FILE, TRIALS, SweepFolder
-from pretrain.launching.sweeps.sweep import DECISIONS, SweepRun, was_stopped_by_anomaly
 
 METRICS = "metrics.jsonl"
 MOST_LINES = 40  # of metrics: enough for the curve of a speed, and the quartiles of its pieces
 
 # The result of a run is written last, as by the run: a record that has one is complete.
 COPIED = (RUN_FILE, "launches.jsonl", "evals.jsonl", DECISIONS)
+
+# Of an absolute path in JSON, all but its last name.
+FOLDERS = re.compile(r"""(?<![\w.~/\\-])/(?:[^\s/:"\\]+/)+(?=[^\s/:"\\])""")
 
 # Of a line of metrics, since the line before: means over its seconds. The others are totals, or
 # the state at its end.
@@ -53,8 +58,10 @@ class Records:
         """Copy into the folder of the sweep what it lacks.
 
         Raises:
-            ConfigError: it cannot be written, or a run was begun there that is finished here.
+            ConfigError: it cannot be written, its sweep is another one, or a run was begun there
+                that is finished here.
         """
+        self._refuse_another_sweep()
         for name in (SETTINGS_FILE, SPEC_FILE):
             self._copy(self.path / name, self._sweep.path / name)
         for pattern in ("*", f"{TRIALS}/*"):
@@ -76,6 +83,14 @@ class Records:
             if run.is_finished and not _is_complete(record):
                 self._keep_run(run.folder, record)
 
+    def _refuse_another_sweep(self) -> None:
+        ours, theirs = (_definition(path) for path in (self._sweep.path, self.path))
+        if ours is not None and theirs is not None and ours != theirs:
+            raise ConfigError(
+                f"{self.path} has records of another sweep than {self._sweep.path}; choose another "
+                "--name, or the records of this one"
+            )
+
     def _bring_run(self, record: Path, run: Path) -> None:
         if (run / RUN_FILE).exists():
             raise ConfigError(
@@ -86,7 +101,8 @@ class Records:
 
     def _keep_run(self, run: Path, record: Path) -> None:
         for name in COPIED:
-            self._copy(run / name, record / name)
+            if (run / name).is_file():
+                _save(record / name, without_places((run / name).read_text(encoding="utf-8")))
         lines = thinned(read_json_lines(run / METRICS))
         text = "".join(json.dumps(line) + "\n" for line in lines)
         _save(record / METRICS, text)
@@ -98,6 +114,12 @@ class Records:
             text = source.read_text(encoding="utf-8")
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 _save(target, text)
+
+
+def without_places(text: str) -> str:
+    """Return JSON in which absolute paths are relative ones, or names: they are of one machine."""
+    here = json.dumps(f"{Path.cwd()}/", ensure_ascii=False).strip('"')
+    return FOLDERS.sub("", text.replace(here, ""))
 
 
 def thinned(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -127,6 +149,11 @@ def _merged(lines: Sequence[dict[str, Any]], before: dict[str, Any] | None) -> d
     merged["keep_rates"] = [
         _mean(rates, steps) for rates in zip(*(line["keep_rates"] for line in lines), strict=True)
     ]
+    if "parts" in merged:
+        merged["parts"] = {
+            name: _mean([line.get("parts", {}).get(name) for line in lines], steps)
+            for name in merged["parts"]
+        }
     if "peak_memory_bytes" in merged:
         merged["peak_memory_bytes"] = max(line.get("peak_memory_bytes", 0) for line in lines)
     shares = [line.get("time_shares", {}) for line in lines]
@@ -141,6 +168,15 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     known = [(value, w) for value, w in zip(values, weights, strict=True) if value is not None]
     total = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / total if total else None
+
+
+def _definition(folder: Path) -> list[bytes] | None:
+    """Return what a sweep was started with, without the place of its spec; None: nothing is."""
+    settings, spec = folder / SETTINGS_FILE, folder / SPEC_FILE
+    if not settings.is_file():
+        return None
+    words = settings.read_bytes().split(b"\0")
+    return [spec.read_bytes(), *words[1:]] if spec.is_file() else words
 
 
 def _is_complete(folder: Path) -> bool:

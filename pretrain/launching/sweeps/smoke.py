@@ -17,10 +17,10 @@ _SETTINGS = {
     "restarts_after": "[]",
     "initial_weights": "none",
     "log_every_steps": "10",
-    "model.num_layers": "2",
+    "model.num_layers": "4",  # the least of which a stage of layer drop can be the half
     "model.width": "32",
     "model.num_heads": "2",
-    "model.feedforward_width": "128",
+    "model.feedforward_width": "64",
     "batch.global_sequences": "32",
     "batch.micro_sequences": "auto",
     "evaluation.every_steps": "10",

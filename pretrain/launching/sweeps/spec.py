@@ -11,6 +11,7 @@ baseline = "bert_r"
 recipe = "tupe_r_pld"
 learning_rate.peak = 4e-3                  # a setting that this arm changes
 values.layer_drop.theta_bar = [0.5, 0.9]   # an arm for each: layer_drop-0.5, layer_drop-0.9
+tune.layer_drop.gamma = [0.01, 0.1, 1.0]   # instead of what [tune] tries, and as many
 [tune]                                     # see tuning.py
 learning_rate.peak = [1e-3, 2e-3, 4e-3]
 """
@@ -26,11 +27,10 @@ from typing import Any
 
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError, nearest
-from pretrain.config.recipe import sweep_file, toml_in
+from pretrain.config.recipe_files import TABLES, sweep_file, toml_in
 from pretrain.config.settings import RunSettings, flat, setting_fields
 from pretrain.launching.sweeps.budget import Budget, read_budget
 
-TABLES = ("seeds", "budget", "settings", "arms", "tune")
 NAME = re.compile(r"\w[\w.-]*")  # of an arm: its folder begins with it
 
 # Of a sweep and its runs, not of an arm.
@@ -45,11 +45,13 @@ class ArmSpec:
         name: of the arm.
         recipe: what `tupelo train` is given.
         words: value of each changed setting, as the command line takes it.
+        points: combinations that it tries instead of those of `Tuning`; none: those.
     """
 
     name: str
     recipe: str
     words: Mapping[str, str]
+    points: tuple[Mapping[str, str], ...] = ()
 
     @property
     def changes(self) -> str:
@@ -62,7 +64,8 @@ class Tuning:
     """How the settings of an arm are chosen before it is compared.
 
     Attributes:
-        points: combinations of values to try, as words by setting.
+        points: combinations of values that an arm tries, as words by setting, unless it has
+            its own.
         seeds: of each trial; none of them is one of the seeds that are reported.
         rungs: length of a trial, as shares of that of a run; the better half goes on to the next.
     """
@@ -70,6 +73,10 @@ class Tuning:
     points: tuple[Mapping[str, str], ...]
     seeds: int
     rungs: tuple[float, ...]
+
+    def points_of(self, arm: ArmSpec) -> tuple[Mapping[str, str], ...]:
+        """Return what an arm tries."""
+        return arm.points or self.points
 
 
 @dataclass(frozen=True)
@@ -135,8 +142,7 @@ def read_spec(file: Path) -> Spec:
     tuning = _tuning(tune, file) if tune else None
     read = tuple(arm for name, content in arms.items() for arm in _arms(name, content, file))
     for arm in read:
-        for setting in arm.words.keys() & (tuning.points[0].keys() if tuning else ()):
-            raise ConfigError(f"{file}: arm {arm.name!r} gives {setting}, and [tune] tries it")
+        _check_tuning(arm, tuning, f"{file}: arm {quoted(arm.name)}")
     return Spec(
         file,
         read,
@@ -147,23 +153,40 @@ def read_spec(file: Path) -> Spec:
     )
 
 
+def _check_tuning(arm: ArmSpec, tuning: Tuning | None, place: str) -> None:
+    if tuning is None:
+        if arm.points:
+            raise ConfigError(f"{place} has tune, and the sweep has no [tune]; add it")
+        return
+    tried = tuning.points_of(arm)
+    if len(tried) != len(tuning.points):
+        raise ConfigError(
+            f"{place} tries {len(tried)} combinations, and [tune] {len(tuning.points)}; give as "
+            "many, so that no arm has more trials"
+        )
+    for setting in arm.words.keys() & tried[0].keys():
+        raise ConfigError(f"{place} gives {setting}, and [tune] tries it")
+
+
 def _arms(name: str, content: Any, file: Path) -> list[ArmSpec]:
     """Return the arms of one entry: as many as it has values."""
     place = f"{file}: arm {quoted(name)}"
     table = {"recipe": content} if isinstance(content, str) else content
     if not isinstance(table, dict) or not isinstance(table.get("recipe"), str):
         raise ConfigError(f"{place} names no recipe; write {name} = 'RECIPE', or recipe in a table")
-    changes = {key: value for key, value in table.items() if key not in ("recipe", "values")}
+    own = ("recipe", "values", "tune")
+    changes = {key: value for key, value in table.items() if key not in own}
     words = _words(changes, place)
     lists = _lists(table.get("values", {}), f"{place}: values")
+    tried = _lists(table.get("tune", {}), f"{place}: tune")
     for setting in lists.keys() & words.keys():
         raise ConfigError(f"{place} gives {setting} and values of it; remove one")
-    arms = []
+    arms, own_points = [], tuple(points(tried)) if tried else ()
     for point in points(lists):
         named = "-".join([name, *map(in_a_name, point.values())])
         if not NAME.fullmatch(named):
             raise ConfigError(f"{place}: use letters, digits, and . _ - for names, not {named}")
-        arms.append(ArmSpec(named, table["recipe"], {"name": named, **words, **point}))
+        arms.append(ArmSpec(named, table["recipe"], {"name": named, **words, **point}, own_points))
     return arms
 
 

@@ -2,88 +2,28 @@
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.files.program import shell_command
-from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_lines
 from pretrain.config.recipe import read_settings
-from pretrain.config.settings import RunSettings, flat
-from pretrain.data.shards import existing_shards, num_held_out_rows, shards_folder
+from pretrain.config.settings import RunSettings
 from pretrain.launching.given_words import laid_under, setting_words
 from pretrain.launching.preparation import prepare_data
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.budget import Budget, lengths, read_budget
-from pretrain.launching.sweeps.folder import OTHERS
+from pretrain.launching.sweeps.checks import (
+    refuse_equal_arms,
+    refuse_incomparable_losses,
+    refuse_layer_drop,
+    refuse_names,
+)
 from pretrain.launching.sweeps.smoke import shrunk
 from pretrain.launching.sweeps.spec import ArmSpec, spec_of
-from pretrain.reports.words import listed
 from pretrain.schedules.fitting import fitted
 
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
 
 DEFAULT_ARMS = ("bert_a", "bert_r", "tupe_r", "tupe_r_pld")
-
-MASKING = (
-    "data.masking",
-    "data.masked_probability",
-    "data.mean_span_words",
-    "data.mask_token_share",
-    "data.random_token_share",
-)
-
-# Of a run that an anomaly has stopped, see stability/journal.py.
-DECISIONS = "trouble/decisions.jsonl"
-
-
-@dataclass(frozen=True)
-class Arm:
-    """An arm of the sweep.
-
-    Attributes:
-        name: of its folder.
-        recipe: what `tupelo train` is given.
-        settings: of its runs, apart from the seed.
-        words: of a command line, after the recipe, that give these settings.
-    """
-
-    name: str
-    recipe: str
-    settings: RunSettings
-    words: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SweepRun:
-    """One run: an arm with a seed."""
-
-    arm: Arm
-    folder: Path
-    words: tuple[str, ...]  # the settings, with the seed
-    is_trial: bool = False  # of the tuning: one that diverges is a result
-
-    @property
-    def recipe(self) -> str:
-        """Return what `tupelo train` is given."""
-        return self.arm.recipe
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether nothing is left to train."""
-        has_result = (self.folder / RESULT_FILE).exists()
-        return has_result or (self.is_trial and was_stopped_by_anomaly(self.folder))
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it has to be resumed."""
-        return (self.folder / RUN_FILE).exists()
-
-
-def was_stopped_by_anomaly(folder: Path) -> bool:
-    """Return whether an anomaly, such as a loss that is not finite, was the end of a run."""
-    decisions = read_json_lines(folder / DECISIONS)
-    return bool(decisions) and decisions[-1].get("action") == "stop"
 
 
 class Sweep:
@@ -112,9 +52,11 @@ class Sweep:
         self._baseline = self._arm_before_budget(self.spec.arms[0])
         self.arms = [self.arm(given) for given in self.spec.arms]
         self._check_seeds()
-        self._check_names()
-        self._check_differences()
-        self._check_held_out_losses()
+        refuse_names(self.arms, num_seeds=len(self.seeds_of(self.arms[0])))
+        refuse_layer_drop(self.arms)
+        if self.spec.file is not None and not self.is_smoke_test:  # which can make recipes equal
+            refuse_equal_arms(self.arms)
+        refuse_incomparable_losses(self.arms)
 
     @property
     def words(self) -> list[str]:
@@ -133,7 +75,7 @@ class Sweep:
     @property
     def _definition(self) -> object:
         arms = [(arm.name, arm.recipe, arm.words, self.seeds_of(arm)) for arm in self.arms]
-        return arms, self.spec.tuning
+        return arms, self.spec.tuning, [arm.points for arm in self.spec.arms]
 
     def prepare(self, *, ranks: int | None) -> None:
         """Build the shards, which all arms share."""
@@ -205,49 +147,6 @@ class Sweep:
     def _seed_words(self) -> list[str]:
         return [] if self._seed is None else ["--seed", self._seed]
 
-    def _check_names(self) -> None:
-        names = [arm.name for arm in self.arms]
-        for arm in self.arms:
-            if names.count(arm.name) > 1:
-                raise ConfigError(f"two arms are called {arm.name}; give each a name of its own")
-            if len(self.seeds_of(arm)) == 1 and arm.name in OTHERS:
-                raise ConfigError(
-                    f"an arm cannot be called {arm.name}: a comparison has {listed(OTHERS)} "
-                    "in its folder; rename the recipe"
-                )
-
-    def _check_differences(self) -> None:
-        """Refuse a spec with an arm twice; a smoke test can make recipes equal."""
-        if self.spec.file is None or self.is_smoke_test:
-            return
-        found: dict[RunSettings, str] = {}
-        for arm in self.arms:
-            settings = arm.settings.model_copy(update={"name": ""})
-            if settings in found:
-                raise ConfigError(
-                    f"{found[settings]} and {arm.name} have the same settings, so they are one "
-                    "arm; change one, or remove it (an option of the command line changes all)"
-                )
-            found[settings] = arm.name
-
-    def _check_held_out_losses(self) -> None:
-        """Refuse, before hours of training, arms that a comparison refuses after them."""
-        first = self.arms[0]
-        for arm in self.arms[1:]:
-            if arm.settings.objective != first.settings.objective:
-                raise ConfigError(
-                    f"{first.name} has objective={first.settings.objective} and {arm.name} "
-                    f"{arm.settings.objective}, so their held-out losses cannot be compared; train "
-                    f"them one by one, fine-tune them, and compare scores with "
-                    f"{shell_command('finetune', 'table', 'RUN', 'RUN')}"
-                )
-            differing = _differing_in_evaluation(first.settings, arm.settings)
-            if differing:
-                raise ConfigError(
-                    f"{first.name} and {arm.name} differ in {listed(differing)}, so their held-out "
-                    f"losses cannot be compared; give all arms the same, with --{differing[0]}"
-                )
-
     def _check_seeds(self) -> None:
         seeds = self._given_seeds
         given = " ".join(map(str, seeds))
@@ -281,25 +180,3 @@ def _shortened(settings: RunSettings, share: float) -> dict[str, str]:
         return {"hours": repr(settings.hours * share)}
     changes = fitted(settings, max(1, round(settings.steps * share)))
     return {name: repr(value) for name, value in changes.items()}
-
-
-def _differing_in_evaluation(first: RunSettings, other: RunSettings) -> list[str]:
-    """Return the settings that differ, and that a held-out loss depends on besides the model.
-
-    See `held_out_fingerprint`.
-    """
-    values, others = flat(first.model_dump()), flat(other.model_dump())
-    names = [*MASKING, *(name for name in values if name.startswith("electra."))]
-    if shards_folder(first) != shards_folder(other):
-        of_data = [name for name in values if name.startswith("data.") and name not in MASKING]
-        names = [*of_data, "model.vocabulary_size", *names]
-    differing = [name for name in names if values[name] != others[name]]
-    if first.evaluation.rows != other.evaluation.rows:
-        rows = [_held_out_rows(settings) for settings in (first, other)]
-        differing += ["evaluation.rows"] if rows[0] != rows[1] else []
-    return differing
-
-
-def _held_out_rows(settings: RunSettings) -> int:
-    shards = existing_shards(settings)
-    return settings.evaluation.rows if shards is None else num_held_out_rows(shards, settings)

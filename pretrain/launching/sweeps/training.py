@@ -7,12 +7,60 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pretrain.checkpoint.starting import finished
+from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.launching.child import Child, Children, last_line
 from pretrain.launching.launch_plan import LaunchPlan
-from pretrain.launching.sweeps.forecast import Forecast, roughly
-from pretrain.launching.sweeps.sweep import SweepRun
+from pretrain.launching.sweeps.announcement import describe_time
+from pretrain.launching.sweeps.arms import SweepRun
+from pretrain.launching.sweeps.folder import SweepFolder
+from pretrain.launching.sweeps.forecast import Forecast, forecast_of, roughly
+from pretrain.launching.sweeps.records import Records
+from pretrain.launching.sweeps.sweep import Sweep
+from pretrain.launching.sweeps.tuning import tune
+from pretrain.reports.terminal import paragraph, terminal_width
 from pretrain.reports.words import counted
+
+
+def train_all(
+    sweep: Sweep, folder: SweepFolder, plans: list[LaunchPlan], records: Records | None
+) -> list[str]:
+    """Tune where the spec asks for it, then train the runs; return notes for the report.
+
+    Args:
+        sweep: what is trained.
+        folder: of the sweep.
+        plans: of the starts of runs, as many as are trained together.
+        records: of what is finished; None: none are kept.
+
+    Raises:
+        SystemExit: a run failed, or a signal asked to stop.
+        ConfigError: a run ended without a result, or every trial of an arm diverged.
+    """
+
+    def train(runs: list[SweepRun]) -> None:
+        def keep() -> None:
+            if records is not None:
+                records.keep(runs)
+
+        keep()
+        forecast = Forecast({})
+        if not sweep.is_smoke_test:
+            forecast = forecast_of(runs, plans[0])
+            width = terminal_width()
+            if time_left := describe_time(forecast, runs, at_once=len(plans), width=width):
+                print(time_left)
+        SweepTraining(runs, plans, forecast, keep).train()
+
+    arms, notes = None, []
+    if sweep.spec.tuning is not None:
+        tuned = tune(sweep, sweep.spec.tuning, folder.path, train)
+        arms, notes = [one.arm for one in tuned], [n for one in tuned for n in one.describe()]
+        print("\n".join(paragraph(note, terminal_width(), rest="  ") for note in notes) + "\n")
+    # By seed: a sweep that is stopped early has the same seeds of all arms.
+    by_arm = sweep.runs(folder.path, arms)
+    train([run for seed in zip(*by_arm, strict=True) for run in seed])
+    return notes
 
 
 @dataclass(frozen=True)
@@ -87,6 +135,7 @@ class SweepTraining:
     def _start_next(self, children: Children) -> None:
         run = self._waiting[0]
         if run.is_finished:
+            run.refuse_other_settings()
             self._waiting.pop(0)
             self._say(run, "finished before")
             return
@@ -113,7 +162,7 @@ class SweepTraining:
         result = finished(run.folder) if self._at_once > 1 else None
         if children.stopped:
             self._stop(run, status)
-        elif status and run.is_trial and run.is_finished:
+        elif status and was_stopped_by_anomaly(run.folder):
             self._on_finished()
             self._say(run, "diverged, and the others go on")
         elif status:

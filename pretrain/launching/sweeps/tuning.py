@@ -1,4 +1,4 @@
-"""Tuning: each arm is tried with the same values before its runs, on seeds of their own.
+"""Tuning: each arm is tried with equally many values before its runs, on seeds of their own.
 
 A trial that is not the last rung is a whole run of less length: its learning rate is annealed to
 its own end, so that losses of one rung are comparable. Short runs favour high learning rates: a
@@ -13,9 +13,10 @@ from pathlib import Path
 
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.folder import TRIALS
 from pretrain.launching.sweeps.spec import ArmSpec, Tuning, in_a_name
-from pretrain.launching.sweeps.sweep import Arm, Sweep, SweepRun
+from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.reports.words import listed
 
 Point = tuple[tuple[str, str], ...]  # a setting and its word, of each
@@ -89,8 +90,7 @@ def tune(
         ConfigError: all trials of an arm diverged.
     """
     seeds = tuning_seeds(sweep, tuning)
-    every = tuple(tuple(point.items()) for point in tuning.points)
-    left = {given.name: every for given in sweep.spec.arms}
+    left = {given.name: _points(tuning, given) for given in sweep.spec.arms}
     tried: dict[str, list[Tried]] = {name: [] for name in left}
     for share in tuning.rungs:
         runs = {
@@ -107,14 +107,10 @@ def tune(
             if losses[ranked[0]] == math.inf:
                 raise ConfigError(f"every trial of {name} diverged; give [tune] lower values")
             left[name] = tuple(ranked[: math.ceil(len(ranked) / 2)])
+    best = [(given, left[given.name][0], tuple(tried[given.name])) for given in sweep.spec.arms]
     return [
-        TunedArm(
-            sweep.arm(given, dict(left[given.name][0])),
-            left[given.name][0],
-            tuple(tried[given.name]),
-            tuple(seeds),
-        )
-        for given in sweep.spec.arms
+        TunedArm(sweep.arm(given, dict(point)), point, of_arm, tuple(seeds))
+        for given, point, of_arm in best
     ]
 
 
@@ -126,9 +122,15 @@ def tuning_seeds(sweep: Sweep, tuning: Tuning) -> list[int]:
 
 def first_trials(sweep: Sweep, tuning: Tuning, folder: Path) -> list[SweepRun]:
     """Return a trial of each arm."""
-    point, seeds = tuple(tuning.points[0].items()), tuning_seeds(sweep, tuning)
-    share = tuning.rungs[0]
-    return [_trials(sweep, arm, point, share, seeds, folder)[0] for arm in sweep.spec.arms]
+    seeds, share = tuning_seeds(sweep, tuning), tuning.rungs[0]
+    return [
+        _trials(sweep, arm, _points(tuning, arm)[0], share, seeds, folder)[0]
+        for arm in sweep.spec.arms
+    ]
+
+
+def _points(tuning: Tuning, arm: ArmSpec) -> tuple[Point, ...]:
+    return tuple(tuple(point.items()) for point in tuning.points_of(arm))
 
 
 def _trials(
@@ -143,7 +145,6 @@ def _trials(
             arm,
             folder / TRIALS / f"{name}-seed{seed}",
             ("--seed", str(seed), *arm.words),
-            is_trial=True,
         )
         for seed in seeds
     ]

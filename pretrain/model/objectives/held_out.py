@@ -36,7 +36,7 @@ class HeldOutSums:
         """
         whole = Part(loss.double() * num_predictions, loss.new_tensor(num_predictions), 1.0)
         for name, part in (model.parts or {LOSS: whole}).items():
-            pair = torch.stack([part.total.double(), part.number.double()])
+            pair = part.sums()
             self._totals[name] = self._totals[name] + pair if name in self._totals else pair
             self._weights[name] = part.weight
         self._num_predictions += num_predictions

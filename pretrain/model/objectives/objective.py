@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self
 
+import torch
 from torch import Tensor, nn
 
 from pretrain.config.errors import ConfigError
@@ -39,6 +40,10 @@ class Part(NamedTuple):
     total: Tensor
     number: Tensor  # that the total is divided by
     weight: float = 0.0  # in the loss; 0: reported only
+
+    def sums(self) -> Tensor:
+        """Return total and number as [2] in fp64."""
+        return torch.stack([self.total.double(), self.number.double()])
 
 
 class Objective(nn.Module, ABC):

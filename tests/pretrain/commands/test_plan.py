@@ -7,7 +7,9 @@ import shlex
 import pytest
 
 from data_prep.shards.format import open_shards
+from pretrain.__main__ import main
 from pretrain.commands.plan import add_arguments
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, load_settings
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks
@@ -207,3 +209,8 @@ def test_a_plan_that_cannot_be_is_refused_in_one_line(command, shards, words, me
     status, _, errors = command.run(plan_words(shards, *words))
     assert status == 1
     assert message in errors and len(errors.strip().splitlines()) == 1
+
+
+def test_a_plan_for_other_gpus_is_a_dry_run():
+    with pytest.raises(ConfigError, match="this measures here; .*train tiny_cpu --dry-run --on 8x"):
+        main(["plan", "tiny_cpu", "--on", "8xA100-SXM4-80GB"])

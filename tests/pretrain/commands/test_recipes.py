@@ -5,7 +5,8 @@ import tomllib
 
 from pretrain.__main__ import main
 from pretrain.commands.recipes import EXAMPLE
-from pretrain.config.recipe import load_settings, recipe_files, summary_of
+from pretrain.config.recipe import load_settings
+from pretrain.config.recipe_files import recipe_files, summary_of
 
 
 def test_each_recipe_is_listed_once_below_the_one_that_it_extends(capsys, monkeypatch):

@@ -15,6 +15,7 @@ from pretrain.compare.bootstrap import bootstrap_interval
 from pretrain.compare.convergence import compare
 from pretrain.compare.noise import noise
 from pretrain.compare.pairs import median_interval
+from pretrain.compare.run_files import DECISIONS
 from pretrain.compare.tables import end_table
 from tests.pretrain.commands.test_compare import row_of, runs, write_run
 from tests.pretrain.compare.test_headline import BERT, arm
@@ -62,6 +63,28 @@ def test_a_run_that_diverged_is_an_end_without_bound(tmp_path):
     assert row_of(table, "a")["bootstrap"] == "4.000 - 4.200"
     assert row_of(table, "b")["bootstrap"] == "-"
     assert row_of(table, "c")["bootstrap"] == "4.500 or more"
+
+
+def test_a_run_that_an_anomaly_stopped_ends_at_infinity_whatever_it_had_reached(tmp_path):
+    """Its last evaluation, early and finite, is not its end; the other seeds are compared."""
+    folders = [
+        *arm(tmp_path, "a", ends=(4.0, 4.2, 4.1)),
+        *arm(tmp_path, "b", *BERT, ends=(5.0,) * 3),
+    ]
+    stopped = folders[-1]
+    (stopped / "result.json").unlink()
+    lines = (stopped / "evals.jsonl").read_text().splitlines(keepends=True)
+    (stopped / "evals.jsonl").write_text(lines[0])
+    (stopped / "trouble").mkdir()
+    (stopped / DECISIONS).write_text('{"action": "rewind"}\n{"action": "stop"}\n')
+    comparison = compare(runs(*folders), "6.0")
+    row = row_of(end_table(comparison), "b")
+    assert row["bootstrap"] == "5.000 or more" and row["held-out loss"] == "5.000"
+    (sentence,) = noise(comparison)
+    assert "at the end: +1.000 nats" in sentence
+    said = " ".join(comparison.notes)
+    assert f"{stopped} diverged: an anomaly stopped it" in said and "not finished" not in said
+    assert "different training budgets" not in said
 
 
 @pytest.mark.parametrize(

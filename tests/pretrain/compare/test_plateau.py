@@ -119,8 +119,10 @@ def test_the_automatic_target_is_the_upper_median_over_seeds(tmp_path):
     assert compare(runs(*arms(tmp_path, *curves))).target == 4.4
     # Half of the runs of the first arm diverged: it has no end behind the plateau.
     curves[0][1] = (7.0, math.inf)
-    with pytest.raises(ConfigError, match="the baseline run .* diverged; give a --target"):
-        compare(runs(*arms(tmp_path / "diverged", *curves)))
+    assert compare(runs(*arms(tmp_path / "diverged", *curves))).target == 4.2
+    curves[1][:2] = [(7.0, math.inf)] * 2
+    with pytest.raises(ConfigError, match="most runs of every arm diverged; give a --target"):
+        compare(runs(*arms(tmp_path / "lost", *curves)))
 
 
 def test_an_arm_on_the_plateau_gets_no_share_even_of_a_target_that_it_reached(tmp_path):

@@ -4,7 +4,8 @@ import pytest
 
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import RECIPES, load_settings, recipe_files, sweep_files
+from pretrain.config.recipe import load_settings
+from pretrain.config.recipe_files import RECIPES, recipe_files, sweep_files
 from pretrain.config.settings import as_json
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import check_layer_drop

@@ -132,6 +132,8 @@ def test_two_ranks_evaluate_and_train_as_one(run, command, tmp_path):
     for ours, theirs in zip(lines(two, "evals.jsonl"), lines(run, "evals.jsonl"), strict=True):
         assert ours["parts"] == pytest.approx(theirs["parts"], rel=1e-4)
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+    for ours, theirs in zip(lines(two, "metrics.jsonl"), lines(run, "metrics.jsonl"), strict=True):
+        assert ours["parts"] == pytest.approx(theirs["parts"], rel=1e-2)  # of few replaced tokens
 
 
 def test_the_parts_are_curves_and_columns(run):
@@ -144,6 +146,14 @@ def test_the_parts_are_curves_and_columns(run):
     for name, value in lines(run, "evals.jsonl")[-1]["parts"].items():
         assert f"parts/{name}" in header
         assert curves.Scalars(f"held_out/{name}")[-1].value == pytest.approx(value)
+    header = (run / "metrics.csv").read_text().splitlines()[0].split(",")
+    for line in lines(run, "metrics.jsonl"):
+        parts = line["parts"]  # means over steps of equally many predictions, as the loss is
+        total = parts["generator_loss"] + 50 * parts["discriminator_loss"]
+        assert line["loss"] == pytest.approx(total, rel=1e-5)
+    for name, value in parts.items():
+        assert f"parts/{name}" in header
+        assert curves.Scalars(f"train/{name}")[-1].value == pytest.approx(value)
 
 
 def test_frequencies_are_the_bias_of_the_generator(command, tmp_path):

@@ -39,7 +39,7 @@ fi
 case $call in
   *' train '*--run-folder*)
     folder=${call##*--run-folder } folder=${folder%% *}
-    mkdir -p "$folder"; touch "$folder/run.json"
+    mkdir -p "$folder"; echo '{}' >"$folder/run.json"
     for pair in ${STUB_LOSSES:-}; do  # PART OF THE CALL=LOSS
       [[ $call != *"${pair%%=*}"* ]] || loss=${pair#*=}
     done

@@ -56,6 +56,18 @@ def flops_of_every_step(settings):
     return total
 
 
+def test_sweeps_of_two_objectives_cost_the_same_flops():
+    """Their losses are not comparable, so that each has a sweep; their scores then are."""
+    words = ("--budget", "flops=2e12", "--corpus", "text.txt")
+    whole, steps = [], []
+    for recipe in ("bert_r", "electra"):
+        (arm,) = sweep(recipe, *words).arms
+        whole.append(expected_flops(arm.settings))
+        steps.append(arm.settings.steps)
+    assert all(abs(flops - 2e12) <= flops / n / 2 for flops, n in zip(whole, steps, strict=True))
+    assert steps[0] != steps[1]
+
+
 @pytest.mark.parametrize("words", [(), DROP, (*DROP, "--layer_drop.gamma", "0.05")])
 def test_the_flops_of_a_run_are_the_sum_over_its_steps(words):
     whole = ("--batch.micro_sequences", "8", "--steps", "300")

@@ -8,8 +8,8 @@ import pytest
 from pretrain.config.recipe import load_settings
 from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.sweeps.announcement import describe_time
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.forecast import Forecast, forecast_of, roughly
-from pretrain.launching.sweeps.sweep import Arm, SweepRun
 
 
 def made_run(folder, name="a", *, step=None, result=None, **settings):

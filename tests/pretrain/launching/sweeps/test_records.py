@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
 from pretrain.compare.timing import wait_share
 from pretrain.config.errors import ConfigError
+from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.folder import SweepFolder
 from pretrain.launching.sweeps.records import MOST_LINES, Records, thinned
-from pretrain.launching.sweeps.sweep import Arm, SweepRun
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 
@@ -104,6 +105,44 @@ def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
     for one, other in zip(ours, theirs, strict=True):
         assert run_speed(one) == pytest.approx(run_speed(other))
         assert wait_share(one) == wait_share(other)
+
+
+def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(
+    tmp_path, monkeypatch
+):
+    """Shards at another place are no other setting: the checksum of what was read counts."""
+    monkeypatch.chdir(tmp_path)
+    sweep, elsewhere = SweepFolder("x"), Path("/home/ann/data/shards-1")
+    command = ["/opt/tupelo/pretrain/__main__.py", "train", f"{tmp_path}/mine.toml", "a/b"]
+    source = f"text files in {elsewhere}, 4 MB"
+    words = ("--name", "one", "--seed", "1", "--data.shards", str(elsewhere))
+    folder = write_run(sweep.path / "one-seed1", *words, command=command, source=source)
+    Records(Path("kept"), sweep).keep([SweepRun(Arm("one", "one", None), folder, ())])
+    for file in Path("kept").rglob("*.json*"):
+        assert not {"ann", "opt", str(tmp_path)} & {*re.split(r'[/"]', file.read_text())}
+        assert str(tmp_path) not in file.read_text()
+    record = read_run(Path("kept/one-seed1"))
+    (launch,) = record.launches
+    assert launch["command"] == ["__main__.py", "train", "mine.toml", "a/b"]
+    assert launch["source"] == "text files in shards-1, 4 MB"
+    here = write_run(tmp_path / "here", "--name", "one", "--seed", "2", "--data.shards", "shards")
+    assert [len(arm.runs) for arm in compare([record, read_run(here)]).arms] == [2]
+    words = ("--name", "one", "--seed", "3", "--data.shards", "shards")
+    other = write_run(tmp_path / "other", *words, training_data="another text")
+    assert [len(arm.runs) for arm in compare([record, read_run(here), read_run(other)]).arms] == [
+        2,
+        1,
+    ]
+
+
+def test_records_of_another_sweep_are_refused_and_change_nothing(here, run, tmp_path):
+    run(*ARMS, "--name", "x", "--records", tmp_path / "kept", "--steps", "7")
+    run("bert_a", "--name", "y", "--steps", "8")
+    before = Path("runs/y/settings").read_bytes()
+    with pytest.raises(ConfigError, match="kept has records of another sweep than runs/y"):
+        main(["sweep", "--resume", "--name", "y", "--records", str(tmp_path / "kept")])
+    assert Path("runs/y/settings").read_bytes() == before
+    assert [path.name for path in Path("runs/y").iterdir() if path.is_dir()] == ["bert_a"]
 
 
 def test_another_machine_trains_what_is_not_recorded(here, run, monkeypatch, tmp_path):

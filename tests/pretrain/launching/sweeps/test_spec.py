@@ -10,14 +10,10 @@ from pretrain.commands import sweep as sweep_command
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import (
-    CommandParser,
-    first_comment,
-    load_settings,
-    recipe_files,
-    sweep_files,
-)
+from pretrain.config.recipe import CommandParser, load_settings
+from pretrain.config.recipe_files import first_comment, recipe_files, sweep_files
 from pretrain.launching.sweeps.sweep import Sweep
+from pretrain.schedules.layer_drop import keep_probabilities
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.launching.sweeps.conftest import trained
 
@@ -215,6 +211,19 @@ def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
             "tune.steps = [3]\narms.a = {recipe = 'bert_r', steps = 5}",
             "'a' gives steps, and .tune. tries it",
         ),
+        (
+            "tune.steps = [3, 4]\narms.a = {recipe = 'bert_r', tune.learning_rate.peak = [0.1]}",
+            "'a' tries 1 combinations, and .tune. 2; give as many",
+        ),
+        (
+            "arms.a = {recipe = 'bert_r', tune.learning_rate.peak = [0.1]}",
+            r"'a' has tune, and the sweep has no \[tune\]; add it",
+        ),
+        (
+            "tune.steps = [3]\narms.a = {recipe = 'bert_r', seed = 1, tune.hours = [3]}",
+            "'a' has seed",
+        ),
+        ("tune.steps = [3]\narms.a = {recipe = 'bert_r', tune = 3}", "tune=3: give a list"),
         ("tune.seeds = 0\narms.a = 'bert_r'", "seeds=0: give the number of seeds"),
         ("tune.steps = 3\narms.a = 'bert_r'", "steps=3 is not a list"),
     ],
@@ -223,6 +232,41 @@ def test_a_wrong_spec_is_one_line_with_its_file(written, text, message):
     with pytest.raises(ConfigError, match=message) as found:
         sweep(written(text))
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("command", ["sweep", "train", "plan"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[arm]\na = 'bert_r'", "there is no setting arm; did you mean arms"),
+        ("[settings]\nsteps = 3", r"\[settings\] is of a sweep, which needs \[arms\] too"),
+        ("model.widht = 3", "there is no setting model.widht; did you mean model.width"),
+        ("modle.width = 3", "there is no setting modle; did you mean model"),
+        (".".join(["a"] * 3000) + " = 3", "there is no setting a"),
+        ("model." + ".".join(["a"] * 3000) + " = 3", "there is no setting model.a"),
+        ("model = 3", "model=3: input should be a valid dictionary"),
+    ],
+)
+def test_a_spec_without_arms_is_one_line_with_its_file(written, command, text, message):
+    file = written(text)
+    with pytest.raises(ConfigError, match=message) as found:
+        main([command, str(file)])
+    assert "\n" not in str(found.value)
+    assert str(found.value).startswith(f"{file}: ") or "valid dictionary" in message
+
+
+def test_stages_of_layer_drop_for_too_few_blocks_are_refused_before_any_arm(here, written):
+    arms = "[arms]\na = 'bert_a'\nb = {recipe = 'bert_a', layer_drop.schedule = 'stages'}"
+    with pytest.raises(ConfigError, match="^b: layer_drop.schedule='stages' always keeps .*=2 has"):
+        main(["sweep", str(written(arms)), "--model.num_layers", "2", "--corpus", "text.txt"])
+    assert here.calls() == []
+
+
+def test_a_smoke_test_has_blocks_enough_for_stages(written):
+    arms = "[arms]\na = {recipe = 'bert_a', layer_drop.schedule = 'stages'}"
+    (arm,) = sweep(written(arms), "--smoke").arms
+    kept = keep_probabilities(0.5, arm.settings.model.num_layers, arm.settings.layer_drop)
+    assert sum(kept) == arm.settings.model.num_layers / 2
 
 
 def test_a_spec_is_given_alone(written):
@@ -244,7 +288,7 @@ def test_a_folder_of_a_sweep_can_be_renamed(here, run, written):
 
 
 def test_the_example_of_the_documentation_is_a_sweep(written):
-    text = (Path(__file__).parents[4] / "docs/RUNNING.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/SWEEPS.md").read_text()
     (example,) = [block for block in text.split("```toml\n")[1:] if "[arms]" in block]
     asked = sweep(written(example.partition("```")[0]), "--corpus", "text.txt")
     assert [arm.name for arm in asked.arms] == ["baseline", "post", "drop-0.5", "drop-0.9"]

@@ -106,7 +106,8 @@ def test_arms_of_other_objectives_are_refused_and_pointed_to_scores(here):
     with pytest.raises(ConfigError, match="so their held-out losses cannot be compared") as caught:
         main(["sweep", "bert_r", "electra", "--name", "x"])
     assert "electra replaced_token_detection" in str(caught.value)
-    assert "finetune table RUN RUN" in str(caught.value)
+    assert "with the same --budget flops=AMOUNT" in str(caught.value)
+    assert "finetune table RUN RUN --axis flops" in str(caught.value)
     assert here.calls() == []
 
 
@@ -130,6 +131,70 @@ def test_a_single_run_is_not_compared_with_nothing(here, run, capsys):
     run("bert_a", "--name", "x")
     assert not here.compared
     assert "one run: there is nothing to compare" in capsys.readouterr().out
+
+
+def test_a_dry_run_needs_no_text(here, tmp_path):
+    """Sizes and costs do not depend on it; what a start lacks is said of each arm."""
+    (tmp_path / "mine.toml").write_text("[data]\ncorpus = []\n")
+    (tmp_path / "other.toml").write_text("[data]\ncorpus = []\n[model]\nnorm = 'post'\n")
+    words = (str(tmp_path / "mine.toml"), str(tmp_path / "other.toml"), "--name", "x")
+    main(["sweep", *words, "--dry-run"])
+    assert [Path(folder).name for _, folder, *_ in trained(here)] == ["mine", "other"]
+    here.log.unlink()
+    with pytest.raises(ConfigError, match="this recipe names no text"):
+        main(["sweep", *words[:2], "--name", "y"])
+    longer = ("--name", "z", "--dry-run", "--data.masking", "words")
+    Path("third.toml").write_text("data.corpus = []\nmodel.vocabulary_size = 512\n")
+    with pytest.raises(ConfigError, match="differ in model.vocabulary_size"):
+        main(["sweep", words[0], "third.toml", *longer])
+    assert here.calls() == []
+
+
+def test_a_dry_run_can_be_for_other_gpus(here, run):
+    run("bert_a", "bert_r", "--name", "x", "--dry-run", "--on", "8xA100-SXM4-80GB")
+    calls = here.calls(" train ")
+    assert len(calls) == 2 and all(" --dry-run --on 8xA100-SXM4-80GB" in call for call in calls)
+    with pytest.raises(ConfigError, match="--on belongs to --dry-run"):
+        run("bert_a", "--name", "x", "--on", "8xA100-SXM4-80GB")
+    with pytest.raises(ConfigError, match="--on gives the GPUs already"):
+        run("bert_a", "--name", "x", "--dry-run", "--on", "8xA100-SXM4-80GB", "--gpus", "1")
+
+
+def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkeypatch, capsys):
+    """The others go on; what has no loss to be compared is left out, and a note says so."""
+    monkeypatch.setenv("STUB_DIVERGES", "* train *bert_r-seed1*")
+    run("bert_a", "bert_r", "--name", "x", "--seeds", "2")
+    assert "bert_r-seed1: diverged, and the others go on" in capsys.readouterr().out
+    note = "runs/x/bert_r-seed1 diverged before its first evaluation: left out"
+    folders = [f"runs/x/{name}" for name in ("bert_a-seed0", "bert_a-seed1", "bert_r-seed0")]
+    compared = ["compare", *folders, "--report", "runs/x/report", "--note", note]
+    assert here.compared == [compared]
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x"])
+    assert not here.calls(" train ") and here.compared[1] == compared
+
+
+def test_a_finished_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here, run):
+    """As after a recipe was changed: trials would choose, and arms be compared, by other runs."""
+    run("bert_a", "bert_r", "--name", "x", "--steps", "7")
+    content = {"steps": 9, "engine": {"attention": "eager"}, "name": "y", "seed": 4}
+    Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="runs/x/bert_r is finished with steps=9, .* asks for 7"):
+        main(["sweep", "--resume", "--name", "x"])
+    content["steps"] = 7
+    Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
+    main(["sweep", "--resume", "--name", "x"])
+    content["layer_drop"] = {"schedule": "constant", "gamma": None}
+    Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="finished with layer_drop.schedule='constant'"):
+        main(["sweep", "--resume", "--name", "x"])
+
+
+def test_a_sweep_of_which_one_run_is_left_compares_nothing(here, run, monkeypatch, capsys):
+    monkeypatch.setenv("STUB_DIVERGES", "* train bert_r *")
+    run("bert_a", "bert_r", "--name", "x")
+    assert not here.compared
+    assert "bert_r diverged: there is nothing to compare" in capsys.readouterr().out
 
 
 def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
@@ -310,7 +375,7 @@ def test_a_comparison_from_before_there_were_sweeps_continues(here, shards, sett
     settings = settings.replace("7 7", "77")
     words = ("--data.shards", str(shards), *SIZES)
     Path("runs/x/bert_a").mkdir(parents=True)
-    Path("runs/x/bert_a/run.json").touch()
+    Path("runs/x/bert_a/run.json").write_text("{}")
     Path("runs/x/bert_a/result.json").write_text('{"step": 7, "training_seconds": 70}')
     Path("runs/x/settings").write_text(settings + "".join(f"{word}\0" for word in words))
     main(["sweep", "--resume", "--name", "x"])

@@ -6,8 +6,8 @@ import psutil
 import pytest
 
 from pretrain.__main__ import main
+from pretrain.compare.run_files import DECISIONS
 from pretrain.config.errors import ConfigError
-from pretrain.launching.sweeps.sweep import DECISIONS
 from pretrain.stability import journal
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 from tests.pretrain.launching.sweeps.test_spec import sweep
@@ -97,9 +97,7 @@ def test_the_length_of_a_trial_is_a_share_of_the_budget_of_its_arm(tmp_path):
     assert half.settings.steps == round(whole / 2) and half.settings.learning_rate.peak == 0.5
 
 
-def test_a_trial_that_diverges_is_a_result_and_a_run_that_does_is_a_failure(
-    here, run, spec, monkeypatch, capsys
-):
+def test_a_trial_that_diverges_is_a_result(here, run, spec, monkeypatch, capsys):
     monkeypatch.setenv("STUB_LOSSES", LOSSES)
     monkeypatch.setenv("STUB_DIVERGES", "* train *trials/two-2.0-*")
     run(spec, "--name", "x")
@@ -108,9 +106,30 @@ def test_a_trial_that_diverges_is_a_result_and_a_run_that_does_is_a_failure(
     here.log.unlink()
     main(["sweep", "--resume", "--name", "x"])
     assert not here.calls(" train ")
-    monkeypatch.setenv("STUB_DIVERGES", "* train *one-seed3*")
-    with pytest.raises(SystemExit):
-        run(spec, "--name", "y")
+
+
+def test_an_arm_may_try_other_settings_as_many_times(here, run, spec, monkeypatch, capsys):
+    """Positions of one arm have a rate of their own; the others spend their trials elsewhere."""
+    text = SPEC.replace('two = "tupe_r"\n', "").replace("[0.25, 0.5, 1.0, 2.0]", "[0.25, 0.5]")
+    own = '[arms.two]\nrecipe = "tupe_r"\ntune.optimizer.relative_rate = [3.0, 5.0]\n[tune]'
+    spec.write_text(text.replace("[tune]", own))
+    monkeypatch.setenv("STUB_LOSSES", "one-0.25=5.2 one-0.5=5.0 two-3.0=5.3 two-5.0=5.1")
+    run(spec, "--name", "x")
+    trials = [name for name, _ in peaks(here, "runs/x/trials")]
+    assert trials == [f"{name}-seed5" for name in ("one-0.25", "one-0.5", "two-3.0", "two-5.0")]
+    for call in here.calls(" train "):
+        if "runs/x/two-seed" in call:
+            assert "--optimizer.relative_rate 5.0 " in call and PEAK not in call
+    said = " ".join(capsys.readouterr().out.split())
+    assert "before: two tries instead optimizer.relative_rate 3.0, 5.0" in said
+
+
+def test_trials_train_at_once_though_fewer_runs_follow(here, run, spec, monkeypatch, capsys):
+    spec.write_text(SPEC.replace("[3, 4]", "1").replace('two = "tupe_r"\n', ""))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setenv("STUB_TOGETHER", "3")
+    run(spec, "--name", "x", "--at-once", "3")
+    assert "so 1 run, 3 at once" in " ".join(capsys.readouterr().out.split())
 
 
 def test_where_all_diverge_there_is_nothing_to_choose(here, run, spec, monkeypatch):

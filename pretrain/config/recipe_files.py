@@ -1,0 +1,210 @@
+"""The files of recipes and sweeps: which there are, and how they are read."""
+
+import os
+import re
+import shutil
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from data_prep.files.program import shell_command
+from data_prep.files.quoting import plain, quoted
+from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.json_objects import read_json_object
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+SIZES = ("cpu", "base", "large")  # their folders, in the order of lists
+SWEEPS = RECIPES / "sweeps"
+ARMS = "arms"  # of a sweep, and of no recipe
+TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
+
+PARENT = re.compile(r"[\w-][\w. -]{0,99}")
+MOST_PARENTS = 20
+
+# Set by a preset, unless given beside it or after it.
+SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
+
+
+def read_recipe(recipe: str) -> dict[str, Any]:
+    """Read a recipe by name or path, or the settings of an earlier run by its folder.
+
+    `extends = "other"` in a recipe starts from another one in the same folder, or one of ours.
+
+    Raises:
+        ConfigError: there is no such recipe, or it is not valid TOML.
+    """
+    path = Path(recipe)
+    if os.path.isfile(path / "run.json"):  # unlike pathlib, False for a name that is too long
+        return read_json_object(path / "run.json")
+    if path.suffix == ".toml" and os.path.isfile(path):
+        return read_toml(path)
+    files = recipe_files()
+    if recipe in files:
+        return read_toml(files[recipe])
+    if sweep_file(recipe) is not None:
+        raise _is_a_sweep(recipe)
+    known = list(files)
+    if path.suffix == ".toml":
+        raise ConfigError(f"there is no file {quoted(recipe)}; recipes: {', '.join(known)}")
+    raise ConfigError(
+        f"there is no recipe {quoted(recipe)}{nearest(recipe, [*known, *sweep_files()])}; recipes: "
+        f"{', '.join(known)}"
+    )
+
+
+def recipe_files() -> dict[str, Path]:
+    """Return the files of our recipes by name, those of one size together."""
+    files = [file for size in SIZES for file in sorted((RECIPES / size).glob("*.toml"))]
+    return {file.stem: file for file in files}
+
+
+def sweep_files() -> dict[str, Path]:
+    """Return the files of our sweeps by name."""
+    return {file.stem: file for file in sorted(SWEEPS.glob("*.toml"))}
+
+
+def sweep_file(name: str) -> Path | None:
+    """Return the file of a sweep, given its name or path; None: it is none.
+
+    Raises:
+        ConfigError: it is not valid TOML.
+    """
+    path = Path(name)
+    if path.suffix == ".toml" and os.path.isfile(path):
+        return path if ARMS in toml_in(path) else None
+    return sweep_files().get(name)
+
+
+def recipe_summaries() -> dict[str, str]:
+    """Return the names of our recipes, each with its first line."""
+    return {name: summary_of(name) for name in recipe_files()}
+
+
+def summary_of(recipe: str) -> str:
+    """Return the comment in the first line of a recipe; empty: a file without, or a run folder.
+
+    Args:
+        recipe: as of `read_recipe`, which has read it.
+    """
+    path = Path(recipe)
+    if (path / "run.json").is_file():
+        return ""
+    known = path.suffix == ".toml" and path.is_file()
+    return first_comment(path if known else recipe_files()[recipe])
+
+
+def first_comment(file: Path) -> str:
+    """Return the comment in the first line of a TOML file; empty: there is none."""
+    first = file.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def list_of_recipes() -> str:
+    """Return names and summaries as wide as the terminal, each recipe below what it extends."""
+    summaries = recipe_summaries()
+    parents = {name: toml_in(file).get("extends") for name, file in recipe_files().items()}
+
+    def below(parent: str | None, depth: int) -> list[tuple[str, str]]:
+        rows = []
+        for name, summary in summaries.items():
+            if parents[name] == parent:
+                rows += [("  " * depth + name, summary), *below(name, depth + 1)]
+        return rows
+
+    rows = below(None, 0)
+    indent = max(len(name) for name, _ in rows) + 2
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(f"{name:{indent}}{summary}", columns, subsequent_indent=" " * indent)
+        for name, summary in rows
+    )
+
+
+def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a TOML file and, under it, the recipe that it `extends`.
+
+    Args:
+        path: of the file; its stem is the default of `name`.
+        children: files that extend this one.
+
+    A recipe in the same folder comes before one of ours with that name.
+
+    Raises:
+        ConfigError: it is not valid TOML, or extends a missing file or itself.
+    """
+    tree = toml_in(path)
+    if ARMS in tree:
+        raise _is_a_sweep(str(path))
+    tree.setdefault("name", path.stem)
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree
+    if not isinstance(parent, str) or not PARENT.fullmatch(parent):
+        raise ConfigError(
+            f"{path} extends {quoted(parent)}, which is not the name of a recipe; give that of one "
+            "in the same folder, without .toml, or one that tupelo recipes lists"
+        )
+    ours, parent_path = recipe_files(), path.parent / f"{parent}.toml"
+    if not parent_path.is_file():
+        if parent not in ours:
+            raise ConfigError(
+                f"{path} extends {parent!r}, but there is no {parent_path}, and no such recipe of "
+                f"ours{nearest(parent, list(ours))}"
+            )
+        parent_path = ours[parent]
+    if parent_path in (*children, path):
+        raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
+    if len(children) == MOST_PARENTS:
+        raise ConfigError(
+            f"{path} is the end of {MOST_PARENTS} recipes that extend each other; merge some"
+        )
+    return merged_settings(read_toml(parent_path, (*children, path)), tree)
+
+
+def _is_a_sweep(name: str) -> ConfigError:
+    command = shell_command("sweep", name)
+    return ConfigError(f"{name} is a sweep of several arms, not a recipe; train it with: {command}")
+
+
+def toml_in(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not valid TOML.
+    """
+    try:
+        tree = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
+    except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
+        raise ConfigError(f"{path} is not valid TOML: {plain(str(error))}") from None
+    _refuse_huge_numbers(tree, path)
+    return tree
+
+
+def _refuse_huge_numbers(tree: dict[str, Any], path: Path) -> None:
+    """Refuse integers of more than 64 bits, which Python reads although TOML has none."""
+    values: list[Any] = [tree]
+    for value in values:
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, int) and value.bit_length() > 64:
+            raise ConfigError(
+                f"{path} is not valid TOML: a number of {value.bit_length():,} bits; at most 64"
+            )
+
+
+def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables of a recipe with others laid over them."""
+    merged = dict(base)
+    if "preset" in extra:  # a new preset is a new shape
+        merged = {name: value for name, value in base.items() if name not in SHAPE}
+    for name, value in extra.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = merged_settings(merged[name], value) if both_tables else value
+    return merged

@@ -1,0 +1,86 @@
+"""An arm of a sweep, and a run of it: an arm with a seed."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.files.quoting import quoted
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
+from pretrain.compare.run_files import was_stopped_by_anomaly
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.settings import RunSettings, as_json, flat, with_default_gamma
+
+MASKING = (
+    "data.masking",
+    "data.masked_probability",
+    "data.mean_span_words",
+    "data.mask_token_share",
+    "data.random_token_share",
+)
+
+
+# Beginnings of the names of settings that may not change while a sweep is trained.
+OF_RESULT = (
+    *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
+    *("model.", "learning_rate.", "optimizer.", "electra.", *MASKING),
+)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An arm of the sweep.
+
+    Attributes:
+        name: of its folder.
+        recipe: what `tupelo train` is given.
+        settings: of its runs, apart from the seed.
+        words: of a command line, after the recipe, that give these settings.
+    """
+
+    name: str
+    recipe: str
+    settings: RunSettings
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One run: an arm with a seed."""
+
+    arm: Arm
+    folder: Path
+    words: tuple[str, ...]  # the settings, with the seed
+
+    @property
+    def recipe(self) -> str:
+        """Return what `tupelo train` is given."""
+        return self.arm.recipe
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to train: a run that diverged would diverge again."""
+        return (self.folder / RESULT_FILE).exists() or was_stopped_by_anomaly(self.folder)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has to be resumed."""
+        return (self.folder / RUN_FILE).exists()
+
+    def refuse_other_settings(self) -> None:
+        """Refuse a finished run of what the sweep does not ask for, such as after a recipe changed.
+
+        Raises:
+            ConfigError: a setting differs that the result depends on.
+        """
+        found = with_default_gamma(flat(read_json_object(self.folder / RUN_FILE)), "layer_drop.")
+        # A file of DeepSpeed's can set layer drop too, after the recipe.
+        is_own = self.arm.settings.engine.ds_config == "auto"
+        names = (*OF_RESULT, *(("layer_drop.",) if is_own else ()))
+        for name, value in flat(json.loads(as_json(self.arm.settings))).items():
+            if name.startswith(names) and found.get(name, value) != value:
+                raise ConfigError(
+                    f"{self.folder} is finished with {name}={quoted(found[name])}, and its sweep "
+                    f"now asks for {quoted(value)}: has a recipe changed? Restore it, or begin the "
+                    "sweep anew with another name"
+                )
