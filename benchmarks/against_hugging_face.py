@@ -13,12 +13,12 @@ Seconds are those of training steps, without evaluation.
 
 A run that has ended is not repeated: the same command continues. FOLDER/summary.json has the
 curves; the models (FOLDER/theirs-seedN, FOLDER/ours-seedN) can be given to `tupelo finetune run`.
-Needs `pip install accelerate`, and a machine that does nothing else.
+Needs `pip install -e '.[benchmarks]'`, and a machine that does nothing else.
 """
 
 import argparse
 import json
-import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -288,9 +288,8 @@ def our_run(recipe: str, words: Sequence[str], rate: float, minutes: float, fold
     """Train with `tupelo train` for the same time; the run folder is `folder`."""
     own = ["--learning_rate.peak", str(rate), "--hours", str(minutes / 60)]
     command = [sys.executable, "-m", "tupelo", "train", recipe, *words, *own]
-    # Begun before and stopped: it starts anew, as theirs does.
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
-    subprocess.run([*command, "--run-folder", str(folder)], check=True, env={**os.environ})
+    shutil.rmtree(folder, ignore_errors=True)  # begun and stopped: it starts anew, as theirs does
+    subprocess.run([*command, "--run-folder", str(folder)], check=True)
     rows = read_checked_lines(folder / "evals.jsonl", Evaluation)
     return [[row["training_seconds"], row["loss"]] for row in rows]
 
