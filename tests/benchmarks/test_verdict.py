@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from pretrain.config.recipe import load_settings
+from pretrain.launching.sweeps.spec import read_spec
+
 ROOT = Path(__file__).parents[2]
+SWEEPS = sorted((ROOT / "benchmarks" / "verdict" / "sweeps").glob("*.toml"))
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +53,18 @@ def test_equal_differences_have_an_interval_of_no_width():
 
     found = paired_mean({1: 1.0, 2: 2.0}, {1: 0.5, 2: 1.5})
     assert (found.low, found.high, found.p_value, found.direction) == (0.5, 0.5, 0.0, 1)
+
+
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+def test_every_sweep_of_the_verdict_names_arms_that_exist(file):
+    spec = read_spec(file)
+    for arm in spec.arms:
+        tried = spec.tuning.points[0] if spec.tuning else {}
+        words = {**spec.settings, **tried, **arm.words}
+        options = [word for name, value in words.items() for word in (f"--{name}", value)]
+        settings = load_settings(arm.recipe, options)
+        assert settings.data.sequence_length == 64 and settings.steps <= 8000
+        assert len(spec.tuning.points if spec.tuning else [0] * 6) == 6
 
 
 def test_p_values_are_corrected_as_by_hand():
