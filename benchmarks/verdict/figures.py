@@ -4,23 +4,31 @@ import math
 import statistics
 from pathlib import Path
 
-from intervals import paired_mean
-from matplotlib import colormaps
+from intervals import PairedMean, paired_mean
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from studies import Study
 from tables import losses, mean_loss
 
-DOTS_PER_INCH = 150
+from pretrain.analysis.panels import empty_figure, legend_of_runs, rows_of_panels, set_up
+from pretrain.reports.html import GRID, INK, line_style
+
+HEIGHT, ROW = 3.6, 0.28  # inches
+OF_INTERVALS = "mean over paired seeds; 95 % interval of Student's t; hollow: one seed."
 
 
 def curves(study: Study, file: Path) -> None:
     """Draw the held-out loss of each arm over tokens: the median over its seeds."""
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _panel(
+        f"Held-out loss of {study.name}, the median over seeds; dotted: the entropy of word "
+        "frequencies.",
+        HEIGHT,
+        xlabel="tokens in millions",
+        ylabel="held-out loss in nats",
+    )
     per_step = study.shared["batch.global_sequences"] * study.shared["data.sequence_length"]
-    colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
     order = sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm)))
-    for arm, colour in zip(order, colours, strict=False):
+    for number, arm in enumerate(order):
         points: dict[int, list[float]] = {}
         for run in study.of_arm(arm).values():
             for step, loss in run.curve:
@@ -29,61 +37,81 @@ def curves(study: Study, file: Path) -> None:
         axes.plot(
             [step * per_step / 1e6 for step in steps],
             [statistics.median(points[step]) for step in steps],
-            color=colour,
-            label=arm,
+            **line_style(number),
+            markevery=0.1,
+            markersize=3.5,
+            linewidth=1.3,
         )
-    axes.axhline(study.entropy, color="grey", linestyle=":", label="entropy of word frequencies")
-    axes.set(xlabel="tokens in millions", ylabel="held-out loss in nats")
-    axes.legend(fontsize=8, ncols=2)
+    axes.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
+    legend_of_runs(axes, order)
     _save(figure, file)
 
 
 def forest(study: Study, baseline: str, file: Path) -> None:
-    """Draw the difference of each arm from the baseline with its 95 % interval."""
-    against = losses(study.of_arm(baseline))
-    pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
-    known = {
-        arm: pair
-        for arm, pair in pairs.items()
-        if arm != baseline and pair is not None and math.isfinite(pair.mean)
-    }
-    order = sorted(known, key=lambda arm: -known[arm].mean)
-    figure = Figure(figsize=(7, 1 + 0.32 * len(order)), layout="constrained")
-    axes = figure.subplots()
+    """Draw the difference of each arm from the baseline with its interval."""
+    pairs = _differences(study, baseline)
+    order = sorted((arm for arm in pairs if arm != baseline), key=lambda arm: -pairs[arm].mean)
+    figure, axes = _panel(
+        f"Loss at the end of {study.name}: {OF_INTERVALS}",
+        1 + ROW * len(order),
+        xlabel=f"nats against {baseline}",
+        ylabel="",
+    )
     for row, arm in enumerate(order):
-        pair = known[arm]
-        has_interval = math.isfinite(pair.low)
-        axes.plot(pair.mean, row, "o", color="black", fillstyle="full" if has_interval else "none")
-        if has_interval:
-            axes.plot([pair.low, pair.high], [row, row], color="black")
-    axes.axvline(0, color="grey", linestyle=":")
+        pair = pairs[arm]
+        is_known = math.isfinite(pair.low)
+        axes.plot(pair.mean, row, "o", color=INK, fillstyle="full" if is_known else "none")
+        if is_known:
+            axes.plot([pair.low, pair.high], [row, row], color=INK, linewidth=1.3)
+    axes.axvline(0, color=INK, linestyle=":", linewidth=0.8)
     axes.set_yticks(range(len(order)), order)
-    axes.set(xlabel=f"nats at the end against {baseline}: mean over paired seeds, 95 % interval")
+    axes.set_ylim(-0.7, len(order) - 0.3)
+    axes.grid(axis="x", color=GRID, linewidth=0.6)
     _save(figure, file)
 
 
 def cost(study: Study, baseline: str, file: Path) -> None:
-    """Draw the loss at the end over the FLOPs of a run, both against the baseline's mean."""
-    of_baseline = study.of_arm(baseline)
-    flops = statistics.fmean(run.flops for run in of_baseline.values())
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
-    for arm, colour in zip(study.arms, colours * 3, strict=False):
-        runs = study.of_arm(arm)
-        pair = paired_mean(losses(runs), losses(of_baseline))
-        if pair is None or not math.isfinite(pair.mean):
-            continue
-        share = statistics.fmean(run.flops for run in runs.values()) / flops
-        reach = [pair.high - pair.mean] if math.isfinite(pair.high) else None
-        axes.errorbar([share], [pair.mean], yerr=reach, fmt="o", color=colour, label=arm)
-    axes.axhline(0, color="grey", linestyle=":")
-    axes.set(xlabel=f"FLOPs against {baseline}", ylabel=f"nats at the end against {baseline}")
-    axes.legend(fontsize=7, ncols=2)
+    """Draw the loss at the end over the FLOPs of a run, both against the baseline."""
+    figure, axes = _panel(
+        f"Loss at the end and cost in {study.name}: {OF_INTERVALS}",
+        HEIGHT,
+        xlabel=f"FLOPs against {baseline}",
+        ylabel=f"nats against {baseline}",
+    )
+    flops = _mean_flops(study, baseline)
+    pairs = _differences(study, baseline)
+    for number, (arm, pair) in enumerate(pairs.items()):
+        share = _mean_flops(study, arm) / flops
+        is_known = math.isfinite(pair.low)
+        style = line_style(number)
+        fill = "full" if is_known else "none"
+        axes.plot(share, pair.mean, style["marker"], color=style["color"], fillstyle=fill)
+        if is_known:
+            axes.plot([share, share], [pair.low, pair.high], color=style["color"], linewidth=1.3)
+    axes.axhline(0, color=INK, linestyle=":", linewidth=0.8)
+    legend_of_runs(axes, list(pairs))
     _save(figure, file)
+
+
+def _panel(caption: str, height: float, *, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+    figure = empty_figure(caption, height=height)
+    ((axes,),) = rows_of_panels(figure, (1,))
+    set_up(axes, "", xlabel=xlabel, ylabel=ylabel)
+    return figure, axes
+
+
+def _differences(study: Study, baseline: str) -> dict[str, PairedMean]:
+    """Return the difference of each arm from the baseline, where it is known and finite."""
+    against = losses(study.of_arm(baseline))
+    pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
+    return {arm: pair for arm, pair in pairs.items() if pair and math.isfinite(pair.mean)}
+
+
+def _mean_flops(study: Study, arm: str) -> float:
+    return statistics.fmean(run.flops for run in study.of_arm(arm).values())
 
 
 def _save(figure: Figure, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     # Without the version of matplotlib, so that equal records give equal files.
-    figure.savefig(file, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    figure.savefig(file, metadata={"Software": None})
