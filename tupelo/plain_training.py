@@ -10,7 +10,7 @@ from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
-from pretrain.convert.initial_weights import weights_for
+from pretrain.convert.initial_weights import loaded_weights, weights_for
 from pretrain.data.batches import (
     HeldOutBatches,
     MaskedBatch,
@@ -70,7 +70,8 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
         torch.default_generator.manual_seed(chosen.seed)
         model = build_objective(chosen.model, chosen.objective, chosen.electra)
     if chosen.initial_weights is not None:
-        model.load_state_dict(weights_for(chosen, chosen.initial_weights).weights)
+        pretrained = weights_for(chosen, chosen.initial_weights)
+        model.load_state_dict(loaded_weights(pretrained, chosen, model))
     return model
 
 

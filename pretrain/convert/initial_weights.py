@@ -34,6 +34,12 @@ FREE = {
     *("initializer_range", "branch_initialisation", "output_bias"),
 }
 RELATIVE = {"relative_buckets", "relative_max_distance"}
+# Those of the positions alone, which may be new.
+OF_POSITIONS = {
+    *RELATIVE,
+    *("positions", "relative_clip", "cls_reset", "position_projection_bias", "max_sequence_length"),
+}
+POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
 ENTRIES_TRIED = 1000  # capitalised, in any script
 
 
@@ -59,8 +65,19 @@ def load_initial_weights(
             frequencies = word_frequencies(shards, settings.model.vocabulary_size)
             model.set_output_bias(torch.from_numpy(frequencies).log())
         return None
-    model.load_state_dict(pretrained.weights)
+    model.load_state_dict(loaded_weights(pretrained, settings, model))
     return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}
+
+
+def loaded_weights(
+    pretrained: Pretrained, settings: RunSettings, model: Objective
+) -> dict[str, torch.Tensor]:
+    """Return a value of each weight of a new model: its own where positions are to be new."""
+    if settings.initial_positions == "loaded":
+        return dict(pretrained.weights)
+    own = {name: value for name, value in model.state_dict().items() if POSITIONS in name}
+    others = {name: value for name, value in pretrained.weights.items() if POSITIONS not in name}
+    return {**others, **own}
 
 
 def fitting_weights(settings: RunSettings, shards: ShardSet) -> Pretrained | None:
@@ -91,7 +108,7 @@ def weights_for(settings: RunSettings, place: str) -> Pretrained:
             f"{pretrained.objective}, and this run has objective={settings.objective}; name "
             "weights of this objective"
         )
-    check_model(pretrained, settings.model)
+    check_model(pretrained, settings.model, new_positions=settings.initial_positions == "new")
     if settings.objective == REPLACED_TOKEN_DETECTION:
         _check_generator(pretrained, settings)
     return pretrained
@@ -117,8 +134,10 @@ def _check_generator(pretrained: Pretrained, settings: RunSettings) -> None:
             )
 
 
-def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
-    """Check that the weights are those of a model of these settings.
+def check_model(
+    pretrained: Pretrained, model: ModelSettings, *, new_positions: bool = False
+) -> None:
+    """Check that the weights are those of a model of these settings, but for new positions.
 
     Raises:
         ConfigError: they are not; names every setting that differs and the options to give.
@@ -127,6 +146,8 @@ def check_model(pretrained: Pretrained, model: ModelSettings) -> None:
     free = set(FREE)
     if not any(".relative." in name for name in pretrained.weights):
         free |= RELATIVE
+    if new_positions:
+        free |= OF_POSITIONS
     different = [name for name in ours if name not in free and ours[name] != theirs[name]]
     if different:
         described = ", ".join(

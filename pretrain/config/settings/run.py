@@ -1,6 +1,6 @@
 """All settings of a run."""
 
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, PositiveInt, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -46,6 +46,10 @@ class RunSettings(BaseSettings):
         None,
         description="start from these weights instead of random ones: a run, a checkpoint, an "
         "export, a Hugging Face BERT (folder or name), or a checkpoint of the TUPE authors' code",
+    )
+    initial_positions: Literal["loaded", "new"] = Field(
+        "loaded",
+        description="with initial_weights: positions are loaded too, or new ones, of any encoding",
     )
     objective: str = Field(
         DEFAULT_OBJECTIVE, description="the loss, see model/objectives/catalog.py"
@@ -132,6 +136,15 @@ class RunSettings(BaseSettings):
             raise ValueError(
                 f"log_project={quoted(self.log_project)} is without effect with loggers="
                 f"{','.join(self.loggers) or 'none'}; add wandb or mlflow to loggers, or remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_new_positions_without_effect(self) -> "RunSettings":
+        if self.initial_positions == "new" and self.initial_weights is None:
+            raise ValueError(
+                "initial_positions='new' is without effect without initial_weights; name weights, "
+                "or remove it"
             )
         return self
 

@@ -121,6 +121,26 @@ def test_what_only_training_sees_may_differ(source, shards):
     load(source, shards, "--model.dropout", 0.3, "--model.attention_dropout", 0.2)
 
 
+@pytest.mark.parametrize("positions", ["tupe-r", "bert-a", "shaw", "rope"])
+def test_positions_can_be_new_and_of_another_encoding(source, shards, positions):
+    words = ("--initial_positions", "new", "--model.positions", positions)
+    torch.manual_seed(4)
+    fresh = MaskedLanguageModel(settings_of(source, shards, *words).model).state_dict()
+    torch.manual_seed(4)
+    _, model = load(source, shards, *words)
+    trained = load_pretrained(source).weights
+    for name, weight in model.state_dict().items():
+        expected = fresh if name.startswith("encoder.positions.") else trained
+        assert torch.equal(weight, expected[name]), name
+
+
+def test_new_positions_are_those_of_initial_weights_alone(source, shards):
+    with pytest.raises(ConfigError, match="initial_positions='new' is without effect without"):
+        load_settings("tiny_cpu", ["--initial_positions", "new"])
+    with pytest.raises(ConfigError, match=r"model.num_layers=2 there and 4 here; give"):
+        load(source, shards, "--initial_positions", "new", "--model.num_layers", 4)
+
+
 @pytest.mark.parametrize(
     ("words", "described", "options"),
     [
