@@ -44,7 +44,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     from training_step import OurStep, Shape
 
     shape = Shape(*chosen)
-    step = OurStep(shape, "auto", ranks, *TUPE_R, *DROP, scales=coins(shape.layers, []))
+    step = OurStep(shape, "auto", ranks, *TUPE_R, *DROP, scales=coins(shape, DROP, []))
     timing = alternate({"step": step}, arguments.steps, device=ranks.device)
     found: dict[str, Any] = {"step": spread(timing.seconds["step"])["median"]}
     if ranks.device == "cuda":
