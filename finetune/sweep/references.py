@@ -1,8 +1,9 @@
 """References to models and tasks: small enough for every trial, and loadable in a worker."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from data_prep.files.program import shell_command
@@ -11,6 +12,7 @@ from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Task, TaskData
+from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import (
     Pretrained,
@@ -90,6 +92,8 @@ def read_model_refs(
 ) -> list[ModelRef]:
     """Find the models and load each once, so that damage is found before the start.
 
+    Runs of one name, such as the seeds of an arm, go by the names of their folders.
+
     Args:
         places: as `load_pretrained` takes them.
         checkpoints: of the runs among them: "newest", "all", or steps.
@@ -99,17 +103,27 @@ def read_model_refs(
         ConfigError: there is no such model or checkpoint, or two have the same name.
         ShardError: the tokenizer of a run is damaged.
     """
+    found = {
+        place: [
+            model
+            for checkpoint in _selected(place, checkpoints)
+            for model in _models_in(place, checkpoint, from_scratch=from_scratch)
+        ]
+        for place in places
+    }
+    names = Counter(name for refs in found.values() for name in {model.name for model in refs})
     models: dict[str, ModelRef] = {}
-    for place in places:
-        for checkpoint in _selected(place, checkpoints):
-            for model in _models_in(place, checkpoint, from_scratch=from_scratch):
-                other = models.setdefault(model.folder_name, model)
-                if other.digest != model.digest:
-                    raise ConfigError(
-                        f"{other.place} and {model.place} have the same name {model.name!r}: "
-                        "fine-tune them separately, each into its own folder, and give both "
-                        f"folders to {shell_command('finetune', 'table')}"
-                    )
+    for place, refs in found.items():
+        for ref in refs:
+            is_repeated = names[ref.name] > 1 and (Path(place) / RUN_FILE).is_file()
+            model = replace(ref, name=Path(place).resolve().name) if is_repeated else ref
+            other = models.setdefault(model.folder_name, model)
+            if other.digest != model.digest:
+                raise ConfigError(
+                    f"{other.place} and {model.place} have the same name {model.name!r}: "
+                    "fine-tune them separately, each into its own folder, and give both "
+                    f"folders to {shell_command('finetune', 'table')}"
+                )
     return list(models.values())
 
 

@@ -14,6 +14,7 @@ from finetune.__main__ import main
 from finetune.commands.run import add_arguments, read_protocol
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
+from finetune.sweep.references import read_model_refs
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
 
@@ -317,12 +318,24 @@ def test_a_model_that_is_missing_is_named_before_the_examples_are_read(run, tmp_
         main(["run", *absent])
 
 
-def test_models_of_the_same_name_are_distinguished_by_folders_of_results(
+def test_runs_of_the_same_name_go_by_their_folders(run, command, tmp_path):
+    """As the seeds of an arm do; a model that is alone of its name keeps it."""
+    twin = command.train(tmp_path / "twin", "--name", "small", "--seed", "1")
+    other = command.train(tmp_path / "other", "--name", "third", "--seed", "1")
+    places = [str(run), str(twin), str(other)]
+    found = read_model_refs(places, ["newest"], from_scratch=False)
+    assert [model.name for model in found] == [run.name, "twin", "third"]
+    assert [
+        model.name for model in read_model_refs([str(run)], ["newest"], from_scratch=False)
+    ] == ["small"]
+
+
+def test_folders_of_the_same_name_are_distinguished_by_folders_of_results(
     run, files, command, tmp_path
 ):
-    twin = command.train(tmp_path / "twin", "--name", "small", "--seed", "1")
+    twin = command.train(tmp_path / "seeds" / run.name, "--name", "small", "--seed", "1")
     words = ["--train", str(files / "train.tsv"), "--label", "begins", "--to", str(tmp_path / "to")]
-    with pytest.raises(ConfigError, match="have the same name 'small': fine-tune them separately"):
+    with pytest.raises(ConfigError, match=f"have the same name '{run.name}': fine-tune them"):
         main(["run", str(run), str(twin), *words, "--dry-run"])
 
 
