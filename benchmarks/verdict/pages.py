@@ -20,7 +20,7 @@ from tables import Question
 
 from data_prep.files.atomic import save_text
 
-PAGE, FIGURES = "VERDICT.md", "verdict"
+PAGE, FIGURES = "VERDICT.md", "figures"
 MARK = re.compile(r"(<!-- (table|figure) (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 Table = Callable[..., str]

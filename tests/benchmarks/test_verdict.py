@@ -127,7 +127,7 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
     assert "| Is it better? | `better` - `base` | -0.498" in text and "yes, lower" in text
     assert "peak 0.002: 4.400; peak 0.004: 4.600" in text
     for kind in ("curves", "forest", "cost"):
-        assert (tmp_path / "docs" / "verdict" / f"toy-{kind}.png").stat().st_size > 5000
+        assert (tmp_path / "docs" / "figures" / f"toy-{kind}.png").stat().st_size > 5000
     assert build(tmp_path).returncode == 0 and page.read_text() == text
 
     for mark, message in (
