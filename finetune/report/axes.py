@@ -73,7 +73,7 @@ def _run_of(row: TableRow, trials: Sequence[EndedTrial], axis: Axis) -> Path:
     around = [folder for trial in trials if trial.row == row for folder in trial.folder.parents]
     for folder in (Path(row.origin), *dict.fromkeys(around)):
         file = folder / "run.json"
-        if file.is_file() and read_checked(file, Settings)["name"] == row.model:
+        if file.is_file() and row.model in (read_checked(file, Settings)["name"], folder.name):
             return folder
     raise ConfigError(
         f"--axis {axis.name}: {row.origin}, the run of {row.model}, is not there any more; put it "

@@ -157,6 +157,18 @@ def test_a_run_that_was_moved_with_its_results_is_found_and_a_missing_one_is_nam
     assert costs([moved], "steps")["cheap", 20] == 20
 
 
+def test_seeds_of_an_arm_that_go_by_their_folders_have_their_costs(runs, tmp_path):
+    renamed = []
+    for run in runs:
+        settings = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps({**settings, "name": "arm"}))
+        for result in run.glob("finetune/**/*.json"):
+            result.write_text(result.read_text().replace(f'"{run.name}"', f'"arm-{run.name}"'))
+        renamed.append(run.rename(tmp_path / f"arm-{run.name}"))
+    assert costs(renamed, "flops")["arm-cheap", 20] == 400e9
+    assert costs(renamed, "flops")["arm-dear", 20] == 800e9
+
+
 def test_a_checkpoint_behind_the_last_line_of_its_run_is_refused(runs):
     for file in ("metrics.jsonl", "evals.jsonl"):
         (line, *_) = (runs[1] / file).read_text().splitlines()
