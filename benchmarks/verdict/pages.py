@@ -1,6 +1,6 @@
 """docs/VERDICT.md: what stands between its marks is replaced, the rest is written by hand.
 
-A mark names a table or a figure, a study, and what it is drawn against:
+A mark names a table or a figure, a study or several joined by +, and what it is drawn against:
 
     <!-- table ends positions bert_r -->
     ...
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import figures
 import tables
-from studies import Study
+from studies import Study, join
 from tables import Question
 
 from data_prep.files.atomic import save_text
@@ -53,18 +53,20 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
     begin, kind, words, _, end = mark.groups()
     head, _, questions = words.partition(":")
     part, name, *given = head.split()
-    if name not in studies:
-        raise SystemExit(f"{PAGE}: there is no results/{name}.json")
+    for one in name.split("+"):
+        if one not in studies:
+            raise SystemExit(f"{PAGE}: there is no results/{one}.json")
+    study = join([studies[one] for one in name.split("+")])
     if kind == "figure":
         _known(part, FIGURE_KINDS)
         file = docs / FIGURES / f"{name}-{part}.png"
-        FIGURE_KINDS[part](studies[name], *given, file)
+        FIGURE_KINDS[part](study, *given, file)
         content = f"![{part} of {name}]({FIGURES}/{file.name})"
     elif part == "answers":
-        content = tables.answers(studies[name], [_question(one) for one in questions.split(";")])
+        content = tables.answers(study, [_question(one) for one in questions.split(";")])
     else:
         _known(part, TABLES)
-        content = TABLES[part](studies[name], *given)
+        content = TABLES[part](study, *given)
     return f"{begin}{content}\n{end}"
 
 

@@ -7,7 +7,7 @@ that all its runs share are written once.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Study:
     Attributes:
         name: of the study, and of its file.
         source: the text, as the runs recorded it.
+        held_out: the fingerprint of the held-out words.
         device: processor or GPU.
         versions: of packages.
         entropy: of the word frequencies on the held-out words, in nats.
@@ -80,6 +81,7 @@ class Study:
 
     name: str
     source: str
+    held_out: str
     device: tuple[str, ...]
     versions: Mapping[str, str]
     entropy: float
@@ -120,21 +122,17 @@ def condense(name: str, runs: Sequence[Run]) -> Study:
     settings = [
         {key: value for key, value in run.settings.items() if key not in LEFT_OUT} for run in runs
     ]
-    shared = {
-        key: value
-        for key, value in settings[0].items()
-        if all(key in other and other[key] == value for other in settings)
-    }
+    shared = _common(settings)
     return Study(
         name,
         launches[0]["source"],
+        launches[0]["held_out"],
         tuple(dict.fromkeys(launch["device"] for launch in launches)),
         launches[0]["versions"],
         launches[0]["frequency_entropy"],
         shared,
         tuple(
-            _condensed(run, {key: value for key, value in own.items() if key not in shared})
-            for run, own in zip(runs, settings, strict=True)
+            _condensed(run, _beyond(own, shared)) for run, own in zip(runs, settings, strict=True)
         ),
     )
 
@@ -149,6 +147,39 @@ def _condensed(run: Run, settings: Mapping[str, Any]) -> StudyRun:
         tuple((row["step"], round(row["loss"], DIGITS)) for row in run.evaluations),
         run.launches[-1]["commit"],
     )
+
+
+def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what all of several settings hold alike."""
+    return {
+        key: value
+        for key, value in settings[0].items()
+        if all(key in other and other[key] == value for other in settings)
+    }
+
+
+def _beyond(settings: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in shared}
+
+
+def join(studies: Sequence[Study]) -> Study:
+    """Return the runs of several studies as one: arms of the first come first.
+
+    Raises:
+        SystemExit: they predicted different words.
+    """
+    first, *others = studies
+    name = "+".join(study.name for study in studies)
+    if any(study.held_out != first.held_out for study in others):
+        raise SystemExit(f"the runs of {name} were evaluated on different words")
+    shared = _common([study.shared for study in studies])
+    runs = [
+        replace(run, settings={**_beyond(study.shared, shared), **run.settings})
+        for study in studies
+        for run in study.runs
+    ]
+    devices = tuple(dict.fromkeys(device for study in studies for device in study.device))
+    return replace(first, name=name, device=devices, shared=shared, runs=tuple(runs))
 
 
 def write_study(study: Study, file: Path) -> None:

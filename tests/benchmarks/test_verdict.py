@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def study_of(*runs):
     from studies import Study
 
     shared = {"batch.global_sequences": 10, "data.sequence_length": 100}
-    return Study("toy", "text", ("cpu",), {"torch": "2"}, 7.0, shared, runs)
+    return Study("toy", "text", "words", ("cpu",), {"torch": "2"}, 7.0, shared, runs)
 
 
 def test_the_interval_of_paired_seeds_is_that_of_scipy():
@@ -64,7 +65,7 @@ def test_every_sweep_of_the_verdict_names_arms_that_exist(file):
         options = [word for name, value in words.items() for word in (f"--{name}", value)]
         settings = load_settings(arm.recipe, options)
         assert settings.data.sequence_length == 64 and settings.steps <= 8000
-        assert len(spec.tuning.points if spec.tuning else [0] * 6) == 6
+        assert spec.tuning is None or len(spec.tuning.points) in (6, 8)
 
 
 def test_p_values_are_corrected_as_by_hand():
@@ -82,6 +83,23 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     write_study(study, tmp_path / "toy.json")
     assert read_study(tmp_path / "toy.json") == study
     assert len((tmp_path / "toy.json").read_text().splitlines()) < 40
+
+
+def test_studies_of_the_same_words_are_joined():
+    from studies import join
+
+    first = study_of(run_of("a", 1, [5.0]))
+    second = replace(study_of(run_of("b", 1, [4.0], norm="post")), name="more")
+    second = replace(second, shared={**second.shared, "batch.global_sequences": 20})
+    joined = join([first, second])
+    assert joined.name == "toy+more" and joined.arms == ["a", "b"]
+    assert joined.shared == {"data.sequence_length": 100}
+    assert [run.settings for run in joined.runs] == [
+        {"batch.global_sequences": 10},
+        {"batch.global_sequences": 20, "norm": "post"},
+    ]
+    with pytest.raises(SystemExit, match=r"toy\+more were evaluated on different words"):
+        join([first, replace(second, held_out="others")])
 
 
 def test_the_steps_from_the_plateau_to_a_target_are_interpolated_and_averaged_as_ratios():
