@@ -5,6 +5,8 @@ Imports no torch: the help of the command lists the names.
 
 from typing import NamedTuple
 
+ROWS, WEIGHTS, PAIRS = "rows", "weights", "pairs"
+
 
 class Analysis(NamedTuple):
     """One way to look into runs."""
@@ -12,16 +14,22 @@ class Analysis(NamedTuple):
     module: str  # with findings(subjects); imported when it is used
     summary: str  # what it measures, in a line
     over_training: bool = False  # looks at all checkpoints, not at the newest one only
-    reads_rows: bool = True  # or looks at weights only
+    reads: str = ROWS  # or WEIGHTS only, or PAIRS of sentences
 
 
 ANALYSES = {
-    name: Analysis(f"pretrain.analysis.{name}", summary, over_training, reads_rows)
-    for name, summary, over_training, reads_rows in (
-        ("positions", "learned positional correlations and the pattern of each head", False, False),
-        ("gradients", "gradients of the weights and the states of each block", True, True),
-        ("layers", "how much each block changes its input, and the mean of the change", True, True),
-        ("lesion", "held-out loss without a block, and at random depth", False, True),
-        ("terms", "word and position correlations in the scores of BERT-A", False, True),
+    name: Analysis(f"pretrain.analysis.{name}", summary, over_training, reads)
+    for name, summary, over_training, reads in (
+        (
+            "positions",
+            "learned positional correlations and the pattern of each head",
+            False,
+            WEIGHTS,
+        ),
+        ("gradients", "gradients of the weights and the states of each block", True, ROWS),
+        ("layers", "how much each block changes its input, and the mean of the change", True, ROWS),
+        ("lesion", "held-out loss without a block, and at random depth", False, ROWS),
+        ("terms", "word and position correlations in the scores of BERT-A", False, ROWS),
+        ("minimal_pairs", "which of two sentences is preferred (BLiMP)", False, PAIRS),
     )
 }
