@@ -2,12 +2,15 @@
 
     python benchmarks/verdict build                                   tables and figures
     python benchmarks/verdict collect runs/positions                  results/positions.json
+    python benchmarks/verdict collect runs/positions --minimal-pairs BLiMP=FOLDER/paradigms.csv
 
 `collect` takes the folder of a sweep, or of its records. `build` reads results/*.json and
 replaces what stands between the marks of docs/VERDICT.md; studies.toml there names the parts.
 """
 
 import argparse
+import csv
+import statistics
 from pathlib import Path
 
 from pages import write_page
@@ -31,6 +34,11 @@ def main() -> None:
     collect = commands.add_parser("collect", help="a record of the finished runs of a sweep")
     collect.add_argument("sweeps", type=Path, nargs="+", help="runs/NAME, or its records")
     collect.add_argument("--to", type=Path, help="default: results/NAME.json")
+    collect.add_argument(
+        "--minimal-pairs",
+        metavar="NAME=FILE",
+        help="the table of `tupelo analyse minimal_pairs` on these runs, as the score NAME",
+    )
     arguments = options.parse_args()
     if arguments.command == "build":
         studies = {
@@ -41,7 +49,8 @@ def main() -> None:
     name = arguments.sweeps[0].name
     runs = [read_run(folder) for sweep in arguments.sweeps for folder in finished_runs(sweep)]
     file = arguments.to or ROOT / "results" / f"{name}.json"
-    study = condense(file.stem, runs)
+    scores = scores_of_pairs(arguments.minimal_pairs) if arguments.minimal_pairs else {}
+    study = condense(file.stem, runs, scores)
     write_study(study, file)
     print(f"{file}: {len(study.runs)} runs, {file.stat().st_size:,} bytes")
 
@@ -56,6 +65,23 @@ def finished_runs(sweep: Path) -> list[Path]:
     if not files:
         raise SystemExit(f"{sweep} holds no finished run")
     return sorted((file.parent for file in files), key=lambda folder: (len(folder.parts), folder))
+
+
+def scores_of_pairs(words: str) -> dict[str, dict[str, float]]:
+    """Return the mean accuracy over paradigms of each run in percent, under the name that is given.
+
+    Raises:
+        SystemExit: there is no such table.
+    """
+    name, _, file = words.partition("=")
+    accuracies: dict[str, list[float]] = {}
+    try:
+        with open(file, encoding="utf-8") as stream:
+            for row in csv.DictReader(stream):
+                accuracies.setdefault(row["run"], []).append(float(row["accuracy"]))
+    except OSError:
+        raise SystemExit(f"--minimal-pairs {words}: there is no such file") from None
+    return {run: {name: 100 * statistics.fmean(found)} for run, found in accuracies.items()}
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ Table = Callable[..., str]
 TABLES: Mapping[str, Table] = {
     "ends": tables.ends,
     "tuning": tables.tuning,
+    "scores": tables.scores,
     "speed": lambda study, baseline, *targets: tables.speed(
         study, baseline, [float(target) for target in targets]
     ),

@@ -7,7 +7,7 @@ that all its runs share are written once.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class StudyRun:
         flops: of all its steps, as counted while they ran.
         curve: (step, held-out loss in nats) of each evaluation.
         commit: of the code.
+        scores: of other measures, by name, in percent.
     """
 
     arm: str
@@ -43,6 +44,7 @@ class StudyRun:
     flops: float
     curve: tuple[tuple[int, float], ...]
     commit: str
+    scores: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -107,8 +109,15 @@ class Study:
         return [run for run in self.runs if run.arm == arm and run.is_trial]
 
 
-def condense(name: str, runs: Sequence[Run]) -> Study:
+def condense(
+    name: str, runs: Sequence[Run], scores: Mapping[str, Mapping[str, float]] | None = None
+) -> Study:
     """Return the study of finished runs.
+
+    Args:
+        name: of the study.
+        runs: reported runs, and trials in a folder of their own.
+        scores: of other measures in percent, by the name of a run's folder and by measure.
 
     Raises:
         SystemExit: they predicted different words, or one has not finished.
@@ -132,12 +141,13 @@ def condense(name: str, runs: Sequence[Run]) -> Study:
         launches[0]["frequency_entropy"],
         shared,
         tuple(
-            _condensed(run, _beyond(own, shared)) for run, own in zip(runs, settings, strict=True)
+            _condensed(run, _beyond(own, shared), (scores or {}).get(run.folder.name, {}))
+            for run, own in zip(runs, settings, strict=True)
         ),
     )
 
 
-def _condensed(run: Run, settings: Mapping[str, Any]) -> StudyRun:
+def _condensed(run: Run, settings: Mapping[str, Any], scores: Mapping[str, float]) -> StudyRun:
     return StudyRun(
         run.settings["name"],
         run.settings["seed"],
@@ -146,6 +156,7 @@ def _condensed(run: Run, settings: Mapping[str, Any]) -> StudyRun:
         run.evaluations[-1]["flops"],
         tuple((row["step"], round(row["loss"], DIGITS)) for row in run.evaluations),
         run.launches[-1]["commit"],
+        scores,
     )
 
 

@@ -71,6 +71,17 @@ def tuning(study: Study) -> str:
     return markdown(["arm", "steps of a trial", "tried, the best first"], rows)
 
 
+def scores(study: Study, baseline: str) -> str:
+    """Return the other measures of each arm in percent, and its difference from the baseline."""
+    names = list(dict.fromkeys(name for run in study.runs for name in run.scores))
+    rows = []
+    for arm in study.arms:
+        against = {} if arm == baseline else study.of_arm(baseline)
+        cells = [_score(study.of_arm(arm), against, name) for name in names]
+        rows.append([f"`{arm}`", *cells])
+    return markdown(["arm", *(f"{name}, and against `{baseline}`" for name in names)], rows)
+
+
 def speed(study: Study, baseline: str, targets: Sequence[float]) -> str:
     """Return the share of the baseline's steps, from leaving the plateau to each target."""
     rows = [
@@ -142,6 +153,20 @@ def point(run: StudyRun, trials: Sequence[StudyRun]) -> str:
     }
     parts = [f"{name.split('.')[-1]} {run.settings[name]:g}" for name in sorted(names - {"steps"})]
     return ", ".join(parts) or "as given"
+
+
+def _score(runs: Mapping[int, StudyRun], others: Mapping[int, StudyRun], name: str) -> str:
+    ours, theirs = (
+        {seed: run.scores[name] for seed, run in found.items() if name in run.scores}
+        for found in (runs, others)
+    )
+    if not ours:
+        return UNKNOWN
+    pair = paired_mean(ours, theirs)
+    mean = f"{statistics.fmean(ours.values()):.1f}"
+    if pair is None or pair.num_pairs < 2:
+        return mean
+    return f"{mean}; {pair.mean:+.1f} ({pair.low:+.1f} to {pair.high:+.1f})"
 
 
 def _share(study: Study, arm: str, baseline: str, target: float) -> str:

@@ -1,5 +1,6 @@
 """The verdict's statistics against SciPy, its records against the runs, its page against both."""
 
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -116,6 +117,34 @@ def test_the_steps_from_the_plateau_to_a_target_are_interpolated_and_averaged_as
     table = speed(study, "slow", [6.0])
     assert f"| `fast` | {150 / 350:.0%}" in table
     assert "| `never` | not reached |" in table
+
+
+def test_scores_of_minimal_pairs_are_means_over_paradigms_and_compared_by_seed(tmp_path):
+    from tables import scores
+
+    main = runpy.run_path(str(ROOT / "benchmarks" / "verdict" / "__main__.py"))
+    file = tmp_path / "paradigms.csv"
+    file.write_text("run,accuracy\na-seed1,0.5\na-seed1,0.75\na-seed2,1\n")
+    assert main["scores_of_pairs"](f"BLiMP={file}") == {
+        "a-seed1": {"BLiMP": 62.5},
+        "a-seed2": {"BLiMP": 100.0},
+    }
+    with pytest.raises(SystemExit, match="there is no such file"):
+        main["scores_of_pairs"]("BLiMP=nowhere.csv")
+    ours, theirs = [61.0, 64.0, 62.0], [58.0, 60.0, 61.0]
+    study = study_of(
+        *(scored(run_of("base", seed, [5.0]), one) for seed, one in enumerate(theirs)),
+        *(scored(run_of("better", seed, [5.0]), one) for seed, one in enumerate(ours)),
+        run_of("unknown", 0, [5.0]),
+    )
+    interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    table = scores(study, "base")
+    assert "| `base` | 59.7 |" in table and "| `unknown` | - |" in table
+    assert f"| `better` | 62.3; +2.7 ({interval.low:+.1f} to {interval.high:+.1f}) |" in table
+
+
+def scored(run, score):
+    return replace(run, scores={"BLiMP": score})
 
 
 def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tmp_path):
