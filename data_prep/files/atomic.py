@@ -1,5 +1,6 @@
 """Write files so that they are complete or absent, whatever stops the program."""
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -15,7 +16,29 @@ def save_text(file: Path, text: str) -> None:
 def replace(partial: Path, file: Path) -> None:
     """Rename a written file to its final name, after its content has reached the disk."""
     write_through(partial)
-    partial.replace(file)
+    put_in_place(partial, file)
+
+
+def put_in_place(partial: Path, final: Path) -> None:
+    """Rename a file or folder whose content has reached the disk, so that a loss of power keeps it.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if partial.is_dir():
+        _write_names_through(partial)
+    partial.replace(final)
+    _write_names_through(final.parent)
+
+
+def _write_names_through(folder: Path) -> None:
+    """Wait until the names in a folder have reached the disk, where its file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_through(file: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from data_prep.files.atomic import put_in_place
 from data_prep.shards.manifest import ShardError
 
 CONTENT = "content"  # in the working folder; renamed to the finished folder at the end
@@ -31,7 +32,7 @@ def complete_or_absent(folder: Path) -> Iterator[Path]:
     try:
         partial.mkdir(parents=True)
         yield partial
-        partial.rename(folder)
+        put_in_place(partial, folder)
     except OSError as error:
         raise cannot_be_written(folder, error) from error
     finally:
@@ -70,7 +71,7 @@ def workplace_of(folder: Path) -> Iterator[Path]:
 
 def finish(workplace: Path, folder: Path) -> None:
     """Rename the finished content to its folder and remove the working folder."""
-    (workplace / CONTENT).rename(folder)
+    put_in_place(workplace / CONTENT, folder)
     shutil.rmtree(workplace)
 
 

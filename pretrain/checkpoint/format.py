@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from data_prep.files.atomic import write_through
+from data_prep.files.atomic import put_in_place, write_through
 from data_prep.files.quoting import quoted
 from data_prep.files.strict_json import JsonError, json_in
 from data_prep.shards.manifest import sha256_of
@@ -216,7 +216,7 @@ def complete(partial: Path, content: Content) -> Path:
     final = partial.with_suffix("")
     if final.exists():  # a rewound run saves this step again
         remove(final)
-    os.replace(partial, final)
+    put_in_place(partial, final)
     return final
 
 

@@ -1,0 +1,71 @@
+"""What reaches the disk, and in which order: a loss of power keeps what was reported as written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from data_prep.files.atomic import save_text
+from data_prep.shards.folders import complete_or_absent
+from pretrain.checkpoint.format import CONTENT, Content, complete
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """The order of waits for the disk, by what they wait for, and of renames, by the new name."""
+    seen = []
+    sync, rename = os.fsync, Path.replace
+
+    def waits(descriptor):
+        seen.append(("wait", os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def renames(self, target):
+        seen.append(("rename", str(target)))
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", waits)
+    monkeypatch.setattr(Path, "replace", renames)
+    return seen
+
+
+def test_the_name_of_a_file_reaches_the_disk_after_its_content(events, tmp_path):
+    save_text(tmp_path / "note.txt", "kept")
+    (kind, partial), *rest = events
+    assert kind == "wait" and Path(partial).name.startswith("note.txt.partial-")
+    assert rest == [("rename", str(tmp_path / "note.txt")), ("wait", str(tmp_path))]
+
+
+def test_the_names_in_a_folder_reach_the_disk_before_its_own(events, tmp_path):
+    with complete_or_absent(tmp_path / "shards") as partial:
+        (partial / "part").write_text("content")
+    assert events == [
+        ("wait", str(partial)),
+        ("rename", str(tmp_path / "shards")),
+        ("wait", str(tmp_path)),
+    ]
+
+
+def test_a_checkpoint_reaches_the_disk_before_it_exists(events, tmp_path):
+    partial = tmp_path / "step_00000001.partial"
+    partial.mkdir()
+    complete(partial, Content.model_construct(parts={}))
+    assert events == [
+        ("wait", str(partial / CONTENT)),
+        ("wait", str(partial)),
+        ("rename", str(tmp_path / "step_00000001")),
+        ("wait", str(tmp_path)),
+    ]
+
+
+def test_a_file_system_that_cannot_wait_for_names_is_written_to(monkeypatch, tmp_path):
+    sync = os.fsync
+
+    def refuses_folders(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            raise OSError(22, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuses_folders)
+    save_text(tmp_path / "note.txt", "kept")
+    assert (tmp_path / "note.txt").read_text() == "kept"
