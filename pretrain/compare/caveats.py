@@ -1,5 +1,6 @@
 """The caveats of a comparison, a sentence each, the most severe first."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from pretrain.compare.runs import (
     have_equal_flops,
     is_below_from_the_start,
 )
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION
+from pretrain.config.settings import DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION
 from pretrain.reports.words import listed
 
 # A learning rate below this share of its peak counts as annealed.
@@ -43,6 +44,7 @@ def notes_on(
         *(f"time is left out: {reason}" for reason in reasons_against_seconds),
         *_hours_without_time(bool(reasons_against_seconds) and hours),
         *_diverged(runs),
+        *_worse_than_guessing(runs),
         *_unfinished(runs),
         *_different_training(runs),
         *_not_annealed(runs),
@@ -86,6 +88,16 @@ def _diverged(runs: Sequence[Run]) -> list[str]:
         )
         for run in runs
         if run.diverged
+    ]
+
+
+def _worse_than_guessing(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.folder} ends above {guessing:.2f}, the loss of guessing among all words: it diverged"
+        for run in runs
+        if run.settings["objective"] == DEFAULT_OBJECTIVE
+        and math.isfinite(run.final_loss)
+        and run.final_loss > (guessing := math.log(run.settings["model.vocabulary_size"]))
     ]
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import RunSettings
+from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
@@ -242,6 +242,18 @@ class Progress:
         return (
             f"{self.step:,} steps, {self.step * self.tokens_per_step:,} tokens, {minutes} min "
             f"{seconds} s of training, held-out loss {self.counters.held_out_losses[-1]:.4f}"
+        )
+
+    def worse_than_guessing(self) -> str | None:
+        """Return a warning if words are predicted worse than by guessing among all of them."""
+        model, loss = self.settings.model, self.counters.held_out_losses[-1]
+        guessing = math.log(model.vocabulary_size)
+        if self.settings.objective != DEFAULT_OBJECTIVE or loss <= guessing:
+            return None
+        return (
+            f"warning: the held-out loss of {loss:,.2f} is above {guessing:.2f}, that of guessing "
+            f"among {model.vocabulary_size:,} words: the run has diverged; train again with a "
+            f"learning_rate.peak below {self.settings.learning_rate.peak:g}"
         )
 
     def pass_flops(self, kept: Sequence[float]) -> float:

@@ -1,5 +1,6 @@
 """The training loop of one launch: steps, evaluation, checkpoints, rewinds, end."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -305,3 +306,5 @@ class Trainer:
             }
         )
         print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")
+        if (warning := self.progress.worse_than_guessing()) is not None:
+            print(warning, file=sys.stderr)

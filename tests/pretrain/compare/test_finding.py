@@ -209,6 +209,13 @@ def test_the_end_of_an_unfinished_run_is_no_result(tmp_path):
     )
 
 
+def test_an_end_above_guessing_is_noted(tmp_path):
+    base = arm(tmp_path, "base", losses=(6.0, 4.5))
+    high = arm(tmp_path, "high", *POST, losses=(6.0, 20_556.0))
+    (note,) = [one for one in compare(runs(*base, *high), "5.0").notes if "guessing" in one]
+    assert "high-0 ends above" in note and note.endswith("among all words: it diverged")
+
+
 def test_a_target_passed_before_the_first_evaluation_is_a_bound(tmp_path):
     base = arm(tmp_path, "base")
     early = arm(tmp_path, "early", *POST, losses=(3.0, 2.9, 2.8, 2.7))
