@@ -29,7 +29,7 @@
 # (so runs/NAME means the same from everywhere).
 set -euo pipefail
 caller=$PWD
-cd "$(dirname "${BASH_SOURCE[0]}")"
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 PATH_OPTIONS='glue|train|dev|test'

@@ -36,7 +36,7 @@
 # else belongs to the folder of this script (so runs/NAME means the same from everywhere).
 set -euo pipefail
 caller=$PWD
-cd "$(dirname "${BASH_SOURCE[0]}")"
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 SOURCE_OPTIONS='corpus|data\.corpus'

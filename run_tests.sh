@@ -5,7 +5,7 @@
 #   ./run_tests.sh --all           the slow tests too, and a dry run of benchmarks/gpu_session.sh
 #   ./run_tests.sh ARGUMENT ...    the arguments go to pytest: -k shards, tests/pretrain, -m gpu
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 run() {

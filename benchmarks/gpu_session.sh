@@ -9,7 +9,7 @@
 # table of all results. Uses the environment that ./run_pretrain.sh makes, with the tests' packages;
 # PYTHON=python3 uses that Python as it is, on a machine without a network.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ./environment.sh
 
 if [[ -n ${PYTHON:-} ]]; then

@@ -7,6 +7,7 @@
 # .venv/bin/tupelo. The encoders are tiny and learn nothing: this shows the commands, not results.
 set -euo pipefail
 
+unset CDPATH
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tupelo=${TUPELO:-tupelo}
 command -v "$tupelo" >/dev/null ||
