@@ -63,7 +63,9 @@ def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointErro
     found = checkpoints_of(run)
     for folder in reversed(found):
         try:
-            Checkpoint(folder).verify()
+            checkpoint = Checkpoint(folder)
+            _check_run(checkpoint, run)
+            checkpoint.verify()
         except CheckpointError as error:
             complaints.append(error)
             continue
@@ -78,6 +80,15 @@ def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointErro
             "restore one of them from a copy, or start a new run"
         )
     return None, []
+
+
+def _check_run(checkpoint: Checkpoint, run: Path) -> None:
+    written_by = checkpoint.content.run
+    if written_by is not None and written_by != identity_of(run):
+        raise CheckpointError(
+            f"{checkpoint.folder} was written by another run than {run} (to start from its "
+            "weights: initial_weights)"
+        )
 
 
 def kept(

@@ -83,6 +83,7 @@ class Content(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
     format: int = FORMAT
+    run: str | None = None  # identity of the run that wrote it; None: of before it was recorded
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
     shapes: dict[str, list[NonNegativeInt]]  # of the parameters
@@ -259,9 +260,24 @@ def _read_content(folder: Path) -> Content:
         raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
     _check_format(folder, stored["content"])
     try:
-        return Content.model_validate(_with_state_names(stored["content"]))
+        content = Content.model_validate(_with_state_names(stored["content"]))
     except ValidationError as error:
         raise _damaged(folder, f"{CONTENT}: {explain(error, Content)}") from None
+    _check_steps(folder, content)
+    return content
+
+
+def _check_steps(folder: Path, content: Content) -> None:
+    """Check that folder, content and counters are of one step: later lines are removed by it."""
+    named = re.fullmatch(r"step_(\d{8})", folder.name)
+    for step in (
+        int(named[1]) if named else content.step,
+        content.progress.get("step", content.step),
+    ):
+        if step != content.step:
+            raise _damaged(
+                folder, f"it is of step {content.step} and of step {quoted(step)} at once"
+            )
 
 
 def _check_format(folder: Path, content: Any) -> None:

@@ -16,6 +16,7 @@ from pretrain.checkpoint.folders import (
     PARTIAL,
     checkpoint_folder,
     checkpoints_of,
+    identity_of,
     kept,
     remove_remains,
     step_of,
@@ -101,6 +102,7 @@ class Saver:
                 lambda: write_part(partial, rank, snapshot.tensors, snapshot.pieces)
             )
             content = Content(
+                run=identity_of(self._run),
                 step=step,
                 world_size=self._ranks.world_size,
                 shapes=snapshot.shapes,

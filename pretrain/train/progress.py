@@ -4,10 +4,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from pretrain.config.errors import ConfigError
@@ -25,18 +25,21 @@ from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.stability.detector import WatchState
 from pretrain.train.loss_parts import LossParts, mean_parts
 
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 @dataclass
 class Counters:
     """The state of a resumed run besides weights and optimizer; the fields of a checkpoint."""
 
-    step: int = 0  # number of finished steps: the last one, counted from 1
-    training_seconds: float = 0.0  # without evaluation and checkpoints
-    flops: float = 0.0  # of the blocks that ran
-    expected_flops: float = 0.0  # by the keep probabilities
-    full_depth_flops: float = 0.0  # had every block run
-    skipped_steps: int = 0  # fp16 overflows, and gradients that were not finite
-    left_out_steps: int = 0  # whose rows are skipped after an anomaly, see stability/detector.py
+    step: Count = 0  # number of finished steps: the last one, counted from 1
+    training_seconds: Amount = 0.0  # without evaluation and checkpoints
+    flops: Amount = 0.0  # of the blocks that ran
+    expected_flops: Amount = 0.0  # by the keep probabilities
+    full_depth_flops: Amount = 0.0  # had every block run
+    skipped_steps: Count = 0  # fp16 overflows, and gradients that were not finite
+    left_out_steps: Count = 0  # whose rows are skipped after an anomaly, see stability/detector.py
     held_out_losses: list[float] = field(default_factory=list)
     # Of the last step that was taken and not left out:
     theta: float = 1.0
@@ -45,13 +48,13 @@ class Counters:
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
     parts_since_log: dict[str, list[float]] = field(default_factory=dict)  # total, number per rank
-    seconds_since_log: float = 0.0
+    seconds_since_log: Amount = 0.0
     waited_seconds_since_log: float | None = None  # of these, for a processor
     phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
     payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
-    flops_since_log: float = 0.0
-    steps_since_log: int = 0
-    micro_batches_since_log: int = 0  # of a rank; their number per step depends on that of ranks
+    flops_since_log: Amount = 0.0
+    steps_since_log: Count = 0
+    micro_batches_since_log: Count = 0  # of a rank; their number per step depends on that of ranks
     kept_since_log: list[float] = field(default_factory=list)  # per block
 
 

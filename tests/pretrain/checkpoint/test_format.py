@@ -14,6 +14,7 @@ from pretrain.checkpoint import format as checkpoint_format
 from pretrain.checkpoint.folders import (
     checkpoint_folder,
     checkpoints_of,
+    identity_of,
     kept,
     newest_checkpoint,
     newest_sound_checkpoint,
@@ -224,6 +225,18 @@ DAMAGES = {
         lambda folder: reseal(folder, lambda content: content["shapes"].update(table=[-5, -4])),
         "shapes",
     ),
+    "the name of another step": (
+        lambda folder: reseal(folder, lambda content: content.update(step=9)),
+        "it is of step 9 and of step 10 at once",
+    ),
+    "counters of another step": (
+        lambda folder: reseal(folder, lambda content: content.update(progress={"step": -5})),
+        "it is of step 10 and of step -5 at once",
+    ),
+    "counters of a step that is no number": (
+        lambda folder: reseal(folder, lambda content: content.update(progress={"step": [10]})),
+        "it is of step 10 and of step [10] at once",
+    ),
     "deep nesting": (
         lambda folder: (folder / "checkpoint.json").write_text("[" * 100_000),
         "checkpoint.json cannot be read",
@@ -245,6 +258,21 @@ def test_a_damaged_checkpoint_is_refused_saying_how_and_the_one_before_is_taken(
     assert [str(complaint) for complaint in complaints] == [str(refusal.value)]
     assert checkpoints_of(tmp_path) == [older]
     assert newer.with_suffix(".damaged").is_dir()
+
+
+def test_a_checkpoint_of_another_run_is_not_resumed_from(tmp_path):
+    for name in ("run", "other"):
+        write(tmp_path / name, 5)
+        (tmp_path / name / "launches.jsonl").write_text(json.dumps({"at": name}) + "\n")
+    assert newest_sound_checkpoint(tmp_path / "run")[1] == []  # of before runs were recorded
+    foreign = write(tmp_path / "run", 10)
+    reseal(foreign, lambda content: content.update(run=identity_of(tmp_path / "other")))
+    found, (complaint,) = newest_sound_checkpoint(tmp_path / "run")
+    assert found == checkpoint_folder(tmp_path / "run", 5)
+    assert "step_00000010 was written by another run than" in str(complaint)
+    own = write(tmp_path / "run", 15)
+    reseal(own, lambda content: content.update(run=identity_of(tmp_path / "run")))
+    assert newest_sound_checkpoint(tmp_path / "run") == (own, [])
 
 
 def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatch):
