@@ -1,7 +1,7 @@
 """Records what besides its settings determines a run: code, versions, machine, environment.
 
-Nothing here names the machine or the user, and no secret is kept: variables come from a literal
-list, and what looks like a token or a password is removed from the command and from the diff.
+Nothing here names the machine or the user: variables come from a literal list, and what looks like
+a token or a password is removed from the command and from the diff (data_prep/files/redaction.py).
 """
 
 import hashlib
@@ -17,11 +17,14 @@ from typing import Any
 
 import torch
 
+from data_prep.files.redaction import command_without_secrets, without_secrets
+
 CHECKOUT = Path(__file__).parents[2]
 OWN_FILE = str(Path(__file__).relative_to(CHECKOUT))
 CODE_FOLDER = "code"  # in the run folder
 LARGEST_DIFF_BYTES = 1_000_000
 GIT_SECONDS = 30.0
+ONLY_OWNER = 0o600  # reads the diff: it may hold what nobody else was meant to see
 
 PACKAGES = ("tupelo", "torch", "deepspeed", "numpy", "tokenizers", "h5py", "safetensors", "triton")
 
@@ -44,22 +47,11 @@ RECORDED_VARIABLES = (
     "TRITON_INTERPRET",
 )
 
-SECRETS = (
-    re.compile(r"(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|sk-|AKIA)[A-Za-z0-9_-]{12,}"),
-    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password@ in an address
-    re.compile(r"(?i)(?:token|password|secret|api_?key)\s*=\s*([\"']).+?\1"),
-)
-# In a command, where quotes are gone; in code this would match any argument `token=x`.
-SECRETS_OF_COMMANDS = re.compile(r"(?i)((?:token|password|secret|api_?key)=)[^\s:&]+")
-REMOVED = "[removed]"
-
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return what besides the settings can change a result or a timing."""
     return {
-        "command": [
-            without_secrets(SECRETS_OF_COMMANDS.sub(rf"\1{REMOVED}", word)) for word in sys.argv
-        ],
+        "command": command_without_secrets(sys.argv),
         "commit": commit(),
         "versions": versions(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
@@ -140,6 +132,7 @@ def _written(file: Path, content: bytes) -> bool:
     partial = file.with_suffix(".partial")
     try:
         file.parent.mkdir(exist_ok=True)
+        partial.touch(mode=ONLY_OWNER)
         partial.write_bytes(content)
         partial.replace(file)
     except OSError:
@@ -169,13 +162,6 @@ def num_hosts(world_size: int, variables: Mapping[str, str] = os.environ) -> int
     """Return the number of machines, from the variables that torchrun and deepspeed set."""
     here = variables.get("LOCAL_WORLD_SIZE") or variables.get("LOCAL_SIZE") or str(world_size)
     return -(-world_size // max(1, int(here)))
-
-
-def without_secrets(text: str) -> str:
-    """Remove what looks like a token or a password."""
-    for secret in SECRETS:
-        text = secret.sub(REMOVED, text)
-    return text
 
 
 def processor() -> str:

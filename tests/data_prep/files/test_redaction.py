@@ -1,0 +1,64 @@
+"""What is removed from text that is kept, and what stays: invented tokens in the usual places."""
+
+import pytest
+
+from data_prep.files.redaction import REMOVED, command_without_secrets, without_secrets
+
+LETTERS = "a1b2c3d4e5f6a7b8c9d0"  # of an invented token
+KEY = f"-----BEGIN RSA PRIVATE KEY-----\n+{LETTERS}\n+{LETTERS}\n+-----END RSA PRIVATE KEY-----"
+
+WITH_SECRETS = [
+    f"export WANDB_API_KEY={LETTERS}",
+    f"+WANDB_API_KEY={LETTERS} python train.py",
+    f"AWS_SECRET_ACCESS_KEY={LETTERS}/x+y",
+    f"aws_secret_access_key = {LETTERS}",
+    "AKIA" + 2 * "IOSFODNN",
+    f'"api_key": "{LETTERS}"',
+    f"'client_secret': '{LETTERS}'",
+    f"password: {LETTERS}",
+    f"hub_token: {LETTERS}",
+    f"    wandb_api_key: {LETTERS}",
+    f'"Authorization": "Bearer {LETTERS}"',
+    *(start + LETTERS for start in ("hf_", "ghp_", "glpat-", "xoxb-", "github_pat_", "sk-")),
+    f"eyJ{LETTERS}.eyJ{LETTERS}.{LETTERS}",
+    KEY,
+    f"https://{LETTERS}@example.org/repository.git",
+    f"https://me:{LETTERS}@example.org/x",
+    f'access_token = "{LETTERS}"',
+    'password = "hunter2"',
+]
+
+
+@pytest.mark.parametrize("text", WITH_SECRETS)
+def test_a_secret_is_removed_wherever_it_is_written(text):
+    found = without_secrets(f"before\n{text}\nafter\n")
+    assert LETTERS not in found and "hunter2" not in found and "IOSFODNN" not in found
+    assert REMOVED in found
+    assert found.startswith("before\n") and found.endswith("\nafter\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--corpus hub:wikitext:config=x skip_tokens=12 tokenizer=a https://example.org:80/a@b",
+        'tokenizer.add_special_tokens({"pad_token": "[PAD]", "mask_token": "<mask>"})',
+        "def ids(self, token: int, mask_token: str) -> list[int]:",
+        "loss = model(ids, token=token, api_key=get_key())",
+        "TOKENS_AT_ONCE = 4096\nMASK_TOKEN = mask_id",
+        'unk_token = "[UNK]"',
+        "tokens_per_second: float\nsecret: bool",
+        "-----BEGIN PUBLIC KEY-----",
+        "from huggingface_hub import hf_hub_download",
+        "export TOKENIZERS_PARALLELISM=false",
+        "the bearer of news, sk-learn, hf_name",
+    ],
+)
+def test_code_without_secrets_stays_as_it_is(text):
+    assert without_secrets(text) == text
+
+
+def test_a_word_of_a_command_has_no_quotes():
+    words = ["hub:name:token=abc:split=x", "--corpus", "a?api_key=abc&x=1"]
+    assert command_without_secrets(words) == [
+        *("hub:name:token=[removed]:split=x", "--corpus", "a?api_key=[removed]&x=1")
+    ]
