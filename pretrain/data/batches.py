@@ -39,6 +39,25 @@ class MaskedBatch(NamedTuple):
         return int(self.labels_M.ne(IGNORED).sum())
 
 
+class SentBatch:
+    """A batch on its way from a worker, through a pipe.
+
+    Tensors would go through files in /dev/shm, of which Docker gives 64 MB; where it is full, torch
+    drops the batch and waits for it for ever.
+    """
+
+    def __init__(self, batch: MaskedBatch) -> None:
+        self._arrays = [tensor.numpy() for tensor in batch]
+
+    def received(self) -> MaskedBatch:
+        """Return the batch."""
+        return MaskedBatch(*map(torch.from_numpy, self._arrays))
+
+    def pin_memory(self) -> MaskedBatch:
+        """Return the batch in pinned memory; the loader's own thread calls it."""
+        return MaskedBatch(*(tensor.pin_memory() for tensor in self.received()))
+
+
 class Place(NamedTuple):
     """Which samples are this rank's: ranks take turns, `micro_sequences` at a time."""
 
@@ -156,8 +175,9 @@ def batches_from(
 
     Without an end, workers make a few batches more than are taken.
     """
-    loader: DataLoader[MaskedBatch] = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         dataset,
+        collate_fn=_sent if workers else None,
         batch_size=None,
         sampler=itertools.count(first) if end is None else range(first, end),
         num_workers=workers,
@@ -165,13 +185,18 @@ def batches_from(
         worker_init_fn=_begin_worker,
     )
     with signals_blocked():  # until the workers ignore them
-        return iter(loader)
+        found = iter(loader)
+    return (one.received() if isinstance(one, SentBatch) else one for one in found)
 
 
 def predictions_per_batch(settings: RunSettings) -> int:
     """Return the number of predicted positions in one global batch."""
     per_row = predictions_per_row(settings.data.sequence_length, settings.data.masked_probability)
     return per_row * settings.batch.global_sequences
+
+
+def _sent(batch: Any) -> SentBatch:
+    return SentBatch(batch)
 
 
 def _begin_worker(number: int) -> None:

@@ -66,7 +66,7 @@ def lost_process(error: Exception) -> str | None:
         reason = worker[0] if worker else type(error).__name__
         return (
             f"a loader worker died ({reason}); the kernel kills processes when memory runs "
-            "out: lower data.loader_workers, or make /dev/shm larger"
+            "out: lower data.loader_workers"
         )
     if found := LOST_RANK.search(text):
         return f"lost another rank ({found[0]}); what it printed before it ended says why"

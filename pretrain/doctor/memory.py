@@ -12,7 +12,7 @@ MOSTLY_FREE = 0.9  # of a GPU; CUDA itself takes less than a tenth
 
 
 def shared_memory(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> CheckResult:
-    """Check that /dev/shm has space for loader workers and NCCL; docker gives it 64 MB."""
+    """Check that /dev/shm has space for NCCL; docker gives it 64 MB."""
     folder = context.root / "dev" / "shm"
     if not folder.is_dir():
         return CheckResult("warning", f"there is no {folder}", "mount -t tmpfs shm /dev/shm")
@@ -21,17 +21,13 @@ def shared_memory(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> Ch
     described = f"{size(free)} free of {size(total)} in {folder}"
     if free >= LITTLE_SHARED_MEMORY:
         return CheckResult("ok", described)
-    settings = context.settings
-    has_workers = settings is not None and settings.data.loader_workers > 0
-    needs = ["data.loader_workers"] * has_workers
-    needs += ["NCCL between GPUs"] * (len(context.accelerators.gpus) > 1)
     if total >= LITTLE_SHARED_MEMORY:
         fix = f"remove files that other programs left there: ls -l {folder}"
     else:
         fix = "docker run --shm-size=8g (or --ipc=host); or mount -o remount,size=8g /dev/shm"
-    if needs:
-        return CheckResult("problem", f"{described}, not enough for {' and '.join(needs)}", fix)
-    return CheckResult("warning", f"{described}: enough for one process without workers", fix)
+    if len(context.accelerators.gpus) > 1:
+        return CheckResult("problem", f"{described}, not enough for NCCL between GPUs", fix)
+    return CheckResult("warning", f"{described}: enough for one GPU", fix)
 
 
 def memory(context: CheckContext) -> CheckResult:

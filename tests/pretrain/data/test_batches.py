@@ -1,4 +1,6 @@
+import errno
 import multiprocessing
+import signal
 
 import numpy
 import pytest
@@ -110,6 +112,23 @@ def test_workers_deliver_what_the_process_itself_would(opened, shards):
     for ours, theirs in zip(alone, helped, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     assert torch.equal(alone[0].ids_BS, dataset[3].ids_BS)
+
+
+def test_workers_need_no_shared_memory(opened, shards, monkeypatch):
+    """Where /dev/shm is full, torch's queue drops a tensor, and the loader waits for ever."""
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=0, world_size=1))
+
+    def is_full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch.UntypedStorage, "_share_fd_cpu_", is_full)  # workers inherit it
+    monkeypatch.setattr(torch.UntypedStorage, "_share_filename_cpu_", is_full)
+    signal.alarm(60)  # ends the tests instead of waiting for ever
+    found = list(batches_from(dataset, 0, 3, workers=1, pin_memory=False))
+    signal.alarm(0)
+    assert [torch.equal(batch.ids_BS, dataset[n].ids_BS) for n, batch in enumerate(found)] == [
+        True
+    ] * 3
 
 
 @pytest.mark.parametrize("workers", [0, 2])
