@@ -21,7 +21,7 @@ from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import TooLittleText, read_segments, read_sources
 from data_prep.pipeline.refusals import UnknownShare
-from data_prep.pipeline.resume import check_identity
+from data_prep.pipeline.resume import check_identity, refuse_changed
 from data_prep.pipeline.rows import WRITTEN, cleaning_of, write_shards
 from data_prep.pipeline.segments import (
     PLACES_PER_REASON,
@@ -179,6 +179,8 @@ class _Build:
             progress=self.progress,
         )
         files = [SegmentFiles(self.workplace, number) for number in range(len(segments))]
+        if not any(file.path("kept.json").exists() for file in files):  # else it was complete
+            refuse_changed(self.sources, self.workplace)
         kept = select_paragraphs(files, segments, self.settings, self.workplace)
         return [
             Segment(place, segment, record, self.sources[segment.source].weight)

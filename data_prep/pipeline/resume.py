@@ -10,8 +10,9 @@ from data_prep.pipeline.reading import discard_segments, read_segments
 from data_prep.pipeline.segments import TOKENIZER_RECORD, SegmentFiles
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings
 from data_prep.shards.manifest import ShardError
-from data_prep.sources.source import Source
+from data_prep.sources.source import CorpusError, Source
 
+IDENTITY_FILE = "identity.json"
 # Other versions of these may read, split or encode the same text differently.
 LIBRARIES = ("tokenizers", "sentencex", "spacy", "sacremoses", "mwparserfromhell", "h5py")
 
@@ -34,7 +35,7 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
         "sources": [source.identity() for source in sources],
     }
     now: dict[str, Any] = json.loads(json.dumps(identity))
-    file = workplace / "identity.json"
+    file = workplace / IDENTITY_FILE
     # Before the first segment is complete nothing is lost by starting again.
     is_resumed = file.exists() and bool(read_segments(workplace))
     before: dict[str, Any] = json.loads(file.read_text()) if is_resumed else now
@@ -53,6 +54,24 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
         num_discarded = discard_segments(workplace, *changed)
     save_text(file, json.dumps(now, indent=1))
     return num_discarded
+
+
+def refuse_changed(sources: list[Source], workplace: Path) -> None:
+    """Refuse a corpus that changed while it was being read: parts of it may be of no version.
+
+    Raises:
+        CorpusError: It names the first file.
+    """
+    before = json.loads((workplace / IDENTITY_FILE).read_text())["sources"]
+    now = json.loads(json.dumps([source.identity() for source in sources]))
+    if before == now:
+        return
+    source, file = _first_difference(before, now)
+    name = before[source][file][0]
+    raise CorpusError(
+        f"{name}: changed while it was being read; wait until nothing writes to it, and give the "
+        "same command again"
+    )
 
 
 def _first_difference(before: list[list[Any]], now: list[list[Any]]) -> tuple[int, int]:

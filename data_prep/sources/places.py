@@ -71,11 +71,11 @@ def files_below(folder: Path) -> Found:
     """Return all files below a folder that are not hidden, in order of their paths.
 
     Folders that programs have written, such as a run folder, hold no text and are not entered.
-    Links are followed. Broken links are included, so that reading reports them. A folder that is
-    reached twice is read once.
+    Links within the folder are followed. Broken links are included, so that reading reports them. A
+    folder that is reached twice is read once.
 
     Raises:
-        CorpusError: A folder cannot be listed.
+        CorpusError: A folder cannot be listed, or a link leads out of the folder.
     """
     seen: set[tuple[int, int]] = set()
     found: list[Path] = []
@@ -86,14 +86,30 @@ def files_below(folder: Path) -> Found:
             folders.clear()
             continue
         seen.add((stat.st_dev, stat.st_ino))
+        _refuse_outside(Path(place), folder)
         if what := _written_by_a_program({*names, *folders}):
             other.append((Path(place), what))
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         files = (Path(place, name) for name in names if not name.startswith("."))
-        found += [file for file in files if file.is_file() or not file.exists()]
+        for file in files:
+            if file.is_file():
+                _refuse_outside(file, folder)
+            elif file.exists():  # a pipe or a socket
+                continue
+            found.append(file)
     return Found(sorted(found, key=Path.as_posix), other)
+
+
+def _refuse_outside(place: Path, folder: Path) -> None:
+    """Refuse what a link gets from elsewhere: a folder of a stranger could name any file."""
+    found = place.resolve()
+    if not found.is_relative_to(folder.resolve()):
+        raise CorpusError(
+            f"{place}: a link out of {folder}, to {found}; name that place as a source of its own, "
+            "and remove the link"
+        )
 
 
 def _written_by_a_program(names: set[str]) -> str | None:

@@ -13,9 +13,11 @@ import time
 import pytest
 
 from data_prep.files import atomic
+from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
 from data_prep.shards import format as shard_format
 from data_prep.shards.manifest import ShardError
+from data_prep.sources.source import CorpusError
 from data_prep.tokenizer.describe import TokenizerError
 
 
@@ -158,6 +160,26 @@ def test_a_corpus_that_changes_while_it_is_read_is_read_again(
     else:
         build(settings, tmp_path / "shards", progress=False, workers=1)
         assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
+
+
+def test_a_corpus_that_changes_after_it_was_read_is_refused_and_read_again(
+    few, tmp_path, monkeypatch
+):
+    file = tmp_path / "text.txt"
+    original = build_module.read_sources
+
+    def read_sources(*arguments, **options):
+        segments = original(*arguments, **options)
+        file.write_text(file.read_text() + "\n\nA line that came too late for this build.\n")
+        return segments
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build_module, "read_sources", read_sources)
+        with pytest.raises(CorpusError, match=r"text\.txt: changed while it was being read; wait"):
+            build(few, tmp_path / "shards", progress=False, workers=1)
+    build(few, tmp_path / "shards", progress=False, workers=1)
+    build(few, tmp_path / "straight", progress=False, workers=1)
+    assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
 def test_damaged_files_can_be_skipped_when_a_build_resumes(settings, corpus, tmp_path):

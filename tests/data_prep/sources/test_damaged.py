@@ -144,14 +144,25 @@ def test_a_missing_file_is_counted_or_named(tmp_path):
 
 
 def test_linked_folders_are_read_once_and_links_in_circles_end(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "x.txt").write_text("linked\n")
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("own\n")
+    texts = tmp_path / "texts"
+    (texts / "x").mkdir(parents=True)
+    (texts / "x" / "x.txt").write_text("linked\n")
+    (texts / "a.txt").write_text("own\n")
     for name in ("b", "c"):
-        (tmp_path / "texts" / name).symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "texts")
-    assert read(tmp_path / "texts") == [["own"], ["linked"]]
+        (texts / name).symlink_to(texts / "x")
+    (texts / "x" / "back").symlink_to(texts)
+    (tmp_path / "link").symlink_to(texts)
+    assert read(texts) == read(tmp_path / "link") == [["own"], ["linked"]]
+
+
+@pytest.mark.parametrize("target", ["private", "private/key.txt"])
+def test_a_link_out_of_the_folder_is_refused(tmp_path, target):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key.txt").write_text("secret\n")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").symlink_to(tmp_path / target)
+    with pytest.raises(CorpusError, match=rf"texts/a\.txt: a link out of .*, to .*{target};"):
+        read(tmp_path / "texts")
 
 
 def test_zstandard_frames_and_long_windows_are_read_and_bombs_do_not_burst(tmp_path):
