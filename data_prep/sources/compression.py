@@ -1,6 +1,7 @@
 """Open plain and compressed files as streams of bytes; report damage as `DamagedFile`."""
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -82,7 +83,10 @@ class _Steps(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._decompressor.read1(len(buffer))
+        try:
+            data = self._decompressor.read1(len(buffer))
+        except MemoryError:  # a header may ask for gigabytes
+            raise OSError(errno.ENOMEM, "unpacking it needs more memory than there is") from None
         buffer[: len(data)] = data
         return len(data)
 

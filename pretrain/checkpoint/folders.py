@@ -1,11 +1,10 @@
 """The checkpoints of a run: list them, find the newest sound one, choose which are kept."""
 
 import hashlib
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from pretrain.checkpoint.format import REMOVED, Checkpoint, CheckpointError
+from pretrain.checkpoint.format import REMOVED, Checkpoint, CheckpointError, remove_tree
 from pretrain.config.errors import ConfigError
 
 CHECKPOINTS = "checkpoints"
@@ -71,7 +70,7 @@ def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointErro
             continue
         for damaged in found[found.index(folder) + 1 :]:
             aside = damaged.with_suffix(DAMAGED)
-            shutil.rmtree(aside, ignore_errors=True)
+            remove_tree(aside)
             damaged.rename(aside)
         return folder, complaints
     if complaints:
@@ -108,4 +107,4 @@ def remove_remains(run: Path) -> None:
     """Remove what a killed launch left partly written or partly removed."""
     for suffix in (PARTIAL, REMOVED):
         for folder in (run / CHECKPOINTS).glob(f"step_????????{suffix}"):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)

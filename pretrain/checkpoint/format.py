@@ -235,9 +235,17 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 def remove(folder: Path) -> None:
     """Remove a checkpoint; it is renamed first, so that a partly removed one is never read."""
     removed = folder.with_suffix(REMOVED)
-    shutil.rmtree(removed, ignore_errors=True)  # left by an interrupted removal
+    remove_tree(removed)  # left by an interrupted removal
     folder.rename(removed)
-    shutil.rmtree(removed)
+    remove_tree(removed)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder if it is there; of a link to another disk the link only."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
 def _os_error(error: SafetensorError) -> OSError:

@@ -32,6 +32,11 @@ from pretrain.train.scalars import Scalars
 from pretrain.train.tensorboard import Curves
 from pretrain.train.tracker_process import TrackerProcesses
 
+REMEDIES = {
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (ulimit -n 4096)"),
+}
+
 
 class RunRecord:
     """The run folder of one launch. Only the first rank may call its methods."""
@@ -49,10 +54,12 @@ class RunRecord:
         """Keep other launches out of the folder for as long as this process lives.
 
         Raises:
-            ConfigError: one is training in it.
-            OSError: the folder cannot be written.
+            ConfigError: one is training in it, or it cannot be written.
         """
-        self._lock = (self.folder / "lock").open("a")
+        try:
+            self._lock = (self.folder / "lock").open("a")
+        except OSError as error:
+            raise self._cannot_be_written(error) from None
         try:
             # A lock of this process alone: processes that prepare batches do not inherit it, and
             # could otherwise keep it for a while after this one was killed.
@@ -77,9 +84,9 @@ class RunRecord:
             write_manifest(self.folder, shards.manifest)
             self.describe(settings, ds_config)
         except OSError as error:
+            remedy = REMEDIES.get(error.errno or 0, "choose another one with --run-folder")
             raise ConfigError(
-                f"cannot write the run folder {self.folder}: {error.strerror}; choose another one "
-                "with --run-folder"
+                f"cannot write the run folder {self.folder}: {error.strerror}; {remedy}"
             ) from None
 
     def describe(self, settings: RunSettings, ds_config: dict[str, Any]) -> None:
@@ -153,6 +160,7 @@ class RunRecord:
 
     def _cannot_be_written(self, error: OSError) -> ConfigError:
         return ConfigError(
-            f"{self.folder} cannot be written ({error.strerror}); free space and resume with "
+            f"{self.folder} cannot be written ({error.strerror}); "
+            f"{REMEDIES.get(error.errno or 0, 'free space')} and resume with "
             f"{shell_command('train', self.folder, '--resume')}"
         )

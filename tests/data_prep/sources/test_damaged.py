@@ -127,6 +127,17 @@ def test_what_lies_before_the_damage_is_read(tmp_path, suffix):
     assert line_reached <= damage.line <= line_reached + 2
 
 
+def test_a_dictionary_that_is_larger_than_the_memory_is_a_damaged_file(tmp_path, monkeypatch):
+    def too_large(*_):
+        raise MemoryError
+
+    file = tmp_path / "a.txt.xz"
+    file.write_bytes(lzma.compress(b"text"))
+    monkeypatch.setattr(lzma.LZMAFile, "read1", too_large)
+    with pytest.raises(CorpusError, match=r"a\.txt\.xz: .*unpacking it needs more memory than"):
+        read(file)
+
+
 def test_a_missing_file_is_counted_or_named(tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"{name}\n")

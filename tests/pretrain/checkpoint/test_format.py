@@ -28,6 +28,7 @@ from pretrain.checkpoint.format import (
     Piece,
     complete,
     load_weights,
+    remove,
     write_part,
 )
 from pretrain.config.errors import ConfigError
@@ -273,6 +274,20 @@ def test_a_checkpoint_of_another_run_is_not_resumed_from(tmp_path):
     own = write(tmp_path / "run", 15)
     reseal(own, lambda content: content.update(run=identity_of(tmp_path / "run")))
     assert newest_sound_checkpoint(tmp_path / "run") == (own, [])
+
+
+def test_a_checkpoint_that_is_a_link_to_another_disk_is_removed_as_a_link(tmp_path):
+    folder = write(tmp_path / "run", 5)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(folder, elsewhere)
+    shutil.rmtree(folder)
+    folder.symlink_to(elsewhere)
+    remove(folder)
+    assert list(folder.parent.iterdir()) == []
+    assert (elsewhere / "checkpoint.json").is_file()
+    folder.with_suffix(".removed").symlink_to(elsewhere)  # left by an interrupted removal
+    remove(write(tmp_path / "run", 5))
+    assert list(folder.parent.iterdir()) == []
 
 
 def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatch):
