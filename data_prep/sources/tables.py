@@ -25,6 +25,10 @@ from data_prep.sources.source import (
 
 LONGEST_RECORD = 1 << 26  # bytes of one line of JSON
 ROWS_PER_BATCH = 256
+BYTES_PER_BATCH = 1 << 30
+# More than these is made to fill a machine: text is not packed that tightly.
+MOST_ROWS_PER_BYTE = 100
+MOST_UNPACKED = 100  # times the size of a compressed file
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,11 @@ class ParquetFiles(FileSource):
                 parquet.ParquetFile(stored, pre_buffer=False) as table,
             ):
                 _check_column(table.schema_arrow, self.column, file)
+                _refuse_empty_rows(table.metadata.num_rows, size, file)
                 for batch in table.iter_batches(
-                    ROWS_PER_BATCH, columns=[self.column], use_threads=False
+                    _rows_per_batch(table.metadata, self.column),
+                    columns=[self.column],
+                    use_threads=False,
                 ):
                     for content in _undecoded(batch.column(0)):
                         row += 1
@@ -130,10 +137,41 @@ def _seekable(file: Path) -> Iterator[Path | BinaryIO]:
     if file.suffix not in COMPRESSIONS:
         yield file
         return
+    room = MOST_UNPACKED * file.stat().st_size
     with opened(file) as (content, _), tempfile.TemporaryFile() as unpacked:
         while block := content.read1(BLOCK_BYTES):
-            unpacked.write(block)
+            room -= unpacked.write(block)
+            if room < 0:
+                raise CorpusError(
+                    f"{file}: unpacks to more than {MOST_UNPACKED} times its size; unpack it first"
+                )
         yield unpacked
+
+
+def _rows_per_batch(metadata: Any, column: str) -> int:
+    """Return how many rows are decoded at once.
+
+    A dictionary stores a text once for many rows; none is longer than the group of rows is.
+    """
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    largest = max(
+        (
+            chunk.total_uncompressed_size
+            for group in groups
+            for chunk in (group.column(place) for place in range(group.num_columns))
+            if chunk.path_in_schema == column and chunk.has_dictionary_page
+        ),
+        default=0,
+    )
+    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // max(1, largest)))
+
+
+def _refuse_empty_rows(num_rows: int, num_bytes: int, file: Path) -> None:
+    if num_rows > MOST_ROWS_PER_BYTE * num_bytes:
+        raise CorpusError(
+            f"{file}: declares {num_rows:,} rows in {num_bytes:,} bytes, so nearly all are empty; "
+            "write the rows that hold text to another file"
+        )
 
 
 def _undecoded(column: Any) -> list[bytes | None]:

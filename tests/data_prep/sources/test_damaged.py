@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from data_prep.files import hub as hub_access
-from data_prep.sources import compression, text, wikiextractor, wikipedia
+from data_prep.sources import compression, tables, text, wikiextractor, wikipedia
 from data_prep.sources.source import CorpusError, RawDocument, Skipped, paragraphs_of
 from data_prep.sources.spec import open_source
 
@@ -352,3 +352,38 @@ def test_a_null_in_parquet_or_on_the_hub_has_a_size_like_everything_that_is_read
         raw = [item for item in open_source(name).raw_documents() if isinstance(item, RawDocument)]
         assert all(len(document.content) >= 0 for document in raw)
         assert ["a"] in read(name)
+
+
+def test_a_text_that_parquet_stores_once_is_not_decoded_for_every_row(tmp_path, monkeypatch):
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["word " * 200_000] * 300}), file)
+    assert file.stat().st_size < 100_000
+    monkeypatch.setattr(tables, "BYTES_PER_BATCH", 4_000_000)
+    decoded = []
+    iterate = parquet.ParquetFile.iter_batches
+
+    def iter_batches(self, *arguments, **options):
+        for batch in iterate(self, *arguments, **options):
+            decoded.append(batch.nbytes)
+            yield batch
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", iter_batches)
+    assert len(list(open_source(str(file)).raw_documents())) == 300
+    assert max(decoded) < 5_000_000
+    plain = tmp_path / "b.parquet"  # what is stored for every row takes no more than the file
+    parquet.write_table(pyarrow.table({"text": ["word"] * 300}), plain, use_dictionary=False)
+    decoded.clear()
+    assert len(list(open_source(str(plain)).raw_documents())) == 300
+    assert len(decoded) == 2
+
+
+def test_rows_without_text_and_files_that_swell_are_refused(tmp_path):
+    file = tmp_path / "a.parquet"
+    nulls = pyarrow.array([None] * 3_000_000, pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": nulls}), file)
+    with pytest.raises(CorpusError, match="declares 3,000,000 rows in [0-9,]+ bytes, so nearly"):
+        list(open_source(str(file)).raw_documents())
+    packed = tmp_path / "a.parquet.gz"
+    packed.write_bytes(gzip.compress(bytes(1_000_000)))
+    with pytest.raises(CorpusError, match="unpacks to more than 100 times its size"):
+        list(open_source(f"parquet:{packed}").raw_documents())
