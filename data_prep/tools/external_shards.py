@@ -19,6 +19,8 @@ from data_prep.shards.manifest import ShardError
 Ids = NDArray[np.int64]
 
 SAMPLES_PER_READ = 2048
+LONGEST_SAMPLE = 65_536  # tokens
+MOST_UNPACKED = 1000  # times the bytes that are stored; gzip reaches a thousand
 SUFFIXES = {".hdf5", ".h5", ".hdf"}
 NEEDED = ("input_ids", "masked_lm_positions", "masked_lm_ids")
 FIELDS = (*NEEDED, "input_mask", "next_sentence_labels")
@@ -112,7 +114,7 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
     if missing := [name for name in NEEDED if name not in group]:
         raise KeyError(f"{missing[0]} is missing beside input_ids")
     for name in set(FIELDS).intersection(group):
-        _refuse_other_files(group, name)
+        _refuse_field(group, name)
     is_single = group["input_ids"].ndim == 1 and not _is_ragged(group["input_ids"])
     num_samples = 1 if is_single else len(group["input_ids"])
     for first in range(0, num_samples, SAMPLES_PER_READ):
@@ -135,13 +137,17 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
         yield Samples(ids, lengths, labels, shown, len(ids) / num_samples)
 
 
-def _refuse_other_files(group: Any, name: str) -> None:
-    """Refuse a field that refers to values in another file."""
+def _refuse_field(group: Any, name: str) -> None:
+    """Refuse a field that refers to values in another file, or declares far more than it stores."""
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         raise KeyError(f"{name} is a link")
     data = group[name]
     if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
         raise KeyError(f"{name} is not a data set of this file")
+    if data.nbytes > MOST_UNPACKED * data.id.get_storage_size():
+        raise ValueError(f"{name} declares {data.nbytes:,} bytes and stores hardly any")
+    if data.ndim > 1 and data.shape[1] > LONGEST_SAMPLE:
+        raise ValueError(f"{name} has rows of {data.shape[1]:,}")
 
 
 def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> Ids:
@@ -167,6 +173,8 @@ def _matrix(data: Any) -> tuple[Ids, Ids]:
     if data.dtype != object:
         return data.astype(np.int64), np.full(len(data), data.shape[1])
     lengths = np.array([len(row) for row in data])
+    if lengths.max(initial=0) > LONGEST_SAMPLE:
+        raise ValueError(f"it has rows of {lengths.max():,}")
     matrix = np.zeros((len(data), lengths.max(initial=0)), np.int64)
     for row, content in zip(matrix, data, strict=True):
         row[: len(content)] = content

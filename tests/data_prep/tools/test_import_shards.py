@@ -319,8 +319,23 @@ def with_holes(file):
         content["input_mask"][3, 1] = 0
 
 
+def with_rows_that_are_not_stored(file):
+    with h5py.File(file, "r+") as content:
+        del content["input_ids"]
+        content.create_dataset("input_ids", (10**9, S), "i4", chunks=(1000, S))
+
+
+def with_rows_without_end(file):
+    with h5py.File(file, "r+") as content:
+        ids = content["input_ids"][:]
+        del content["input_ids"]
+        content["input_ids"] = np.tile(ids, 1 + 65_536 // S)
+
+
 @pytest.mark.parametrize(
-    "damage", [cut_short, not_hdf5, without_answers, with_impossible_places, with_holes]
+    "damage",
+    [cut_short, not_hdf5, without_answers, with_impossible_places, with_holes]
+    + [with_rows_that_are_not_stored, with_rows_without_end],
 )
 def test_a_damaged_file_is_refused_by_name_or_skipped_and_counted(tmp_path, tokenizer, damage):
     (tmp_path / "theirs").mkdir()
