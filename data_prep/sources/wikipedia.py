@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 from data_prep.sources.compression import DAMAGE, Stream, opened
@@ -23,6 +23,7 @@ LONGEST_PAGE = 2_000_000  # characters; Wikipedia itself refuses more than 2 MB
 # hundred of them on the largest page, hours for a hundred thousand.
 MOST_UNCLOSED = 100
 XML_BLOCK_BYTES = 1 << 16
+MOST_NAMES = 1000  # of namespaces of files and categories, in one dump
 LONGEST_WAIT = 64 << 20  # bytes of XML without the end of a page: this is not a dump
 NOT_AN_ARTICLE, REDIRECT = "not an article", "a redirect"  # reasons of `Skipped`
 ARTICLES, FILES, CATEGORIES = "0", "6", "14"  # namespaces
@@ -34,20 +35,33 @@ _DROPPED_TAGS = frozenset(
 )
 _BREAKING_TAGS = frozenset(("br", "p", "div", "blockquote", "poem", "center", "dd", "dt", "li"))
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?:\s|$)|[。！？।؟]")
-_BRACKETS = re.compile(r"\{\{|\}\}|\[\[|\]\]")
-_OPENED_TAG = re.compile(
-    r"<(?!(?:br|hr|wbr|li|p|dd|dt|t[drh]|references)\b)[a-z](?![^<>]*/>)", re.IGNORECASE
+# What the parser looks for the end of: its beginning and its end.
+_CONSTRUCTS = tuple(
+    re.compile(f"({begins})|{ends}", re.IGNORECASE)
+    for begins, ends in (
+        (r"\{\{", r"\}\}"),
+        (r"\[\[", r"\]\]"),
+        (r"\[(?=[a-z]+:|//)", r"(?<!\])\](?!\])"),
+        (r"\{\|", r"\|\}"),
+        ("<!--", "-->"),
+        (r"<(?!(?:br|hr|wbr|li|p|dd|dt|t[drh]|references)\b)[a-z](?![^<>]*/>)", "</"),
+    )
 )
 _SURROGATES = re.compile(r"[\ud800-\udfff]")  # such as "&#xD800;"
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:\s]*\)|\[\s*\]")
 _SPACE_BEFORE = re.compile(r"\s+([,.;:!?)])")
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True)
+class Page:
     """An article in wiki markup, with the prefixes of links to files and categories."""
 
     wikitext: str
     media: frozenset[str]
+
+    def __len__(self) -> int:
+        """Return its size in characters."""
+        return len(self.wikitext)
 
 
 @dataclass(frozen=True)
@@ -65,21 +79,22 @@ class WikipediaDump(FileSource):
     def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
         """Yield the articles; redirects and pages of other namespaces are skipped."""
         number = 0
-        media = {"file", "image", "media", "category"}
+        media = frozenset(("file", "image", "media", "category"))
         with opened(file) as (content, read_bytes):
             try:
                 for element in _elements(content):
                     match _local_name(element.tag):
                         case "namespace" if element.get("key") in (FILES, CATEGORIES):
-                            media.add((element.text or "").casefold())
+                            media |= {(element.text or "").casefold()}
+                            if len(media) > MOST_NAMES:
+                                raise ValueError(f"over {MOST_NAMES} names of namespaces")
                         case "page":
                             number += 1
                             found = _article(element)
                             if isinstance(found, str):
                                 yield Skipped(str(file), number, found)
                             else:
-                                page = Page(found[0], frozenset(media))
-                                yield FileRecord(page, number, read_bytes())
+                                yield FileRecord(Page(found[0], media), number, read_bytes())
             except (*DAMAGE, ElementTree.ParseError, ValueError, LookupError) as error:
                 # ValueError, LookupError: the file names an encoding that the parser does not know.
                 raise DamagedFile(number, error) from error
@@ -140,34 +155,35 @@ def _read_parts(code: Any, media: frozenset[str]) -> Iterator[str]:
 
 
 def _num_unclosed(wikitext: str) -> int:
-    """Return an estimate of how many templates, links, tables and tags are open at once."""
-    deepest = depth = 0
-    for bracket in _BRACKETS.findall(wikitext):
-        depth = max(0, depth + (1 if bracket in ("{{", "[[") else -1))
-        deepest = max(deepest, depth)
-    count = wikitext.count
-    tags = len(_OPENED_TAG.findall(wikitext)) - count("</")
-    return deepest + sum(
-        max(0, more)
-        for more in (
-            tags,
-            count("[") - count("]"),
-            count("{|") - count("|}"),
-            count("<!--") - count("-->"),
-        )
-    )
+    """Return an estimate of how many templates, links, tables and tags are open at once.
+
+    Each construct is counted for itself: "{{ ]]" closes nothing.
+    """
+    total = 0
+    for construct in _CONSTRUCTS:
+        deepest = depth = 0
+        for begins in construct.findall(wikitext):
+            depth = max(0, depth + (1 if begins else -1))
+            deepest = max(deepest, depth)
+        total += deepest
+    return total
 
 
 def _elements(content: Stream) -> Iterator[Any]:
     """Yield the elements of an XML file, each when it ends; finished pages are released.
 
     Raises:
-        ValueError: No page ends within `LONGEST_WAIT` bytes, and memory would fill.
+        ValueError: No page ends within `LONGEST_WAIT` bytes, and memory would fill; or it declares
+            entities, which could expand without end.
     """
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     root: Any = None
-    num_bytes = 0
+    num_bytes, declarations = 0, b""
     while block := content.read1(XML_BLOCK_BYTES):
+        if root is None:  # declarations come before it, in any encoding
+            declarations += block.replace(b"\0", b"")
+            if b"<!DOCTYPE" in declarations:
+                raise ValueError("a DOCTYPE, which no dump has")
         parser.feed(block)
         num_bytes += len(block)
         for event, element in parser.read_events():

@@ -300,6 +300,40 @@ def test_markup_that_is_never_closed_takes_no_time(tmp_path, markup):
     assert time.process_time() - start < 10
 
 
+@pytest.mark.parametrize("hidden", ["{{a| ]] ", "[[a| }} ", "[http://a [[b]] ", "<b> --> "])
+def test_the_end_of_another_construct_hides_no_markup_that_is_never_closed(tmp_path, hidden):
+    file = tmp_path / "a.xml"
+    file.write_text(f"<mediawiki>{page(hidden * 1_000)}{page('Fine.')}</mediawiki>")
+    assert read(file) == [Skipped(str(file), 1, "page with unclosed markup"), ["Fine."]]
+    file.write_text(
+        f"<mediawiki>{page('Before. ]0, 1[ {{a}} [[b]] [http://a b] <b>c</b> ' * 200)}</mediawiki>"
+    )
+    assert [len(found) for found in read(file)] == [1]  # what is closed is read
+
+
+def test_parts_of_a_dump_are_measured_by_their_text_and_names_are_limited(tmp_path):
+    file = tmp_path / "a.xml"
+    file.write_text(f"<mediawiki>{page('Long text. ' * 1000)}</mediawiki>")
+    (raw,) = open_source(str(file)).raw_documents()
+    assert len(raw.content) == 11_000
+    names = "".join(f'<namespace key="6">n{number}</namespace>' for number in range(1001))
+    file.write_text(f"<mediawiki>{names}{page('Text.')}</mediawiki>")
+    with pytest.raises(CorpusError, match="over 1000 names of namespaces"):
+        list(open_source(str(file)).raw_documents())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_declarations_are_refused_before_they_expand(tmp_path, encoding):
+    file = tmp_path / "a.xml"
+    entity = f'<!DOCTYPE m [<!ENTITY e "{"x" * 9}">]>'
+    text = (
+        f'<?xml version="1.0" encoding="{encoding}"?>{entity}<mediawiki>{page("&e;.")}</mediawiki>'
+    )
+    file.write_bytes(text.encode(encoding))
+    with pytest.raises(CorpusError, match="a DOCTYPE, which no dump has"):
+        list(open_source(str(file)).raw_documents())
+
+
 def test_many_references_and_breaks_are_nothing_unusual(tmp_path):
     file = tmp_path / "a.xml"
     wikitext = "Text<ref name=a /> goes<ref>b</ref> on.<br>More &lt; of [it].\n" * 300
