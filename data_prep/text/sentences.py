@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # spaCy refuses texts above nlp.max_length (1,000,000 characters) and keeps an object per token.
 LONGEST_PARAGRAPH = 100_000
 
+# sentencex looks for the end of each quotation to the end of the piece: of 30,000 for seconds.
+QUOTATIONS, MOST_QUOTATIONS = "“«„", 2000
+
 # spaCy stores every word it has seen, 0.35 KB each: this limit is about 70 MB, reached after 20 MB
 # of English. A new pipeline takes 0.06 s; spaCy's memory zones would more than halve the speed.
 MOST_WORDS_KEPT = 200_000
@@ -61,11 +64,13 @@ def split_sentences(
 
 
 def _cut_by_rules(text: str, language: str) -> list[str]:
-    r"""Return the sentences by sentencex, or the text itself if the library panics.
+    r"""Return the sentences by sentencex, or the text itself if the library panics or would hang.
 
     Version 1.0.32 panics on "A\x85."; in paragraphs of this package all white space is single
     spaces.
     """
+    if sum(map(text.count, QUOTATIONS)) > MOST_QUOTATIONS:
+        return [text]
     try:
         return list(sentencex.segment(language, text))
     except BaseException as error:  # a panic of Rust code is not an `Exception`
