@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from data_prep.command_line import Commands, parser_of
 from data_prep.files.errors import UserError
 from data_prep.files.program import INTERRUPTED
+from data_prep.files.quoting import on_one_line
 from data_prep.masking import MaskingKind
 from data_prep.settings import BuildSettings
 from data_prep.shards.format import open_shards
@@ -27,7 +28,7 @@ def main(words: list[str]) -> int:
     except ValidationError as error:
         print(f"error: {_complaint(error)}", file=sys.stderr)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {on_one_line(error)}", file=sys.stderr)
     except KeyboardInterrupt:
         hint = "; the same command resumes the build" if run is _build else ""
         print(f"stopped{hint}", file=sys.stderr)

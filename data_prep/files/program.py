@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from data_prep.files.errors import UserError
+from data_prep.files.quoting import on_one_line
 
 # Set by the shell scripts: within them PATH is not that of the user's shell.
 COMMAND_VARIABLE = "TUPELO_COMMAND"
@@ -32,7 +33,9 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
         status = main(sys.argv[1:])
         sys.stdout.flush()
     except UserError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {on_one_line(error)}")
+    except MemoryError:
+        sys.exit("error: the memory of this machine, or its limit, is used up; see `tupelo doctor`")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in OWN_PACKAGES:

@@ -24,6 +24,16 @@ def plain(text: str) -> str:
     return _printable(_without_middle(text))
 
 
+def on_one_line(error: object) -> str:
+    """Return the message of an error with escapes: a file name must not forge a line of output."""
+    letters = str(error)
+    if letters.isprintable():
+        return letters
+    return "".join(
+        letter if letter.isprintable() else repr(letter).strip("'") for letter in letters
+    )
+
+
 def _without_middle(text: str) -> str:
     if len(text) <= MOST_LETTERS:
         return text

@@ -6,6 +6,7 @@ overrides it. The options and their help come from the fields in settings.py.
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -84,7 +85,8 @@ class CommandParser(argparse.ArgumentParser):
         """Raise what argparse would print."""
         unknown = message.partition("unrecognized arguments: ")[2].split()
         if message.endswith(" required: RECIPE"):
-            raise ConfigError(f"name a recipe:\n\n{self.format_usage()}\n{list_of_recipes()}")
+            print(f"{self.format_usage()}\n{list_of_recipes()}\n", file=sys.stderr)
+            raise ConfigError("name a recipe")
         if not unknown:
             raise ConfigError(message)
         if unknown[0] in recipe_files():

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import torch
 
+from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import WorkerDied
 from data_prep.shards.manifest import ShardError
 from pretrain.config.errors import AnomalyError, ConfigError
@@ -87,7 +88,7 @@ def _end(ranks: Ranks, error: Exception, lost: str | None) -> NoReturn:
     if lost is not None:
         text = f"rank {ranks.rank}: {lost}\n"
     elif isinstance(error, USER_ERRORS):
-        text = f"error: {error}\n"
+        text = f"error: {on_one_line(error)}\n"
     try:
         silence_unread_output()
         sys.stdout.flush()
