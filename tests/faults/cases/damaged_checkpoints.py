@@ -1,11 +1,14 @@
 """Checkpoints that were damaged between two launches."""
 
+import hashlib
+import json
 import os
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from pretrain.checkpoint import format as checkpoint_format
 from tests.faults.case import Bench, Case
 from tests.faults.material import SAVE_EVERY, Variant
 from tests.faults.outcome import NotSurvivedError
@@ -33,6 +36,28 @@ def empty(file: Path) -> None:
     file.write_bytes(b"")
 
 
+def forge_counters(folder: Path, step: int) -> None:
+    """Let the counters be of another step, with a new checksum."""
+    file = folder / checkpoint_format.CONTENT
+    content = json.loads(file.read_text())["content"]
+    content["progress"]["step"] = step
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps({"sha256": digest, "content": content}))
+
+
+def replace_by_the_one_before(folder: Path) -> None:
+    """Give the checkpoint before the name of this one."""
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name(f"step_{BEFORE:08d}"), folder)
+
+
+# Of a whole checkpoint.
+FORGERIES: dict[str, Callable[[Path], None]] = {
+    "counters before the beginning": lambda folder: forge_counters(folder, -5),
+    "counters behind the end": lambda folder: forge_counters(folder, 10**18),
+    "another step's": replace_by_the_one_before,
+}
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "a flipped bit": flip_a_byte,
     "truncated": truncate,
@@ -47,7 +72,7 @@ def cases(variants: tuple[Variant, ...], damages: tuple[str, ...] = tuple(DAMAGE
 
 
 def _case(variant: Variant, damages: tuple[str, ...]) -> Case:
-    faults = 3 * len(damages) + 1
+    faults = 3 * len(damages) + len(FORGERIES) + 1
     return Case(
         "checkpoints",
         variant.name,
@@ -68,6 +93,11 @@ def _damage(bench: Bench, variant: Variant, damages: tuple[str, ...]) -> None:
             with bench.faults(f"{file} {name}"):
                 DAMAGES[name](run.checkpoints()[-1] / file)
                 _resume_from_the_one_before(bench, run)
+    for name, forge in FORGERIES.items():
+        run = copy_of(stopped, bench.place / name.replace(" ", "-"))
+        with bench.faults(name):
+            forge(run.checkpoints()[-1])
+            _resume_from_the_one_before(bench, run)
     run = copy_of(stopped, bench.place / "all")
     with bench.faults("all damaged"):
         for folder in run.checkpoints():

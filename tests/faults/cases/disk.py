@@ -1,4 +1,4 @@
-"""A disk that is full when a checkpoint is written, and has space again later.
+"""A disk that is full when a checkpoint is written, and has space again later; or /dev/shm.
 
 The run folder is on a tmpfs in a mount namespace of this case. Where that is not allowed, a limit
 on the size of files replaces it.
@@ -23,12 +23,14 @@ MS_REC, MS_PRIVATE = 0x4000, 1 << 18  # linux/mount.h
 # Full for the saves after steps 8 and 12; the lines of metrics still find room.
 FULL_FROM, FULL_UNTIL = SAVE_EVERY + 2, 3 * SAVE_EVERY + 2
 ROOM_BYTES = 128 * 1024
+SHARED_MEMORY = Path("/dev/shm")
 ABOUT_THE_DISK = re.compile("no space left|file too large", re.IGNORECASE)
 
 
 def cases(stages: tuple[int, ...]) -> list[Case]:
     """Return a full disk at each of these ZeRO stages."""
-    return [_case(Variant(stage)) for stage in stages] + [_case(Variant(1), limits=True)]
+    shared = Case("disk", "a full /dev/shm", 1, (Variant(1),), _fill_shared_memory)
+    return [_case(Variant(stage)) for stage in stages] + [_case(Variant(1), limits=True), shared]
 
 
 def _case(variant: Variant, *, limits: bool = False) -> Case:
@@ -64,6 +66,23 @@ def _fill_disk(bench: Bench, variant: Variant) -> None:
         if left.last_first_step() != SAVE_EVERY:
             raise NotSurvivedError(f"the old checkpoint was resumed at {left.last_first_step()}")
         _judge_without_samples(left)
+
+
+def _fill_shared_memory(bench: Bench) -> None:
+    """Fill /dev/shm while loader workers send batches, as any other program may."""
+    _mount(SHARED_MEMORY, size_bytes=1024 * 1024)
+    words = ("--data.loader_workers", "2")
+    run = Run(bench.material, bench.place, Variant(1), words=words)
+
+    def before_step(step: int) -> None:
+        if step == FULL_FROM:
+            _fill(SHARED_MEMORY / "filler", SHARED_MEMORY, room=0)
+        elif step == FULL_UNTIL:
+            (SHARED_MEMORY / "filler").unlink()
+
+    with bench.faults("a full /dev/shm"):
+        run.start(before_step=before_step).end_well()
+        bench.judge(run)
 
 
 def _limit_files(bench: Bench, variant: Variant) -> None:
@@ -107,9 +126,9 @@ def _judge_without_samples(run: Run) -> None:
         raise NotSurvivedError("; ".join(problems[:4]))
 
 
-def _fill(filler: Path, disk: Path) -> None:
+def _fill(filler: Path, disk: Path, *, room: int = ROOM_BYTES) -> None:
     status = os.statvfs(disk)
-    size = status.f_bavail * status.f_frsize - ROOM_BYTES
+    size = status.f_bavail * status.f_frsize - room
     with filler.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
 
