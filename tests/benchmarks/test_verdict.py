@@ -65,7 +65,7 @@ def test_every_sweep_of_the_verdict_names_arms_that_exist(file):
         words = {**spec.settings, **tried, **arm.words}
         options = [word for name, value in words.items() for word in (f"--{name}", value)]
         settings = load_settings(arm.recipe, options)
-        assert settings.data.sequence_length == 64 and settings.steps <= 8000
+        assert settings.data.sequence_length == 64 and settings.steps <= 12_000
         assert spec.tuning is None or len(spec.tuning.points) in (6, 8)
 
 
