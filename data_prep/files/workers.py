@@ -23,6 +23,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 TOKENIZER_THREADS = "TOKENIZERS_PARALLELISM"  # read by the tokenizers library at every call
+THREADS = "OMP_NUM_THREADS"  # read by torch at its import
 
 
 class WorkerDied(UserError):
@@ -32,6 +33,13 @@ class WorkerDied(UserError):
 def cpu_count() -> int:
     """Return the number of CPUs this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def threads_each(processes: int) -> int:
+    """Return the threads of each of several processes; fewer if the user has asked for fewer."""
+    share = max(1, cpu_count() // processes)
+    asked = os.environ.get(THREADS, "")
+    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 class Workers:

@@ -9,7 +9,7 @@ import torch
 from tabulate import tabulate
 
 from data_prep.files.program import curves_command
-from data_prep.files.workers import cpu_count
+from data_prep.files.workers import cpu_count, threads_each
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
 from finetune.results.result import read_result
@@ -151,10 +151,10 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
 
 def divided(num_workers: int | None, num_trials: int) -> tuple[list[str], int]:
     """Return the device of each worker, and the number of threads of each."""
-    cores, num_gpus = cpu_count(), torch.cuda.device_count()
-    count = min(num_workers or num_gpus or cores, num_trials)
+    num_gpus = torch.cuda.device_count()
+    count = min(num_workers or num_gpus or cpu_count(), num_trials)
     devices = [f"cuda:{n % num_gpus}" if num_gpus else "cpu" for n in range(count)]
-    return devices, max(1, cores // count)
+    return devices, threads_each(count)
 
 
 def report(sweep: Sweep) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
+from data_prep.files.workers import THREADS, cpu_count, threads_each
 from pretrain.checkpoint.starting import RESULT_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.gpus import VARIABLE, visible_gpus
@@ -19,8 +20,6 @@ from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Child, run_child, trainer_words
 
 SLOTS = re.compile(r"^[ \t]*[^\s#]\S*[ \t]+slots=(\d+)", re.MULTILINE)  # in a host file
-
-THREADS = "OMP_NUM_THREADS"
 
 OPTIONS = ("gpus", "hostfile")  # of `add_launch_options`
 
@@ -177,7 +176,7 @@ def plan_launches(
     _refuse_more_at_once(at_once, count)
     if at_once is not None and at_once > 1 and not used:
         count = min(at_once, runs)
-        return [LaunchPlan(threads=_threads_each(count)) for _ in range(count)]
+        return [LaunchPlan(threads=threads_each(count)) for _ in range(count)]
     runs = min(runs, at_once or runs)
     each = gpus_per_run or max(1, count // runs)
     if each > max(1, count):
@@ -194,18 +193,11 @@ def plan_launches(
 
 
 def _refuse_more_at_once(at_once: int | None, num_gpus: int) -> None:
-    most, what = (num_gpus, "GPUs") if num_gpus else (len(os.sched_getaffinity(0)), "processors")
+    most, what = (num_gpus, "GPUs") if num_gpus else (cpu_count(), "processors")
     if at_once is not None and at_once > most:
         raise ConfigError(
             f"--at-once {at_once}: there are {most} {what} for these runs; ask for fewer"
         )
-
-
-def _threads_each(at_once: int) -> int:
-    """Return the threads of each of several runs; fewer if the user has asked for fewer."""
-    share = len(os.sched_getaffinity(0)) // at_once
-    asked = os.environ.get(THREADS, "")
-    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 def _visible(gpus: int | None) -> list[str]:

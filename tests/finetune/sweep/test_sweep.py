@@ -268,7 +268,8 @@ def test_a_dry_run_counts_trials_steps_and_rows(tmp_path):
 
 
 def test_cores_are_divided_among_the_workers(monkeypatch):
-    monkeypatch.setattr("finetune.sweep.sweep.cpu_count", lambda: 8)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert divided(None, 20) == (["cpu"] * 8, 1)
     assert divided(None, 3) == (["cpu"] * 3, 2)
     assert divided(2, 20) == (["cpu"] * 2, 4)
@@ -276,3 +277,13 @@ def test_cores_are_divided_among_the_workers(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert divided(None, 20) == (["cuda:0", "cuda:1"], 4)
     assert divided(3, 20)[0] == ["cuda:0", "cuda:1", "cuda:0"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads"),
+    [("1", [1, 1, 1]), ("3", [1, 3, 3]), ("64", [1, 4, 8]), ("0", [1, 4, 8]), ("x", [1, 4, 8])],
+)
+def test_workers_have_no_more_threads_than_the_user_asks_for(monkeypatch, asked, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert [divided(workers, 20)[1] for workers in (None, 2, 1)] == threads
