@@ -25,6 +25,7 @@ HABITS: dict[str, str] = {
     **dict.fromkeys(("test-file", "predict-file"), "--test"),
     **dict.fromkeys(("text-column", "text-column-name", "texts", "column"), "--text"),
     **dict.fromkeys(("label-column", "label-column-name", "labels", "target"), "--label"),
+    **dict.fromkeys(("metrics", "metric-for-best-model", "eval-metric", "metric-name"), "--metric"),
     **dict.fromkeys(("max-seq-length", "max-length", "seq-length", "seq-len"), "--sequence-length"),
     **dict.fromkeys(
         ("warmup", "warmup-steps", "warmup-proportion"), "--warmup-ratio, a share of the steps"

@@ -35,6 +35,8 @@ from finetune.sweep.references import (
 from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
+from finetune.tasks.metric_names import METRIC_NAMES
+from finetune.tasks.tables import FORMATS
 from finetune.tasks.task import TaskData
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.settings import explain
@@ -56,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="PLACE",
             help=f"folder with {suite.name}'s original files, or hub",
         )
-    _add_own_task(parser.add_argument_group("or a task of your own (.tsv, .csv, .jsonl)"))
+    _add_own_task(parser.add_argument_group(f"or a task of your own ({FORMATS})"))
     sweep = parser.add_argument_group("sweep")
     sweep.add_argument(
         "--checkpoints",
@@ -89,6 +91,11 @@ def _add_own_task(group: Any) -> None:
     )
     group.add_argument("--label", metavar="COLUMN", help="the column to predict")
     group.add_argument("--regression", action="store_const", const=True, help="labels are numbers")
+    group.add_argument(
+        "--metric",
+        help=f"{', '.join(METRIC_NAMES)}: counts in the table and chooses the learning rate; "
+        "default: accuracy, of imbalanced classes macro_f1, of numbers pearson",
+    )
     group.add_argument("--name", help="of the task, in tables and folders")
 
 

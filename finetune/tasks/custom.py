@@ -1,12 +1,9 @@
 """A task of the user's own: classification or regression of one text or a pair, from three files.
 
 The labels are those of the training file. Without a development file a tenth of the training rows
-is held out. Which rows depends on their texts alone: equal texts stay together, and adding rows
-never moves a row between training and development set.
+is held out.
 """
 
-import hashlib
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,13 +11,17 @@ from pydantic import Field, field_validator, model_validator
 
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import example_of, label_word
-from finetune.tasks.tables import FileRow, read_rows, shortened
+from finetune.tasks.held_out import hold_out, recurring_notes
+from finetune.tasks.labels import labels_of
+from finetune.tasks.metric_names import (
+    fitting_metrics,
+    main_first,
+    metric_named,
+    usual_metric,
+)
+from finetune.tasks.tables import FORMATS, FileRow, read_rows, shortened
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.settings import Section
-
-HELD_OUT_SHARE = 0.1
-# More different numbers than a scale of grades has: they are measured values, not classes.
-MAX_FRACTIONAL_LABELS = 10
 
 
 class OwnTask(Section):
@@ -29,7 +30,7 @@ class OwnTask(Section):
     name: str = Field(
         "own", pattern=r"^\w[\w.-]*$", description="name of the task in tables and folders"
     )
-    train: Path = Field(description="examples to learn from; .tsv, .csv or .jsonl")
+    train: Path = Field(description=f"examples to learn from; {FORMATS}")
     dev: Path | None = Field(
         None, description="examples to score on; none: a tenth of the training file"
     )
@@ -39,6 +40,11 @@ class OwnTask(Section):
     )
     label: str = Field("label", description="column that is predicted")
     regression: bool = Field(False, description="labels are numbers, and predicted as such")
+    metric: str | None = Field(
+        None,
+        description="counts in the table and chooses the learning rate; default: accuracy, of "
+        "imbalanced classes macro_f1, of numbers pearson",
+    )
 
     @field_validator("name")
     @classmethod
@@ -47,6 +53,11 @@ class OwnTask(Section):
             if plain(name) in map(plain, suite.tasks):
                 raise ValueError(f"name={name!r} is a task of {suite.name}; choose another name")
         return name
+
+    @field_validator("metric")
+    @classmethod
+    def _find_metric(cls, metric: str | None) -> str | None:
+        return None if metric is None else metric_named(metric)
 
     @model_validator(mode="after")
     def _check_columns(self) -> "OwnTask":
@@ -60,96 +71,42 @@ def read_own(own: OwnTask) -> TaskData:
     """Read a task of the user's own.
 
     Raises:
-        TaskError: a file cannot be read, lacks a column or rows, or its labels are unsuitable.
+        TaskError: a file cannot be read, lacks a column or rows, its labels are unsuitable, or the
+            metric does not fit them.
     """
     columns = (*own.texts, own.label)
     rows = list(read_rows(own.train, columns))
-    task = _task_of(own, rows)
+    task, notes = _task_of(own, rows)
     train = _examples(task, rows, own.train)
     test = {}
     if own.test is not None:
         test["test"] = _examples(task, read_rows(own.test, own.texts), own.test, is_labelled=False)
-    if own.dev is not None:
+    if own.dev is None:
+        train, development, remarks = hold_out(train, own.train)
+    else:
         development = _examples(task, read_rows(own.dev, columns), own.dev)
-        return TaskData(task, train, {"dev": development}, test)
-    held_out = [example for example in train if is_held_out(example.texts)]
-    kept = [example for example in train if not is_held_out(example.texts)]
-    if not held_out or not kept:
+        remarks = recurring_notes(train, development, own.dev)
+    return TaskData(task, train, {"dev": development}, test, (*notes, *remarks))
+
+
+def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
+    """Return the task, and remarks for the user."""
+    words = [label_word(row, own.label, own.train) for row in rows]
+    where = f"{own.train}: column {own.label!r}"
+    if len(set(words)) == 1:
         raise TaskError(
-            f"{own.train}: {len(train)} rows are too few to hold some out; give a development file"
-        )
-    note = (
-        f"no development file: {len(held_out):,} of the {len(train):,} rows of {own.train} are "
-        "held out, chosen by a hash of their text"
-    )
-    return TaskData(task, kept, {"dev": held_out}, test, (note,))
-
-
-def is_held_out(texts: tuple[str, ...]) -> bool:
-    """Return whether an example is held out if there is no development file."""
-    digest = hashlib.sha256("\0".join(texts).encode()).digest()
-    return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
-
-
-def _task_of(own: OwnTask, rows: list[FileRow]) -> Task:
-    words = {label_word(row, own.label, own.train) for row in rows}
-    labels: tuple[str, ...] = ()
-    if len(words) == 1:
-        raise TaskError(
-            f"{own.train}: column {own.label!r} holds {shortened(min(words))!r} in every row: "
+            f"{where} holds {shortened(words[0])!r} in every row: "
             "there is nothing to learn; choose another column"
         )
-    if not own.regression:
-        _check_classes(words, len(rows), own)
-        labels = _sorted(words)
-    return Task(
-        own.name,
-        labels,
-        ("pearson", "spearman") if own.regression else ("accuracy", "macro_f1"),
-        texts=own.texts,
-        label=own.label,
-        identity=None,
-    )
-
-
-def _check_classes(words: set[str], num_rows: int, own: OwnTask) -> None:
-    where = f"{own.train}: column {own.label!r}"
-    numbers = [number for number in map(_number, words) if number is not None]
-    fractions = [number for number in numbers if not number.is_integer()]
-    if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractions:
-        raise TaskError(
-            f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, not "
-            "classes; predict numbers with --regression, or choose another column"
-        )
-    by_letters: dict[str, str] = {}
-    for word in sorted(words):
-        other = by_letters.setdefault(word.strip(), word)
-        if other != word:
-            raise TaskError(
-                f"{where} holds {shortened(other)!r} and {shortened(word)!r}, which would be two "
-                "classes; remove the spaces"
-            )
-    if len(words) > max(MAX_FRACTIONAL_LABELS, num_rows / 2):
-        raise TaskError(
-            f"{where} holds {len(words):,} different labels in {num_rows:,} rows, too many "
-            "to learn; choose another column"
-        )
-
-
-def _sorted(words: set[str]) -> tuple[str, ...]:
-    """Return labels in ascending order: numeric if all are numbers, else alphabetical."""
-    numbers = {word: _number(word) for word in words}
-    if None in numbers.values():
-        return tuple(sorted(words))
-    return tuple(sorted(words, key=lambda word: (numbers[word], word)))
-
-
-def _number(word: str) -> float | None:
-    try:
-        number = float(word)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    labels = () if own.regression or not words else labels_of(words, where)
+    metrics, reason = fitting_metrics(labels), ""
+    if own.metric is not None:
+        metrics = main_first(metrics, own.metric)
+    elif labels:
+        usual, reason = usual_metric(words)
+        metrics = main_first(metrics, usual)
+    task = Task(own.name, labels, metrics, texts=own.texts, label=own.label, identity=None)
+    return task, [reason] if reason else []
 
 
 def _examples(

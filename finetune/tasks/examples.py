@@ -50,7 +50,7 @@ def label_word(row: FileRow, column: str, file: Path) -> str:
         TaskError: the row has none.
     """
     value = row.values[column]
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) and not _is_nan(value):
         return json.dumps(value)
     if not isinstance(value, str) or not value or not is_unicode(value):
         raise TaskError(
@@ -91,4 +91,11 @@ def _text_of(row: FileRow, column: str, file: Path) -> str:
 def _kind(value: object) -> str:
     if value is None:
         return "null"
+    if _is_nan(value):
+        return "NaN"
     return type(value).__name__ if value != "" else "nothing"
+
+
+def _is_nan(value: object) -> bool:
+    """Return whether it is the number that programs write for a missing one."""
+    return isinstance(value, float) and math.isnan(value)

@@ -5,7 +5,7 @@ from pathlib import Path
 from finetune.tasks.examples import example_of
 from finetune.tasks.hub import read_hub
 from finetune.tasks.suite import Suite
-from finetune.tasks.tables import named_rows, raise_it, tab_separated
+from finetune.tasks.tables import named_rows, raise_it, tab_separated, text_of
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.errors import ConfigError
 
@@ -114,7 +114,7 @@ def _read(task: Task, file: Path, *, is_labelled: bool, notes: list[str]) -> lis
     broken: list[TaskError] = []
     rows = named_rows(
         file,
-        tab_separated(file),
+        tab_separated(text_of(file)),
         (*task.texts, task.label) if is_labelled else task.texts,
         header=task.headless_columns if is_labelled else (),
         refuse=broken.append if task.skips_broken_rows and is_labelled else raise_it,

@@ -1,10 +1,11 @@
-"""Read rows with named columns from TSV, CSV and JSON Lines.
+"""Read rows with named columns from TSV, CSV, JSON Lines and Parquet.
 
 TSV is that of GLUE: a tab ends a field and a line feed a row, quotes are ordinary characters. CSV
 is that of RFC 4180, where a quoted field may contain commas and line breaks.
 """
 
 import csv
+import functools
 import io
 import json
 import sys
@@ -12,10 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from finetune.tasks.parquet import parquet_rows
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import nearest
 
 MAX_NAMED_COLUMNS = 20  # in a message: without a header, the fields of the first row count as names
+FORMATS = ".tsv, .csv, .jsonl or .parquet"
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+# What files may have instead, with what to do.
+OTHER_SEPARATORS = {
+    ";": ("semicolons", "save it with commas and the suffix .csv"),
+    ",": ("commas", "give it the suffix .csv"),
+    "\t": ("tabs", "save it with commas or, if no field is quoted, give it the suffix .tsv"),
+}
 
 
 class FileRow(NamedTuple):
@@ -37,15 +47,20 @@ def read_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
         TaskError: the file cannot be read, or does not have the format of its suffix.
     """
     suffix = file.suffix.lower()
-    if suffix == ".tsv":
-        yield from named_rows(file, tab_separated(file), needed)
-    elif suffix == ".csv":
-        yield from named_rows(file, _comma_separated(file), needed)
+    if suffix in SEPARATORS:
+        text = text_of(file)
+        _refuse_other_separator(file, suffix, text, needed)
+        records = tab_separated(text) if suffix == ".tsv" else _comma_separated(file, text)
+        yield from named_rows(file, records, needed)
     elif suffix == ".jsonl":
         yield from _json_rows(file, needed)
+    elif suffix == ".parquet":
+        check = functools.partial(check_columns, file, None, needed)
+        for number, values in enumerate(parquet_rows(file, needed, check), start=1):
+            yield FileRow(number, values)
     else:
         raise TaskError(
-            f"{file}: unknown format {suffix!r}; use .tsv, .csv or .jsonl, according to its content"
+            f"{file}: unknown format {suffix!r}; use {FORMATS}, according to its content"
         )
 
 
@@ -90,14 +105,10 @@ def named_rows(
             )
 
 
-def tab_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line and fields of each row of a TSV file; empty lines at its end are ignored.
-
-    Raises:
-        TaskError: the file cannot be read or is not UTF-8.
-    """
+def tab_separated(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield line and fields of each row of TSV; empty lines at its end are ignored."""
     # Not splitlines(): it also splits at Unicode separators, which occur inside sentences.
-    lines = text_of(file).split("\n")
+    lines = text.split("\n")
     while lines and lines[-1] in ("", "\r"):
         lines.pop()
     for number, line in enumerate(lines, start=1):
@@ -124,21 +135,30 @@ def text_of(file: Path) -> str:
         ) from None
 
 
-def check_columns(file: Path, line: int, needed: Sequence[str], found: Sequence[str]) -> None:
+def check_columns(
+    file: Path, line: int | None, needed: Sequence[str], found: Sequence[str]
+) -> None:
     """Check that each needed column exists once.
+
+    Args:
+        file: for messages.
+        line: that names the columns; None: they have a place of their own.
+        needed: columns that must exist.
+        found: columns of the file.
 
     Raises:
         TaskError: one does not; names the columns of the file and the nearest one.
     """
+    where = str(file) if line is None else f"{file}, row {line}"
     for column in needed:
         if found.count(column) == 1:
             continue
         if column in found:
-            raise TaskError(f"{file}, row {line}: two columns are called {column!r}; rename one")
+            raise TaskError(f"{where}: two columns are called {column!r}; rename one")
         names = [shortened(name) for name in found]
         listed = ", ".join(names[:MAX_NAMED_COLUMNS])
         raise TaskError(
-            f"{file}, row {line}: no column {column!r}{nearest(column, names)}; it has "
+            f"{where}: no column {column!r}{nearest(column, names)}; it has "
             f"{listed or 'none'}; rename a column, or choose another one"
         )
 
@@ -149,9 +169,23 @@ def shortened(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in start)
 
 
-def _comma_separated(file: Path) -> Iterator[tuple[int, list[str]]]:
+def _refuse_other_separator(file: Path, suffix: str, text: str, needed: Sequence[str]) -> None:
+    """Refuse a header that names the needed columns only if it is split at another separator."""
+    own, header = SEPARATORS[suffix], text.lstrip("\r\n").partition("\n")[0]
+    if set(needed) <= _split(header, own):
+        return
+    for other, (name, fix) in OTHER_SEPARATORS.items():
+        if set(needed) <= _split(header, other):
+            raise TaskError(f"{file}: its fields look separated by {name}; {fix}")
+
+
+def _split(header: str, separator: str) -> set[str]:
+    return {name.strip(' "\r') for name in header.split(separator)}
+
+
+def _comma_separated(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # the module's default is 131,072 characters
-    rows = csv.reader(io.StringIO(text_of(file), newline=""), strict=True)
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     begins = 1
     try:
         for fields in rows:

@@ -1,12 +1,15 @@
 import csv
 import json
 
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from pydantic import ValidationError
 
-from finetune.tasks.custom import OwnTask, is_held_out, read_own
+from finetune.tasks.custom import OwnTask, read_own
+from finetune.tasks.held_out import is_held_out
 from finetune.tasks.task import Example, TaskError
 
 ROWS = [
@@ -18,7 +21,9 @@ ROWS = [
 
 def written(file, rows):
     """Write rows in the format of the suffix, with the writers of Python."""
-    if file.suffix == ".jsonl":
+    if file.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    elif file.suffix == ".jsonl":
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     elif file.suffix == ".csv":
         with file.open("w", newline="") as stream:
@@ -44,8 +49,8 @@ def refused(task):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_csv_and_json_lines_hold_what_was_written(tmp_path, suffix):
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_csv_json_lines_and_parquet_hold_what_was_written(tmp_path, suffix):
     data = read_own(own(tmp_path, ROWS, suffix=suffix))
     assert data.task.labels == ("neg", "pos")
     assert data.train == [
@@ -53,8 +58,7 @@ def test_csv_and_json_lines_hold_what_was_written(tmp_path, suffix):
         for number, row in enumerate(ROWS)
     ]
     assert data.development["dev"] == data.train
-    assert data.task.metrics == ("accuracy", "macro_f1")
-    assert (data.test, data.notes) == ({}, ())
+    assert (data.task.metrics, data.test) == (("accuracy", "macro_f1", "matthews", "f1"), {})
 
 
 def test_quotes_in_tsv_are_ordinary_characters(tmp_path):
@@ -121,6 +125,36 @@ def test_without_a_development_file_a_tenth_of_the_training_rows_is_held_out(tmp
     assert note.startswith(f"no development file: {len(held_out)} of the 2,000 rows of ")
 
 
+def warnings_of(task):
+    return [note for note in read_own(task).notes if note.startswith("warning: ")]
+
+
+def test_few_held_out_rows_have_a_warning_and_many_have_none(tmp_path):
+    assert not warnings_of(own(tmp_path, many_rows(2000), dev=None))
+    task = own(tmp_path, many_rows(300), dev=None)
+    number = len(read_own(task).development["dev"])
+    (warning,) = warnings_of(task)
+    assert f"{number} held-out rows: each of them is {100 / number:.2g} points" in warning
+
+
+def test_texts_of_training_rows_in_the_development_file_are_counted(tmp_path):
+    task = own(tmp_path, many_rows(40))
+    new = [{"text": f"other {number}", "label": "x"} for number in range(12)]
+    written(task.dev, new)
+    assert not warnings_of(task)
+    written(task.dev, [*new, *many_rows(4)[2:], {"text": "sentence 3", "label": "x"}])
+    (warning,) = warnings_of(task)
+    assert f"3 of the 15 rows of {task.dev} (20.0%) have texts of training rows" in warning
+    assert "such as row number 13:" in warning
+
+
+def test_a_pair_recurs_if_both_of_its_texts_do(tmp_path):
+    rows = [{"a": "one", "b": str(number), "label": number % 2} for number in range(4)]
+    task = own(tmp_path, rows, texts=("a", "b"))
+    written(task.dev, [{"a": "one", "b": "4", "label": 0}, {"a": "1", "b": "one", "label": 1}])
+    assert not warnings_of(task)
+
+
 def test_a_row_keeps_its_side_when_rows_are_added_and_so_do_equal_texts(tmp_path):
     few = read_own(own(tmp_path, many_rows(300), dev=None))
     many = read_own(own(tmp_path, many_rows(600)[::-1] + many_rows(300), dev=None))
@@ -155,6 +189,20 @@ def test_measured_values_are_no_classes(tmp_path):
     assert len(read_own(own(tmp_path, rows, regression=True)).train) == 11
 
 
+@pytest.mark.parametrize("spelling", ["1.0", "01", "1e0", 1.0])
+def test_two_spellings_of_a_number_are_not_two_classes(tmp_path, spelling):
+    rows = [{"text": "t", "label": word} for word in ("1", 0, spelling)]
+    message = refused(own(tmp_path, rows))
+    assert "'1'" in message and f"{str(spelling)!r}" in message
+    assert message.endswith("which would be two classes; spell the number in one way")
+
+
+def test_one_spelling_of_a_number_in_each_file_is_refused(tmp_path):
+    task = own(tmp_path, [{"text": "t", "label": number} for number in (0, 1)])
+    written(task.dev, [{"text": "t", "label": "1.0"}])
+    assert "dev.jsonl, row 1: unknown label '1.0'" in refused(task)
+
+
 def test_few_grades_with_halves_are_classes(tmp_path):
     rows = [{"text": "t", "label": grade / 2} for grade in range(10)]
     assert len(read_own(own(tmp_path, rows)).task.labels) == 10
@@ -174,7 +222,7 @@ def test_labels_that_differ_in_spaces_are_not_two_classes(tmp_path):
     assert "holds 'pos' and 'pos ', which would be two classes" in refused(own(tmp_path, rows))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_a_text_may_be_long(tmp_path, suffix):
     rows = [{"text": letter * 200_000, "label": letter} for letter in "ab"]
     data = read_own(own(tmp_path, rows, suffix=suffix))
@@ -196,9 +244,15 @@ BAD = [
     (".tsv", b"", "is empty"),
     (".tsv", b"\xef\xbb\xbf\n", "is empty"),
     (".csv", b"text,label\n", "holds no rows"),
-    (".tsv", b"text,label\na,x\n", "no column 'text'; it has text,label;"),
+    (".tsv", b"text,label\na,x\n", "fields look separated by commas; give it the suffix .csv"),
+    (".tsv", b"words,label\na,x\n", "no column 'text'; it has words,label;"),
+    (".csv", b"text;label\na, b;x\n", "fields look separated by semicolons; save it with commas"),
+    (".csv", b'\xef\xbb\xbf"label";"text"\r\nx;"a, b"\r\n', "look separated by semicolons"),
+    (".csv", b"id\ttext\tlabel\n1\ta, b\tx\n", "look separated by tabs; save it with commas or,"),
+    (".tsv", b"text;label\na;x\n", "look separated by semicolons; save it with commas"),
     (".jsonl", b'{"text": "a", "label": "x"}\n{"text": "a"}\n', "row 2: no column 'label'"),
     (".jsonl", b'{"text": "a", "label": null}\n', "row 1: column 'label' holds no label but null"),
+    (".jsonl", b'{"text": "a", "label": NaN}\n', "row 1: column 'label' holds no label but NaN"),
     (".jsonl", b'{"text": "a", "label": ["x"]}\n', "row 1: column 'label' holds no label but list"),
     (
         ".jsonl",
@@ -215,7 +269,7 @@ BAD = [
     (".jsonl", b"[" * 100_000, "is not a JSON object"),
     (".jsonl", b'{"text": "a", "label": 1' + b"0" * 5000 + b"}", "is not a JSON object"),
     (".jsonl", b"", "holds no rows"),
-    (".xlsx", b"PK", "unknown format '.xlsx'; use .tsv, .csv or .jsonl"),
+    (".xlsx", b"PK", "unknown format '.xlsx'; use .tsv, .csv, .jsonl or .parquet"),
 ]
 
 
@@ -233,7 +287,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     assert message == f"{tmp_path / 'train.csv'} cannot be read: No such file or directory"
 
 
-@pytest.mark.parametrize("value", ["high", float("nan"), float("inf"), 10**400])
+@pytest.mark.parametrize("value", ["high", "nan", float("inf"), 10**400])
 def test_a_value_that_is_no_finite_number_is_refused(tmp_path, value):
     rows = [{"text": "t", "label": 1}, {"text": "t", "label": value}]
     message = refused(own(tmp_path, rows, regression=True))
@@ -248,6 +302,7 @@ def test_a_value_that_is_no_finite_number_is_refused(tmp_path, value):
         ({"name": "../mine"}, "pattern"),
         ({"texts": ("a", "b", "c")}, "at most 2"),
         ({"texts": ("label",)}, "name a column twice: label, label"),
+        ({"metric": "acuracy"}, "metric='acuracy' does not exist; did you mean accuracy"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings, message):
@@ -264,7 +319,7 @@ PIECES = ["text", "label", ",", "\t", "\n", "\r", '"', "{", "}", ":", "1", "0.5"
 BYTES = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=30).map(
     lambda pieces: "".join(pieces).encode()
 )
-HEADERS = {".tsv": b"text\tlabel\n", ".csv": b"text,label\n", ".jsonl": b""}
+HEADERS = {".tsv": b"text\tlabel\n", ".csv": b"text,label\n", ".jsonl": b"", ".parquet": b"PAR1"}
 
 
 @pytest.mark.parametrize("suffix", HEADERS)
@@ -291,7 +346,7 @@ def test_any_bytes_give_examples_or_one_clear_line(
         min_size=2,
     ).filter(lambda rows: len({label for _, label in rows}) == 2)
 )
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_any_text_is_read_as_it_was_written(scratch, suffix, rows):
     file = written(
         scratch / f"any{suffix}", [{"text": text, "label": label} for text, label in rows]

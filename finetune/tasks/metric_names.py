@@ -1,0 +1,73 @@
+"""The names of the metrics, and which of them fit a task of the user's own."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from finetune.tasks.tables import shortened
+from finetune.tasks.task import TaskError, plain
+from pretrain.config.errors import nearest
+
+# As tables call them; training/metrics.py computes them.
+METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "matthews": "Matthews",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+}
+OF_VALUES = ("pearson", "spearman")
+OF_CLASSES = ("accuracy", "macro_f1", "matthews")
+# Between the frequencies of two labels; GLUE too counts CoLA (2.4) by Matthews, MRPC (2.1) by F1.
+BALANCED_RATIO = 2.0
+
+
+def metric_named(name: str) -> str:
+    """Return the metric with this name, ignoring case, hyphens and underscores.
+
+    Raises:
+        ValueError: there is none; suggests the nearest name.
+    """
+    by_plain_name = {plain(metric): metric for metric in METRIC_NAMES}
+    if plain(name) not in by_plain_name:
+        raise ValueError(
+            f"metric={name!r} does not exist{nearest(name, list(METRIC_NAMES))}; "
+            f"one of {', '.join(METRIC_NAMES)}"
+        )
+    return by_plain_name[plain(name)]
+
+
+def fitting_metrics(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics of a task with these labels; none: a regression."""
+    if not labels:
+        return OF_VALUES
+    return (*OF_CLASSES, "f1") if len(labels) == 2 else OF_CLASSES
+
+
+def main_first(metrics: Sequence[str], main: str) -> tuple[str, ...]:
+    """Return the metrics of a task with its main one in front.
+
+    Raises:
+        TaskError: it is not among them.
+    """
+    if main not in metrics:
+        two = "f1 is of one of two classes; " if main == "f1" else ""
+        raise TaskError(f"--metric {main} does not fit: {two}give one of {', '.join(metrics)}")
+    return (main, *(metric for metric in metrics if metric != main))
+
+
+def usual_metric(words: Sequence[str]) -> tuple[str, str]:
+    """Return the main metric of a classification, and why where it is not accuracy.
+
+    Args:
+        words: the label of each training row; two labels or more.
+    """
+    ordered = Counter(words).most_common()
+    (frequent, most), (rare, least) = ordered[0], ordered[-1]
+    if most <= BALANCED_RATIO * least:
+        return "accuracy", ""
+    return "macro_f1", (
+        f"scored by macro F1: label {shortened(frequent)!r} is {most / least:.3g} times as "
+        f"frequent as {shortened(rare)!r} (imbalanced: more than {BALANCED_RATIO:g} times); "
+        "--metric chooses another one"
+    )

@@ -1,0 +1,79 @@
+"""Tables as pandas, datasets and other programs write them into Parquet."""
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from finetune.tasks.custom import OwnTask, read_own
+from finetune.tasks.task import TaskError
+
+
+def own(folder, columns, **settings):
+    parquet.write_table(pyarrow.table(columns), folder / "train.parquet", row_group_size=3)
+    return OwnTask(train=folder / "train.parquet", dev=folder / "train.parquet", **settings)
+
+
+def refused(task):
+    with pytest.raises(TaskError) as caught:
+        read_own(task)
+    assert str(caught.value).startswith(str(task.train)) and str(caught.value).isprintable()
+    return str(caught.value)
+
+
+TEXTS = pyarrow.array(["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (pyarrow.array(["x", "y", "y", "x"]).dictionary_encode(), ("x", "y")),
+        (pyarrow.array(["x", "y", "y", "x"], pyarrow.large_string()), ("x", "y")),
+        (pyarrow.array([10, 9, 9, 10], pyarrow.int8()), ("9", "10")),
+        (pyarrow.array([0.5, 1.5, 1.5, 0.5], pyarrow.float32()), ("0.5", "1.5")),
+        (pyarrow.array([True, False, False, True]), ("false", "true")),
+    ],
+)
+def test_labels_of_every_type_are_classes_in_order(tmp_path, labels, expected):
+    data = read_own(own(tmp_path, {"text": TEXTS.dictionary_encode(), "label": labels, "n": TEXTS}))
+    assert data.task.labels == expected
+    assert [example.texts for example in data.train] == [("a",), ("b",), ("c",), ("d",)]
+    spelled = [str(value).lower() for value in labels.to_pylist()]
+    assert [expected[example.label] for example in data.train] == spelled
+
+
+def test_numbers_are_predicted_as_the_file_holds_them(tmp_path):
+    labels = pyarrow.array([1.25, -3.0, 7.5, 0.0])
+    data = read_own(own(tmp_path, {"text": TEXTS, "label": labels}, regression=True))
+    assert [example.label for example in data.train] == [1.25, -3.0, 7.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"txt": TEXTS, "label": TEXTS}, ": no column 'text'; did you mean txt?; it has txt, lab"),
+        ({"text": [1, 2, 3, 4], "label": TEXTS}, ", row 1: column 'text' holds no text but int"),
+        ({"text": TEXTS, "label": ["x", "y", None, "x"]}, ", row 3: column 'label' holds no label"),
+        ({"text": TEXTS, "label": [0.0, 1.0, None, 1.0]}, ", row 3: column 'label' holds no label"),
+        ({"text": TEXTS, "label": [0.0, 1.0, float("nan"), 1.0]}, "row 3: column 'label' holds no"),
+        (
+            {"text": TEXTS, "label": [["x"], ["y"], [], []]},
+            ", row 1: column 'label' holds no label",
+        ),
+        ({"text": TEXTS[:0], "label": TEXTS[:0]}, "holds no rows"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_named(tmp_path, columns, message):
+    assert message in refused(own(tmp_path, columns))
+
+
+def test_files_that_are_damaged_or_no_parquet_are_refused(tmp_path):
+    task = own(tmp_path, {"text": pyarrow.array([b"a", b"\xff"]), "label": ["x", "y"]})
+    assert "row 1: column 'text' holds no text but bytes" in refused(task)
+    broken = pyarrow.array([b"a", b"\xff"]).view(pyarrow.string())
+    task = own(tmp_path, {"text": broken, "label": ["x", "y"]})
+    assert "has a text that is not UTF-8; write the file again" in refused(task)
+    content = task.train.read_bytes()
+    task.train.write_bytes(content[:-20])
+    assert ": not Parquet, or damaged: " in refused(task)
+    task.train.unlink()
+    assert refused(task).endswith("cannot be read: No such file or directory")
