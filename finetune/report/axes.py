@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from finetune.report.run_folders import run_folder
 from finetune.results.sweep_results import EndedTrial, TableRow
 from pretrain.compare.run_files import (
     Evaluation,
     Metrics,
-    Settings,
-    read_checked,
     read_checked_lines,
 )
 from pretrain.config.errors import ConfigError
@@ -64,21 +63,14 @@ def cost_of_rows(
         if axis.name == STEPS:
             found[row] = float(row.step)
         else:
-            found[row] = _cost(_run_of(row, trials, axis), row.step, axis)
+            run = run_folder(row, trials)
+            if run is None:
+                raise ConfigError(
+                    f"--axis {axis.name}: {row.origin}, the run of {row.model}, is not there any "
+                    f"more; put it back, or use --axis {STEPS}"
+                )
+            found[row] = _cost(run, row.step, axis)
     return found
-
-
-def _run_of(row: TableRow, trials: Sequence[EndedTrial], axis: Axis) -> Path:
-    """Return the folder of a run, also where it was moved together with its results."""
-    around = [folder for trial in trials if trial.row == row for folder in trial.folder.parents]
-    for folder in (Path(row.origin), *dict.fromkeys(around)):
-        file = folder / "run.json"
-        if file.is_file() and row.model in (read_checked(file, Settings)["name"], folder.name):
-            return folder
-    raise ConfigError(
-        f"--axis {axis.name}: {row.origin}, the run of {row.model}, is not there any more; put it "
-        f"back, or use --axis {STEPS}"
-    )
 
 
 def _cost(run: Path, step: int, axis: Axis) -> float:

@@ -23,18 +23,10 @@ from finetune.report.panels import (
 from finetune.report.score_table import Column, ScoreTable
 from finetune.report.scores import RateScores
 from finetune.results.sweep_results import TableRow
+from finetune.tasks.metric_names import METRIC_NAMES
 from pretrain.reports.html import Picture, line_panel, save_picture
 
 MOST_TICKS = 5
-
-
-METRIC_NAMES = {
-    "f1": "F1",
-    "macro_f1": "macro F1",
-    "matthews": "Matthews",
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-}
 
 
 class Panel(NamedTuple):
@@ -47,7 +39,7 @@ class Panel(NamedTuple):
     @property
     def axis_label(self) -> str:
         """Return the label of the axis of scores."""
-        return f"{_metric_name(self.metric)} x 100"
+        return f"{METRIC_NAMES.get(self.metric, self.metric)} x 100"
 
     @property
     def file_name(self) -> str:
@@ -176,22 +168,11 @@ def _panels(table: ScoreTable) -> list[Panel]:
     """Return a panel for every metric of every development set; as in PLD's Fig. 10."""
     panels = []
     for column in table.columns:
-        metrics = dict.fromkeys(
-            metric
-            for (_, task), rates in table.rates.items()
-            if task == column.task
-            for rate in rates
-            for scores in rate.metrics
-            for metric in scores.get(column.split, {})
-        )
+        metrics = table.metrics(column.task)
         for metric in metrics:
-            name = f" {_metric_name(metric)}" if len(metrics) > 1 else ""
+            name = f" {METRIC_NAMES.get(metric, metric)}" if len(metrics) > 1 else ""
             panels.append(Panel(column, metric, column.title + name))
     return panels
-
-
-def _metric_name(metric: str) -> str:
-    return METRIC_NAMES.get(metric, metric)
 
 
 def _compared(table: ScoreTable) -> list[TableRow]:

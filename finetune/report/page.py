@@ -5,19 +5,12 @@ from pathlib import Path
 
 from data_prep.files.atomic import save_text
 from finetune.report.axes import STEPS
+from finetune.report.caption import caption
+from finetune.report.entries import entries, headers
 from finetune.report.figures import PictureGroup, draw_figures
 from finetune.report.notes import notes
 from finetune.report.score_table import ScoreTable, score_table
-from finetune.report.text import (
-    as_csv,
-    as_latex,
-    as_markdown,
-    as_text,
-    caption,
-    entries,
-    headers,
-    rate_rows,
-)
+from finetune.report.text import as_csv, as_latex, as_markdown, as_text, rate_rows
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.reports.html import render_page
 from pretrain.reports.report_folder import ReportFolder

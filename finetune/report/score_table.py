@@ -1,11 +1,13 @@
 """The scores of all models on all tasks, as a table to be printed or drawn."""
 
+import itertools
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
+from finetune.report.arms import Arm, arm_scores, find_arms
 from finetune.report.axes import AXES, STEPS, Axis, cost_of_rows
 from finetune.report.scores import DIVERGED, RateScores, best_rate, rate_scores, score
 from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
@@ -13,9 +15,11 @@ from finetune.tasks.catalog import SUITES, known_tasks, suite_of
 from finetune.tasks.suite import AverageRule
 from finetune.tasks.task import split_title
 from pretrain.config.errors import ConfigError
+from pretrain.reports.words import counted
 
 UNTRAINED = ", not pre-trained"
 MAJORITY = TableRow("majority class", "", None, False)
+Rates = dict[tuple[TableRow, str], list[RateScores]]  # by row and task
 
 
 class Column(NamedTuple):
@@ -40,7 +44,8 @@ class ScoreTable:
     columns: list[Column]
     rows: list[TableRow]  # those shown: majority class, not pre-trained, then the models
     every_row: list[TableRow]  # including the steps that are not shown
-    rates: dict[tuple[TableRow, str], list[RateScores]]  # by learning rate, ascending
+    arms: list[Arm]  # of the rows shown
+    rates: Rates  # by learning rate, ascending; of arms too
     axis: Axis
     costs: dict[TableRow, float]  # of pre-training on that axis, of every row with a step
 
@@ -64,15 +69,61 @@ class ScoreTable:
         """Return whether there is more than one task to average."""
         return len({column.task for column in self.averaged}) > 1
 
+    @property
+    def listed(self) -> list[TableRow]:
+        """Return the rows in the order in which they are printed: the runs of arms at the end."""
+        runs = self.runs_of_arms
+        leading = dict.fromkeys(runs.get(row, row) for row in self.rows)
+        return [*leading, *(row for row in self.rows if row in runs)]
+
+    @property
+    def runs_of_arms(self) -> dict[TableRow, TableRow]:
+        """Return the row of the arm of each run that belongs to one."""
+        return {run: arm.row for arm in self.arms for run in arm.seeds}
+
+    def arm(self, row: TableRow) -> Arm | None:
+        """Return the arm that a row is, or that its run belongs to."""
+        return next((arm for arm in self.arms if row == arm.row or row in arm.seeds), None)
+
+    def runs(self, row: TableRow) -> list[TableRow]:
+        """Return the rows of the runs of an arm, or the row itself."""
+        return next((list(arm.seeds) for arm in self.arms if arm.row == row), [row])
+
+    def metrics(self, task: str) -> list[str]:
+        """Return the metrics that a task was scored by, the main one first."""
+        scores = [
+            metrics
+            for (_, other), rates in self.rates.items()
+            if other == task
+            for rate in rates
+            for splits in rate.metrics
+            for metrics in splits.values()
+        ]
+        return list(dict.fromkeys(metric for metrics in scores for metric in metrics))
+
     def lacking(self, row: TableRow) -> list[str]:
-        """Return the titles of the averaged columns in which the row has no score."""
-        medians = {column.title: self.median(row, column) for column in self.averaged}
-        return [title for title, median in medians.items() if median in (None, DIVERGED)]
+        """Return the titles of the averaged columns in which a run of the row has no score."""
+        return [
+            column.title
+            for column in self.averaged
+            if {self.median(run, column) for run in self.runs(row)} & {None, DIVERGED}
+        ]
+
+    def averages(self, row: TableRow) -> list[float]:
+        """Return the mean over the tasks of each run of a row, as a fraction of 1.
+
+        Empty: the row lacks some, or all.
+        """
+        if not self.averaged or self.lacking(row):
+            return []
+        return [self._mean(run) for run in self.runs(row)]
 
     def average(self, row: TableRow) -> float | None:
-        """Return the mean over the tasks, as a fraction of 1; None: the row lacks some, or all."""
-        if not self.averaged or self.lacking(row):
-            return None
+        """Return the median of `averages`; None: there are none."""
+        averages = self.averages(row)
+        return statistics.median(averages) if averages else None
+
+    def _mean(self, row: TableRow) -> float:
         groups: dict[str, list[float]] = {}
         for column in self.averaged:
             median = self.median(row, column)
@@ -81,10 +132,20 @@ class ScoreTable:
             groups.setdefault(group, []).append(median)
         return statistics.fmean(statistics.fmean(group) for group in groups.values())
 
+    def cost(self, row: TableRow) -> float | None:
+        """Return the cost of pre-training on the axis, of an arm the median; None: it has none."""
+        costs = [self.costs[run] for run in self.runs(row) if run in self.costs]
+        return statistics.median(costs) if costs else None
+
     def label(self, row: TableRow) -> str:
         """Return the name of the row; models of one name are distinguished by their folders."""
-        origins = {other.origin for other in self.every_row if other.model == row.model}
-        place = f" ({_remainder(row.origin, origins)})" if len(origins) > 1 else ""
+        arms = {arm.row: arm for arm in self.arms}
+        peers = list(arms) if row in arms else self.every_row
+        origins = {other.origin for other in peers if other.model == row.model}
+        remarks = [_remainder(row.origin, origins)] if len(origins) > 1 else []
+        if row in arms:
+            remarks.append(counted(len(arms[row].seeds), "seed"))
+        place = f" ({', '.join(remarks)})" if remarks else ""
         return row.model + place + ("" if row.pretrained or row == MAJORITY else UNTRAINED)
 
 
@@ -108,13 +169,10 @@ def score_table(
     tasks = _tasks(results)
     rule = average_rules()[average] if average is not None else _default_rule(tasks)
     every_row = _ordered({trial.row for trial in results.trials}, results.trials)
-    rates = {
-        (row, task): found
-        for row in every_row
-        for task in tasks
-        if (found := _rates(results, row, task, rule))
-    }
+    rates = _rates_of_rows(results, every_row, tasks, rule)
     shown = _shown(every_row, step)
+    arms = find_arms(shown, results.trials)
+    rates |= _rates_of_arms(arms, tasks, rates)
     if any(task in results.majority for task in tasks):
         shown.insert(0, MAJORITY)
         rates |= _majority_rates(results, rule)
@@ -124,6 +182,7 @@ def score_table(
         columns=[Column(task, split) for task in tasks for split in _splits(results, task)],
         rows=shown,
         every_row=every_row,
+        arms=arms,
         rates=rates,
         axis=AXES[axis],
         costs=cost_of_rows(every_row, results.trials, AXES[axis]),
@@ -170,6 +229,16 @@ def _splits(results: SweepResults, task: str) -> list[str]:
     return sorted(found) or list(known.development if known else ("dev",))
 
 
+def _rates_of_rows(
+    results: SweepResults, rows: Sequence[TableRow], tasks: Sequence[str], rule: AverageRule
+) -> Rates:
+    return {
+        (row, task): found
+        for row, task in itertools.product(rows, tasks)
+        if (found := _rates(results, row, task, rule))
+    }
+
+
 def _rates(results: SweepResults, row: TableRow, task: str, rule: AverageRule) -> list[RateScores]:
     num_requested = num_seeds_requested(results, row, task)
     by_rate: dict[float, list[EndedTrial]] = {}
@@ -179,9 +248,16 @@ def _rates(results: SweepResults, row: TableRow, task: str, rule: AverageRule) -
     return [rate_scores(rate, by_rate[rate], num_requested, rule) for rate in sorted(by_rate)]
 
 
-def _majority_rates(
-    results: SweepResults, rule: AverageRule
-) -> dict[tuple[TableRow, str], list[RateScores]]:
+def _rates_of_arms(arms: Sequence[Arm], tasks: Sequence[str], rates: Rates) -> Rates:
+    found = {}
+    for arm, task in itertools.product(arms, tasks):
+        runs = [best_rate(rates[run, task]) for run in arm.seeds if (run, task) in rates]
+        if runs:
+            found[arm.row, task] = [arm_scores(arm, runs)]
+    return found
+
+
+def _majority_rates(results: SweepResults, rule: AverageRule) -> Rates:
     return {
         (MAJORITY, task): [
             RateScores(None, [{s: score(task, m, rule) for s, m in scores.items()}], [scores], 0, 1)

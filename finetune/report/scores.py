@@ -56,8 +56,7 @@ def score(task: str, metrics: dict[str, float], rule: AverageRule) -> float:
     A task that the average is not over counts by its first metric.
     """
     values = list(metrics.values())
-    takes_mean = rule.metric == "mean" and task in rule.tasks
-    return statistics.fmean(values) if takes_mean else values[0]
+    return statistics.fmean(values) if rule.takes_mean(task) else values[0]
 
 
 def rate_scores(

@@ -43,6 +43,7 @@ class SweepRecord(BaseModel):
     seeds: list[int]
     models: list[ModelRecord]
     data: dict[str, str]  # digest of the labelled examples by task
+    metrics: dict[str, str] = {}  # the main one by task; none: the first of its results
     test: dict[str, str] = {}  # digest of the test examples by task, if predictions were requested
 
 

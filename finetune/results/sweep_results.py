@@ -41,7 +41,7 @@ class Requested(NamedTuple):
 
 
 class SweepResults(NamedTuple):
-    """The content of several folders together."""
+    """The content of several folders together; of all scores the main metric is the first."""
 
     trials: list[EndedTrial]
     requested: list[Requested]
@@ -57,14 +57,17 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
     """
     sweeps = _read_sweep_records(folders)
     requested = {folder: _requested(record) for folder, record in sweeps.items()}
+    metrics = _main_metrics(sweeps)
     trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
         for place, result in read_results(folder).items():
             row = _row_of(result, requested.get(place.parents[3]))
-            _add(trials, EndedTrial(place, row, result))
+            scores = _main_first(result.scores, metrics.get(result.task), place)
+            _add(trials, EndedTrial(place, row, result.model_copy(update={"scores": scores})))
     _refuse_other_protocols(list(trials.values()))
     _refuse_other_settings(sweeps)
-    return SweepResults(list(trials.values()), list(requested.values()), _read_majority(folders))
+    majority = _read_majority(folders, metrics)
+    return SweepResults(list(trials.values()), list(requested.values()), majority)
 
 
 def _read_sweep_records(folders: Sequence[Path]) -> dict[Path, SweepRecord]:
@@ -78,6 +81,32 @@ def _requested(record: SweepRecord) -> Requested:
         for model in record.models
     ]
     return Requested(rows, record.tasks, record.learning_rates, record.seeds)
+
+
+def _main_metrics(sweeps: Mapping[Path, SweepRecord]) -> dict[str, str]:
+    """Return the main metric of each task that has a recorded one."""
+    found: dict[str, tuple[Path, str]] = {}
+    for folder, record in sweeps.items():
+        for task, metric in record.metrics.items():
+            first, other = found.setdefault(task, (folder, metric))
+            if other != metric:
+                raise ConfigError(
+                    f"{first} scores {task} by {other}, {folder} by {metric}: repeat the command "
+                    f"of one of them with --metric of the other, which trains nothing again"
+                )
+    return {task: metric for task, (_, metric) in found.items()}
+
+
+def _main_first(scores: Scores, main: str | None, place: Path) -> Scores:
+    """Return scores with the main metric in front; they are as they were if there is none."""
+    if main is None:
+        return scores
+    for metrics in scores.values():
+        if main not in metrics:
+            raise ConfigError(
+                f"{place} has no {main}: choose another folder, or --metric of {', '.join(metrics)}"
+            )
+    return {split: {main: found[main], **found} for split, found in scores.items()}
 
 
 def _row_of(result: TrialResult, requested: Requested | None) -> TableRow:
@@ -139,16 +168,26 @@ def _files(folders: Sequence[Path], name: str) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _read_majority(folders: Sequence[Path]) -> dict[str, Scores]:
+def _read_majority(folders: Sequence[Path], metrics: Mapping[str, str]) -> dict[str, Scores]:
     """Return the scores of all folders; different scores mean different development sets."""
     scores: dict[str, Scores] = {}
     origins: dict[str, Path] = {}
     for file in _files(folders, MAJORITY_FILE):
-        for task, found in read_majority(file.parent).items():
-            if scores.setdefault(task, found) != found:
+        for task, stored in read_majority(file.parent).items():
+            found = _main_first(stored, metrics.get(task), file)
+            if not _agree(scores.setdefault(task, found), found):
                 raise ConfigError(
                     f"{origins[task]} and {file} give the majority class different scores on "
                     f"{task}: their data differ, so their scores cannot be compared"
                 )
             origins.setdefault(task, file)
     return scores
+
+
+def _agree(one: Scores, other: Scores) -> bool:
+    """Return whether scores are equal in the metrics of both: older sweeps have fewer."""
+    return one.keys() == other.keys() and all(
+        one[split][metric] == other[split][metric]
+        for split in one
+        for metric in one[split].keys() & other[split].keys()
+    )

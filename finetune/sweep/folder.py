@@ -1,7 +1,8 @@
 """The folder of a sweep: the record of what was requested, and the lock of the running process.
 
-A sweep may grow: tasks, models, learning rates and seeds are added to the existing ones. Nothing
-else of it may change, or its results could not be compared.
+A sweep may grow: tasks, models, learning rates and seeds are added to the existing ones. The main
+metric of a task may change, because every result holds all of them. Nothing else of it may, or its
+results could not be compared.
 """
 
 import errno
@@ -49,6 +50,7 @@ def record_of(
             for model in models
         ],
         data={name: found.labelled_digest for name, found in data.items()},
+        metrics={name: found.task.metrics[0] for name, found in data.items()},
         test={
             name: found.test_digest for name, found in data.items() if predicts_test and found.test
         },
@@ -78,6 +80,7 @@ def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
         seeds=sorted(_union(before.seeds, now.seeds)),
         models=list(models.values()),
         data={**before.data, **now.data},
+        metrics={**before.metrics, **now.metrics},
         test={**before.test, **now.test},
     )
 

@@ -17,6 +17,10 @@ class AverageRule:
     metric: Literal["mean", "first"]  # of a task's metrics: what its score is
     unit: Literal["task", "development set"]  # what counts once in the average
 
+    def takes_mean(self, task: str) -> bool:
+        """Return whether the score of a task is the mean of its metrics, not the first one."""
+        return self.metric == "mean" and task in self.tasks
+
 
 @dataclass(frozen=True)
 class SubmissionFormat:

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finetune.commands.submission import main as submit
+from finetune.report.caption import caption
 from finetune.report.notes import notes
 from finetune.report.score_table import score_table
-from finetune.report.text import as_latex, as_markdown, as_text, caption
+from finetune.report.text import as_latex, as_markdown, as_text
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.glue import GLUE

@@ -36,7 +36,7 @@ def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes
     return folder
 
 
-def write_sweep_record(sweep, tasks, rates, seeds, **protocol):
+def write_sweep_record(sweep, tasks, rates, seeds, metrics=None, **protocol):
     """Write the grid.json of a model called m."""
     model = {"model": "m", "source": "/runs/m", "step": None, "pretrained": True, "digest": "a"}
     record = {
@@ -46,5 +46,6 @@ def write_sweep_record(sweep, tasks, rates, seeds, **protocol):
         "seeds": seeds,
         "models": [model],
         "data": dict.fromkeys(tasks, "b"),
+        "metrics": metrics or {},
     }
     (sweep / "grid.json").write_text(json.dumps(record))

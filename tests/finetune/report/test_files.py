@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 
 from finetune.commands.table import add_arguments, main
+from finetune.report.entries import entries, headers
 from finetune.report.page import print_table
 from finetune.report.score_table import score_table
-from finetune.report.text import as_csv, as_latex, as_markdown, entries, headers
+from finetune.report.text import as_csv, as_latex, as_markdown
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.compare.convergence import compare
 from pretrain.compare.page.report import report_folder, write_report
@@ -184,7 +185,8 @@ def test_results_of_a_task_outside_every_suite_are_written_without_an_average(tm
         write_result(tmp_path, "mine", 0.5, step=step)
     print_table([tmp_path], to=tmp_path / "out", step="all")
     lines = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
-    assert [(line["column"], line["score"]) for line in lines] == [("mine", "50")] * 2
+    columns = ["mine", "mine accuracy", "mine macro F1"]
+    assert [(line["column"], line["score"]) for line in lines] == [(c, "50") for c in columns * 2]
 
 
 def table_into(folder, *sweeps, **options):

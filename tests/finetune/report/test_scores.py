@@ -6,9 +6,10 @@ import re
 import numpy as np
 import pytest
 
+from finetune.report.entries import entries, headers
 from finetune.report.notes import notes
 from finetune.report.score_table import MAJORITY, score_table
-from finetune.report.text import as_text, entries, headers
+from finetune.report.text import as_text
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.glue import GLUE
 from pretrain.config.errors import ConfigError
