@@ -217,6 +217,25 @@ def test_a_dry_run_prints_the_trials_and_writes_nothing(run, files, tmp_path, ca
     assert not started.folder.exists()
 
 
+def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_nothing(
+    run, files, tmp_path, capfd
+):
+    words = [
+        *("run", str(run), "--train", str(files / "train.tsv"), "--label", "begins"),
+        *("--to", str(tmp_path), "--epochs", "1", "--seeds", "1", "--learning-rates", "1e-3"),
+    ]
+    main(words)
+    assert "accuracy on own." in " ".join(capfd.readouterr().out.split())
+    (before,) = read_sweep_results([tmp_path]).trials
+    main([*words, "--metric", "Matthews"])
+    output, errors = capfd.readouterr()
+    assert "0 trials to" in errors and "Matthews on own." in " ".join(output.split())
+    (after,) = read_sweep_results([tmp_path]).trials
+    assert after.result.scores == before.result.scores
+    assert list(before.result.scores["dev"])[0] == "accuracy"
+    assert list(after.result.scores["dev"])[0] == "matthews"
+
+
 def test_predictions_without_a_test_file_are_remarked(run, files, tmp_path, capsys):
     words = ["--train", str(files / "train.tsv"), "--label", "begins", "--predict-test"]
     main(["run", str(run), *words, "--to", str(tmp_path), "--dry-run"])
@@ -244,6 +263,8 @@ def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
         ([], "no task: give --tasks all --glue FOLDER, or your own"),
         (["--train", "x.tsv", "--glue", "y"], "--glue belongs to --tasks"),
         (["--train", "x.tsv", "--text", "a", "b", "c"], "texts"),
+        (["--train", "x.tsv", "--metric", "acc"], "metric='acc' does not exist.*accuracy"),
+        (["--tasks", "rte", "--glue", "x", "--metric", "f1"], "--metric belongs to a task of your"),
         (["--train", "x.tsv", "--workers", "0"], "--workers 0: give 1 or more"),
         (["--train", "x.tsv", "--protocl", "y"], "there is no --protocl; did you mean --protocol"),
         (["--train", "x.tsv", "--epochs", "0"], "epochs='0'"),
