@@ -7,9 +7,9 @@
 #   RUN ...                 folders of runs, checkpoints or exports, or a Hugging Face BERT
 #   --tasks NAME ...        all, or some of cola sst-2 mrpc sts-b qqp mnli qnli rte wnli
 #   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
-#   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl); --text and --label name
-#                           their columns, two for a pair; --regression: labels are numbers;
-#                           --name: name of the task in tables
+#   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl, .parquet); --text and
+#                           --label name their columns, two for a pair; --regression: labels are
+#                           numbers; --metric: what counts; --name: name of the task in tables
 #   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, electra, or a .toml file
 #   --learning-rates, --seeds, --epochs, --batch ...
 #                           change the protocol; RUN --help lists all settings

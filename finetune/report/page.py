@@ -35,7 +35,8 @@ def _page(table: ScoreTable, notes: Sequence[str], groups: Sequence[PictureGroup
     rate_headers, rates = rate_rows(table)
     ends = [sum(len(group.pictures) for group in groups[: n + 1]) for n in range(len(groups))]
     rows = [row for row in table.rows if row.origin]
-    names = dict.fromkeys(table.label(row) for row in rows if row.pretrained or len(rows) == 1)
+    named = [row for row in rows if row.pretrained or len(rows) == 1]
+    names = dict.fromkeys(table.label(table.runs_of_arms.get(row, row)) for row in named)
     tasks = list(dict.fromkeys(column.task for column in table.columns))
     what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     return render_page(

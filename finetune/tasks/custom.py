@@ -99,14 +99,14 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
             "there is nothing to learn; choose another column"
         )
     labels = () if own.regression or not words else labels_of(words, where)
-    metrics, reason = fitting_metrics(labels), ""
-    if own.metric is not None:
-        metrics = main_first(metrics, own.metric)
-    elif labels:
-        usual, reason = usual_metric(words)
-        metrics = main_first(metrics, usual)
+    if own.metric is None:
+        main, note = usual_metric(words) if labels else ("pearson", "")
+    else:
+        main = own.metric
+        note = f"F1 is that of label {shortened(labels[-1])!r}" if main == "f1" and labels else ""
+    metrics = main_first(fitting_metrics(labels), main)
     task = Task(own.name, labels, metrics, texts=own.texts, label=own.label, identity=None)
-    return task, [reason] if reason else []
+    return task, [note] if note else []
 
 
 def _examples(

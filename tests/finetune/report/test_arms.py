@@ -188,5 +188,6 @@ def test_a_page_and_a_submission_are_of_runs(runs, tmp_path, capsys):
     page = (tmp_path / "out/index.html").read_text()
     assert page.index("a (3 seeds)</span>") < page.index("a (a-seed0)</span>")
     assert "a (a-seed2): weights from " in page
+    assert "a (3 seeds), b: fine-tuned on RTE</title>" in page
     with pytest.raises(ConfigError, match=r"choose --model of a \(a-seed0\), a \(a-seed1\), "):
         main(["submission", *map(str, runs), "--to", str(tmp_path / "sent")])

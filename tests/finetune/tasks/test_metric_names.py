@@ -69,7 +69,7 @@ def test_a_task_has_every_metric_of_its_kind_and_the_chosen_one_in_front(
     assert set(data.task.metrics) == metrics and len(data.task.metrics) == len(metrics)
     chosen = settings.get("metric", "pearson" if "regression" in settings else "accuracy")
     assert data.task.metrics[0] == chosen.lower().replace("-", "_")
-    assert data.notes == ()
+    assert data.notes == (("F1 is that of label '1'",) if chosen == "f1" else ())
 
 
 @pytest.mark.parametrize(
