@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from data_prep.files.quoting import plain
+from data_prep.sources.tables import MOST_ROWS_PER_BYTE
 from finetune.tasks.task import TaskError
 
 ROWS_PER_BATCH = 4096
@@ -28,6 +30,7 @@ def parquet_rows(
     try:
         with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
             check(table.schema_arrow.names)
+            _refuse_empty_rows(file, table.metadata.num_rows)
             batches = table.iter_batches(ROWS_PER_BATCH, columns=list(columns), use_threads=False)
             for batch in batches:
                 yield from batch.to_pylist()
@@ -42,5 +45,14 @@ def parquet_rows(
             raise TaskError(f"{file} cannot be read: {error.strerror}") from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise TaskError(
-            f"{file}: not Parquet, or damaged: {reason}; write the file again"
+            f"{file}: not Parquet, or damaged: {plain(reason)}; write the file again"
         ) from None
+
+
+def _refuse_empty_rows(file: Path, num_rows: int) -> None:
+    num_bytes = file.stat().st_size
+    if num_rows > MOST_ROWS_PER_BYTE * num_bytes:
+        raise TaskError(
+            f"{file} declares {num_rows:,} rows in {num_bytes:,} bytes, so nearly all are empty; "
+            "write the rows that hold text to another file"
+        )

@@ -2,9 +2,11 @@
 
 import json
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from finetune.commands.submission import main as submit
 from finetune.report.caption import caption
@@ -69,14 +71,17 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("suffix", [*FORMATS, "parquet"])
 @pytest.mark.parametrize("regression", [False, True])
 def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression):
-    text = FORMATS[suffix]
-    if regression:
-        text = text.replace('"a"', "0.5").replace('"b"', "2").replace("\ta\n", "\t0.5\n")
-        text = text.replace("\tb\n", "\t2\n").replace(",a\n", ",0.5\n").replace(",b\n", ",2\n")
-    file, content = tmp_path / f"train.{suffix}", text.encode()
+    file = tmp_path / f"train.{suffix}"
+    if suffix == "parquet":
+        labels = [n % 2 / 2 if regression else "ab"[n % 2] for n in range(8)]
+        table = {"text": [row["text"] for row in ROWS], "class": labels}
+        parquet.write_table(pyarrow.table(table), file)
+        content = file.read_bytes()
+    else:
+        content = text_rows(suffix, regression=regression).encode()
     (tmp_path / f"dev.{suffix}").write_bytes(content)
     own = OwnTask(train=file, dev=tmp_path / f"dev.{suffix}", label="class", regression=regression)
 
@@ -89,6 +94,14 @@ def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression
             check_examples(data)
 
     check()
+
+
+def text_rows(suffix, *, regression):
+    text = FORMATS[suffix]
+    if regression:
+        text = text.replace('"a"', "0.5").replace('"b"', "2").replace("\ta\n", "\t0.5\n")
+        text = text.replace("\tb\n", "\t2\n").replace(",a\n", ",0.5\n").replace(",b\n", ",2\n")
+    return text
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """A reference is one model, even if its run changes during a sweep."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,10 +21,8 @@ def test_a_reference_stays_at_its_checkpoint_when_pre_training_goes_on(run, tmp_
     assert all(torch.equal(weights[name], expected.weights[name]) for name in weights)
 
 
-def test_a_model_that_changed_after_the_start_is_refused(run, tmp_path):
-    growing = shutil.copytree(run, tmp_path / "run")
-    (model,) = read_model_refs([str(growing)], ["20"], from_scratch=False)
-    shutil.rmtree(growing / "checkpoints/step_00000020")
-    shutil.copytree(growing / "checkpoints/step_00000010", growing / "checkpoints/step_00000020")
-    with pytest.raises(ConfigError, match="step_00000020 has changed since this sweep was started"):
-        model.load()
+def test_a_model_that_changed_after_the_start_is_refused(run):
+    (model,) = read_model_refs([str(run)], ["20"], from_scratch=False)
+    other = replace(model, place=str(run / "checkpoints/step_00000010"))
+    with pytest.raises(ConfigError, match="step_00000010 has changed since this sweep was started"):
+        other.load()
