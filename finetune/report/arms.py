@@ -13,7 +13,7 @@ from typing import NamedTuple
 from finetune.report.run_folders import run_folder
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import EndedTrial, TableRow
-from pretrain.compare.run_files import Launch, Settings, read_checked, read_checked_lines
+from pretrain.compare.run_files import LEAVE_OUT, Launch, Settings, read_checked, read_checked_lines
 from pretrain.compare.runs import NOT_COMPARED
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import stored_settings
@@ -87,7 +87,7 @@ def _read(folder: Path, step: int | None) -> tuple[_Member, int]:
     compared = {name: value for name, value in settings.items() if name not in NOT_COMPARED}
     launches = read_checked_lines(folder / "launches.jsonl", Launch)
     result = folder / "result.json"
-    is_end = result.is_file() and read_json_object(result).get("step") == step
+    is_end = result.is_file() and read_json_object(result, fix=LEAVE_OUT).get("step") == step
     member = _Member(
         settings["name"],
         json.dumps(compared),
