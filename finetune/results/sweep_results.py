@@ -92,7 +92,7 @@ def _main_metrics(sweeps: Mapping[Path, SweepRecord]) -> dict[str, str]:
             if other != metric:
                 raise ConfigError(
                     f"{first} scores {task} by {other}, {folder} by {metric}: repeat the command "
-                    f"of one of them with --metric of the other, which trains nothing again"
+                    f"of {folder} with --metric {other}"
                 )
     return {task: metric for task, (_, metric) in found.items()}
 
