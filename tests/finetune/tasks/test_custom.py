@@ -340,6 +340,7 @@ def test_any_bytes_give_examples_or_one_clear_line(
         assert all(example.label is not None for example in data.train)
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("xy")),
