@@ -48,12 +48,16 @@ TRAINERS_CODE = Path(__file__).parents[2] / "model"
 CODE_FILES = {  # in the export
     "configuration_tupelo.py": OWN_CODE / "configuration_tupelo.py",
     "modeling_tupelo.py": OWN_CODE / "modeling_tupelo.py",
+    "tupelo_layers.py": OWN_CODE / "tupelo_layers.py",
     "positions.py": TRAINERS_CODE / "positions.py",
     "position_baselines.py": TRAINERS_CODE / "position_baselines.py",
     "position_encoding.py": TRAINERS_CODE / "position_encoding.py",
     "position_tables.py": TRAINERS_CODE / "position_tables.py",
     "torch_attention.py": TRAINERS_CODE / "torch_attention.py",
 }
+# Of which the code has a class.
+TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 # How its files, some of them the trainer's, name one another.
 TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
 RECORD = "tupelo"  # entry of config.json; transformers keeps unknown entries
@@ -153,8 +157,9 @@ def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
             "AutoConfig": "configuration_tupelo.TupeloConfig",
             "AutoModel": "modeling_tupelo.TupeloModel",
             auto_class: f"modeling_tupelo.{own}",
-            "AutoModelForSequenceClassification": "modeling_tupelo.TupeloForSequenceClassification",
+            **{f"AutoModelFor{task}": f"modeling_tupelo.TupeloFor{task}" for task in TASKS},
         },
+        "tokenizer_class": TOKENIZER_CLASS,  # transformers 4 asks here when a pipeline is made
     }
     if stock is not None:
         kind = {

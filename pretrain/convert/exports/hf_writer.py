@@ -8,7 +8,12 @@ from tokenizers import Tokenizer, normalizers, processors
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE
-from pretrain.convert.exports.hf_format import ExportRecord, stock_model, write_model
+from pretrain.convert.exports.hf_format import (
+    TOKENIZER_CLASS,
+    ExportRecord,
+    stock_model,
+    write_model,
+)
 from pretrain.convert.pretrained import Pretrained, discriminator_weights
 from pretrain.convert.text_encoder import TextEncoder
 
@@ -65,7 +70,7 @@ def write_tokenizer(
     save_text(folder / SPECIAL_TOKENS_FILE, json.dumps(names, indent=2) + "\n")
     inputs = ["input_ids", *["token_type_ids"] * with_token_types, "attention_mask"]
     config: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        "tokenizer_class": TOKENIZER_CLASS,
         "model_max_length": sequence_length,
         "model_input_names": inputs,
         "padding_side": "right",

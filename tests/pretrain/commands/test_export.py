@@ -224,10 +224,11 @@ def test_a_classifier_is_encoder_dropout_dense_tanh_dropout_linear(trained, run,
             tmp_path / "exported", trust_remote_code=True, **options
         ).eval()
         names = {name for name in model.state_dict() if not name.startswith("encoder.")}
-        assert names == {"dense.weight", "dense.bias", "output.weight", "output.bias"}
+        layers = ("classifier.dense", "classifier.output")
+        assert names == {f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")}
         output = model(ids, attention_mask, labels=labels)
-        hidden_BD = torch.tanh(cls_BD @ model.dense.weight.T + model.dense.bias)
-        expected = hidden_BD @ model.output.weight.T + model.output.bias
+        dense, last = model.classifier.dense, model.classifier.output
+        expected = torch.tanh(cls_BD @ dense.weight.T + dense.bias) @ last.weight.T + last.bias
         torch.testing.assert_close(output.logits, expected, rtol=1e-4, atol=1e-4)
         target = expected.squeeze(-1) if options == {"num_labels": 1} else expected
         torch.testing.assert_close(output.loss, loss(target, labels), rtol=1e-4, atol=1e-4)
@@ -237,7 +238,7 @@ def test_a_new_head_has_pytorchs_initial_values_and_the_encoder_its_weights(own_
     pretrained, folder = own_export
     model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
     bound = pretrained.model.width**-0.5  # nn.Linear: uniform in +-1/sqrt(inputs)
-    for layer in (model.dense, model.output):
+    for layer in (model.classifier.dense, model.classifier.output):
         assert 0 < layer.weight.abs().max() <= bound and layer.bias.abs().max() > 0
     for name, weight in model.encoder.state_dict().items():
         assert torch.equal(weight, pretrained.weights[f"encoder.{name}"]), name

@@ -54,3 +54,6 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         self.layer_norm_eps = layer_norm_eps
         self.initializer_range = initializer_range
         super().__init__(pad_token_id=pad_token_id, **others)
+
+
+TupeloConfig.register_for_auto_class()  # `save_pretrained` then copies this file

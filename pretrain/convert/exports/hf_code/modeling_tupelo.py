@@ -1,13 +1,13 @@
 """Encoders pre-trained with Tupelo, for Hugging Face's transformers.
 
-The position encodings and the call of torch's attention are the files of the trainer, which every
-export carries beside this one. The layers are written anew: the trainer's take lengths of rows,
-scales of dropped layers and kernels of their own, where transformers has any attention mask.
+The position encodings are the files of the trainer, which every export carries beside this one.
 
-Shape letters: B batch, S sequence, D width, N heads, H head width, V vocabulary.
+Shape letters: B batch, S sequence, D width, N heads, H head width, V vocabulary, C classes or
+choices.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,20 +16,24 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutput,
     MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
 
 from .configuration_tupelo import TupeloConfig
-from .position_encoding import (
-    PositionEncoding,
-    PositionSettings,
-    PositionTerms,
-    relative_scores,
-    transform_query_key,
+from .position_encoding import PositionEncoding, PositionSettings, PositionTerms
+from .positions import POSITION_ENCODINGS, BertAbsolute
+from .tupelo_layers import (
+    ClassificationHead,
+    DiscriminatorHead,
+    MaskedLanguageModelHead,
+    TupeloBlock,
+    additive_mask,
+    first_rows,
+    is_traced,
 )
-from .positions import POSITION_ENCODINGS
-from .torch_attention import torch_attention
 
 
 def position_encoding(config: TupeloConfig) -> PositionEncoding:
@@ -54,84 +58,23 @@ def position_encoding(config: TupeloConfig) -> PositionEncoding:
     return POSITION_ENCODINGS[name](settings)
 
 
-class Attention(nn.Module):
-    """Multi-head self-attention by torch's `scaled_dot_product_attention`."""
-
-    def __init__(self, config: TupeloConfig, score_scale: float) -> None:
-        super().__init__()
-        self.num_heads, self.score_scale = config.num_attention_heads, score_scale
-        self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout_probability = config.attention_probs_dropout_prob
-
-    def forward(self, x_BSD: Tensor, mask_BNSS: Tensor | None, terms: PositionTerms) -> Tensor:
-        """Return the projected output, shape BSD."""
-        batch, length, width = x_BSD.shape
-        heads = (batch, length, 3, self.num_heads, width // self.num_heads)
-        q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(heads).permute(2, 0, 3, 1, 4)
-        q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
-        if terms.relative_key_RH is not None:
-            scores_BNSS = relative_scores(q_BNSH, terms.relative_key_RH, self.score_scale)
-            # In one piece: kernels for GPUs read aligned rows.
-            mask_BNSS = (scores_BNSS if mask_BNSS is None else mask_BNSS + scores_BNSS).contiguous()
-        dropout = self.dropout_probability if self.training else 0.0
-        mixed_BNSH = torch_attention(
-            q_BNSH, k_BNSH, v_BNSH, mask_BNSS, scale=self.score_scale, dropout=dropout
-        )
-        output: Tensor = self.output(mixed_BNSH.transpose(1, 2).reshape(batch, length, width))
-        return output
-
-
-class FeedForward(nn.Module):
-    """Two linear maps around a GELU."""
-
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__()
-        self.inner = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.output = nn.Linear(config.intermediate_size, config.hidden_size)
-
-    def forward(self, x_BSD: Tensor) -> Tensor:
-        """Apply the same function to every position."""
-        output: Tensor = self.output(F.gelu(self.inner(x_BSD)))
-        return output
-
-
-class TupeloBlock(nn.Module):
-    """Attention and feed-forward, with LayerNorm before ("pre") or after ("post") each branch."""
-
-    def __init__(self, config: TupeloConfig, score_scale: float) -> None:
-        super().__init__()
-        self.norm_first = config.norm == "pre"
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.attention = Attention(config, score_scale)
-        self.feedforward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feedforward = FeedForward(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(self, x_BSD: Tensor, mask_BNSS: Tensor | None, terms: PositionTerms) -> Tensor:
-        """Return x_BSD after both branches."""
-        if self.norm_first:
-            attended_BSD = self.attention(self.attention_norm(x_BSD), mask_BNSS, terms)
-            x_BSD = x_BSD + self.dropout(attended_BSD)
-            mapped_BSD = self.feedforward(self.feedforward_norm(x_BSD))
-            sum_BSD: Tensor = x_BSD + self.dropout(mapped_BSD)
-            return sum_BSD
-        attended_BSD = self.attention(x_BSD, mask_BNSS, terms)
-        x_BSD = self.attention_norm(x_BSD + self.dropout(attended_BSD))
-        output: Tensor = self.feedforward_norm(x_BSD + self.dropout(self.feedforward(x_BSD)))
-        return output
-
-
 class TupeloPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     """What the models below share: configuration, initial values, loading."""
 
     config_class = TupeloConfig
     base_model_prefix = "encoder"
+    supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["TupeloBlock"]
+    _keys_to_ignore_on_load_unexpected: list[str] = [r"^head\."]  # of pre-training
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw new weights as BERT does."""
+        """Draw new weights as BERT does, and those of a classifier as the TUPE authors' code."""
+        heads = [head for head in self.children() if isinstance(head, ClassificationHead)]
+        for layer in (layer for head in heads for layer in (head.dense, head.output)):
+            if module is layer:
+                layer.reset_parameters()  # PyTorch's own values
+                return
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
         if isinstance(module, nn.LayerNorm):
@@ -144,8 +87,6 @@ class TupeloPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 
 class TupeloModel(TupeloPreTrainedModel):
     """Token ids to hidden states. [CLS] is `last_hidden_state[:, 0]`; there is no pooler."""
-
-    _keys_to_ignore_on_load_unexpected = [r"^head\."]
 
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
@@ -160,6 +101,7 @@ class TupeloModel(TupeloPreTrainedModel):
         self.final_norm = None
         if config.norm == "pre":
             self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.gradient_checkpointing = False
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -174,7 +116,10 @@ class TupeloModel(TupeloPreTrainedModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> BaseModelOutput | tuple[Any, ...]:
@@ -182,70 +127,189 @@ class TupeloModel(TupeloPreTrainedModel):
 
         Args:
             input_ids: token ids, shape BS.
-            attention_mask: 0 for padding, shape BS; None: every row is full.
+            attention_mask: 0 for padding, shape BS, or for what a query does not see, shape BSS;
+                None: every row is full.
+            token_type_ids: zeros, shape BS: there are no segments.
+            position_ids: of the tokens, shape BS; other than 0, 1, 2, ... in "bert-a" alone.
             inputs_embeds: instead of ids, the vectors of the tokens, shape BSD.
+            output_attentions: return the weights BNSS of each layer, which are then computed
+                without fused kernels.
             output_hidden_states: return the input of the first block and the output of each.
             return_dict: False returns a tuple.
+
+        Raises:
+            ValueError: the model cannot do what an argument asks for.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
         if inputs_embeds is None:
             inputs_embeds = self.token_embeddings(input_ids)
-        length, longest = inputs_embeds.shape[1], self.config.max_position_embeddings
-        if length > longest:
+        self._refuse_other_rows(inputs_embeds, token_type_ids)
+        x_BSD = self.dropout(self.embedding_norm(self._with_positions(inputs_embeds, position_ids)))
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        states, weights = self._through_blocks(x_BSD, attention_mask, bool(output_attentions))
+        output = BaseModelOutput(
+            last_hidden_state=states[-1],
+            hidden_states=tuple(states) if output_hidden_states else None,
+            attentions=tuple(weights) if output_attentions else None,
+        )
+        return _as_asked(output, return_dict, self.config)
+
+    def _refuse_other_rows(self, x_BSD: Tensor, token_type_ids: Tensor | None) -> None:
+        length, longest = x_BSD.shape[1], self.config.max_position_embeddings
+        if not is_traced() and length > longest:
             raise ValueError(
                 f"the input has {length} tokens, but there are {longest} positions; shorten it, "
                 "for instance with truncation=True in the tokenizer"
             )
-        x_BSD = self.embedding_norm(self.positions.add_to_embeddings(inputs_embeds))
-        x_BSD = self.dropout(x_BSD)
-        terms = self.positions.terms(length, device=x_BSD.device)
+        if token_type_ids is not None and (is_traced() or token_type_ids.any()):
+            raise ValueError(
+                "this model was pre-trained without segments: leave token_type_ids out (zeros "
+                "are accepted where nothing is traced or compiled)"
+            )
+
+    def _with_positions(self, x_BSD: Tensor, position_ids: Tensor | None) -> Tensor:
+        """Return the vectors of the tokens with positions mixed in, if the encoding has them."""
+        if position_ids is None:
+            return self.positions.add_to_embeddings(x_BSD)
+        if type(self.positions) is BertAbsolute:
+            added_BSD: Tensor = self.positions.position_embeddings(position_ids)
+            return x_BSD + added_BSD
+        in_order = torch.arange(x_BSD.shape[1], device=position_ids.device)
+        if is_traced() or (position_ids != in_order).any():
+            raise ValueError(
+                f"with positions={self.config.positions!r} tokens are at 0, 1, 2, ...: leave "
+                "position_ids out"
+            )
+        return self.positions.add_to_embeddings(x_BSD)
+
+    def _through_blocks(
+        self, x_BSD: Tensor, attention_mask: Tensor | None, with_weights: bool
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Return the input of the first block and the outputs of all, and attention weights."""
+        terms, length = self._position_terms(x_BSD), x_BSD.shape[1]
         mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
-        states = [x_BSD]
+        query_NSH, key_NSH = terms.query_key_NSH or (None, None)
+        eager = with_weights or self.config._attn_implementation == "eager"
+        reach = self.config.max_position_embeddings if is_traced() else length
+        states, weights = [x_BSD], []
         for layer, block in enumerate(self.blocks):
-            own = self.positions.of_layer(terms, layer, length)
-            states.append(block(states[-1], mask_BNSS, own))
+            relative_key_RH = self.positions.relative_keys(layer, reach)
+            own = (mask_BNSS, query_NSH, key_NSH, terms.rotation, relative_key_RH, eager)
+            if self.gradient_checkpointing and self.training:
+                x_BSD, weights_BNSS = self._gradient_checkpointing_func(block, x_BSD, *own)
+            else:
+                x_BSD, weights_BNSS = block(x_BSD, *own)
+            states.append(x_BSD)
+            weights.append(weights_BNSS)
         if self.final_norm is not None:
-            states[-1] = self.final_norm(states[-1])
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        output = BaseModelOutput(
-            last_hidden_state=states[-1],
-            hidden_states=tuple(states) if output_hidden_states else None,
+            states[-1] = self.final_norm(x_BSD)
+        return states, weights
+
+    def _position_terms(self, x_BSD: Tensor) -> PositionTerms:
+        """Return what all layers share.
+
+        Where a graph is recorded, a length is no number: the terms are those of the longest row,
+        constants that the graph cuts.
+        """
+        length = x_BSD.shape[1]
+        if not is_traced():
+            return self.positions.terms(length, device=x_BSD.device)
+        longest = self.config.max_position_embeddings
+        return first_rows(self.positions.terms(longest, device=x_BSD.device), length)
+
+
+class LabelledBatch(NamedTuple):
+    """What a loss depends on beside logits and labels; both as in `TupeloWithHead.forward`."""
+
+    attention_mask: Tensor | None
+    num_items_in_batch: Tensor | int | None
+
+    def mean(self, loss: Callable[..., Tensor], logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean of one of torch's losses, over `num_items_in_batch` if it is given."""
+        if self.num_items_in_batch is None:
+            return loss(logits, labels)
+        return loss(logits, labels, reduction="sum") / self.num_items_in_batch
+
+
+class TupeloWithHead(TupeloPreTrainedModel):
+    """The encoder with a head that gives logits, and their loss: two methods of each class."""
+
+    accepts_loss_kwargs = True  # Trainer gives num_items_in_batch
+    output_class: type[Any]
+
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Return the logits of the last hidden states."""
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+        """Return the loss of logits in fp32."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return logits, and the mean loss over labels that are not -100.
+
+        Args:
+            input_ids: and the others without a word here: as of `TupeloModel.forward`.
+            attention_mask: as there.
+            token_type_ids: as there.
+            position_ids: as there.
+            inputs_embeds: as there.
+            labels: None: no loss.
+            output_attentions: as there.
+            output_hidden_states: as there.
+            return_dict: as there.
+            num_items_in_batch: labels in all batches of an optimizer step, by which the sum of
+                the losses is then divided.
+        """
+        encoded = self.encoder(
+            *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds),
+            *(output_attentions, output_hidden_states, True),
+        )
+        logits = self.logits(encoded.last_hidden_state)
+        loss = None
+        if labels is not None:
+            batch = LabelledBatch(attention_mask, num_items_in_batch)
+            loss = self.loss(logits.float(), labels, batch)
+        return self.output(loss, logits, encoded, return_dict)
+
+    def output(
+        self,
+        loss: Tensor | None,
+        logits: Tensor,
+        encoded: BaseModelOutput,
+        return_dict: bool | None,
+    ) -> Any:
+        """Return the output in the form that `return_dict` asks for."""
+        output = self.output_class(
+            loss=loss,
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
         )
         return _as_asked(output, return_dict, self.config)
 
 
-def additive_mask(
-    bias_NSS: Tensor | None, attention_mask_BS: Tensor | None, dtype: torch.dtype
-) -> Tensor | None:
-    """Return what is added to the scores: the bias of the positions, and nearly -inf at padding."""
-    mask_BNSS = None if bias_NSS is None else bias_NSS.to(dtype).unsqueeze(0)
-    if attention_mask_BS is None:
-        return mask_BNSS
-    is_padding_B11S = attention_mask_BS[:, None, None, :] == 0
-    if mask_BNSS is None:
-        mask_BNSS = is_padding_B11S.new_zeros(1, 1, 1, 1, dtype=dtype)
-    return mask_BNSS.masked_fill(is_padding_B11S, torch.finfo(dtype).min)
+class TupeloForMaskedLM(TupeloWithHead):
+    """The encoder with the head that it was pre-trained with: logits_BSV."""
 
-
-class MaskedLanguageModelHead(nn.Module):
-    """Dense, GELU, LayerNorm, and the token embeddings again as output weights."""
-
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
-
-    def forward(self, x_BSD: Tensor, token_embeddings_VD: Tensor) -> Tensor:
-        """Return logits_BSV."""
-        hidden_BSD = self.norm(F.gelu(self.dense(x_BSD)))
-        return F.linear(hidden_BSD, token_embeddings_VD, self.output_bias)
-
-
-class TupeloForMaskedLM(TupeloPreTrainedModel):
-    """The encoder with the head that it was pre-trained with."""
+    output_class = MaskedLMOutput
+    _keys_to_ignore_on_load_unexpected: list[str] = []
 
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
@@ -253,49 +317,44 @@ class TupeloForMaskedLM(TupeloPreTrainedModel):
         self.head = MaskedLanguageModelHead(config)
         self.post_init()
 
+    def get_output_embeddings(self) -> nn.Linear:
+        """Return the output weights and their bias as a linear map, which shares them."""
+        table_VD = self.encoder.token_embeddings.weight
+        linear = nn.Linear(table_VD.shape[1], table_VD.shape[0], device="meta")
+        linear.weight, linear.bias = table_VD, self.head.output_bias
+        return linear
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        """Replace the output weights, which are the table of the tokens too, and their bias."""
+        self.encoder.token_embeddings.weight = value.weight
+        if value.bias is not None:
+            self.head.output_bias = value.bias
+
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Embedding:
         """Resize the table, which is the output weights too, and their bias with it."""
         table = super().resize_token_embeddings(*arguments, **options)
         bias = self.head.output_bias
-        missing = table.num_embeddings - len(bias)
+        missing = table.num_embeddings - bias.shape[0]
         self.head.output_bias = nn.Parameter(F.pad(bias.detach(), (0, missing)))
         return table  # type: ignore[no-any-return]
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> MaskedLMOutput | tuple[Any, ...]:
-        """Return logits_BSV, and the mean cross-entropy over labels that are not -100."""
-        encoded = self.encoder(input_ids, attention_mask, inputs_embeds, output_hidden_states, True)
-        logits = self.head(encoded.last_hidden_state, self.encoder.token_embeddings.weight)
-        loss = None
-        if labels is not None:
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        output = MaskedLMOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
-        return _as_asked(output, return_dict, self.config)
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Return logits_BSV."""
+        logits_BSV: Tensor = self.head(x_BSD, self.encoder.token_embeddings.weight)
+        return logits_BSV
+
+    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+        """Return the cross-entropy of labels_BS."""
+        flat = (logits.flatten(0, 1), labels.flatten())
+        return batch.mean(F.cross_entropy, *flat)
 
 
-class DiscriminatorHead(nn.Module):
-    """Dense, GELU, and one logit per token: that it was replaced."""
+class TupeloForPreTraining(TupeloWithHead):
+    """The discriminator of ELECTRA: the encoder, and the logit_BS that a token was replaced."""
 
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dense_prediction = nn.Linear(config.hidden_size, 1)
-
-    def forward(self, x_BSD: Tensor) -> Tensor:
-        """Return logits_BS."""
-        logits_BS: Tensor = self.dense_prediction(F.gelu(self.dense(x_BSD))).squeeze(-1)
-        return logits_BS
-
-
-class TupeloForPreTraining(TupeloPreTrainedModel):
-    """The discriminator of ELECTRA: the encoder, and the logit that a token was replaced."""
+    accepts_loss_kwargs = False  # Trainer would count the labels of padding
+    output_class = TokenClassifierOutput
+    _keys_to_ignore_on_load_unexpected: list[str] = []
 
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
@@ -303,82 +362,180 @@ class TupeloForPreTraining(TupeloPreTrainedModel):
         self.head = DiscriminatorHead(config)
         self.post_init()
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-    ) -> TokenClassifierOutput | tuple[Any, ...]:
-        """Return logits_BS, and the mean loss over labels 0 and 1 of tokens that are no padding."""
-        encoded = self.encoder(input_ids, attention_mask, inputs_embeds, output_hidden_states, True)
-        logits = self.head(encoded.last_hidden_state)
-        loss = None
-        if labels is not None:
-            is_word = torch.ones_like(labels) if attention_mask is None else attention_mask
-            counted = is_word != 0
-            loss = F.binary_cross_entropy_with_logits(
-                logits[counted].float(), labels[counted].float()
-            )
-        output = TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=encoded.hidden_states
-        )
-        return _as_asked(output, return_dict, self.config)
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Return logits_BS."""
+        logits_BS: Tensor = self.head(x_BSD)
+        return logits_BS
+
+    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+        """Return the mean loss over labels 0 and 1 of tokens that are no padding."""
+        is_word = torch.ones_like(labels) if batch.attention_mask is None else batch.attention_mask
+        counted = is_word != 0
+        return F.binary_cross_entropy_with_logits(logits[counted], labels[counted].float())
 
 
-class TupeloForSequenceClassification(TupeloPreTrainedModel):
-    """The encoder, and on its [CLS]: dropout, dense, tanh, dropout, linear."""
+class TupeloForSequenceClassification(TupeloWithHead):
+    """The encoder, and a classifier on its [CLS]: logits_BC."""
 
-    _keys_to_ignore_on_load_unexpected = [r"^head\."]
+    output_class = SequenceClassifierOutput
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.encoder = TupeloModel(config)
+        self.classifier = ClassificationHead(config, config.num_labels)
+        self.post_init()
+
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Return one row of logits per text."""
+        logits_BC: Tensor = self.classifier(x_BSD[:, 0])
+        return logits_BC
+
+    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+        """Return the loss of `config.problem_type`."""
+        problem = self.config.problem_type
+        if problem is None:
+            problem = "regression" if logits.shape[-1] == 1 else "single_label_classification"
+        function: Callable[..., Tensor]
+        if problem == "regression":
+            logits = logits.squeeze(-1)
+            function, labels = F.mse_loss, labels.view(logits.shape).float()
+        elif problem == "single_label_classification":
+            function, labels = F.cross_entropy, labels.flatten()
+        elif problem == "multi_label_classification":
+            function, labels = F.binary_cross_entropy_with_logits, labels.float()
+        else:
+            raise ValueError(f"problem_type={problem!r} does not exist")
+        return batch.mean(function, logits, labels)
+
+
+class TupeloForTokenClassification(TupeloWithHead):
+    """The encoder, and a linear classifier on each token, as BERT has it: logits_BSC."""
+
+    output_class = TokenClassifierOutput
 
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
         self.encoder = TupeloModel(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def _init_weights(self, module: nn.Module) -> None:
-        if module is self.dense or module is self.output:
-            module.reset_parameters()  # PyTorch's own values, as in the TUPE authors' code
-        else:
-            super()._init_weights(module)
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Return one row of logits per token."""
+        logits_BSC: Tensor = self.classifier(self.dropout(x_BSD))
+        return logits_BSC
+
+    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+        """Return the cross-entropy of labels_BS."""
+        flat = (logits.flatten(0, 1), labels.flatten())
+        return batch.mean(F.cross_entropy, *flat)
+
+
+class TupeloForMultipleChoice(TupeloWithHead):
+    """The encoder, and on the [CLS] of each choice a classifier of one logit: logits_BC."""
+
+    output_class = MultipleChoiceModelOutput
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.encoder = TupeloModel(config)
+        self.classifier = ClassificationHead(config, 1)
+        self.post_init()
 
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-    ) -> SequenceClassifierOutput | tuple[Any, ...]:
-        """Return one row of logits per text, and the loss of `config.problem_type`."""
-        encoded = self.encoder(input_ids, attention_mask, inputs_embeds, output_hidden_states, True)
-        cls_BD = self.dropout(encoded.last_hidden_state[:, 0])
-        logits = self.output(self.dropout(torch.tanh(self.dense(cls_BD))))
-        loss = None if labels is None else self._loss(logits.float(), labels)
-        output = SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=encoded.hidden_states
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return logits_BC, and the cross-entropy of labels_B; inputs have the shape BCS."""
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        choices = next(tensor.shape[1] for tensor in inputs if tensor is not None)
+        rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
+        encoded = self.encoder(*rows, output_attentions, output_hidden_states, True)
+        logits = self.classifier(encoded.last_hidden_state[:, 0]).view(-1, choices)
+        loss = None
+        if labels is not None:
+            batch = LabelledBatch(attention_mask, num_items_in_batch)
+            loss = batch.mean(F.cross_entropy, logits.float(), labels)
+        return self.output(loss, logits, encoded, return_dict)
+
+
+class TupeloForQuestionAnswering(TupeloPreTrainedModel):
+    """The encoder, and for each token the logits that an answer starts and ends there."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.encoder = TupeloModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> QuestionAnsweringModelOutput | tuple[Any, ...]:
+        """Return the logits BS of both, and the mean of their cross-entropies.
+
+        Positions, shape B, that are not in the row do not count.
+        """
+        encoded = self.encoder(
+            *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds),
+            *(output_attentions, output_hidden_states, True),
+        )
+        start_BS, end_BS = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            length = start_BS.shape[1]
+            loss = (
+                sum(
+                    F.cross_entropy(
+                        logits.float(), places.flatten().clamp(0, length), ignore_index=length
+                    )
+                    for logits, places in ((start_BS, start_positions), (end_BS, end_positions))
+                )
+                / 2
+            )
+        output = QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_BS,
+            end_logits=end_BS,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
         )
         return _as_asked(output, return_dict, self.config)
-
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        problem = self.config.problem_type
-        if problem is None:
-            problem = "regression" if logits.shape[-1] == 1 else "single_label_classification"
-        if problem == "regression":
-            return F.mse_loss(logits.squeeze(-1), labels.view(logits.squeeze(-1).shape).float())
-        if problem == "single_label_classification":
-            return F.cross_entropy(logits, labels.flatten())
-        if problem == "multi_label_classification":
-            return F.binary_cross_entropy_with_logits(logits, labels.float())
-        raise ValueError(f"problem_type={problem!r} does not exist")
 
 
 def _as_asked(output: Any, return_dict: bool | None, config: TupeloConfig) -> Any:
     as_dict = config.return_dict if return_dict is None else return_dict
     return output if as_dict else output.to_tuple()
+
+
+# So that `save_pretrained` copies this file, and those that it imports, beside the weights.
+for _class, _auto_class in (
+    (TupeloModel, "AutoModel"),
+    (TupeloForMaskedLM, "AutoModelForMaskedLM"),
+    (TupeloForPreTraining, "AutoModelForPreTraining"),
+    (TupeloForSequenceClassification, "AutoModelForSequenceClassification"),
+    (TupeloForTokenClassification, "AutoModelForTokenClassification"),
+    (TupeloForQuestionAnswering, "AutoModelForQuestionAnswering"),
+    (TupeloForMultipleChoice, "AutoModelForMultipleChoice"),
+):
+    _class.register_for_auto_class(_auto_class)
