@@ -23,16 +23,21 @@ from transformers.modeling_outputs import (
 )
 
 from .configuration_tupelo import TupeloConfig
+
+# Transformers before 5 copies the files that this one names, not those that they import.
+from .position_baselines import NoPositions as NoPositions
 from .position_encoding import PositionEncoding, PositionSettings, PositionTerms
+from .position_tables import RelativeBias as RelativeBias
 from .positions import POSITION_ENCODINGS, BertAbsolute
+from .torch_attention import torch_attention as torch_attention
 from .tupelo_layers import (
     ClassificationHead,
     DiscriminatorHead,
     MaskedLanguageModelHead,
     TupeloBlock,
     additive_mask,
-    first_rows,
     is_traced,
+    of_first,
 )
 
 
@@ -212,14 +217,15 @@ class TupeloModel(TupeloPreTrainedModel):
     def _position_terms(self, x_BSD: Tensor) -> PositionTerms:
         """Return what all layers share.
 
-        Where a graph is recorded, a length is no number: the terms are those of the longest row,
-        constants that the graph cuts.
+        Where a graph is recorded, a length is no number: the terms are taken from those of the
+        longest row.
         """
         length = x_BSD.shape[1]
         if not is_traced():
             return self.positions.terms(length, device=x_BSD.device)
         longest = self.config.max_position_embeddings
-        return first_rows(self.positions.terms(longest, device=x_BSD.device), length)
+        position_S = torch.arange(length, device=x_BSD.device)
+        return of_first(self.positions.terms(longest, device=x_BSD.device), position_S)
 
 
 class LabelledBatch(NamedTuple):

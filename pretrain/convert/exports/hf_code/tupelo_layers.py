@@ -22,15 +22,19 @@ def is_traced() -> bool:
     return is_tracing or torch.compiler.is_compiling()
 
 
-def first_rows(terms: PositionTerms, length: int) -> PositionTerms:
-    """Return the terms of the first `length` positions, from those of longer rows."""
+def of_first(terms: PositionTerms, position_S: Tensor) -> PositionTerms:
+    """Return the terms of the positions 0, 1, ..., from those of longer rows.
+
+    They are gathered: a graph with slices would hold for all lengths but the longest.
+    """
     bias_NSS, query_key_NSH, rotation = terms.bias_NSS, terms.query_key_NSH, terms.rotation
     if bias_NSS is not None:
-        bias_NSS = bias_NSS[:, :length, :length]
+        bias_NSS = bias_NSS.index_select(1, position_S).index_select(2, position_S)
     if query_key_NSH is not None:
-        query_key_NSH = (query_key_NSH[0][:, :length], query_key_NSH[1][:, :length])
+        query_NSH, key_NSH = (rows.index_select(1, position_S) for rows in query_key_NSH)
+        query_key_NSH = (query_NSH, key_NSH)
     if rotation is not None:
-        rotation = Rotation(rotation.cosine_SC[:length], rotation.sine_SC[:length])
+        rotation = Rotation(*(angles.index_select(0, position_S) for angles in rotation))
     return terms._replace(bias_NSS=bias_NSS, query_key_NSH=query_key_NSH, rotation=rotation)
 
 
@@ -59,21 +63,16 @@ def additive_mask(
     return mask_BNSS.masked_fill(is_hidden, torch.finfo(dtype).min)
 
 
-def relative_scores(q_BNSH: Tensor, key_RH: Tensor, scale: float, longest: int) -> Tensor:
-    """Return scale q_i a_{clip(j - i)}, shape BNSS; the trainer's function has no traceable shapes.
+def relative_scores(q_BNSH: Tensor, key_RH: Tensor, scale: float) -> Tensor:
+    """Return scale q_i a_{clip(j - i)}, shape BNSS, with the rows a of key_RH.
 
-    Args:
-        q_BNSH: queries.
-        key_RH: the rows a, one for each distance.
-        scale: of the scores.
-        longest: number of positions that the model has.
+    They are gathered: the shapes of the trainer's faster function cannot be traced.
     """
     length, reach = q_BNSH.shape[2], (key_RH.shape[0] - 1) // 2
-    position_S = torch.arange(longest, device=q_BNSH.device)
+    position_S = torch.arange(length, device=q_BNSH.device)
     row_SS = (position_S - position_S[:, None]).clamp(-reach, reach) + reach
     scores_BNSR = q_BNSH @ (key_RH * scale).to(q_BNSH.dtype).t()
-    row_BNSS = row_SS[:length, :length].expand(*q_BNSH.shape[:3], length)
-    return scores_BNSR.gather(-1, row_BNSS)
+    return scores_BNSR.gather(-1, row_SS.expand(*q_BNSH.shape[:3], length))
 
 
 def eager_attention(
@@ -99,7 +98,6 @@ class Attention(nn.Module):
     def __init__(self, config: TupeloConfig, score_scale: float) -> None:
         super().__init__()
         self.num_heads, self.score_scale = config.num_attention_heads, score_scale
-        self.longest = config.max_position_embeddings
         self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout_probability = config.attention_probs_dropout_prob
@@ -113,9 +111,7 @@ class Attention(nn.Module):
         q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(heads).permute(2, 0, 3, 1, 4)
         q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
         if terms.relative_key_RH is not None:
-            scores_BNSS = relative_scores(
-                q_BNSH, terms.relative_key_RH, self.score_scale, self.longest
-            )
+            scores_BNSS = relative_scores(q_BNSH, terms.relative_key_RH, self.score_scale)
             # In one piece: kernels for GPUs read aligned rows.
             mask_BNSS = (scores_BNSS if mask_BNSS is None else mask_BNSS + scores_BNSS).contiguous()
         inputs = (q_BNSH, k_BNSH, v_BNSH, mask_BNSS)
