@@ -1,0 +1,248 @@
+"""The code that goes with an export does what people do with a BERT, or says that it cannot."""
+
+import inspect
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from pretrain.convert.exports.hf_format import CODE_FILES
+from pretrain.model.positions import POSITION_ENCODINGS
+from tests.pretrain.convert.exports.loading import loaded, rows
+from tests.selection import mostly_slow
+
+INPUTS = ["input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"]
+OUTPUTS = ["output_attentions", "output_hidden_states", "return_dict"]
+ANSWERS = ["start_positions", "end_positions"]
+# Those with a term of each kind that is not part of the bias.
+KINDS = ("tupe-r", "bert-ad", "shaw", "rope")
+ENCODINGS = mostly_slow(POSITION_ENCODINGS, "further encodings")
+
+
+@pytest.mark.parametrize(
+    ("auto_class", "between"),
+    [
+        (AutoModel, []),
+        (AutoModelForMaskedLM, ["labels"]),
+        (AutoModelForSequenceClassification, ["labels"]),
+        (AutoModelForTokenClassification, ["labels"]),
+        (AutoModelForMultipleChoice, ["labels"]),
+        (AutoModelForQuestionAnswering, ANSWERS),
+    ],
+)
+def test_the_arguments_are_those_of_bert_in_its_order(exported, auto_class, between):
+    model = loaded(auto_class, exported("tupe-r"))
+    names = list(inspect.signature(model.forward).parameters)
+    scaling = ["num_items_in_batch"] if between == ["labels"] else []
+    assert names == [*INPUTS, *between, *OUTPUTS, *scaling]
+
+
+def test_the_file_of_the_model_names_every_file_that_it_needs():
+    """Transformers 4 copies no others beside it."""
+    text = CODE_FILES["modeling_tupelo.py"].read_text()
+    named = re.findall(r"^from \.(\w+) import", text, re.M)
+    assert {f"{name}.py" for name in named} | {"modeling_tupelo.py"} == set(CODE_FILES)
+
+
+@pytest.mark.parametrize("positions", ENCODINGS)
+@torch.no_grad()
+def test_eager_attention_is_that_of_torch_and_its_weights_are_returned(exported, positions):
+    ids, mask = rows()
+    model = loaded(AutoModel, exported(positions))
+    eager = loaded(AutoModel, exported(positions), attn_implementation="eager")
+    expected = model(ids, mask).last_hidden_state[mask.bool()]
+    for output in (
+        eager(ids, mask, output_attentions=True),
+        model(ids, mask, None, None, None, True),
+    ):
+        states = output.last_hidden_state[mask.bool()]
+        torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)  # sums of two layers
+        assert [weights.shape for weights in output.attentions] == [(3, 4, 20, 20)] * 2
+        for weights in output.attentions:
+            torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, 20))
+            assert (weights[0, :, :, mask[0] == 0] == 0).all()
+
+
+def test_an_attention_that_no_variant_has_is_refused(exported):
+    with pytest.raises(ValueError, match="TupeloModel does not support .* flex_attention"):
+        loaded(AutoModel, exported("tupe-r"), attn_implementation="flex_attention")
+
+
+@torch.no_grad()
+def test_segments_are_refused_unless_they_are_all_zero(exported):
+    ids, mask = rows()
+    model = loaded(AutoModel, exported("tupe-r"))
+    plain = model(ids, mask).last_hidden_state
+    zeros = torch.zeros_like(ids)
+    assert torch.equal(model(ids, mask, token_type_ids=zeros).last_hidden_state, plain)
+    with pytest.raises(ValueError, match="without segments: leave token_type_ids out"):
+        model(ids, mask, token_type_ids=zeros + 1)
+
+
+@torch.no_grad()
+def test_positions_in_order_are_accepted_and_others_refused(exported):
+    ids, mask = rows()
+    model = loaded(AutoModel, exported("tupe-r"))
+    order = torch.arange(20)[None]
+    expected = model(ids, mask).last_hidden_state
+    assert torch.equal(model(ids, mask, position_ids=order).last_hidden_state, expected)
+    with pytest.raises(ValueError, match="positions='tupe-r' tokens are at 0, 1, 2, ...: leave"):
+        model(ids, mask, position_ids=order.flip(1))
+
+
+@torch.no_grad()
+def test_texts_packed_into_a_row_are_those_texts_alone_with_absolute_positions(exported):
+    model = loaded(AutoModel, exported("bert-a"))
+    first, second = (rows(1, length)[0] for length in (8, 12))
+    text_S = torch.tensor([0] * 8 + [1] * 12)
+    packed = model(
+        torch.cat([first, second], dim=1),
+        attention_mask=(text_S == text_S[:, None])[None].long(),
+        position_ids=torch.cat([torch.arange(8), torch.arange(12)])[None],
+    ).last_hidden_state
+    alone = torch.cat([model(ids).last_hidden_state for ids in (first, second)], dim=1)
+    torch.testing.assert_close(packed, alone, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"attention_mask has the shape \(1, 1, 20, 20\); give"):
+        model(packed[..., 0].long(), torch.ones(1, 1, 20, 20))
+
+
+@pytest.mark.parametrize("positions", mostly_slow(KINDS, "further kinds of terms"))
+@pytest.mark.parametrize("options", [None, {"use_reentrant": True}, {"use_reentrant": False}])
+def test_recomputed_blocks_give_the_same_gradients(exported, positions, options):
+    ids, mask = rows()
+    gradients = []
+    for recompute in (False, True):
+        model = loaded(AutoModelForMaskedLM, exported(positions)).train()
+        if recompute:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+        torch.manual_seed(1)  # of dropout
+        model(ids, mask, labels=ids).loss.backward()
+        gradients.append({name: weight.grad for name, weight in model.named_parameters()})
+    plain, recomputed = gradients
+    for name, gradient in plain.items():
+        torch.testing.assert_close(recomputed[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@torch.no_grad()
+def test_losses_of_accumulated_batches_add_up_to_the_loss_of_all_rows(exported):
+    ids, mask = rows(4)
+    labels = ids.where(torch.arange(20) < torch.tensor([[1], [3], [7], [15]]), torch.tensor(-100))
+    for auto_class, options, target in (
+        (AutoModelForMaskedLM, {}, labels),
+        (AutoModelForTokenClassification, {"num_labels": 60}, labels),
+        (AutoModelForSequenceClassification, {"num_labels": 60}, ids[:, 0]),
+        (AutoModelForSequenceClassification, {"num_labels": 1}, ids[:, 0].float()),
+        (AutoModelForMultipleChoice, {}, torch.tensor([0, 0, 0, 0])),
+    ):
+        model = loaded(auto_class, exported("tupe-r"), **options)
+        inputs = [ids, mask]
+        if auto_class is AutoModelForMultipleChoice:
+            inputs = [tensor[:, None].expand(4, 2, 20) for tensor in inputs]
+        whole = model(*inputs, labels=target).loss
+        assert model.accepts_loss_kwargs
+        count = target.ne(-100).sum()
+        parts = [
+            model(
+                *(tensor[part] for tensor in inputs), labels=target[part], num_items_in_batch=count
+            )
+            for part in (slice(0, 1), slice(1, 4))
+        ]
+        total = sum(part.loss for part in parts)
+        torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_tagger_is_a_linear_map_of_the_states(exported):
+    ids, mask = rows()
+    model = loaded(AutoModelForTokenClassification, exported("tupe-r"), num_labels=5)
+    labels = (ids % 5).where(mask.bool(), torch.tensor(-100))
+    output = model(ids, mask, labels=labels)
+    states = loaded(AutoModel, exported("tupe-r"))(ids, mask).last_hidden_state
+    expected = states @ model.classifier.weight.T + model.classifier.bias
+    torch.testing.assert_close(output.logits, expected, rtol=1e-4, atol=1e-5)
+    counted = mask.bool()
+    loss = F.cross_entropy(expected[counted], (ids % 5)[counted])
+    torch.testing.assert_close(output.loss, loss, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_answer_has_the_logits_of_its_start_and_end(exported):
+    ids, mask = rows()
+    model = loaded(AutoModelForQuestionAnswering, exported("tupe-r"))
+    starts, ends = torch.tensor([2, 5, 500]), torch.tensor([3, 500, 7])  # 500: cut off
+    output = model(ids, mask, start_positions=starts, end_positions=ends)
+    states = loaded(AutoModel, exported("tupe-r"))(ids, mask).last_hidden_state
+    start_BS, end_BS = (states @ model.qa_outputs.weight.T + model.qa_outputs.bias).unbind(-1)
+    torch.testing.assert_close(output.start_logits, start_BS, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output.end_logits, end_BS, rtol=1e-4, atol=1e-5)
+    start_loss = -(start_BS.log_softmax(-1)[0, 2] + start_BS.log_softmax(-1)[1, 5]) / 2
+    end_loss = -(end_BS.log_softmax(-1)[0, 3] + end_BS.log_softmax(-1)[2, 7]) / 2
+    expected = (start_loss + end_loss) / 2
+    torch.testing.assert_close(output.loss, expected, rtol=1e-4, atol=1e-5)
+    assert len(model(ids, return_dict=False)) == 2
+
+
+@torch.no_grad()
+def test_each_choice_is_classified_alone(exported):
+    ids, mask = rows(6)
+    model = loaded(AutoModelForMultipleChoice, exported("tupe-r"))
+    labels = torch.tensor([2, 0])
+    output = model(ids.view(2, 3, 20), mask.view(2, 3, 20), labels=labels)
+    classifier = loaded(AutoModelForSequenceClassification, exported("tupe-r"), num_labels=1)
+    classifier.classifier.load_state_dict(model.classifier.state_dict())
+    expected = classifier(ids, mask).logits.view(2, 3)
+    torch.testing.assert_close(output.logits, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output.loss, F.cross_entropy(expected, labels))
+    vectors = model.get_input_embeddings()(ids).view(2, 3, 20, -1)
+    again = model(inputs_embeds=vectors, attention_mask=mask.view(2, 3, 20)).logits
+    torch.testing.assert_close(again, output.logits)
+
+
+@torch.no_grad()
+def test_the_output_embeddings_are_the_map_of_the_head(exported):
+    ids, _ = rows()
+    model = loaded(AutoModelForMaskedLM, exported("tupe-r"))
+    last = model.get_output_embeddings()
+    assert last.weight is model.get_input_embeddings().weight
+    states = model.encoder(ids).last_hidden_state
+    hidden = model.head.norm(F.gelu(model.head.dense(states)))
+    torch.testing.assert_close(last(hidden), model(ids).logits)
+    other = torch.nn.Linear(last.in_features, last.out_features)
+    model.set_output_embeddings(other)
+    assert model.get_input_embeddings().weight is other.weight
+    assert model.get_output_embeddings().bias is other.bias
+
+
+@pytest.mark.parametrize("positions", ENCODINGS)
+@torch.no_grad()
+def test_a_graph_of_one_length_holds_for_every_length_and_batch(exported, positions):
+    model = loaded(AutoModelForMaskedLM, exported(positions))
+    shape = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("tokens", min=2, max=24)}
+    shapes = {"input_ids": shape, "attention_mask": shape}
+    graph = torch.export.export(model, rows(), dynamic_shapes=shapes).module()
+    for number, length in ((1, 2), (3, 20), (5, 24)):
+        ids, mask = rows(number, length)
+        expected = model(ids, mask).logits[mask.bool()]
+        found = graph(ids, mask).logits[mask.bool()]
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("positions", ENCODINGS)
+@torch.no_grad()
+def test_weights_of_8_bits_give_nearly_the_same_logits(exported, positions):
+    model = loaded(AutoModelForMaskedLM, exported(positions))
+    layers = {torch.nn.Linear}
+    small = torch.ao.quantization.quantize_dynamic(model, layers, dtype=torch.qint8)
+    ids, mask = rows()
+    expected, found = (each(ids, mask).logits[mask.bool()] for each in (model, small))
+    # 8 bits: steps of 1/127 of the largest weight, in about ten products one after the other
+    assert 0 < (found - expected).abs().mean() < 0.1 * expected.std()
