@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by the run_*.sh scripts, which run in the checkout under `set -euo pipefail`.
 #
-# `prepare_environment [EXTRA]` makes sure that what pyproject.toml requires (for its EXTRA too,
-# such as test) is installed, and puts that environment first on PATH:
+# `prepare_environment [EXTRAS]` makes sure that what pyproject.toml requires (for its EXTRAS too,
+# such as test or test,clients) is installed, and puts that environment first on PATH:
 #   an environment is active   it is used; packages that satisfy pyproject.toml stay as they are
 #   none is active             .venv is made here, with exactly the versions of constraints.txt
 # A stamp in the environment says what was installed last, so that a later start costs nothing.
@@ -14,25 +14,32 @@ fail() { # MESSAGE
   exit 1
 }
 
-prepare_environment() { # [EXTRA]
-  local extra=${1:-} own=$PWD/.venv digest
+prepare_environment() { # [EXTRAS]
+  local extras=${1:-} own=$PWD/.venv digest
   local environment=${VIRTUAL_ENV:-${CONDA_PREFIX:-$own}}
   local stamp=$environment/tupelo-installed
   digest=$({ cat pyproject.toml constraints.txt && pwd; } | cksum)
-  if [[ ! -x $environment/bin/python ]] || ! grep -qsxF "$digest $extra" "$stamp"; then
+  if [[ ! -x $environment/bin/python ]] || ! is_stamped "$stamp" "$digest" "$extras"; then
     # Whatever happens from here on, an older stamp is no longer true.
     grep -qs "^$digest " "$stamp" || rm -f "$stamp"
     if [[ $environment == "$own" ]]; then
       make_environment "$environment"
-      install_packages "$environment" constraints.txt "$extra"
+      install_packages "$environment" constraints.txt "$extras"
     else
-      complete_environment "$environment" "$extra"
+      complete_environment "$environment" "$extras"
     fi
     # An environment that cannot be written is checked at every start.
-    printf '%s\n' "$digest " "$digest $extra" 2>/dev/null >>"$stamp" || true
+    printf "$digest %s\n" '' ${extras//,/ } 2>/dev/null >>"$stamp" || true
   fi
   name_command "$environment"
   export PATH=$environment/bin:$PATH
+}
+
+is_stamped() { # STAMP DIGEST EXTRAS
+  local extra
+  for extra in '' ${3//,/ }; do
+    grep -qsxF "$2 $extra" "$1" || return 1
+  done
 }
 
 # Hints name a command that works in the shell of the caller: with its PATH, from its folder.
@@ -64,21 +71,21 @@ make_environment() { # ENVIRONMENT
     fail_with_log "Python cannot put pip into .venv" "$log"
 }
 
-complete_environment() { # ENVIRONMENT EXTRA
-  local environment=$1 extra=$2 version missing pins=$1/tupelo-constraints.txt
+complete_environment() { # ENVIRONMENT EXTRAS
+  local environment=$1 extras=$2 version missing pins=$1/tupelo-constraints.txt
   version=$(python_version "$environment/bin/python")
   recent_enough "$version" ||
     fail "the active environment $environment has Python ${version:-none}, Tupelo needs 3.11 or newer: deactivate it, then .venv is made here"
-  missing=$(missing_packages "$environment/bin/python" "$extra" "$pins") ||
+  missing=$(missing_packages "$environment/bin/python" "$extras" "$pins") ||
     fail "cannot find out what is missing in the active environment $environment: deactivate it, then .venv is made here"
   [[ -z $missing ]] && return
   printf 'Missing in the active environment: %s\n' "$missing" >&2
-  install_packages "$environment" "$pins" "$extra"
+  install_packages "$environment" "$pins" "$extras"
 }
 
 # Prints the requirements that the environment does not meet, and writes the pins of the packages
 # to install: pinning what is there would replace, say, a torch built for this machine's CUDA.
-missing_packages() { # PYTHON EXTRA PINS
+missing_packages() { # PYTHON EXTRAS PINS
   "$1" - "$2" "$3" <<'PYTHON'
 import pathlib, sys, tomllib
 from importlib.metadata import PackageNotFoundError, version
@@ -94,9 +101,11 @@ def satisfied(line):
     except PackageNotFoundError:
         return False
 
-extra, pins = sys.argv[1:]
+extras, pins = sys.argv[1:]
 project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]
-required = project["dependencies"] + project["optional-dependencies"].get(extra, [])
+required = project["dependencies"] + [
+    line for extra in extras.split(",") for line in project["optional-dependencies"].get(extra, [])
+]
 missing = [Requirement(line).name.lower() for line in required if not satisfied(line)]
 if missing:
     lines = pathlib.Path("constraints.txt").read_text().splitlines()
@@ -109,11 +118,11 @@ if missing:
 PYTHON
 }
 
-install_packages() { # ENVIRONMENT CONSTRAINTS EXTRA
-  local environment=$1 constraints=$2 extra=$3 log=$1/install.log started=$SECONDS
+install_packages() { # ENVIRONMENT CONSTRAINTS EXTRAS
+  local environment=$1 constraints=$2 extras=$3 log=$1/install.log started=$SECONDS
   # DeepSpeed's operators are compiled on demand, if ever: needs no compiler here.
   local pip=(env DS_BUILD_OPS=0 "$environment/bin/python" -m pip install --no-input
-    --disable-pip-version-check --progress-bar off -c "$constraints" -e ".${extra:+[$extra]}")
+    --disable-pip-version-check --progress-bar off -c "$constraints" -e ".${extras:+[$extras]}")
   printf 'Setting up %s (once, about two minutes) ...\n' "${environment#"$PWD/"}" >&2
   if [[ -t 2 ]]; then
     "${pip[@]}" 2>&1 | tee "$log" | show_progress

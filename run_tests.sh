@@ -2,7 +2,8 @@
 # Set up the environment if needed, then run lint, types and tests; stops at the first failure.
 #
 #   ./run_tests.sh                 every promise once, minutes: tests marked slow are left out
-#   ./run_tests.sh --all           the slow tests too, and a dry run of benchmarks/gpu_session.sh
+#   ./run_tests.sh --all           the slow tests too, those with programs that use exports (the
+#                                  extra "clients"), and a dry run of benchmarks/gpu_session.sh
 #   ./run_tests.sh ARGUMENT ...    the arguments go to pytest: -k shards, tests/pretrain, -m gpu
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -13,12 +14,12 @@ run() {
   "$@"
 }
 
-selection=()
+selection=() extras=test
 if [[ ${1:-} == --all ]]; then
-  selection=(-m 'not gpu')
+  selection=(-m 'not gpu') extras=test,clients
   shift
 fi
-prepare_environment test
+prepare_environment "$extras"
 export OMP_NUM_THREADS=1 # tiny tensors: more threads only fight each other
 (($#)) || set -- -n 2 --dist worksteal --durations 10
 run ruff check .

@@ -114,6 +114,13 @@ def test_the_tests_add_their_packages_once_and_cover_the_trainer_too(checkout):
     assert installed == [".", ".[test]"]
 
 
+def test_all_tests_add_the_programs_that_use_exports_and_cover_the_others(checkout):
+    for words in (["--all"], [], ["--all"]):
+        assert checkout.run("run_tests.sh", *words).returncode == 0
+    installed = [call.split()[-1] for call in checkout.calls(INSTALL)]
+    assert installed == [".[test,clients]"]
+
+
 @pytest.mark.parametrize(
     ("elsewhere", "active", "hint"),
     [

@@ -153,11 +153,29 @@ def relative_bucket(distance: Tensor, num_buckets: int, max_distance: int) -> Te
     last bucket holds all larger distances.
     """
     half = num_buckets // 2
-    exact = half // 2
     magnitude = distance.abs()
-    growth = torch.log(magnitude.clamp(min=1).double() / exact) / math.log(max_distance / exact)
-    far = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
-    return torch.where(magnitude < exact, magnitude, far) + half * (distance > 0)
+    bucket = magnitude.clamp(max=half // 2)
+    # Whole numbers are compared: a logarithm in the graph of another program may be rounded to the
+    # bucket below.
+    for start in _far_buckets(half, max_distance):
+        bucket = bucket + (magnitude >= start)
+    return bucket + half * (distance > 0)
+
+
+def _far_buckets(half: int, max_distance: int) -> list[int]:
+    """Return the least distance of each bucket after the first that holds several."""
+    exact = half // 2
+    count = half - exact
+    starts: list[int] = []
+    distance = exact
+    if max_distance <= exact:  # all further distances share the next bucket
+        return starts
+    for number in range(1, count):
+        distance = max(distance, math.ceil(exact * (max_distance / exact) ** (number / count)) - 1)
+        while int(math.log(distance / exact) / math.log(max_distance / exact) * count) < number:
+            distance += 1
+        starts.append(distance)
+    return starts
 
 
 def reset_cls(bias_NSS: Tensor, from_cls_N: Tensor, to_cls_N: Tensor) -> Tensor:

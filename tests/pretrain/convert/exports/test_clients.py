@@ -1,0 +1,189 @@
+"""Programs that people use with a BERT take an export: the extra "clients" of pyproject.toml."""
+
+import contextlib
+import io
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    Trainer,
+    TrainingArguments,
+)
+
+from pretrain.model.positions import POSITION_ENCODINGS
+from tests.pretrain.convert.exports.loading import loaded, rows
+
+pytestmark = pytest.mark.slow("needs the extra clients, which run_tests.sh --all installs")
+KINDS = ("tupe-r", "bert-ad", "shaw", "rope")  # each with terms of another kind
+
+
+def of_extra(name):
+    """Return a package of the extra, or skip the test."""
+    return pytest.importorskip(name, reason=f"{name} is not installed: pip install -e '.[clients]'")
+
+
+ANSWERS = {"start_positions": torch.tensor([1, 2, 3]), "end_positions": torch.tensor([3, 4, 5])}
+
+
+@pytest.mark.parametrize("positions", KINDS)
+@pytest.mark.parametrize(
+    ("task", "auto_class", "head", "labels"),
+    [
+        ("SEQ_CLS", AutoModelForSequenceClassification, "classifier", torch.tensor([0, 1, 0])),
+        ("TOKEN_CLS", AutoModelForTokenClassification, "classifier", rows()[0] % 2),
+        ("QUESTION_ANS", AutoModelForQuestionAnswering, "qa_outputs", ANSWERS),
+    ],
+)
+def test_adapters_of_peft_are_trained_with_the_head_and_loaded(
+    exported, tmp_path, positions, task, auto_class, head, labels
+):
+    peft = of_extra("peft")
+    ids, mask = rows()
+    settings = peft.LoraConfig(task_type=task, r=2, target_modules=["query_key_value"])
+    model = peft.get_peft_model(loaded(auto_class, exported(positions)), settings).train()
+    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert all("lora_" in name or head in name for name in trained)
+    assert any(head in name for name in trained)
+    targets = labels if isinstance(labels, dict) else {"labels": labels}
+    optimizer = torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=0.1)
+    losses = []
+    for _ in range(8):
+        loss = model.eval()(input_ids=ids, attention_mask=mask, **targets).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    model.save_pretrained(tmp_path / "adapter")
+    again = peft.PeftModel.from_pretrained(
+        loaded(auto_class, exported(positions)), tmp_path / "adapter"
+    )
+    with torch.no_grad():
+        first, second = (each.eval()(input_ids=ids)[0] for each in (model, again))
+        torch.testing.assert_close(second, first)
+        merged = model.merge_and_unload()(input_ids=ids)[0]
+        torch.testing.assert_close(merged, first, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "auto_class",
+    [
+        AutoModelForMaskedLM,
+        AutoModelForTokenClassification,
+        AutoModelForSequenceClassification,
+        AutoModelForQuestionAnswering,
+    ],
+)
+def test_a_step_of_trainer_is_that_of_all_its_rows_however_they_are_accumulated(
+    exported, tmp_path, auto_class
+):
+    of_extra("accelerate")
+    examples = [
+        {"input_ids": ids, "attention_mask": torch.ones_like(ids), **labels_of(auto_class, ids, n)}
+        for n, ids in enumerate(rows(8)[0])
+    ]
+    weights = []
+    for batch, accumulated in ((8, 1), (2, 4)):
+        model = loaded(
+            auto_class,
+            exported("tupe-r"),
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+        before = model.encoder.token_embeddings.weight.detach().clone()
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=batch,
+            gradient_accumulation_steps=accumulated,
+            max_steps=1,
+            learning_rate=30.0,  # the gradients are small
+            optim="sgd",
+            max_grad_norm=0,
+            report_to="none",
+            save_strategy="no",
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        with contextlib.redirect_stdout(io.StringIO()):
+            Trainer(model, arguments, train_dataset=examples).train()
+        weights.append(model.encoder.token_embeddings.weight.detach() - before)
+    largest = weights[0].abs().max().item()
+    assert largest > 1e-3  # there is something to compare
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-3 * largest)
+
+
+def labels_of(auto_class, ids, number):
+    """Return labels; of words, row n has 2 n + 1, so that the rows weigh differently."""
+    counted = torch.arange(len(ids)) <= 2 * number
+    if auto_class is AutoModelForQuestionAnswering:
+        return {"start_positions": torch.tensor(number), "end_positions": torch.tensor(number + 2)}
+    if auto_class is AutoModelForSequenceClassification:
+        return {"labels": torch.tensor(number % 2)}
+    labels = ids if auto_class is AutoModelForMaskedLM else ids % 2
+    return {"labels": labels.where(counted, torch.tensor(-100))}
+
+
+class Logits(torch.nn.Module):
+    """A model without the names of its outputs."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids, attention_mask).logits
+
+
+NAMES = ["input_ids", "attention_mask"]
+
+
+def with_dynamo(model, file):
+    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    torch.onnx.export(
+        model,
+        rows(),
+        file,
+        input_names=NAMES,
+        dynamic_shapes=dict.fromkeys(NAMES, shape),
+        dynamo=True,
+        verbose=False,
+    )
+
+
+def with_trace(model, file):
+    shapes = dict.fromkeys((*NAMES, "logits"), {0: "batch", 1: "tokens"})
+    torch.onnx.export(
+        model,
+        rows(),
+        file,
+        input_names=NAMES,
+        output_names=["logits"],
+        dynamic_axes=shapes,
+        dynamo=False,
+    )
+
+
+@pytest.mark.parametrize("export", [with_dynamo, with_trace])
+@pytest.mark.parametrize("positions", POSITION_ENCODINGS)
+@torch.no_grad()
+def test_onnx_computes_the_logits_of_rows_of_any_length(exported, tmp_path, positions, export):
+    of_extra("onnxscript")
+    onnxruntime = of_extra("onnxruntime")
+    model = loaded(AutoModelForMaskedLM, exported(positions))
+    file = str(tmp_path / "model.onnx")
+    with contextlib.redirect_stdout(io.StringIO()):
+        export(Logits(model).eval(), file)
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    for number, length in ((1, 2), (3, 20), (5, 24)):
+        ids, mask = rows(number, length)
+        (found,) = session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})
+        expected = model(ids, mask).logits
+        assert found.shape == expected.shape
+        is_word = mask.bool()
+        torch.testing.assert_close(
+            torch.tensor(found)[is_word], expected[is_word], rtol=1e-4, atol=1e-4
+        )
