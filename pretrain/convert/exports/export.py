@@ -16,7 +16,6 @@ from pretrain.convert.exports.hf_format import (
     CODE_FILES,
     CONFIG_FILE,
     RECORD,
-    WEIGHTS_FILE,
     is_export,
 )
 from pretrain.convert.exports.hf_writer import (
@@ -26,6 +25,7 @@ from pretrain.convert.exports.hf_writer import (
 )
 from pretrain.convert.exports.model_card import CARD_FILE, PLOT_FILE, write_card
 from pretrain.convert.pretrained import Pretrained
+from pretrain.convert.stored_weights import WEIGHTS_FILE
 
 SAVED_AGAIN = "transformers_version"  # in config.json; only transformers writes it
 

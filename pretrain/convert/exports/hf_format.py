@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.files.atomic import save_text
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import quoted
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
 from data_prep.tokenizer.describe import check_described
 from data_prep.tokenizer.load import load_tokenizer
@@ -38,11 +37,11 @@ from pretrain.convert.hf_names import (
     stock_names,
     to_stock,
 )
+from pretrain.convert.stored_weights import WEIGHTS_FILE, stored_weights, weight_files
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_of
 
 CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 OWN_CODE = Path(__file__).parent / "hf_code"
 TRAINERS_CODE = Path(__file__).parents[2] / "model"
 CODE_FILES = {  # in the export
@@ -200,7 +199,7 @@ def read_export(folder: Path) -> Exported:
         None,
     )
     model, record = _configured(content, stock, place=folder / CONFIG_FILE)
-    weights = _stored_weights(folder / WEIGHTS_FILE, model, stock, record.objective)
+    weights = _our_weights(folder, model, stock, record.objective)
     tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE))
     text_encoder = TextEncoder(tokenizer, record.tokenizer)
     if text_encoder.fingerprint() != record.vocabulary:
@@ -266,18 +265,18 @@ def _configured(
     return model, record
 
 
-def _stored_weights(
-    file: Path, model: ModelSettings, stock: StockModel | None, objective: str
+def _our_weights(
+    folder: Path, model: ModelSettings, stock: StockModel | None, objective: str
 ) -> dict[str, Tensor]:
     """Return the weights under our names, their shapes checked."""
+    if not weight_files(folder):
+        raise ConfigError(f"{folder / WEIGHTS_FILE} is missing; export again")
+    stored = stored_weights(folder)
+    if stock is None:
+        check_weights(stored, model, place=str(folder), objective=objective)
+        return stored
     try:
-        stored = load_file(file)
-        if stock is None:
-            check_weights(stored, model, place=str(file.parent), objective=objective)
-            return stored
-        check_stock_shapes(stored, stock, model, place=str(file))
-        return from_stock(stored, stock, model.num_layers)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{file} cannot be read: {plain(str(error))}") from None
+        check_stock_shapes(stored, stock, model, place=str(folder))
     except KeyError as error:
-        raise ConfigError(f"{file} lacks {error}: it has another head") from None
+        raise ConfigError(f"{folder} lacks {error}: it has another head") from None
+    return from_stock(stored, stock, model.num_layers)

@@ -1,6 +1,5 @@
 """`ExternalModel`, the form in which models of other programs are read, and its parts."""
 
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,11 +15,6 @@ from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.text_encoder import TextEncoder
 
 NAMES_SHOWN = 4
-# Errors of torch.load for a damaged file; which one depends on where the damage is.
-UNREADABLE = (
-    *(OSError, EOFError, RuntimeError, pickle.UnpicklingError),
-    *(ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError),
-)
 
 
 class ExternalModel(NamedTuple):

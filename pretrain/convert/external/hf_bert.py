@@ -11,25 +11,17 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from data_prep.files.hub import connect_to_hub
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.load import VOCABULARY_FILE, load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, explain
-from pretrain.convert.exports.hf_format import (
-    BERT_FIELDS,
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    check_stock_shapes,
-)
+from pretrain.convert.exports.hf_format import BERT_FIELDS, CONFIG_FILE, check_stock_shapes
 from pretrain.convert.external.external_model import (
-    UNREADABLE,
     ExternalModel,
     describe_names,
     text_encoder_of,
@@ -43,9 +35,8 @@ from pretrain.convert.hf_names import (
     stock_names,
     with_modern_names,
 )
-from pretrain.convert.weight_checks import named_tensors
+from pretrain.convert.stored_weights import STORED_WEIGHTS, stored_weights, weight_files
 
-STORED_WEIGHTS = (WEIGHTS_FILE, "pytorch_model.bin")  # in the order of preference
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 # Of BertForPreTraining and of fine-tuned models: no part of pre-training here.
@@ -82,7 +73,7 @@ UNDERSTOOD: dict[str, tuple[Any, ...]] = {
 
 def is_hugging_face_folder(folder: Path) -> bool:
     """Return whether transformers has saved a model here."""
-    return (folder / CONFIG_FILE).is_file() and bool(_weight_files(folder))
+    return (folder / CONFIG_FILE).is_file() and bool(weight_files(folder))
 
 
 def is_hub_name(place: str) -> bool:
@@ -103,7 +94,7 @@ def read_transformers_model(place: str) -> ExternalModel:
     folder = transformers_folder(place)
     objective, model = _model_settings(folder)
     kind = STOCK_MODELS[objective]
-    stored = with_modern_names(_stored_weights(folder), kind, folder)
+    stored = with_modern_names(stored_weights(folder), kind, folder)
     weights = _our_weights(stored, kind, model, folder)
     tokenizer = load_tokenizer(str(folder))
     text_encoder = text_encoder_of(tokenizer, special_names_beside(str(folder)))
@@ -193,52 +184,6 @@ def _our_weights(
     return from_stock({name: stored[name].float() for name in expected}, kind, model.num_layers)
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """Return the files of the weights, safetensors first; none where there are none."""
-    for name in STORED_WEIGHTS:
-        if (folder / name).is_file():
-            return [folder / name]
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            return _parts_in(index)
-    return []
-
-
-def _parts_in(index: Path) -> list[Path]:
-    """Return the files that an index names, all of them beside it."""
-    try:
-        weight_map = read_json_object(index).get("weight_map")
-    except ConfigError:
-        weight_map = None
-    parts = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
-    if not parts:
-        raise ConfigError(f"{index} is damaged: not JSON with a weight_map; download it again")
-    for part in parts:
-        if "/" in part or part in (".", "..") or not part.isprintable():
-            raise ConfigError(
-                f"{index} is damaged: {quoted(part)} is not the name of a file beside it; download "
-                "it again"
-            )
-    return [index.with_name(part) for part in sorted(parts)]
-
-
-def _stored_weights(folder: Path) -> dict[str, Tensor]:
-    stored: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
-        try:
-            if file.suffix == ".safetensors":
-                content: Any = load_file(file)
-            else:
-                content = torch.load(file, map_location="cpu", weights_only=True)
-        except (SafetensorError, *UNREADABLE) as error:
-            reason = plain(str(error).partition("\n")[0])
-            raise ConfigError(
-                f"{file} is damaged, or no file of weights ({reason}); download it again"
-            ) from None
-        stored |= named_tensors(content, place=str(file))
-    return stored
-
-
 def _download(name: str) -> Path:
     """Return a folder with the files of a model on the Hugging Face Hub."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -292,4 +237,4 @@ def _snapshot(name: str, *, local: bool) -> Path | None:
 def _is_whole(folder: Path) -> bool:
     """Return whether the tokenizer is there too: transformers downloads it separately."""
     has_tokenizer = any((folder / name).is_file() for name in (TOKENIZER_FILE, VOCABULARY_FILE))
-    return has_tokenizer and all(file.is_file() for file in _weight_files(folder))
+    return has_tokenizer and all(file.is_file() for file in weight_files(folder))

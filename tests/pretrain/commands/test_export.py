@@ -25,9 +25,10 @@ from pretrain.config.settings import ModelSettings
 from pretrain.convert.exports import hf_check as export_check
 from pretrain.convert.exports.export import FILES, export
 from pretrain.convert.exports.hf_check import rows_to_compare, trainer_logits
-from pretrain.convert.exports.hf_format import CODE_FILES, CONFIG_FILE, WEIGHTS_FILE
+from pretrain.convert.exports.hf_format import CODE_FILES, CONFIG_FILE
 from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.pretrained import load_pretrained, restored_model
+from pretrain.convert.stored_weights import WEIGHTS_FILE
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
 from tests.selection import mostly_slow
@@ -275,6 +276,23 @@ def test_what_transformers_saves_again_is_loaded_again(exported, tmp_path):
     assert back.text_encoder.ids("abcd [MASK] efgh") == pretrained.text_encoder.ids(
         "abcd [MASK] efgh"
     )
+
+
+def test_weights_that_transformers_saves_in_parts_and_in_half_precision_are_read(
+    exported, tmp_path
+):
+    pretrained, folder = exported
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+    model.bfloat16().save_pretrained(tmp_path / "parts", max_shard_size="20KB")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "parts")
+    parts = sorted((tmp_path / "parts").glob("*.safetensors"))
+    assert len(parts) > 1 and not (tmp_path / "parts" / WEIGHTS_FILE).exists()
+    back = load_pretrained(tmp_path / "parts")
+    for name, weight in pretrained.weights.items():
+        assert torch.equal(back.weights[name], weight.bfloat16().float()), name
+    parts[0].unlink()
+    with pytest.raises(ConfigError, match=f"{parts[0].name} is damaged, or no file of weights"):
+        load_pretrained(tmp_path / "parts")
 
 
 ELSEWHERE = """

@@ -67,6 +67,19 @@ def test_an_imported_bert_is_what_was_read_here_and_in_transformers(tmp_path, st
     )
 
 
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_a_bert_in_half_precision_is_compared_in_full(tmp_path, stored_bert, capsys, precision):
+    source, model = stored_bert
+    # Of size 100, which half precision computes to 0.1 or 1.
+    model.cls.predictions.transform.LayerNorm.weight.data.mul_(100)
+    model.to(precision).save_pretrained(source)
+    folder = imported(tmp_path, source)
+    assert "difference to transformers" in capsys.readouterr().out
+    name = "encoder.token_embeddings.weight"
+    stored = model.bert.embeddings.word_embeddings.weight
+    assert torch.equal(load_pretrained(folder).weights[name], stored.float())
+
+
 def test_an_imported_checkpoint_of_the_authors_is_what_was_read(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS, pre=True))
     elsewhere = tmp_path / "words"
