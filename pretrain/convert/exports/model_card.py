@@ -22,11 +22,12 @@ from pydantic import (
 from tabulate import tabulate
 
 from data_prep.files.atomic import save_text
-from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
+from data_prep.shards.manifest import Manifest, read_manifest
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings, as_json
+from pretrain.convert.exports.card_header import card_header
 from pretrain.convert.exports.hf_check import ExportCheck
 from pretrain.convert.exports.hf_format import stock_model
 from pretrain.convert.pretrained import Pretrained, discriminator_weights
@@ -68,15 +69,18 @@ def write_card(
         keep_trailing_newline=True,
     )
     scores = score_rows(run, pretrained.step)
+    is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     stock = stock_model(pretrained.model, pretrained.objective)
     text = environment.get_template("model_card.md.j2").render(
         name=settings.name,
         place=place,
         trust=", trust_remote_code=True" if stock is None else "",
-        is_discriminator=pretrained.objective == REPLACED_TOKEN_DETECTION,
+        is_discriminator=is_discriminator,
         summary=_summary(settings, pretrained),
         sequence_length=pretrained.sequence_length,
-        language=_language(manifest),
+        header=card_header(manifest, scores, name=settings.name, is_discriminator=is_discriminator),
+        dropout=f"{settings.model.dropout:g}",
+        attention_dropout=f"{settings.model.attention_dropout:g}",
         moses=manifest.tokenizer.moses,
         data=_table(_data_rows(manifest), ["", ""]),
         training=_table(_training_rows(settings, pretrained, metrics), ["", ""]),
@@ -108,12 +112,6 @@ def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
         f"Tupelo as {trained_as} for {pretrained.step:,} steps. Its position encoding is from "
         f"{positions.source}. For transformers it is {loads_as}."
     )
-
-
-def _language(manifest: Manifest) -> str | None:
-    """Return the language code; other text could add entries to the YAML header of the card."""
-    language = manifest.settings.get("language")
-    return language if isinstance(language, str) and LANGUAGE.fullmatch(language) else None
 
 
 def _data_rows(manifest: Manifest) -> Rows:

@@ -120,9 +120,19 @@ def transformers_folder(place: str) -> Path:
     return Path(place) if Path(place).is_dir() else _download(place)
 
 
+def _refuse_modern_bert(config: dict[str, Any], folder: Path) -> None:
+    if config.get("model_type") == "modernbert":
+        raise ConfigError(
+            f"{folder / CONFIG_FILE} is a ModernBERT: its layers differ from one another (some see "
+            "neighbours only, with rotations of another base) and gate their feed-forward part, "
+            "and `rope` here has layers that are alike; supported are BERT and ELECTRA"
+        )
+
+
 def _model_settings(folder: Path) -> tuple[str, ModelSettings]:
     """Return the objective and the shape of a model."""
     config = read_json_object(folder / CONFIG_FILE)
+    _refuse_modern_bert(config, folder)
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(

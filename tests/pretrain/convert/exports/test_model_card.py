@@ -3,7 +3,11 @@
 import json
 
 import pytest
+import yaml
+from huggingface_hub import ModelCard
 
+from data_prep.shards.manifest import Manifest
+from pretrain.convert.exports.card_header import card_header
 from pretrain.convert.exports.model_card import score_rows
 
 
@@ -46,3 +50,31 @@ def test_other_steps_and_new_weights_are_not_counted(tmp_path):
     write(tmp_path, "RTE", 0.1, 1, accuracy(0.9), step=6)
     write(tmp_path, "RTE", 0.1, 2, accuracy(0.9), pretrained=False)
     assert [row[-3:] for row in score_rows(tmp_path, 5)] == [["50.0", "1", "0.1"]]
+
+
+def header(licence, scores=(), **values):
+    """Return the header of a card as the Hub reads it."""
+    manifest = Manifest.model_construct(licence=licence, settings=values)
+    text = card_header(manifest, scores, name="a: b", is_discriminator=False)
+    ModelCard(f"---\n{text}\n---\n")  # raises where the Hub would refuse it
+    return yaml.safe_load(text)
+
+
+def test_the_header_states_licence_data_and_language_where_they_are_known():
+    wikipedia = "CC BY-SA 4.0 (Wikipedia)"
+    assert header(wikipedia, language="no")["license"] == "cc-by-sa-4.0"
+    assert header(wikipedia, language="no")["language"] == "no"
+    mixed = header(f"see the card of a/b; {wikipedia}", language="en: x")
+    assert (mixed["license"], mixed["license_name"]) == ("other", "that-of-the-training-data")
+    assert mixed["datasets"] == ["a/b"] and "language" not in mixed
+    assert "datasets" not in header("that of the text files")
+
+
+def test_the_header_has_the_scores_that_are_numbers(tmp_path):
+    write(tmp_path, "RTE", 0.1, 0, accuracy(0.75))
+    write(tmp_path, "CoLA", 0.1, 0, "diverged")
+    found = header("x", score_rows(tmp_path, 5))["model-index"]
+    ((result,), name) = found[0]["results"], found[0]["name"]
+    assert name == "a: b" and result["dataset"] == {"type": "rte", "name": "RTE", "split": "dev_1"}
+    (metric,) = result["metrics"]
+    assert (metric["type"], metric["value"]) == ("accuracy", 0.75)

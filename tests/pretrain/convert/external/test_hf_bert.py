@@ -155,6 +155,7 @@ def test_a_pickle_that_would_execute_code_is_refused(tmp_path):
         ({"hidden_act": "relu"}, "has hidden_act='relu'; .* hidden_act='gelu'"),
         ({"hidden_act": "gelu_new"}, "has hidden_act='gelu_new'"),
         ({"model_type": "roberta"}, "has model_type='roberta'"),
+        ({"model_type": "modernbert"}, "is a ModernBERT: its layers differ from one another"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"is_decoder": True}, "has is_decoder=True"),
         ({"num_attention_heads": 5}, "width=24 cannot be split over model.num_heads=5"),
