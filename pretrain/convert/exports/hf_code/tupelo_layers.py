@@ -122,7 +122,10 @@ class Attention(nn.Module):
             )
         else:
             mixed_BNSH = torch_attention(*inputs, scale=self.score_scale, dropout=dropout)
-        output_BSD: Tensor = self.output(mixed_BNSH.transpose(1, 2).reshape(batch, length, width))
+        mixed_BSNH = mixed_BNSH.transpose(1, 2)
+        if is_traced():  # where the graph runs, attention may order its output otherwise
+            mixed_BSNH = mixed_BSNH.clone(memory_format=torch.contiguous_format)
+        output_BSD: Tensor = self.output(mixed_BSNH.reshape(batch, length, width))
         return output_BSD, weights_BNSS
 
 
