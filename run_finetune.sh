@@ -4,7 +4,8 @@
 #   ./run_finetune.sh RUN ... --tasks all --glue FOLDER [OPTION ...]
 #   ./run_finetune.sh RUN ... --train FILE --dev FILE --text COLUMN --label COLUMN [OPTION ...]
 #
-#   RUN ...                 folders of runs, checkpoints or exports, or a Hugging Face BERT
+#   RUN ...                 folders of runs, checkpoints, exports or fine-tuned models, or a
+#                           Hugging Face BERT
 #   --tasks NAME ...        all, or some of cola sst-2 mrpc sts-b qqp mnli qnli rte wnli
 #   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
 #   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl, .parquet); --text and
@@ -17,6 +18,8 @@
 #   --from-scratch          fine-tune the same encoders with new weights too
 #   --to FOLDER             folder of the results, from the folder you call from
 #                           (default: RUN/finetune/PROTOCOL)
+#   --keep WHICH            models that stay: best (default; of each task that of the median seed at
+#                           the best learning rate), all, none
 #   --workers N             trials at once (default: one per GPU, or per CPU core)
 #   --predict-test          write predictions of the test sets
 #   --retry-failed          run failed trials again

@@ -86,6 +86,8 @@ fine_tune() {
   run tupelo finetune run runs/first --train reviews.csv --dev reviews.csv "${REVIEWS[@]}" \
     --regression
   run tupelo finetune table runs/first --to scores
+  run tupelo finetune predict runs/first reviews.csv --to stars.csv
+  run tupelo finetune export runs/first --to my_classifier
 }
 
 convert() {

@@ -47,6 +47,7 @@ LEVELS = {
     "finetune": [
         {"protocol", "tasks", "results"},
         {"training", "report"},
+        {"models"},
         {"sweep"},
         {"commands"},
         {"__main__"},

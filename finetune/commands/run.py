@@ -12,13 +12,14 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
 from data_prep.files.program import shell_command
+from finetune.models.kept_model import is_model, read_record, sweep_around
 from finetune.protocol import Protocol, load_protocol
-from finetune.results.sweep_record import SweepRecord, read_sweep_record
+from finetune.results.sweep_record import DEFAULT_KEEP, Keep, SweepRecord, read_sweep_record
 from finetune.sweep.folder import (
     grown,
     locked,
@@ -48,7 +49,10 @@ CHANGEABLE = [name for name in Protocol.model_fields if name not in ("name", "ep
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo finetune run`."""
     parser.add_argument(
-        "models", nargs="*", metavar="RUN", help="run folder, checkpoint, export, or a BERT model"
+        "models",
+        nargs="*",
+        metavar="RUN",
+        help="run folder, checkpoint, export, a BERT model, or a fine-tuned model (its encoder)",
     )
     suites = parser.add_argument_group("tasks of a suite")
     suites.add_argument("--tasks", nargs="+", metavar="TASK", help="all, or names such as cola rte")
@@ -59,26 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"folder with {suite.name}'s original files, or hub",
         )
     _add_own_task(parser.add_argument_group(f"or a task of your own ({FORMATS})"))
-    sweep = parser.add_argument_group("sweep")
-    sweep.add_argument(
-        "--checkpoints",
-        nargs="+",
-        default=[NEWEST],
-        metavar="STEP",
-        help="of each run: newest, all, or steps (default: newest)",
-    )
-    sweep.add_argument(
-        "--from-scratch", action="store_true", help="the same encoders with new weights too"
-    )
-    sweep.add_argument("--to", type=Path, metavar="FOLDER", help="default: RUN/finetune/PROTOCOL")
-    sweep.add_argument(
-        "--workers", type=int, metavar="N", help="trials at once; default: one per GPU, or CPU core"
-    )
-    sweep.add_argument(
-        "--predict-test", action="store_true", help="write predictions of the test sets"
-    )
-    sweep.add_argument("--retry-failed", action="store_true", help="run failed trials again")
-    sweep.add_argument("--dry-run", action="store_true", help="print what would be run, and exit")
+    _add_sweep(parser.add_argument_group("sweep"))
     _add_protocol(parser.add_argument_group("protocol"))
 
 
@@ -97,6 +82,34 @@ def _add_own_task(group: Any) -> None:
         "default: accuracy, of imbalanced classes macro_f1, of numbers pearson",
     )
     group.add_argument("--name", help="of the task, in tables and folders")
+
+
+def _add_sweep(group: Any) -> None:
+    group.add_argument(
+        "--checkpoints",
+        nargs="+",
+        default=[NEWEST],
+        metavar="STEP",
+        help="of each run: newest, all, or steps (default: newest)",
+    )
+    group.add_argument(
+        "--from-scratch", action="store_true", help="the same encoders with new weights too"
+    )
+    group.add_argument("--to", type=Path, metavar="FOLDER", help="default: RUN/finetune/PROTOCOL")
+    group.add_argument(
+        "--workers", type=int, metavar="N", help="trials at once; default: one per GPU, or CPU core"
+    )
+    group.add_argument(
+        "--keep",
+        choices=get_args(Keep),
+        help="models that stay: best (of each task the best learning rate's median seed), all or "
+        "none; default: best, or what was given before",
+    )
+    group.add_argument(
+        "--predict-test", action="store_true", help="write predictions of the test sets"
+    )
+    group.add_argument("--retry-failed", action="store_true", help="run failed trials again")
+    group.add_argument("--dry-run", action="store_true", help="print what would be run, and exit")
 
 
 def _add_protocol(group: Any) -> None:
@@ -135,14 +148,11 @@ def main(arguments: argparse.Namespace) -> None:
     data = {task.name: task.load() for task in tasks}
     _refuse_single_texts(protocol, data)
     predicts_test = arguments.predict_test or arguments.test is not None
-    for name, found in data.items():
-        for note in found.notes:
-            print(f"{name}: {note}", file=sys.stderr)
-        if predicts_test and not found.test:
-            print(f"{name}: no test file, nothing is predicted", file=sys.stderr)
+    _print_notes(data, predicts_test=predicts_test)
     models = read_model_refs(
         arguments.models, arguments.checkpoints, from_scratch=arguments.from_scratch
     )
+    record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)
     sweep = Sweep(
         folder,
         protocol,
@@ -150,16 +160,23 @@ def main(arguments: argparse.Namespace) -> None:
         data,
         predicts_test=predicts_test,
         retries_failed=arguments.retry_failed,
+        keep=_merged(record, folder).keep or DEFAULT_KEEP,
     )
-    record = record_of(models, data, protocol, predicts_test=predicts_test)
     if arguments.dry_run:
-        _merged(record, folder)
         print(describe_sweep(sweep))
         return
     with locked(folder):
         save_sweep_record(folder, _merged(record, folder), data)
         run_sweep(sweep, arguments.workers)
         report(sweep)
+
+
+def _print_notes(data: Mapping[str, TaskData], *, predicts_test: bool) -> None:
+    for name, found in data.items():
+        for note in found.notes:
+            print(f"{name}: {note}", file=sys.stderr)
+        if predicts_test and not found.test:
+            print(f"{name}: no test file, nothing is predicted", file=sys.stderr)
 
 
 def _refuse_single_texts(protocol: Protocol, data: Mapping[str, TaskData]) -> None:
@@ -246,6 +263,8 @@ def _suite_tasks(names: Sequence[str], places: Mapping[str, str]) -> list[TaskRe
 def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
     """Return RUN/finetune/PROTOCOL, for a run or one of its checkpoints.
 
+    What follows on a fine-tuned model is in a folder of its own: that model lacks the other tasks.
+
     Raises:
         ConfigError: there are several models, or one that is not a folder.
     """
@@ -259,8 +278,20 @@ def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
         raise ConfigError(
             "several models need --to FOLDER for their results, such as --to runs/finetune"
         )
+    if is_model(place):
+        return _folder_after(place, protocol)
     run = place.parent.parent if place.parent.name == "checkpoints" else place
     return run / "finetune" / protocol.name
+
+
+def _folder_after(model: Path, protocol: Protocol) -> Path:
+    """Return the folder of what follows on a fine-tuned model: a sweep beside its own."""
+    sweep = sweep_around(model)
+    if sweep is None:
+        raise ConfigError(
+            f"{model} is not in the sweep that kept it; give the folder of the results: --to FOLDER"
+        )
+    return sweep.with_name(f"{protocol.name}-after-{read_record(model).task}")
 
 
 def _option(field: str) -> str:

@@ -9,11 +9,11 @@ one with the median score. The trials must have been run with --predict-test.
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from tabulate import tabulate
 
+from finetune.report.choice import Choice, chosen_trial
 from finetune.report.score_table import ScoreTable, score_table
 from finetune.report.scores import rate_scores
 from finetune.report.submission import (
@@ -29,13 +29,6 @@ from finetune.tasks.suite import Suite
 from finetune.tasks.task import Task
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.reports.report_folder import ReportFolder
-
-
-class Choice(NamedTuple):
-    """The trial whose predictions are submitted for a task, or why there is none."""
-
-    trial: EndedTrial | None
-    reason: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +65,7 @@ def main(arguments: argparse.Namespace) -> None:
     table = score_table(results, next(iter(suite.averages)), arguments.step)
     row = _named_row(table, arguments.model)
     tasks = [task for name, task in suite.tasks.items() if (row, name) in table.rates]
-    choices = {task.name: median_trial(table, results, row, task) for task in tasks}
+    choices = {task.name: submitted_trial(table, results, row, task) for task in tasks}
     found = {name: choice.trial for name, choice in choices.items() if choice.trial is not None}
     if not found:
         reasons = "; ".join(f"{name}: {choice.reason}" for name, choice in choices.items())
@@ -92,30 +85,15 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"submission: {arguments.to / 'submission.zip'}")
 
 
-def median_trial(table: ScoreTable, results: SweepResults, row: TableRow, task: Task) -> Choice:
-    """Return the trial at the best learning rate whose development score is the median.
-
-    Of an even number of seeds it is the lower one of the middle two. A diverged seed is the lowest.
-    """
-    best = table.best(row, task.name)
-    assert best is not None
-    rate = best.learning_rate
-    ranked = sorted(
-        (rate_scores(0.0, [trial], 1, table.rule).median(), trial.result.seed, trial)
-        for trial in results.trials
-        if (trial.row, trial.result.task, trial.result.learning_rate) == (row, task.name, rate)
-        and trial.result.status != "failed"
-    )
-    if not ranked:
-        return Choice(None, "every seed failed")
-    trial = ranked[(len(ranked) - 1) // 2][2]
-    if trial.result.status == "diverged":
-        return Choice(None, f"half or more of the seeds diverged at the best rate, {rate:g}")
-    if not _predicted_splits(trial, task):
+def submitted_trial(table: ScoreTable, results: SweepResults, row: TableRow, task: Task) -> Choice:
+    """Return the trial that stands for a task, if it has predicted a test set."""
+    choice = chosen_trial(table, results, row, task.name)
+    if choice.trial is not None and not _predicted_splits(choice.trial, task):
         return Choice(
-            None, f"{trial.folder} holds no predictions; repeat the sweep with --predict-test"
+            None,
+            f"{choice.trial.folder} holds no predictions; repeat the sweep with --predict-test",
         )
-    return Choice(trial)
+    return choice
 
 
 def _named_row(table: ScoreTable, name: str | None) -> TableRow:

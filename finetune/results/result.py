@@ -3,7 +3,9 @@
 FOLDER/grid.json                                the trials that were requested
 FOLDER/majority.json                            scores of the majority class, by task
 FOLDER/TASK/MODEL/lr_3e-05/seed_0/result.json   written last: without it the trial is not over
-FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of test sets, if requested
+FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of development sets; of test sets, if
+                                                           requested
+FOLDER/TASK/MODEL/lr_3e-05/seed_0/model/        its model, if it is kept: models/kept_model.py
 """
 
 from pathlib import Path
@@ -96,7 +98,7 @@ def read_json(file: Path, kind: TypeAdapter[Content], fix: str) -> Content:
 
 
 def predictions_file(folder: Path, split: str) -> Path:
-    """Return the path of the predictions of a test split in the folder of a trial."""
+    """Return the path of the predictions of a split in the folder of a trial."""
     return folder / f"predictions_{split}.json"
 
 

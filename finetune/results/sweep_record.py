@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -12,6 +12,8 @@ from pretrain.config.settings import flat
 WITHOUT_PRETRAINING = "without pre-training"
 # Settings that protocols have had since then, with what the sweeps before them did.
 ADDED_SETTINGS: dict[str, Any] = {"layer_decay": 1.0, "both_orders": []}
+Keep = Literal["best", "all", "none"]
+DEFAULT_KEEP: Keep = "best"
 REPEAT = "remove it, and repeat the command of this sweep, which writes it again"
 
 
@@ -45,6 +47,7 @@ class SweepRecord(BaseModel):
     data: dict[str, str]  # digest of the labelled examples by task
     metrics: dict[str, str] = {}  # the main one by task; none: the first of its results
     test: dict[str, str] = {}  # digest of the test examples by task, if predictions were requested
+    keep: Keep | None = None  # whose models stay; None: was never said
 
 
 def model_folder(name: str, step: int | None, *, pretrained: bool) -> str:

@@ -16,7 +16,13 @@ from typing import TypeVar
 from data_prep.files.atomic import save_text
 from finetune.protocol import GROWING, Protocol
 from finetune.results.result import MAJORITY_FILE, SWEEP_FILE
-from finetune.results.sweep_record import ModelRecord, SweepRecord, changed_settings, read_majority
+from finetune.results.sweep_record import (
+    Keep,
+    ModelRecord,
+    SweepRecord,
+    changed_settings,
+    read_majority,
+)
 from finetune.sweep.references import ModelRef
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
@@ -32,6 +38,7 @@ def record_of(
     protocol: Protocol,
     *,
     predicts_test: bool,
+    keep: Keep | None = None,
 ) -> SweepRecord:
     """Return the record of a sweep of these models and tasks."""
     return SweepRecord(
@@ -54,6 +61,7 @@ def record_of(
         test={
             name: found.test_digest for name, found in data.items() if predicts_test and found.test
         },
+        keep=keep,
     )
 
 
@@ -82,6 +90,7 @@ def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
         data={**before.data, **now.data},
         metrics={**before.metrics, **now.metrics},
         test={**before.test, **now.test},
+        keep=now.keep or before.keep,
     )
 
 

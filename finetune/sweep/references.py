@@ -7,6 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from data_prep.files.program import shell_command
+from finetune.models.kept_model import (
+    as_pretrained,
+    is_model,
+    read_record,
+    refuse_folder_of_models,
+)
 from finetune.results.sweep_record import WITHOUT_PRETRAINING, model_folder
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
@@ -52,7 +58,7 @@ class ModelRef:
         Raises:
             ConfigError: it does not exist any more, or has other weights.
         """
-        found = load_pretrained(self.place)
+        found = _load(self.place)
         if self.digest != _digest(found, pretrained=self.pretrained):
             raise ConfigError(
                 f"{self.place} has changed since this sweep was started; restore it, or choose "
@@ -95,7 +101,7 @@ def read_model_refs(
     Runs of one name, such as the seeds of an arm, go by the names of their folders.
 
     Args:
-        places: as `load_pretrained` takes them.
+        places: as `load_pretrained` takes them, or folders of fine-tuned models.
         checkpoints: of the runs among them: "newest", "all", or steps.
         from_scratch: whether each encoder is fine-tuned with new weights too.
 
@@ -142,7 +148,10 @@ def refuse_missing_models(places: Sequence[str], checkpoints: Sequence[str]) -> 
         if (folder / "run.json").is_file():
             for checkpoint in _selected(place, checkpoints):
                 chosen_checkpoint(folder, checkpoint)
+        elif is_model(folder):
+            read_record(folder)
         elif folder.is_dir() and not any((folder / name).is_file() for name in MODEL_FILES):
+            refuse_folder_of_models(folder)
             load_pretrained(place)  # raises what it says of such a folder
 
 
@@ -158,7 +167,7 @@ def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
 
 
 def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> list[ModelRef]:
-    found = load_pretrained(place, checkpoint=checkpoint)
+    found = _load(place, checkpoint)
     return [
         ModelRef(
             found.place,
@@ -169,6 +178,13 @@ def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> lis
         )
         for pretrained in ((True, False) if from_scratch else (True,))
     ]
+
+
+def _load(place: str, checkpoint: str | None = None) -> Pretrained:
+    """Load a pre-trained model, or the encoder of a fine-tuned one."""
+    if checkpoint is None and is_model(Path(place)):
+        return as_pretrained(Path(place))
+    return load_pretrained(place, checkpoint=checkpoint)
 
 
 def _digest(found: Pretrained, *, pretrained: bool) -> str:

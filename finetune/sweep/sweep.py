@@ -1,21 +1,25 @@
 """A sweep: all trials of one command, which of them are missing, and how they are run."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tabulate import tabulate
 
-from data_prep.files.program import curves_command
+from data_prep.files.program import curves_command, shell_command
 from data_prep.files.workers import cpu_count, threads_each
+from finetune.models.kept_model import MODEL_FOLDER, has_model
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
-from finetune.results.result import read_result
+from finetune.results.result import TrialResult, read_result
+from finetune.results.sweep_record import Keep
+from finetune.sweep.keeping import chosen_trials, remove_others
 from finetune.sweep.progress import SweepProgress
 from finetune.sweep.references import ModelRef, TaskRef
-from finetune.sweep.trial import Trial, is_over
+from finetune.sweep.trial import Trial, TrialOutput, is_over
 from finetune.sweep.workers import SweepContext, run_trials
 from finetune.tasks.task import TaskData
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
@@ -24,6 +28,11 @@ from pretrain.reports.words import counted
 # Cost of a row's share of the optimizer step, in letters of text: measured with 4 layers of width
 # 256 on a CPU and 32 rows of 9 to 75 tokens (CoLA's and RTE's).
 OPTIMIZER_LETTERS = 50
+KEPT: dict[Keep, str] = {
+    "best": "of each model on each task, that of the best learning rate's median seed",
+    "all": "the models of all trials",
+    "none": "no models",
+}
 
 
 def trials_of(
@@ -49,6 +58,7 @@ class Sweep:
     data: Mapping[str, TaskData]  # by task
     predicts_test: bool
     retries_failed: bool
+    keep: Keep = "best"
 
     def missing(self) -> list[Trial]:
         """Return the trials that are still to be run."""
@@ -76,8 +86,20 @@ class Sweep:
     def _is_over(self, trial: Trial) -> bool:
         splits = list(self.data[trial.task.name].test) if self.predicts_test else []
         return is_over(
-            self.folder / trial.folder, test_splits=splits, retries_failed=self.retries_failed
+            self.folder / trial.folder,
+            test_splits=splits,
+            retries_failed=self.retries_failed,
+            needs_model=self.keep == "all",
         )
+
+    def without_kept_model(self) -> list[Trial]:
+        """Return the chosen trials whose models were not kept, of groups that are over."""
+        unfinished = {trial.group for trial in self.missing()}
+        over = [trial for trial in self.trials if trial.group not in unfinished]
+        if self.keep != "best" or not over:
+            return []
+        chosen = chosen_trials(self.folder, over)
+        return [trial for trial in chosen if not has_model(self.folder / trial.folder)]
 
 
 def describe_sweep(sweep: Sweep) -> str:
@@ -96,6 +118,8 @@ def describe_sweep(sweep: Sweep) -> str:
             f"{protocol.batch}",
             f"to run: {len(missing):,} trials, {sum(map(sweep.steps, missing)):,} steps, "
             f"{sum(map(sweep.rows, missing)):,} rows",
+            f"kept: {KEPT[sweep.keep]}",
+            *([f"again, for its model: {t.describe()}" for t in sweep.without_kept_model()]),
             f"results: {sweep.folder}",
         ]
     )
@@ -108,7 +132,7 @@ def _described(sweep: Sweep, task: str, to_run: int) -> list[str | int]:
 
 
 def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
-    """Run the missing trials, and show the progress.
+    """Run the missing trials, show the progress, and keep the models that are to stay.
 
     Args:
         sweep: of the command.
@@ -123,21 +147,54 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
     over = len(sweep.trials) - len(missing)
     before = f", {over:,} are over already" if over else ""
     print(f"{counted(len(missing), 'trial')} to {sweep.folder}{before}", file=sys.stderr)
-    if not missing:
+    left = Counter(trial.group for trial in missing)
+
+    def ended(trial: Trial) -> None:
+        left[trial.group] -= 1
+        if sweep.keep == "best" and not left[trial.group]:
+            # Now rather than at the end: the models of all trials may not fit on the disk.
+            _remove_unchosen(sweep.folder, [trial])
+
+    _run(sweep, missing, num_workers, ended)
+    # Of an earlier command, or chosen only now that there are more trials. On a GPU the new scores
+    # may differ, and another trial be chosen: until it has its model no model is removed.
+    while lacking := sweep.without_kept_model():
+        for trial in lacking:
+            print(f"again, as its model was not kept: {trial.describe()}", file=sys.stderr)
+        _run(sweep, lacking, num_workers, lambda trial: None)
+    if sweep.keep == "best":
+        _remove_unchosen(sweep.folder, sweep.trials)
+
+
+def _remove_unchosen(folder: Path, trials: Sequence[Trial]) -> None:
+    remove_others(folder, trials, chosen_trials(folder, trials))
+
+
+def _run(
+    sweep: Sweep,
+    trials: Sequence[Trial],
+    num_workers: int | None,
+    ended: Callable[[Trial], None],
+) -> None:
+    """Run trials and show the progress; call `ended` with each when it is over."""
+    if not trials:
         return
     # By all trials, not the missing ones: results depend on the number of threads, which must not
     # change when a sweep is continued.
     devices, threads = divided(num_workers, len(sweep.trials))
     digests = {name: (data.labelled_digest, data.test_digest) for name, data in sweep.data.items()}
-    context = SweepContext(sweep.folder, sweep.protocol, sweep.predicts_test, threads, digests)
+    output = TrialOutput(predicts_test=sweep.predicts_test, keeps_model=sweep.keep != "none")
+    context = SweepContext(sweep.folder, sweep.protocol, output, threads, digests)
     costs = {task: sweep.row_cost(task) for task in sweep.data}
     progress = SweepProgress(
-        {trial: sweep.rows(trial.task.name) for trial in missing},
-        {trial: costs[trial.task.name] for trial in missing},
+        {trial: sweep.rows(trial.task.name) for trial in trials},
+        {trial: costs[trial.task.name] for trial in trials},
     )
     try:
-        for trial, message in run_trials(missing, context, devices):
+        for trial, message in run_trials(trials, context, devices):
             progress.receive(trial, message)
+            if isinstance(message, TrialResult):
+                ended(trial)
     except KeyboardInterrupt:
         progress.close()
         print(
@@ -165,6 +222,14 @@ def report(sweep: Sweep) -> None:
     """
     print_table([sweep.folder], step="all")
     results = [read_result(sweep.folder / trial.folder) for trial in sweep.trials]
+    chosen = [] if sweep.keep == "none" else chosen_trials(sweep.folder, sweep.trials)
+    places = {trial: sweep.folder / trial.folder for trial in chosen}
+    kept = {trial: place / MODEL_FOLDER for trial, place in places.items() if has_model(place)}
+    for trial, model in kept.items():
+        print(f"model of {trial.task.name}, {trial.model.describe()}: {model}")
+    if kept:
+        place = next(iter(kept.values()))
+        print(f"use it: {shell_command('finetune', 'predict', place)} FILE")
     print(f"results: {sweep.folder} | curves: {curves_command(sweep.folder)}")
     if any(result is not None and result.status == "failed" for result in results):
         print("Repeat the command with --retry-failed to run failed trials again", file=sys.stderr)

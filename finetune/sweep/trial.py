@@ -13,11 +13,13 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from data_prep.files.atomic import save_text
+from finetune.models.kept_model import has_model, save_model
 from finetune.protocol import Protocol
 from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
 from finetune.sweep.references import ModelRef, TaskRef
 from finetune.tasks.task import Task
 from finetune.training.encoding import EncodedTask
+from finetune.training.evaluation import attention_on
 from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
 from pretrain.convert.pretrained import Pretrained
 
@@ -37,8 +39,12 @@ class Trial:
     @property
     def folder(self) -> Path:
         """Return the folder of its result, relative to the folder of the sweep."""
-        rate = f"lr_{self.learning_rate!r}"
-        return Path(self.task.name, self.model.folder_name, rate, f"seed_{self.seed}")
+        return self.group / f"lr_{self.learning_rate!r}" / f"seed_{self.seed}"
+
+    @property
+    def group(self) -> Path:
+        """Return the folder of all trials of this model on this task, one of which is chosen."""
+        return Path(self.task.name, self.model.folder_name)
 
     def describe(self) -> str:
         """Return its name in messages."""
@@ -65,18 +71,32 @@ class Remark(NamedTuple):
     text: str
 
 
+class TrialOutput(NamedTuple):
+    """What a trial leaves besides its scores."""
+
+    predicts_test: bool  # predictions of the test splits
+    keeps_model: bool  # its model
+
+
 Message = Trained | Scored | Remark | TrialResult
 Send = Callable[[Message], None]
 Load = Callable[[Trial], tuple[Pretrained, EncodedTask]]
 
 
-def is_over(folder: Path, *, test_splits: Sequence[str] = (), retries_failed: bool = False) -> bool:
+def is_over(
+    folder: Path,
+    *,
+    test_splits: Sequence[str] = (),
+    retries_failed: bool = False,
+    needs_model: bool = False,
+) -> bool:
     """Return whether a trial need not be run.
 
     Args:
         folder: of the trial.
         test_splits: whose predictions must exist if it finished.
         retries_failed: whether a failed trial is run again.
+        needs_model: whether its model must exist if it finished.
 
     Raises:
         ConfigError: its result is damaged.
@@ -84,8 +104,10 @@ def is_over(folder: Path, *, test_splits: Sequence[str] = (), retries_failed: bo
     result = read_result(folder)
     if result is None or (result.status == "failed" and retries_failed):
         return False
-    lacks_predictions = any(not predictions_file(folder, split).exists() for split in test_splits)
-    return result.status != "finished" or not lacks_predictions
+    if result.status != "finished":
+        return True
+    has_predictions = all(predictions_file(folder, split).exists() for split in test_splits)
+    return has_predictions and (has_model(folder) or not needs_model)
 
 
 def run_trial(
@@ -95,7 +117,7 @@ def run_trial(
     load: Load,
     *,
     device: torch.device,
-    predicts_test: bool,
+    output: TrialOutput,
     send: Send,
 ) -> TrialResult:
     """Run a trial and write its result, whether it finishes, diverges or fails.
@@ -108,14 +130,14 @@ def run_trial(
         protocol: of the sweep.
         load: returns model and rows.
         device: of the model.
-        predicts_test: whether predictions of the test splits are written.
+        output: what it leaves besides its scores.
         send: called with every message but the result.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     started = time.monotonic()
     try:
-        outcome = _fine_tune(trial, folder, protocol, load, device, predicts_test, send)
+        result = _fine_tune(trial, folder, protocol, load, device, output, send)
     except Diverged as error:
         result = result_of(trial, protocol, "diverged", reason=str(error))
     except Exception as error:
@@ -124,9 +146,6 @@ def run_trial(
         result = result_of(
             trial, protocol, "failed", reason=f"{type(error).__name__}: {first_line}"
         )
-    else:
-        reason = CONSTANT if outcome.is_constant else ""
-        result = result_of(trial, protocol, "finished", reason=reason, scores=outcome.scores)
     result = result.model_copy(update={"seconds": round(time.monotonic() - started, 1)})
     save_result(folder, result)
     return result
@@ -165,9 +184,10 @@ def _fine_tune(
     protocol: Protocol,
     load: Load,
     device: torch.device,
-    predicts_test: bool,
+    output: TrialOutput,
     send: Send,
-) -> Outcome:
+) -> TrialResult:
+    """Train, and write what is asked for besides the result."""
     pretrained, data = load(trial)
     train = data.train.rows
     if train.num_full:
@@ -179,28 +199,46 @@ def _fine_tune(
         num_outputs=data.target.num_outputs,
         seed=trial.seed,
         takes_weights=trial.model.pretrained,
-        # PyTorch's kernels accept the padding and bias of every variant; slower on a CPU.
-        attention="sdpa" if device.type == "cuda" else "eager",
+        attention=attention_on(device),
     )
     run = FineTuning(
         model, data, protocol, learning_rate=trial.learning_rate, seed=trial.seed, device=device
     )
     curves = Curves(folder, send)
     try:
-        outcome = run.run(curves, predicts_test=predicts_test)
+        outcome = run.run(curves, predicts_test=output.predicts_test)
     finally:
         curves.close()
-    for split, predictions in outcome.predictions.items():
-        rows = zip(data.test[split].identities, predictions, strict=True)
-        lines = [_predicted(data.task, identity, value) for identity, value in rows]
-        save_text(predictions_file(folder, split), json.dumps(lines) + "\n")
-    return outcome
+    _write_predictions(folder, data, outcome)
+    reason = CONSTANT if outcome.is_constant else ""
+    result = result_of(trial, protocol, "finished", reason=reason, scores=outcome.scores)
+    if output.keeps_model:
+        save_model(folder, model, data, pretrained, result)
+    return result
 
 
-def _predicted(task: Task, identity: str, value: float) -> dict[str, str | float]:
-    """Return a prediction as it is written; a class has its label too."""
-    label = {"label": task.labels[int(value)]} if task.kind == "classification" else {}
-    return {"identity": identity, "prediction": value, **label}
+def _write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None:
+    for name, predictions in outcome.predictions.items():
+        split = (data.development | data.test)[name]
+        expected: list[float | None] = [*split.labels] or [None] * len(predictions)
+        rows = zip(split.identities, predictions, expected, strict=True)
+        lines = [_predicted(data.task, *row) for row in rows]
+        save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
+
+
+def _predicted(
+    task: Task, identity: str, value: float, expected: float | None
+) -> dict[str, str | float]:
+    """Return a prediction as it is written; a class has its label too.
+
+    Of a development set, what was right is written beside it.
+    """
+    is_class = task.kind == "classification"
+    label = {"label": task.labels[int(value)]} if is_class else {}
+    right = {}
+    if expected is not None:
+        right = {"expected": task.labels[int(expected)] if is_class else expected}
+    return {"identity": identity, "prediction": value, **label, **right}
 
 
 class Curves:

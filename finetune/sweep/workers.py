@@ -23,7 +23,7 @@ from data_prep.files.workers import begin_worker
 from finetune.protocol import Protocol
 from finetune.results.result import TrialResult, save_result
 from finetune.sweep.references import ModelRef, TaskRef
-from finetune.sweep.trial import Message, Trial, result_of, run_trial
+from finetune.sweep.trial import Message, Trial, TrialOutput, result_of, run_trial
 from finetune.tasks.task import TaskData, TaskError
 from finetune.training.encoding import EncodedTask, encode_task
 from pretrain.convert.pretrained import Pretrained
@@ -39,7 +39,7 @@ class SweepContext:
 
     folder: Path
     protocol: Protocol
-    predicts_test: bool
+    output: TrialOutput
     threads: int  # of each worker
     digests: Mapping[str, tuple[str, str]]  # of the labelled and the test examples, by task
 
@@ -164,7 +164,7 @@ def run_worker(connection: Connection, context: SweepContext, device: str) -> No
                 context.protocol,
                 cache.load,
                 device=place,
-                predicts_test=context.predicts_test,
+                output=context.output,
                 send=connection.send,
             )
         except OSError as error:  # its result cannot be written, as on a full disk

@@ -40,13 +40,18 @@ def raise_it(error: TaskError) -> NoReturn:
     raise error
 
 
-def read_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
+def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -> Iterator[FileRow]:
     """Yield the rows of a file in the format of its suffix; all have the needed columns.
+
+    Args:
+        file: of the rows.
+        needed: columns.
+        suffix: instead of the file's own, such as ".csv".
 
     Raises:
         TaskError: the file cannot be read, or does not have the format of its suffix.
     """
-    suffix = file.suffix.lower()
+    suffix = file.suffix.lower() if suffix is None else suffix
     if suffix in SEPARATORS:
         text = text_of(file)
         _refuse_other_separator(file, suffix, text, needed)

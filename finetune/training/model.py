@@ -26,6 +26,7 @@ class TaskModel(nn.Module):
             attention: name of a backend in pretrain/model/attention_backends.py.
         """
         super().__init__()
+        self.settings = model
         self.encoder = Encoder(model, ExecutionPlan(attention=attention))
         initialise(self.encoder, model.initializer_range)
         self.dropout = nn.Dropout(model.dropout)

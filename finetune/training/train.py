@@ -17,21 +17,19 @@ from torch import Tensor, nn
 
 from finetune.protocol import Protocol
 from finetune.results.result import Scores
-from finetune.training.batches import Batch, evaluation_batches, training_batches
+from finetune.training.batches import Batch, training_batches
 from finetune.training.encoding import EncodedSplit, EncodedTask
+from finetune.training.evaluation import logits_of_batch, logits_of_rows, uses_bf16
 from finetune.training.layer_rates import rate_factors, split_by_rate
 from finetune.training.metrics import scores_of
 from finetune.training.model import TaskModel
 from finetune.training.targets import is_constant
-from pretrain.config.ds_config import computes_in_bf16
 from pretrain.convert.pretrained import Pretrained
 from pretrain.engine.optimizers import build_optimizer
 from pretrain.schedules.learning_rate import learning_rate_at
 
 # Losses are copied from the device every so many steps: each copy makes a GPU wait.
 FETCH_STEPS = 20
-
-EVALUATION_BATCH = 64
 
 # Separates the random stream of dropout from every other use of the seed.
 DROPOUT_STREAM = 0x64726F70
@@ -60,7 +58,9 @@ class Outcome:
 
     scores: Scores
     is_constant: bool  # the same prediction for every row of every development split
-    predictions: dict[str, list[float]]  # by test split; class index or value, in its order
+    # By split, in its order: class index or value. Of development splits, and of test splits if
+    # they were requested.
+    predictions: dict[str, list[float]]
 
 
 def build_task_model(
@@ -98,7 +98,7 @@ class FineTuning:
     ) -> None:
         """Move the model to the device and build its optimizer."""
         self.model, self.data, self.protocol = model.to(device), data, protocol
-        self.seed, self.device = seed, device
+        self.seed = seed
         self.epochs = protocol.epochs_on(data.task.name)
         self.steps_per_epoch = math.ceil(len(data.train.rows) / protocol.batch)
         self._rates = protocol.learning_rate(learning_rate)
@@ -107,9 +107,7 @@ class FineTuning:
         self._optimizer.param_groups[:] = split_by_rate(
             self._optimizer.param_groups, rate_factors(model, protocol.layer_decay)
         )
-        self._uses_bf16 = protocol.precision == "bf16" or (
-            protocol.precision == "auto" and computes_in_bf16(kind)
-        )
+        self._uses_bf16 = uses_bf16(protocol.precision, device)
 
     def run(self, observer: Observer, *, predicts_test: bool = False) -> Outcome:
         """Train for all epochs and score after each of them; the last scores count.
@@ -124,8 +122,9 @@ class FineTuning:
             observer.scored(epoch + 1, scores)
         target = self.data.target
         constant = all(is_constant(target, found) for found in logits.values())
-        test = self.data.test if predicts_test else {}
-        predictions = {n: target.predictions(self.logits(split)) for n, split in test.items()}
+        if predicts_test:
+            logits |= {name: self.logits(split) for name, split in self.data.test.items()}
+        predictions = {name: target.predictions(found) for name, found in logits.items()}
         return Outcome(scores, constant, predictions)
 
     def train_step(
@@ -137,7 +136,8 @@ class FineTuning:
         self.model.train()
         for group in self._optimizer.param_groups:
             group["lr"] = self.learning_rate(epoch, place) * group["learning_rate_factor"]
-        loss = self.data.target.loss(self._forward(batch), labels)
+        logits_BC = logits_of_batch(self.model, batch, uses_bf16=self._uses_bf16)
+        loss = self.data.target.loss(logits_BC, labels)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if self.protocol.max_gradient_norm is not None:
@@ -150,18 +150,13 @@ class FineTuning:
         step = epoch * self.steps_per_epoch + place
         return learning_rate_at(step, self._rates, self.epochs * self.steps_per_epoch)
 
-    @torch.no_grad()
     def logits(self, split: EncodedSplit) -> NDArray[numpy.float32]:
         """Return the logits of every row in its order, N x C.
 
         Raises:
             Diverged: one is not finite.
         """
-        self.model.eval()
-        num_outputs = self.data.target.num_outputs
-        found = numpy.empty((len(split.rows), num_outputs), dtype=numpy.float32)
-        for numbers in evaluation_batches(split.rows.lengths, EVALUATION_BATCH):
-            found[numbers] = self._forward(split.rows.batch(numbers)).cpu().numpy()
+        found = logits_of_rows(self.model, split.rows, uses_bf16=self._uses_bf16)
         if not numpy.isfinite(found).all():
             raise Diverged("the model's outputs are not finite; try a smaller learning rate")
         return found
@@ -193,12 +188,6 @@ class FineTuning:
     def _scores(self, split: str, logits_NC: NDArray[numpy.float32]) -> dict[str, float]:
         outputs = self.data.target.outputs(logits_NC)
         return scores_of(self.data.task, outputs, self.data.development[split].labels)
-
-    def _forward(self, batch: Batch) -> Tensor:
-        ids_BS, lengths_B = (tensor.to(self.device, non_blocking=True) for tensor in batch)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._uses_bf16):
-            logits_BC: Tensor = self.model(ids_BS, lengths_B)
-        return logits_BC
 
 
 def _dropout_seed(seed: int, epoch: int, place: int) -> int:

@@ -4,11 +4,15 @@ import json
 
 import pyarrow
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from data_prep.tokenizer.describe import TokenizerError
 from finetune.commands.submission import main as submit
+from finetune.models.kept_model import RECORD_FILE, read_model
+from finetune.models.predictor import Predictor
 from finetune.report.caption import caption
 from finetune.report.notes import notes
 from finetune.report.score_table import score_table
@@ -20,6 +24,7 @@ from finetune.tasks.suite_files import read_files
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.model_card import score_rows
+from tests.finetune.models.kept_case import fine_tuned
 from tests.finetune.report.score_case import write_result, write_sweep_record
 from tests.finetune.small_glue import write_small_glue
 from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines
@@ -92,6 +97,25 @@ def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression
         data = result_or_clear_error(lambda: read_own(own), TaskError, naming=[str(tmp_path)])
         if data is not None:
             check_examples(data)
+
+    check()
+
+
+def test_any_record_of_a_fine_tuned_model_is_read_or_refused(tmp_path):
+    folder = fine_tuned(tmp_path).folder
+    file = folder / RECORD_FILE
+    content = file.read_bytes()
+
+    @few(60)
+    @given(mutated_json(content))
+    def check(mutated):
+        file.write_bytes(mutated)
+        kept = result_or_clear_error(
+            lambda: read_model(folder), (ConfigError, TokenizerError), naming=[str(folder)]
+        )
+        if kept is not None:
+            outputs = Predictor(kept, torch.device("cpu")).outputs([("names",) * 2])
+            assert len(outputs) == 1
 
     check()
 

@@ -1,11 +1,9 @@
 """An encoder as a folder that transformers loads: written whole and compared, or not at all."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.files.atomic import write_through
 from data_prep.files.quoting import quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
@@ -24,6 +22,7 @@ from pretrain.convert.exports.hf_writer import (
     write_pretrained,
 )
 from pretrain.convert.exports.model_card import CARD_FILE, PLOT_FILE, write_card
+from pretrain.convert.exports.whole_folder import written_whole
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stored_weights import WEIGHTS_FILE
 
@@ -45,37 +44,11 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     """
     identity = identity_of(run)
     _refuse_other_content(target, pretrained.name, identity)
-    # The folder has its final name: transformers names the module of the code after it.
-    around = target.absolute().parent / f".{target.name}.partial"
-    partial = around / target.name
-    shutil.rmtree(around, ignore_errors=True)  # of an export that was killed
-    try:
-        partial.mkdir(parents=True)
+    with written_whole(target) as partial:
         write_pretrained(partial, pretrained, run=identity)
         check = check_export(pretrained, partial, rows_to_compare(pretrained, run))
         write_card(partial, pretrained, run, check, place=str(target))
-        for file in partial.iterdir():
-            write_through(file)
-        _put_in_place(partial, target, before=around / "before")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the export to {target}: {error.strerror or error}; choose another --to"
-        ) from None
-    finally:
-        shutil.rmtree(around, ignore_errors=True)
     return check
-
-
-def _put_in_place(partial: Path, target: Path, *, before: Path) -> None:
-    replaces = target.exists()
-    if replaces:
-        target.rename(before)
-    try:
-        partial.rename(target)
-    except OSError:
-        if replaces:
-            before.rename(target)
-        raise
 
 
 def run_of(place: Path) -> Path:

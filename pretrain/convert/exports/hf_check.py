@@ -17,7 +17,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.pretrained import Pretrained, restored_network
-from pretrain.convert.text_encoder import MASK
+from pretrain.convert.text_encoder import MASK, TextEncoder
 from pretrain.data.shards import shards_folder
 from pretrain.model.objectives.replaced_tokens import Discriminator
 
@@ -53,13 +53,8 @@ def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
 
     The rows are of different lengths, so that the batch is padded, and some tokens are masked.
     """
-    text_encoder, length = pretrained.text_encoder, pretrained.sequence_length
-    sentences = [
-        text_encoder.ids(first)[:length]
-        if second is None
-        else text_encoder.pair_ids(first, second, max_length=length)
-        for first, second in TEXT
-    ]
+    text_encoder = pretrained.text_encoder
+    sentences = sentence_rows(text_encoder, pretrained.sequence_length)
     folder = shards_folder(load_settings(run))
     if (folder / MANIFEST_FILE).is_file():
         manifest = read_manifest(folder)
@@ -70,6 +65,16 @@ def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
             held_out = _cut_and_masked(stored, text_encoder.special["mask"])
             return ComparedRows(held_out + sentences, "held-out rows and a few sentences")
     return ComparedRows(sentences, "a few sentences, as the shards are not available")
+
+
+def sentence_rows(text_encoder: TextEncoder, length: int) -> list[list[int]]:
+    """Return the sentences of this file as rows of at most `length` tokens."""
+    return [
+        text_encoder.ids(first)[:length]
+        if second is None
+        else text_encoder.pair_ids(first, second, max_length=length)
+        for first, second in TEXT
+    ]
 
 
 def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -> ExportCheck:
@@ -83,9 +88,10 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
         auto_class = AutoModelForPreTraining if is_discriminator else AutoModelForMaskedLM
         model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-        if pretrained.text_encoder.record.moses is None:
-            _compare_tokenizers(pretrained, tokenizer)
-    ids_BS, lengths_B = _padded(compared.rows, pretrained.text_encoder.pad)
+        compare_tokenizers(
+            pretrained.text_encoder, pretrained.sequence_length, tokenizer, name=pretrained.name
+        )
+    ids_BS, lengths_B = padded(compared.rows, pretrained.text_encoder.pad)
     is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
     with torch.no_grad():
         theirs = model(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits[is_word_BS]
@@ -110,8 +116,22 @@ def trainer_logits(pretrained: Pretrained, ids_BS: Tensor, lengths_B: Tensor) ->
     return logits_BSV
 
 
-def _compare_tokenizers(pretrained: Pretrained, tokenizer: Tokenize) -> None:
-    text_encoder, length = pretrained.text_encoder, pretrained.sequence_length
+def compare_tokenizers(
+    text_encoder: TextEncoder, length: int, tokenizer: Tokenize, *, name: str
+) -> None:
+    """Check that an exported tokenizer makes our rows; one after Moses cannot, and is not compared.
+
+    Args:
+        text_encoder: that was exported.
+        length: to which it cuts rows, in tokens.
+        tokenizer: of transformers.
+        name: of the model, for the message.
+
+    Raises:
+        ConfigError: it makes others.
+    """
+    if text_encoder.record.moses is not None:
+        return
     mask = str(text_encoder.tokenizer.id_to_token(text_encoder.special["mask"]))
     for first, second in TEXT:
         if MASK in first:
@@ -124,7 +144,7 @@ def _compare_tokenizers(pretrained: Pretrained, tokenizer: Tokenize) -> None:
             raise ConfigError(
                 f"the exported tokenizer encodes {first!r}, {second!r} as {theirs}, the trainer's "
                 f"as {ours}; nothing was written. Report this with the {TOKENIZER_FILE} of "
-                f"{pretrained.name}"
+                f"{name}"
             )
 
 
@@ -137,7 +157,8 @@ def _cut_and_masked(stored: list[list[int]], mask: int) -> list[list[int]]:
     return rows
 
 
-def _padded(rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
+def padded(rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Return ids_BS, padded to the longest row, and lengths_B."""
     longest = max(map(len, rows))
     ids_BS = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
     return ids_BS, torch.tensor([len(row) for row in rows], dtype=torch.int32)

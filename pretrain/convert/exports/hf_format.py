@@ -136,13 +136,24 @@ def write_model(
         weights = to_stock(weights, stock, model.num_layers)
         weights[stock.token_types] = torch.zeros(2, model.width)
     else:
-        for name, file in CODE_FILES.items():
-            code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
-            save_text(folder / name, code)
+        write_code(folder)
+    save_weights(folder / WEIGHTS_FILE, weights)
+
+
+def write_code(folder: Path) -> None:
+    """Write the code of models that transformers has no class for."""
+    for name, file in CODE_FILES.items():
+        code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
+        save_text(folder / name, code)
+
+
+def save_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write weights as safetensors, with the permissions of other new files."""
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
-    save_file(whole, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    # safetensors makes its files readable by the owner only.
-    (folder / WEIGHTS_FILE).chmod((folder / CONFIG_FILE).stat().st_mode)
+    file.touch()
+    mode = file.stat().st_mode
+    save_file(whole, file, metadata={"format": "pt"})
+    file.chmod(mode)  # safetensors makes its files readable by the owner only
 
 
 def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
@@ -200,20 +211,40 @@ def read_export(folder: Path) -> Exported:
     )
     model, record = _configured(content, stock, place=folder / CONFIG_FILE)
     weights = _our_weights(folder, model, stock, record.objective)
-    tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE))
-    text_encoder = TextEncoder(tokenizer, record.tokenizer)
-    if text_encoder.fingerprint() != record.vocabulary:
-        raise ConfigError(
-            f"{folder / TOKENIZER_FILE} is not the tokenizer that this model was trained with: the "
-            "ids of its entries differ; export again"
-        )
-    check_described(tokenizer, record.tokenizer, folder / TOKENIZER_FILE)
     return Exported(
         model=model,
         weights={name: tensor.float() for name, tensor in weights.items()},
-        text_encoder=text_encoder,
+        text_encoder=stored_text_encoder(
+            folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix="export again"
+        ),
         record=record,
     )
+
+
+def stored_text_encoder(
+    file: Path, record: TokenizerRecord, vocabulary: str, *, fix: str
+) -> TextEncoder:
+    """Return the text encoder of a stored tokenizer.json.
+
+    Args:
+        file: of the tokenizer.
+        record: describes it.
+        vocabulary: its `TextEncoder.fingerprint` when it was stored.
+        fix: what to do if it is another one.
+
+    Raises:
+        ConfigError: it is that of another model.
+        TokenizerError: it is missing or damaged.
+    """
+    tokenizer = load_tokenizer(str(file))
+    text_encoder = TextEncoder(tokenizer, record)
+    if text_encoder.fingerprint() != vocabulary:
+        raise ConfigError(
+            f"{file} is not the tokenizer that this model was trained with: the ids of its entries "
+            f"differ; {fix}"
+        )
+    check_described(tokenizer, record, file)
+    return text_encoder
 
 
 def check_stock_shapes(

@@ -1,7 +1,9 @@
 """The whole command on a tiny run: killed, stopped, with dead workers, and continued."""
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from finetune.__main__ import main
 from finetune.commands.run import add_arguments, read_protocol
@@ -56,6 +60,15 @@ class Command:
         return {
             str(file.parent.relative_to(self.folder)): read_result(file.parent)
             for file in sorted(self.folder.rglob("result.json"))
+        }
+
+    def models(self):
+        """Return the digest of each kept model's weights by the folder of its trial."""
+        return {
+            str(file.parents[1].relative_to(self.folder)): hashlib.sha256(
+                (file.with_name("model.safetensors")).read_bytes()
+            ).hexdigest()
+            for file in self.folder.rglob("fine_tuned.json")
         }
 
     def notes(self):
@@ -128,6 +141,50 @@ def test_predictions_are_beside_the_results_of_finished_runs(undisturbed):
     assert {row["prediction"] for row in rows} <= {0, 1}
 
 
+def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predicted(
+    undisturbed, files, capsys
+):
+    places = sorted(undisturbed.models())
+    assert [place.split("/")[1] for place in places] == [
+        "small-step_00000020",
+        "small-without-pre-training",
+    ]
+    results = undisturbed.results()
+    for place in places:
+        seeds = [results[f"{place[:-1]}{seed}"] for seed in range(3)]
+        scores = sorted(result.scores["dev"]["accuracy"] for result in seeds)
+        assert results[place].scores["dev"]["accuracy"] == scores[1]
+        main(["predict", str(undisturbed.folder / place), str(files / "test.tsv")])
+        found = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+        trial = undisturbed.folder / place / "predictions_test.json"
+        assert found == [row["label"] for row in json.loads(trial.read_text())]
+    last = undisturbed.output.splitlines()
+    assert f"{undisturbed.folder / places[0]}/model" in " ".join(last[-4:])
+    assert last[-2].startswith("use it: tupelo finetune predict ")
+
+
+def test_a_fine_tuned_model_starts_another_task(undisturbed, files, tmp_path, capsys):
+    model = undisturbed.folder / min(undisturbed.models()) / "model"
+    task = ["--train", str(files / "train.tsv"), "--dev", str(files / "dev.tsv")]
+    task += ["--label", "begins", "--name", "again", "--dry-run"]
+    main(["run", str(model), *task, "--epochs", "2"])
+    output = capsys.readouterr().out
+    assert "models: small step 20 after begins\n" in output
+    beside = undisturbed.folder.with_name("quick-epochs_2-after-begins")
+    assert output.splitlines()[-1] == f"results: {beside}"
+    (ref,) = read_model_refs([str(model)], ["newest"], from_scratch=False)
+    weights = load_file(model / "model.safetensors")
+    loaded = ref.load().weights
+    assert loaded and all(name.startswith("encoder.") for name in loaded)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in loaded.items())
+    moved = shutil.copytree(model, tmp_path / "moved")
+    with pytest.raises(ConfigError, match="moved is not in the sweep that kept it; give .*--to"):
+        main(["run", str(moved), *task])
+    main(["run", str(moved), *task, "--to", str(tmp_path / "to")])
+    with pytest.raises(ConfigError, match="holds 2 fine-tuned models; name the one that you mean"):
+        main(["run", str(undisturbed.folder), *task, "--to", str(tmp_path / "to")])
+
+
 def test_curves_are_written_for_tensorboard(undisturbed):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -190,6 +247,8 @@ def test_failed_runs_are_run_again_on_demand_and_end_as_if_nothing_had_happened(
     assert errors.startswith("1 trial to")
     expected = undisturbed.scores()
     assert disturbed.scores() == {name: expected[name] for name in disturbed.scores()}
+    kept = disturbed.models()
+    assert len(kept) == 1 and kept.items() <= undisturbed.models().items()
 
 
 @pytest.mark.slow("a sweep that is interrupted and finished; a killed one is tested above")

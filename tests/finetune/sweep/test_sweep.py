@@ -14,7 +14,7 @@ from finetune.results.sweep_record import ADDED_SETTINGS, read_sweep_record
 from finetune.sweep.folder import grown, locked, record_of, save_sweep_record
 from finetune.sweep.references import ModelRef, TaskRef
 from finetune.sweep.sweep import OPTIMIZER_LETTERS, Sweep, describe_sweep, divided, trials_of
-from finetune.sweep.trial import Remark, Trial, is_over, run_trial
+from finetune.sweep.trial import Remark, Trial, TrialOutput, is_over, run_trial
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit
@@ -166,14 +166,14 @@ def test_a_full_disk_is_one_line_and_a_reader_that_has_gone_is_not_taken_for_it(
 TRIAL = Trial(NEW, task(), 1e-3, 0)
 
 
-def ended(folder, load, *, predicts_test=False, heard=None):
+def ended(folder, load, *, predicts_test=False, keeps_model=False, heard=None):
     return run_trial(
         TRIAL,
         folder,
         protocol(),
         load,
         device=torch.device("cpu"),
-        predicts_test=predicts_test,
+        output=TrialOutput(predicts_test, keeps_model),
         send=[].append if heard is None else heard.append,
     )
 
@@ -207,12 +207,22 @@ def test_rows_that_are_cut_are_remarked(tmp_path):
 @pytest.mark.parametrize("regression", [False, True])
 def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp_path, regression):
     data = tiny_task(regression=regression)
-    ended(tmp_path, lambda trial: (tiny_pretrained(), data), predicts_test=True)
-    rows = json.loads(predictions_file(tmp_path, "test").read_text())
-    assert [row["identity"] for row in rows] == data.test["test"].identities
-    for row in rows:
-        word = {} if regression else {"label": ("no", "yes")[row["prediction"]]}
-        assert row == {"identity": row["identity"], "prediction": row["prediction"], **word}
+    result = ended(tmp_path, lambda trial: (tiny_pretrained(), data), predicts_test=True)
+    for name, split in (("test", data.test["test"]), ("dev", data.development["dev"])):
+        rows = json.loads(predictions_file(tmp_path, name).read_text())
+        assert [row["identity"] for row in rows] == split.identities
+        for row, expected in zip(rows, split.labels or [None] * len(rows), strict=True):
+            words = {} if regression else {"label": ("no", "yes")[row["prediction"]]}
+            if expected is not None:
+                words["expected"] = expected if regression else ("no", "yes")[expected]
+            assert row == {"identity": row["identity"], "prediction": row["prediction"], **words}
+    right = [row["label"] == row["expected"] for row in rows if not regression]
+    assert regression or sum(right) / 30 == result.scores["dev"]["accuracy"]
+
+
+def test_predictions_of_test_sets_are_written_only_where_they_are_asked_for(tmp_path):
+    ended(tmp_path, lambda trial: (tiny_pretrained(), tiny_task()))
+    assert [file.name for file in tmp_path.glob("predictions*")] == ["predictions_dev.json"]
 
 
 def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path):

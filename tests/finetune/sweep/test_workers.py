@@ -10,6 +10,7 @@ import pytest
 
 from finetune.results.result import read_result
 from finetune.sweep.references import TaskRef
+from finetune.sweep.trial import TrialOutput
 from finetune.sweep.workers import SPAWN, Cache, SweepContext, Worker, _next_message
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.task import TaskError
@@ -37,14 +38,16 @@ def test_a_worker_that_dies_before_it_begins_or_within_a_message_fails_its_run(
     os.write(theirs.fileno(), last_words)
     theirs.close()
     worker = SimpleNamespace(connection=connection, trial=TRIAL, cause_of_death=lambda: "no memory")
-    result = _next_message(worker, SweepContext(tmp_path, protocol(), False, 1, {}))
+    result = _next_message(
+        worker, SweepContext(tmp_path, protocol(), TrialOutput(False, False), 1, {})
+    )
     assert (result.status, result.reason) == ("failed", "no memory")
     assert read_result(tmp_path / TRIAL.folder) == result
 
 
 def test_an_interrupt_during_the_start_of_a_worker_is_left_to_the_main_process(tmp_path):
     before = signal.getsignal(signal.SIGINT)
-    worker = Worker(SweepContext(tmp_path, protocol(), False, 1, {}), "cpu")
+    worker = Worker(SweepContext(tmp_path, protocol(), TrialOutput(False, False), 1, {}), "cpu")
     assert signal.getsignal(signal.SIGINT) == before
     try:
         ignored = re.search(

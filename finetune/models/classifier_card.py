@@ -1,0 +1,135 @@
+"""The model card of an exported fine-tuned model: use, labels, scores, training."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from huggingface_hub import EvalResult, ModelCardData
+from tabulate import tabulate
+
+from data_prep.files.atomic import save_text
+from finetune.models.classifier_format import stock_classifier
+from finetune.models.kept_model import KeptModel, KeptRecord
+from finetune.tasks.catalog import suite_of
+from finetune.tasks.task import split_title
+from pretrain.convert.exports.hf_check import ExportCheck
+from pretrain.convert.exports.model_card import CARD_FILE
+from pretrain.model.positions import POSITION_ENCODINGS
+
+# Names of the Hub, where they differ from ours.
+HUB_METRICS = {
+    "macro_f1": "f1",
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+}
+
+
+def write_classifier_card(folder: Path, kept: KeptModel, check: ExportCheck, *, place: str) -> None:
+    """Write README.md.
+
+    Args:
+        folder: of the export.
+        kept: what was exported.
+        check: comparison of the export with the trainer.
+        place: of the folder in the examples.
+    """
+    record, stock = kept.record, stock_classifier(kept.record)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    scores = [[title, metric, f"{100 * value:.1f}"] for title, _, metric, value in _scores(record)]
+    text = environment.get_template("classifier_card.md.j2").render(
+        header=_header(record).to_yaml(),
+        name=record.describe(),
+        summary=_summary(kept),
+        place=place,
+        trust="" if stock else ", trust_remote_code=True",
+        is_pair=len(record.texts) == 2,
+        labels=record.labels,
+        number=record.label,
+        texts=record.texts,
+        sequence_length=record.sequence_length,
+        moses=record.tokenizer.moses,
+        scores=_table(scores, ["development set", "metric", "score"]),
+        training=_table(_training_rows(record, check), ["", ""]),
+    )
+    save_text(folder / CARD_FILE, text)
+
+
+def _header(record: KeptRecord) -> ModelCardData:
+    """Return the entries that the Hub reads."""
+    suite = suite_of(record.task)
+    return ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        tags=["fine-tuned", "tupelo"],
+        model_name=record.describe(),
+        eval_results=[
+            EvalResult(
+                task_type="text-classification",
+                dataset_name=title,
+                dataset_type=suite.hub if suite else record.task,
+                dataset_config=suite.tasks[record.task].hub if suite else None,
+                dataset_split=split,
+                metric_type=HUB_METRICS.get(metric, metric),
+                metric_name=metric,
+                metric_value=value,
+            )
+            for title, split, metric, value in _scores(record)
+        ],
+    )
+
+
+def _scores(record: KeptRecord) -> Iterator[tuple[str, str, str, float]]:
+    """Yield title and name of each development set, metric and value."""
+    suite = suite_of(record.task)
+    for split, metrics in record.scores.items():
+        title = suite.tasks[record.task].title(split) if suite else split_title(record.task, split)
+        for metric, value in metrics.items():
+            yield title, split, metric, value
+
+
+def _summary(kept: KeptModel) -> str:
+    record, stock = kept.record, stock_classifier(kept.record)
+    parameters = sum(weight.numel() for weight in kept.weights.values())
+    predicts = f"one of {len(record.labels)} classes" if record.labels else "a number"
+    what = "a pair of texts" if len(record.texts) == 2 else "a text"
+    kind = f"the stock `{stock.architecture}`" if stock else "a model with code of its own"
+    return (
+        f"{record.name}, an encoder of {record.model.num_layers} layers, width "
+        f"{record.model.width}, with {POSITION_ENCODINGS[record.model.positions].description}, "
+        f"fine-tuned by Tupelo on {record.task}: of {what} it predicts {predicts}. It has "
+        f"{parameters:,} parameters. For transformers it is {kind}."
+    )
+
+
+def _training_rows(record: KeptRecord, check: ExportCheck) -> list[list[Any]]:
+    unit = "logits" if record.labels else "numbers, in units of their standard deviation,"
+    return [
+        ["protocol", record.protocol],
+        ["learning rate", f"{record.learning_rate:g}"],
+        ["epochs", record.epochs],
+        ["seed", record.seed],
+        [
+            "dropout",
+            f"{record.model.dropout:g}, attention {record.model.attention_dropout:g}",
+        ],
+        ["tokens in a row", f"at most {record.sequence_length}"],
+        [
+            "compared with the trainer",
+            f"largest difference {check.largest_difference:.1g} in {check.num_logits} {unit} of "
+            f"{check.source}, fp32",
+        ],
+    ]
+
+
+def _table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> str:
+    safe = [[re.sub(r"\s+", " ", str(cell)).replace("|", "\\|") for cell in row] for row in rows]
+    return tabulate(safe, headers=headers, tablefmt="github", disable_numparse=True)

@@ -1,0 +1,94 @@
+"""Export a fine-tuned model for transformers: written whole and compared, or not at all."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from finetune.models.classifier_card import write_classifier_card
+from finetune.models.classifier_format import FINE_TUNED, write_classifier
+from finetune.models.kept_model import KeptModel, KeptRecord
+from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
+from pretrain.convert.exports.export import FILES, SAVED_AGAIN
+from pretrain.convert.exports.hf_check import (
+    TOLERANCE,
+    ExportCheck,
+    compare_tokenizers,
+    padded,
+    quiet,
+    sentence_rows,
+)
+from pretrain.convert.exports.hf_format import CONFIG_FILE
+from pretrain.convert.exports.whole_folder import written_whole
+
+
+def export_classifier(kept: KeptModel, target: Path) -> ExportCheck:
+    """Write the folder whole and compared with the trainer's model, or not at all.
+
+    Raises:
+        ConfigError: the target holds something else than an earlier export of this model or cannot
+            be written, or the outputs of the export differ from the trainer's.
+    """
+    _refuse_other_content(target, kept.record)
+    with written_whole(target) as partial:
+        write_classifier(partial, kept)
+        check = check_classifier(kept, partial)
+        write_classifier_card(partial, kept, check, place=str(target))
+    return check
+
+
+@torch.no_grad()
+def check_classifier(kept: KeptModel, folder: Path) -> ExportCheck:
+    """Compare outputs and token ids of the export with the trainer's, in fp32.
+
+    The difference is of logits, or of numbers in units of their spread.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    record, text_encoder = kept.record, kept.text_encoder
+    with quiet():
+        model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        compare_tokenizers(text_encoder, record.sequence_length, tokenizer, name=record.describe())
+    ids_BS, lengths_B = padded(
+        sentence_rows(text_encoder, record.sequence_length), text_encoder.pad
+    )
+    mask_BS = (torch.arange(ids_BS.shape[1]) < lengths_B[:, None]).long()
+    theirs_BC = model.eval()(input_ids=ids_BS, attention_mask=mask_BS).logits
+    ours_BC = kept.restored()(ids_BS, lengths_B) * record.spread + record.centre
+    difference = ((theirs_BC - ours_BC).abs().max() / record.spread).item()
+    if not difference <= TOLERANCE:  # NaN too
+        raise ConfigError(
+            f"the outputs of the exported model differ from the trainer's: the largest difference "
+            f"is {difference:.2g}, more than {TOLERANCE:.0e}; nothing was written. Report this "
+            f"with the fine_tuned.json of {record.describe()}"
+        )
+    return ExportCheck(difference, theirs_BC.numel(), "a few sentences")
+
+
+def _refuse_other_content(target: Path, record: KeptRecord) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ConfigError(f"{target} is a file; choose another --to")
+    names = {entry.name for entry in target.iterdir()}
+    unknown = sorted(names - FILES)
+    content = read_json_object(target / CONFIG_FILE) if CONFIG_FILE in names else {}
+    theirs = content.get(FINE_TUNED)
+    if unknown or (names and not isinstance(theirs, dict)):
+        found = f"holds {unknown[0]}" if unknown else "is no export of a fine-tuned model"
+        raise ConfigError(
+            f"{target} {found}, and an export would replace the folder; choose another --to"
+        )
+    if SAVED_AGAIN in content:
+        raise ConfigError(
+            f"{target} holds a model that transformers has saved there, perhaps trained further; "
+            "choose another --to"
+        )
+    if theirs is not None and theirs.get("weights") != record.weights:
+        raise ConfigError(
+            f"{target} holds an export of another fine-tuned model; choose another --to, or remove "
+            "that folder"
+        )

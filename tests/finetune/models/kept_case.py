@@ -1,0 +1,96 @@
+"""Tiny encoders that are fine-tuned on texts, and the folders in which they are kept."""
+
+import random
+from typing import NamedTuple
+
+import torch
+
+from finetune.models.kept_model import MODEL_FOLDER, save_model
+from finetune.results.result import TrialResult
+from finetune.tasks.task import Example, Task, TaskData
+from finetune.training.encoding import encode_task
+from finetune.training.train import FineTuning, build_task_model
+from pretrain.convert.pretrained import Pretrained
+from tests.finetune.fine_tuning_case import Notes, protocol, tiny_pretrained
+from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
+
+LENGTH = 24
+WORDS = ("the", "parser", "reads", "a", "file", "and", "returns", "list", "of", "names", "words")
+
+
+class Trained(NamedTuple):
+    """What a trial had in its hands when it wrote its model."""
+
+    folder: object  # of the model
+    run: FineTuning
+    data: TaskData
+    result: TrialResult
+    pretrained: Pretrained
+
+
+def sentences(count, seed):
+    generator = random.Random(seed)
+    return [
+        " ".join(generator.choices(WORDS, k=generator.randrange(2, 30))) + "." * (number % 2)
+        for number in range(count)
+    ]
+
+
+def task_data(*, regression=False, pair=False):
+    """How long is the (first) text: one of three classes, or the number of letters times 1000."""
+    task = Task(
+        "letters",
+        () if regression else ("few", "more", "many, many"),
+        ("pearson", "spearman") if regression else ("accuracy", "macro_f1"),
+        ("first", "second") if pair else ("text",),
+        "size",
+    )
+
+    def split(count, seed):
+        rows = [(text,) for text in sentences(count, seed)]
+        if pair:
+            rows = [(text, other) for (text,), other in zip(rows, sentences(count, 9), strict=True)]
+        return [
+            Example(row, 1000.0 * len(row[0]) if regression else min(len(row[0]) // 40, 2), str(n))
+            for n, row in enumerate(rows)
+        ]
+
+    return TaskData(task, split(20, 0), {"dev": split(12, 1)}, {})
+
+
+def fine_tuned(place, *, regression=False, pair=False, **variant):
+    """Fine-tune for an epoch, and keep the model in the folder `place`."""
+    place.mkdir(parents=True, exist_ok=True)
+    text_encoder = text_encoder_of(trained("wordpiece"), place)
+    (place / "tokenizer.json").unlink()
+    pretrained = tiny_pretrained(**{"vocabulary_size": 400, **variant})
+    # New weights are so small that all texts have nearly equal outputs.
+    weights = {name: 10 * w if w.dim() == 2 else w for name, w in pretrained.weights.items()}
+    pretrained = pretrained._replace(
+        weights=weights, text_encoder=text_encoder, sequence_length=LENGTH
+    )
+    data = task_data(regression=regression, pair=pair)
+    rows = encode_task(data, text_encoder, sequence_length=LENGTH)
+    rules = protocol(epochs=1)
+    model = build_task_model(
+        pretrained, rules, num_outputs=rows.target.num_outputs, seed=0, takes_weights=True
+    )
+    run = FineTuning(model, rows, rules, learning_rate=1e-3, seed=0, device=torch.device("cpu"))
+    outcome = run.run(Notes())
+    result = TrialResult(
+        **{"model": "tiny", "source": "/tiny", "step": 7, "pretrained": True, "task": "letters"},
+        **{"protocol": "test", "learning_rate": 1e-3, "seed": 0, "epochs": 1},
+        **{"status": "finished", "scores": outcome.scores},
+    )
+    save_model(place, model, rows, pretrained, result)
+    return Trained(place / MODEL_FOLDER, run, data, result, pretrained)
+
+
+def outputs_in_training(case):
+    """Return what the trainer computes for the development set."""
+    split = case.run.data.development["dev"]
+    return case.run.data.target.outputs(case.run.logits(split))
+
+
+def development_texts(case):
+    return [example.texts for example in case.data.development["dev"]]
