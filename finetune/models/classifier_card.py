@@ -1,19 +1,17 @@
 """The model card of an exported fine-tuned model: use, labels, scores, training."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from huggingface_hub import EvalResult, ModelCardData
-from tabulate import tabulate
 
 from data_prep.files.atomic import save_text
 from finetune.models.classifier_format import stock_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from finetune.tasks.catalog import suite_of
 from finetune.tasks.task import split_title
+from pretrain.convert.exports.card_text import card_table, plain_text, render_card
 from pretrain.convert.exports.hf_check import ExportCheck
 from pretrain.convert.exports.model_card import CARD_FILE
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -37,15 +35,9 @@ def write_classifier_card(folder: Path, kept: KeptModel, check: ExportCheck, *, 
         place: of the folder in the examples.
     """
     record, stock = kept.record, stock_classifier(kept.record)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     scores = [[title, metric, f"{100 * value:.1f}"] for title, _, metric, value in _scores(record)]
-    text = environment.get_template("classifier_card.md.j2").render(
+    text = render_card(
+        Path(__file__).with_name("classifier_card.md.j2"),
         header=_header(record).to_yaml(),
         name=record.describe(),
         summary=_summary(kept),
@@ -57,8 +49,8 @@ def write_classifier_card(folder: Path, kept: KeptModel, check: ExportCheck, *, 
         texts=record.texts,
         sequence_length=record.sequence_length,
         moses=record.tokenizer.moses,
-        scores=_table(scores, ["development set", "metric", "score"]),
-        training=_table(_training_rows(record, check), ["", ""]),
+        scores=card_table(scores, ["development set", "metric", "score"]),
+        training=card_table(_training_rows(record, check), ["", ""]),
     )
     save_text(folder / CARD_FILE, text)
 
@@ -103,10 +95,10 @@ def _summary(kept: KeptModel) -> str:
     what = "a pair of texts" if len(record.texts) == 2 else "a text"
     kind = f"the stock `{stock.architecture}`" if stock else "a model with code of its own"
     return (
-        f"{record.name}, an encoder of {record.model.num_layers} layers, width "
+        f"{plain_text(record.name)}, an encoder of {record.model.num_layers} layers, width "
         f"{record.model.width}, with {POSITION_ENCODINGS[record.model.positions].description}, "
-        f"fine-tuned by Tupelo on {record.task}: of {what} it predicts {predicts}. It has "
-        f"{parameters:,} parameters. For transformers it is {kind}."
+        f"fine-tuned by Tupelo on {plain_text(record.task)}: of {what} it predicts {predicts}. It "
+        f"has {parameters:,} parameters. For transformers it is {kind}."
     )
 
 
@@ -128,8 +120,3 @@ def _training_rows(record: KeptRecord, check: ExportCheck) -> list[list[Any]]:
             f"{check.source}, fp32",
         ],
     ]
-
-
-def _table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> str:
-    safe = [[re.sub(r"\s+", " ", str(cell)).replace("|", "\\|") for cell in row] for row in rows]
-    return tabulate(safe, headers=headers, tablefmt="github", disable_numparse=True)

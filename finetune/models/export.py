@@ -10,6 +10,7 @@ from finetune.models.classifier_format import FINE_TUNED, write_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
+from pretrain.convert.exports.card_text import shown_place
 from pretrain.convert.exports.export import FILES, SAVED_AGAIN
 from pretrain.convert.exports.hf_check import (
     TOLERANCE,
@@ -34,7 +35,7 @@ def export_classifier(kept: KeptModel, target: Path) -> ExportCheck:
     with written_whole(target) as partial:
         write_classifier(partial, kept)
         check = check_classifier(kept, partial)
-        write_classifier_card(partial, kept, check, place=str(target))
+        write_classifier_card(partial, kept, check, place=shown_place(target))
     return check
 
 

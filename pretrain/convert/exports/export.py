@@ -9,6 +9,7 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
+from pretrain.convert.exports.card_text import shown_place
 from pretrain.convert.exports.hf_check import ExportCheck, check_export, rows_to_compare
 from pretrain.convert.exports.hf_format import (
     CODE_FILES,
@@ -47,7 +48,7 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     with written_whole(target) as partial:
         write_pretrained(partial, pretrained, run=identity)
         check = check_export(pretrained, partial, rows_to_compare(pretrained, run))
-        write_card(partial, pretrained, run, check, place=str(target))
+        write_card(partial, pretrained, run, check, place=shown_place(target))
     return check
 
 

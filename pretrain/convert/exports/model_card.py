@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import jinja2
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -19,7 +18,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from tabulate import tabulate
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import Manifest, read_manifest
@@ -28,6 +26,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings, as_json
 from pretrain.convert.exports.card_header import card_header
+from pretrain.convert.exports.card_text import Rows, card_table, render_card, without_folders
 from pretrain.convert.exports.hf_check import ExportCheck
 from pretrain.convert.exports.hf_format import stock_model
 from pretrain.convert.pretrained import Pretrained, discriminator_weights
@@ -40,8 +39,6 @@ PLOT_FILE = "loss.png"
 FINETUNE_FOLDER = "finetune"  # in the run folder
 SCORE_HEADERS = ["protocol", "task", "split", "metric", "score", "seeds", "learning rate"]
 MOST_ROWS = 12  # of the table of losses; the plot shows all
-
-Rows = Sequence[Sequence[Any]]
 
 
 def write_card(
@@ -61,17 +58,11 @@ def write_card(
     metrics = _until(pretrained.step, read_checked_lines(run / "metrics.jsonl", Metrics))
     if evaluations:
         _draw(evaluations, metrics, settings.name, folder / PLOT_FILE)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     scores = score_rows(run, pretrained.step)
     is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     stock = stock_model(pretrained.model, pretrained.objective)
-    text = environment.get_template("model_card.md.j2").render(
+    text = render_card(
+        Path(__file__).with_name("model_card.md.j2"),
         name=settings.name,
         place=place,
         trust=", trust_remote_code=True" if stock is None else "",
@@ -82,13 +73,13 @@ def write_card(
         dropout=f"{settings.model.dropout:g}",
         attention_dropout=f"{settings.model.attention_dropout:g}",
         moses=manifest.tokenizer.moses,
-        data=_table(_data_rows(manifest), ["", ""]),
-        training=_table(_training_rows(settings, pretrained, metrics), ["", ""]),
-        losses=_table(*_loss_table(evaluations)) if evaluations else "",
+        data=card_table(_data_rows(manifest), ["", ""]),
+        training=card_table(_training_rows(settings, pretrained, metrics), ["", ""]),
+        losses=card_table(*_loss_table(evaluations)) if evaluations else "",
         plot=PLOT_FILE,
-        scores=_table(scores, SCORE_HEADERS) if scores else "",
-        provenance=_table(_provenance_rows(run, check), ["", ""]),
-        settings=as_json(settings).rstrip(),
+        scores=card_table(scores, SCORE_HEADERS) if scores else "",
+        provenance=card_table(_provenance_rows(run, check), ["", ""]),
+        settings=without_folders(as_json(settings)).rstrip(),
     )
     save_text(folder / CARD_FILE, text)
 
@@ -199,11 +190,6 @@ def _draw(
 
 def _until(step: int | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if step is None or row["step"] <= step]
-
-
-def _table(rows: Rows, headers: Sequence[str]) -> str:
-    safe = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    return tabulate(safe, headers=headers, tablefmt="github", disable_numparse=True)
 
 
 class _Result(BaseModel):

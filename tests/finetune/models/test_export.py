@@ -104,7 +104,9 @@ def test_the_stock_variant_is_a_bert_of_transformers_without_code(tmp_path):
     assert output.loss.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_the_example_of_the_card_runs_and_its_header_has_the_scores(numbers, tmp_path, capsys):
+def test_the_example_of_the_card_runs_and_its_header_has_the_scores(
+    numbers, tmp_path, capsys, monkeypatch
+):
     from huggingface_hub import ModelCard
 
     main(["export", str(numbers.folder), "--to", str(tmp_path / "mine")])
@@ -112,6 +114,7 @@ def test_the_example_of_the_card_runs_and_its_header_has_the_scores(numbers, tmp
     assert f"exported tiny step 7 on letters to {tmp_path / 'mine'}: with its own code" in printed
     text = (tmp_path / "mine/README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    monkeypatch.chdir(tmp_path)
     with quiet():
         exec(code, {})
     assert "'label': 'size'" in capsys.readouterr().out

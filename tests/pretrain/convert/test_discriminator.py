@@ -156,7 +156,9 @@ def test_a_run_and_its_export_are_loaded_embedded_and_fine_tuned_from_the_discri
 
 
 @pytest.mark.parametrize("variant", [STOCK, TUPE], ids="-".join)
-def test_the_card_says_what_it_is_and_its_examples_run(runs, tmp_path, variant, command, capsys):
+def test_the_card_says_what_it_is_and_its_examples_run(
+    runs, tmp_path, variant, command, capsys, monkeypatch
+):
     target = tmp_path / "exported"
     status, output, errors = command.run(["export", str(runs(*variant)), "--to", str(target)])
     assert status == 0, errors
@@ -165,6 +167,7 @@ def test_the_card_says_what_it_is_and_its_examples_run(runs, tmp_path, variant, 
     card = (target / CARD_FILE).read_text()
     assert "as the discriminator of an ELECTRA (replaced-token detection" in card
     assert "fill-mask" not in card and "the discriminator's of all tokens" in card
+    monkeypatch.chdir(tmp_path)
     for example in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
         exec(example, {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -1,0 +1,54 @@
+"""Text of model cards, which others read and the Hub renders: names must stay names.
+
+HTML, tables, headings and fences that are hidden in a name are shown as they are written, and
+folders of the machine are left out of paths.
+"""
+
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from tabulate import tabulate
+
+Rows = Sequence[Sequence[Any]]
+
+# An absolute path up to its last part; not the address of a page.
+_FOLDERS = re.compile(r"(?<![\w./~])(?!//)(?:~|\.\.)?/(?:[^\s/:\"'|,;<>()]+/)+")
+
+
+def render_card(template: Path, **fields: Any) -> str:
+    """Return a card: `| plain` in the template is for names, `| python` for literals in code."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template.parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"plain": plain_text, "python": repr}
+    return environment.get_template(template.name).render(fields)
+
+
+def card_table(rows: Rows, headers: Sequence[str]) -> str:
+    """Return a table of Markdown."""
+    cells = [[plain_text(cell) for cell in row] for row in rows]
+    return tabulate(cells, headers=headers, tablefmt="github", disable_numparse=True)
+
+
+def plain_text(value: Any) -> str:
+    """Return a name or a sentence on one line, without folders, HTML and ends of cells."""
+    text = " ".join(without_folders(str(value)).split())
+    return html.escape(text, quote=False).replace("|", "\\|").replace("`", "'")
+
+
+def shown_place(folder: Path) -> str:
+    """Return what examples call the folder of the card: of an absolute path the name."""
+    return folder.name if folder.is_absolute() else str(folder)
+
+
+def without_folders(text: str) -> str:
+    """Return the text with absolute paths cut to their last part."""
+    return _FOLDERS.sub("", text)
