@@ -210,7 +210,8 @@ def refuse_folder_of_models(place: Path) -> None:
 
 
 def _models_below(place: Path) -> list[Path]:
-    return [file.parent for file in sorted(place.rglob(f"{MODEL_FOLDER}/{RECORD_FILE}"))]
+    found = [file.parent for file in sorted(place.rglob(RECORD_FILE))]
+    return [folder for folder in found if folder.suffix not in (PARTIAL, REMOVED)]
 
 
 def _reason_for_none(place: Path) -> str:

@@ -1,7 +1,7 @@
 """The labels of a task of the user's own: those of its training file."""
 
-import math
 from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 
 from finetune.tasks.tables import shortened
 from finetune.tasks.task import TaskError
@@ -37,7 +37,7 @@ def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
 
 def _refuse_values(words: set[str], where: str) -> None:
     numbers = [number for number in map(_number, words) if number is not None]
-    fractions = [number for number in numbers if not number.is_integer()]
+    fractions = [number for number in numbers if number % 1]
     if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractions:
         raise TaskError(
             f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, not "
@@ -46,7 +46,7 @@ def _refuse_values(words: set[str], where: str) -> None:
 
 
 def _refuse_two_spellings(words: set[str], where: str) -> None:
-    spellings: dict[str | float, str] = {}
+    spellings: dict[str | Decimal, str] = {}
     for word in sorted(words):
         number = _number(word)
         other = spellings.setdefault(word.strip() if number is None else number, word)
@@ -60,9 +60,10 @@ def _refuse_two_spellings(words: set[str], where: str) -> None:
             )
 
 
-def _number(word: str) -> float | None:
+def _number(word: str) -> Decimal | None:
+    """Return the number that a word is, exactly; of codes such as 1_2, which Python reads: None."""
     try:
-        number = float(word)
-    except ValueError:
+        number = None if "_" in word else Decimal(word.strip())
+    except InvalidOperation:
         return None
-    return number if math.isfinite(number) else None
+    return number if number is not None and number.is_finite() else None

@@ -5,6 +5,7 @@ folders of the machine are left out of paths.
 """
 
 import html
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ _FOLDERS = re.compile(r"(?<![\w./~])(?!//)(?:~|\.\.)?/(?:[^\s/:\"'|,;<>()]+/)+")
 
 
 def render_card(template: Path, **fields: Any) -> str:
-    """Return a card: `| plain` in the template is for names, `| python` for literals in code."""
+    """Return a card; in it `| plain` is for names, `| quoted` for values, `| python` for code."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),
         undefined=jinja2.StrictUndefined,
@@ -28,7 +29,7 @@ def render_card(template: Path, **fields: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"plain": plain_text, "python": repr}
+    environment.filters |= {"plain": plain_text, "python": repr, "quoted": quoted_text}
     return environment.get_template(template.name).render(fields)
 
 
@@ -42,6 +43,11 @@ def plain_text(value: Any) -> str:
     """Return a name or a sentence on one line, without folders, HTML and ends of cells."""
     text = " ".join(without_folders(str(value)).split())
     return html.escape(text, quote=False).replace("|", "\\|").replace("`", "'")
+
+
+def quoted_text(value: str) -> str:
+    """Return a label or the name of a column in quotes, as it is written."""
+    return html.escape(json.dumps(value, ensure_ascii=False), quote=False)
 
 
 def shown_place(folder: Path) -> str:

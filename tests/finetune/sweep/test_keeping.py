@@ -1,7 +1,6 @@
 """The model of the chosen trial stays, whatever stops the sweep, and whichever way it grows."""
 
 import hashlib
-from dataclasses import replace
 
 import pytest
 import torch
@@ -273,4 +272,3 @@ def test_scores_that_change_when_a_trial_is_repeated_may_change_the_choice_once_
     (chosen,) = chosen_trials(tmp_path, sweep.trials)
     assert has_model(tmp_path / chosen.folder)
     assert len(list(tmp_path.rglob("fine_tuned.json"))) == 1
-    assert replace(chosen, seed=0) in [replace(trial, seed=0) for trial in sweep.trials]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.held_out import is_held_out
+from finetune.tasks.labels import labels_of
 from finetune.tasks.task import Example, TaskError
 
 ROWS = [
@@ -354,3 +355,8 @@ def test_any_text_is_read_as_it_was_written(scratch, suffix, rows):
     )
     data = read_own(OwnTask(train=file, dev=file))
     assert [example.texts for example in data.train] == [(text,) for text, _ in rows]
+
+
+@pytest.mark.parametrize("words", [("1_2", "12"), ("9007199254740992", "9007199254740993")])
+def test_labels_that_only_rounding_or_python_makes_equal_are_two(words):
+    assert set(labels_of([*words] * 3, "file")) == set(words)

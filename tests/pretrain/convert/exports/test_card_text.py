@@ -2,7 +2,13 @@
 
 import pytest
 
-from pretrain.convert.exports.card_text import card_table, plain_text, render_card, without_folders
+from pretrain.convert.exports.card_text import (
+    card_table,
+    plain_text,
+    quoted_text,
+    render_card,
+    without_folders,
+)
 
 
 def test_a_name_stays_a_name():
@@ -10,6 +16,10 @@ def test_a_name_stays_a_name():
     assert plain_text(hostile) == "a &lt;script&gt;x&lt;/script&gt; # heading \\| cell '''"
     table = card_table([["source", hostile]], ["", ""])
     assert len(table.splitlines()) == 3 and "<script>" not in table
+
+
+def test_labels_of_any_language_are_shown_as_they_are():
+    assert quoted_text("好") == '"好"' and quoted_text("don't <b>") == '"don\'t &lt;b&gt;"'
 
 
 def test_a_place_stays_a_word_of_the_code(tmp_path):
