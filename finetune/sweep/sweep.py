@@ -158,7 +158,9 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
     _run(sweep, missing, num_workers, ended)
     # Of an earlier command, or chosen only now that there are more trials. On a GPU the new scores
     # may differ, and another trial be chosen: until it has its model no model is removed.
-    while lacking := sweep.without_kept_model():
+    tried: set[Trial] = set()
+    while lacking := [trial for trial in sweep.without_kept_model() if trial not in tried]:
+        tried.update(lacking)
         for trial in lacking:
             print(f"again, as its model was not kept: {trial.describe()}", file=sys.stderr)
         _run(sweep, lacking, num_workers, lambda trial: None)

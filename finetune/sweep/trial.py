@@ -13,7 +13,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from data_prep.files.atomic import save_text
-from finetune.models.kept_model import has_model, save_model
+from finetune.models.kept_model import has_model, remove_model, save_model
 from finetune.protocol import Protocol
 from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
 from finetune.sweep.references import ModelRef, TaskRef
@@ -122,7 +122,8 @@ def run_trial(
 ) -> TrialResult:
     """Run a trial and write its result, whether it finishes, diverges or fails.
 
-    An error of any kind ends this trial only: the sweep continues and reports it as failed.
+    An error of any kind ends this trial only: the sweep continues and reports it as failed. Where
+    the trial finished before, for want of its model, that result stays until this run finishes.
 
     Args:
         trial: to be run.
@@ -133,22 +134,41 @@ def run_trial(
         output: what it leaves besides its scores.
         send: called with every message but the result.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    earlier = read_result(folder)
+    again = earlier is not None and earlier.status == "finished"
+    place = folder.with_name(f".again-{folder.name}") if again else folder
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    predicts = output.predicts_test or any(folder.glob("predictions_test*.json"))
+    output = output._replace(predicts_test=predicts)
     started = time.monotonic()
     try:
-        result = _fine_tune(trial, folder, protocol, load, device, output, send)
+        result = _fine_tune(trial, place, protocol, load, device, output, send)
     except Diverged as error:
         result = result_of(trial, protocol, "diverged", reason=str(error))
     except Exception as error:
-        save_text(folder / "error.txt", traceback.format_exc())
+        save_text(place / "error.txt", traceback.format_exc())
         first_line = str(error).partition("\n")[0]
         result = result_of(
             trial, protocol, "failed", reason=f"{type(error).__name__}: {first_line}"
         )
     result = result.model_copy(update={"seconds": round(time.monotonic() - started, 1)})
-    save_result(folder, result)
+    save_result(place, result)
+    if again:
+        _replace(folder, place, result)
     return result
+
+
+def _replace(folder: Path, again: Path, result: TrialResult) -> None:
+    """Put a run that finished in the place of an earlier one; remove one that did not."""
+    if result.status != "finished":
+        shutil.rmtree(again)
+        return
+    before = folder.with_name(f".before-{folder.name}")
+    shutil.rmtree(before, ignore_errors=True)
+    folder.rename(before)
+    again.rename(folder)
+    shutil.rmtree(before)
 
 
 def result_of(
@@ -213,7 +233,11 @@ def _fine_tune(
     reason = CONSTANT if outcome.is_constant else ""
     result = result_of(trial, protocol, "finished", reason=reason, scores=outcome.scores)
     if output.keeps_model:
-        save_model(folder, model, data, pretrained, result)
+        try:
+            save_model(folder, model, data, pretrained, result)
+        except OSError as error:  # scores are worth more than a model
+            remove_model(folder)
+            send(Remark(f"the model of {trial.describe()} was not kept: {error.strerror}"))
     return result
 
 

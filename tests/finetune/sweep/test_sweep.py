@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from finetune.models import kept_model
 from finetune.results.result import TrialResult, predictions_file, read_result, save_result
 from finetune.results.sweep_record import ADDED_SETTINGS, read_sweep_record
 from finetune.sweep.folder import grown, locked, record_of, save_sweep_record
@@ -21,6 +23,7 @@ from finetune.training.encoding import EncodedSplit
 from finetune.training.train import Diverged
 from pretrain.config.errors import ConfigError
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained, tiny_task
+from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
 
 OLD = ModelRef("/run/10", "small", 10, True, "aa")
 NEW = ModelRef("/run/20", "small", 20, True, "bb")
@@ -186,6 +189,43 @@ def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(
     names = [file.name for file in tmp_path.iterdir()]
     assert sum(name.startswith("events.") for name in names) == 1
     assert "events.out.tfevents.old" not in names
+
+
+def test_a_finished_result_stays_until_the_trial_finishes_again(tmp_path):
+    folder = tmp_path / "seed_0"
+    first = ended(folder, lambda trial: (tiny_pretrained(), tiny_task()), predicts_test=True)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    def runs_out_of_memory(trial):
+        raise RuntimeError("out of memory")
+
+    failed = ended(folder, runs_out_of_memory, keeps_model=True)
+    assert failed.status == "failed"
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert [place.name for place in tmp_path.iterdir()] == ["seed_0"]
+    again = ended(folder, lambda trial: (tiny_pretrained(), tiny_task()))
+    assert again.scores == first.scores
+    # Predictions that were asked for before are there again.
+    assert predictions_file(folder, "test").read_bytes() == before["predictions_test.json"]
+    assert [place.name for place in tmp_path.iterdir()] == ["seed_0"]
+
+
+def test_a_model_that_cannot_be_written_costs_no_scores(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(kept_model, "save_weights", full)
+    heard = []
+    pretrained = tiny_pretrained(vocabulary_size=400)
+    encoder = text_encoder_of(trained("wordpiece"), tmp_path)
+    pretrained = pretrained._replace(text_encoder=encoder)
+    result = ended(
+        tmp_path / "seed_0", lambda trial: (pretrained, tiny_task()), keeps_model=True, heard=heard
+    )
+    assert result.status == "finished" and result.scores["dev"]
+    (remark,) = [message.text for message in heard if isinstance(message, Remark)]
+    assert remark.endswith("was not kept: No space left on device")
+    assert not list(tmp_path.rglob("model*"))
 
 
 def test_rows_that_are_cut_are_remarked(tmp_path):
