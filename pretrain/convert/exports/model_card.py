@@ -23,6 +23,7 @@ from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import Manifest, read_manifest
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings, as_json
 from pretrain.convert.exports.card_header import card_header
@@ -37,6 +38,7 @@ from pretrain.reports.words import amount
 CARD_FILE = "README.md"
 PLOT_FILE = "loss.png"
 FINETUNE_FOLDER = "finetune"  # in the run folder
+SWEEP_FILE = "grid.json"  # of fine-tuning
 SCORE_HEADERS = ["protocol", "task", "split", "metric", "score", "seeds", "learning rate"]
 MOST_ROWS = 12  # of the table of losses; the plot shows all
 
@@ -211,11 +213,17 @@ class _Result(BaseModel):
             raise ValueError("a run that is finished has scores")
         return self
 
-    @property
-    def rank(self) -> float:
-        """Return the first metric in the mean of the development sets; a diverged seed is worst."""
-        first = [next(iter(metrics.values())) for metrics in self.scores.values()]
-        return statistics.fmean(first) if self.status == "finished" else -math.inf
+    def rank(self, metric: str | None) -> float:
+        """Return the main metric in the mean of the development sets; a diverged seed is worst.
+
+        Args:
+            metric: the main one; None, or one that it lacks: the first.
+        """
+        main = [
+            metrics.get(str(metric), next(iter(metrics.values())))
+            for metrics in self.scores.values()
+        ]
+        return statistics.fmean(main) if self.status == "finished" else -math.inf
 
 
 def score_rows(run: Path, step: int | None) -> list[list[str]]:
@@ -228,14 +236,18 @@ def score_rows(run: Path, step: int | None) -> list[list[str]]:
         ConfigError: a result is damaged.
     """
     by_task: dict[tuple[str, str], dict[float, list[_Result]]] = defaultdict(dict)
+    main: dict[tuple[str, str], str | None] = {}
     for file in sorted((run / FINETUNE_FOLDER).glob("*/**/lr_*/seed_*/result.json")):
         result = _read(file)
         if (result.step, result.pretrained) == (step, True) and result.status != "failed":
             rates = by_task[result.protocol, result.task]
             rates.setdefault(result.learning_rate, []).append(result)
+            main[result.protocol, result.task] = _main_metric(file, result.task)
     rows = []
     for (protocol, task), rates in sorted(by_task.items()):
-        best = max(rates, key=lambda rate: statistics.median(r.rank for r in rates[rate]))
+        metric = main[protocol, task]
+        ranks = {rate: statistics.median(r.rank(metric) for r in rates[rate]) for rate in rates}
+        best = max(ranks, key=ranks.__getitem__)
         rows += [[protocol, task, *row, f"{best:g}"] for row in _medians(rates[best])]
     return rows
 
@@ -254,6 +266,17 @@ def _medians(results: Sequence[_Result]) -> Iterator[list[str]]:
             median = statistics.median(scores + diverged)
             shown = "diverged" if median == -math.inf else f"{100 * median:.1f}"
             yield [split, metric, shown, str(len(finished))]
+
+
+def _main_metric(result: Path, task: str) -> str | None:
+    """Return the main metric that the sweep of a result was asked for; None: none was."""
+    # TASK/MODEL/lr_3e-05/seed_0/result.json
+    sweep = result.parents[4] / SWEEP_FILE
+    if not sweep.is_file():
+        return None
+    metrics = read_json_object(sweep, fix="restore it from a copy").get("metrics")
+    metric = metrics.get(task) if isinstance(metrics, dict) else None
+    return metric if isinstance(metric, str) else None
 
 
 def _read(file: Path) -> _Result:

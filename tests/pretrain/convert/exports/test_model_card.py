@@ -36,6 +36,16 @@ def test_a_rate_at_which_most_seeds_diverged_is_not_the_best(tmp_path, ended, be
     assert (score, seeds, rate) == (("70.0", "3", best) if best == "0.1" else ("90.0", "1", best))
 
 
+def test_the_metric_that_the_sweep_was_asked_for_chooses_the_rate(tmp_path):
+    for rate, matthews in ((0.1, 0.3), (0.2, 0.6)):
+        scores = {"dev": {"accuracy": 1 - matthews, "matthews": matthews}}
+        write(tmp_path, "mine", rate, 0, scores)
+    assert {row[-1] for row in score_rows(tmp_path, 5)} == {"0.1"}
+    grid = tmp_path / "finetune/quick/grid.json"
+    grid.write_text(json.dumps({"metrics": {"mine": "matthews"}}))
+    assert {row[-1] for row in score_rows(tmp_path, 5)} == {"0.2"}
+
+
 def test_one_rate_counts_for_all_development_sets(tmp_path):
     write(tmp_path, "MNLI", 0.1, 0, accuracy(0.8, 0.5))
     write(tmp_path, "MNLI", 0.2, 0, accuracy(0.7, 0.7))
