@@ -2,7 +2,8 @@
 
 It knows the shapes that common services give their tokens, and values that are assigned to names
 such as `API_KEY`. A secret of another shape under another name stays: this is no reason to write
-secrets into code.
+secrets into code. All repetitions are bounded, so that the time grows with the length of the text
+only.
 """
 
 import re
@@ -10,29 +11,34 @@ import re
 REMOVED = "[removed]"
 
 # Names that hold secrets; `token` alone often names a piece of text, as in pad_token.
-_NAMES = (
-    r"password|passwd|secret|api_?key|access_?key(?:_?id)?|private_?key|auth_?token|credentials?"
+_NAMES = r"password|passwd|secret|(?:api|access|private)[_-]?key|auth[_-]?token|credentials?"
+_BEFORE = r"\b[\w.-]{0,64}"
+# Between a name and its value in quotes: `"] = b`, `: str = `, `: `.
+_ASSIGNED = (
+    r"\w{0,64}[\"']?\]?(?:\s?:\s?[\w\[\], |.]{1,64}?)?\s{0,8}(?::?=|:)\s{0,8}[rbfuRBFU]{0,2}"
 )
-_RANDOM = r"(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[A-Za-z0-9+/=_-]{8,}"  # letters and digits
+# Letters and digits, at least one of each.
+_RANDOM = r"(?=[^\s\"']{0,512}\d)(?=[^\s\"']{0,512}[A-Za-z])[A-Za-z0-9+/=_-]{8,512}(?=\s|$)"
 
 _SHAPES = (
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----",
+    r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----"
+    r"(?:.{0,8192}?-----END [A-Z ]{0,32}PRIVATE KEY-----|.{0,8192})",
     r"(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abeprs]-|npm_|pypi-|AIza|ya29\.)"
-    r"(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{12,}",
-    r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,}",
-    r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # a JSON web token
-    r"(?<=://)[^/\s@\"']+(?=@)",  # user:password@ or token@ in an address
+    r"(?=[A-Za-z_-]{0,512}\d)[A-Za-z0-9_-]{12,512}",
+    r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,128}",
+    r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,999}\.[A-Za-z0-9_-]{8,999}\.[A-Za-z0-9_-]{0,999}",  # JWT
+    r"(?<=://)[^/\s@\"']{1,512}(?=@)",  # user:password@ or token@ in an address
 )
 # The value is removed, the name stays.
 _VALUES = (
-    r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*",
-    rf"(?i)(\b[\w.-]*(?:{_NAMES})\w*[\"']?\s*[:=]\s*)([\"']).+?\2",  # quoted: code and JSON
-    r"(?i)(\b[\w.-]*token[\"']?\s*[:=]\s*)([\"'])(?=[^\s\"'\[\]<>]{8,}\2).+?\2",
+    r"(?i)(\bbearer\s{1,8})[A-Za-z0-9._~+/-]{8,4096}=*",
+    rf"(?i)({_BEFORE}(?:{_NAMES}){_ASSIGNED})(\"\"\"|'''|\"|').{{1,4096}}?\2",
+    rf"(?i)({_BEFORE}token{_ASSIGNED})([\"'])(?=[^\s\"'\[\]<>]{{8,4096}}\2).{{1,4096}}?\2",
     # Without quotes: of a shell or of a list of variables.
-    r"(\b[A-Z0-9_]*(?:TOKEN(?!IZ)|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_KEY|CREDENTIAL)[A-Z0-9_]*=)"
-    r"[^\s\"'$]+",
-    rf"(?i)(\b[\w-]*(?:{_NAMES}|token):[ \t]+){_RANDOM}(?=\s|$)",  # YAML
-    rf"(?i)(\b[\w-]*(?:{_NAMES})\s+=\s+){_RANDOM}(?=\s|$)",  # INI
+    r"(\b[A-Z0-9_]{0,64}(?:TOKEN(?!IZ)|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_KEY|CREDENTIAL)"
+    r"[A-Z0-9_]{0,64}=)[^\s\"'$]{1,4096}",
+    rf"(?i)({_BEFORE}(?:{_NAMES}|token):[ \t]{{1,8}}){_RANDOM}",  # YAML
+    rf"(?i)({_BEFORE}(?:{_NAMES}|token)(?:=|\s{{1,8}}=\s{{1,8}})){_RANDOM}",  # INI
 )
 _SHAPE = tuple(re.compile(shape, re.DOTALL) for shape in _SHAPES)
 _VALUE = tuple(re.compile(value) for value in _VALUES)

@@ -35,16 +35,15 @@ _DROPPED_TAGS = frozenset(
 )
 _BREAKING_TAGS = frozenset(("br", "p", "div", "blockquote", "poem", "center", "dd", "dt", "li"))
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?:\s|$)|[。！？।؟]")
-# What the parser looks for the end of: its beginning and its end.
+# What the parser looks for the end of: groups of a beginning and of its end, in turns.
 _CONSTRUCTS = tuple(
-    re.compile(f"({begins})|{ends}", re.IGNORECASE)
-    for begins, ends in (
-        (r"\{\{", r"\}\}"),
-        (r"\[\[", r"\]\]"),
-        (r"\[(?=[a-z]+:|//)", r"(?<!\])\](?!\])"),
-        (r"\{\|", r"\|\}"),
-        ("<!--", "-->"),
-        (r"<(?!(?:br|hr|wbr|li|p|dd|dt|t[drh]|references)\b)[a-z](?![^<>]*/>)", "</"),
+    re.compile(construct, re.IGNORECASE)
+    for construct in (
+        r"(\{\{)|(\}\})",
+        r"(\[\[)|(\]\])|(\[(?=[a-z]+:|//))|(\])",  # "[[" is no beginning of an address
+        r"(\{\|)|(\|\})",
+        "(<!--)|(-->)",
+        r"(<(?!(?:br|hr|wbr|li|p|dd|dt|t[drh]|references)\b)[a-z](?![^<>]*/>))|(</)",
     )
 )
 _SURROGATES = re.compile(r"[\ud800-\udfff]")  # such as "&#xD800;"
@@ -161,11 +160,12 @@ def _num_unclosed(wikitext: str) -> int:
     """
     total = 0
     for construct in _CONSTRUCTS:
-        deepest = depth = 0
-        for begins in construct.findall(wikitext):
-            depth = max(0, depth + (1 if begins else -1))
-            deepest = max(deepest, depth)
-        total += deepest
+        depths, deepest = [0, 0], [0, 0]
+        for found in construct.finditer(wikitext):
+            kind, ends = divmod((found.lastindex or 1) - 1, 2)
+            depths[kind] = max(0, depths[kind] + (-1 if ends else 1))
+            deepest[kind] = max(deepest[kind], depths[kind])
+        total += sum(deepest)
     return total
 
 

@@ -1,5 +1,6 @@
 """The checkpoints of a run: list them, find the newest sound one, choose which are kept."""
 
+import contextlib
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -107,4 +108,5 @@ def remove_remains(run: Path) -> None:
     """Remove what a killed launch left partly written or partly removed."""
     for suffix in (PARTIAL, REMOVED):
         for folder in (run / CHECKPOINTS).glob(f"step_????????{suffix}"):
-            remove_tree(folder)
+            with contextlib.suppress(OSError):  # a later launch tries again
+                remove_tree(folder)

@@ -7,8 +7,11 @@ number of ranks too, sees the samples that the straight run would have seen.
 
 import itertools
 import multiprocessing
+import os
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from multiprocessing.queues import Queue
 from typing import Any, Literal, NamedTuple
 
 import numpy
@@ -204,6 +207,14 @@ def _begin_worker(number: int) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None and parent.pid is not None
     end_only_with_parent(parent.pid)
+    # A batch that cannot be sent, as where memory is short, would be dropped, and waited for.
+    Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
+
+
+def _end_worker(error: Exception, batch: object) -> None:
+    del batch
+    sys.stderr.write(f"a batch cannot be sent: {type(error).__name__} {error}\n")
+    os._exit(1)
 
 
 def _joined(batches: list[MaskedBatch]) -> MaskedBatch:

@@ -155,6 +155,8 @@ def uncommitted_code(checkout: Path) -> tuple[str, list[str]]:
             text += new
         else:
             left_out.append(name)
+    if len(text) > LARGEST_DIFF_BYTES:  # is not kept
+        return text, left_out
     return without_secrets(text), left_out
 
 

@@ -305,9 +305,9 @@ def test_the_end_of_another_construct_hides_no_markup_that_is_never_closed(tmp_p
     file = tmp_path / "a.xml"
     file.write_text(f"<mediawiki>{page(hidden * 1_000)}{page('Fine.')}</mediawiki>")
     assert read(file) == [Skipped(str(file), 1, "page with unclosed markup"), ["Fine."]]
-    file.write_text(
-        f"<mediawiki>{page('Before. ]0, 1[ {{a}} [[b]] [http://a b] <b>c</b> ' * 200)}</mediawiki>"
-    )
+    closed = "Before. ]0, 1[ {{a}} [[b]] [http://a b] <b>c</b> {{a|}} "
+    closed += "[[File:a.jpg|t [http://a b]]] [[fr:x]] [http://a [[b]]] "
+    file.write_text(f"<mediawiki>{page(closed * 200)}</mediawiki>")
     assert [len(found) for found in read(file)] == [1]  # what is closed is read
 
 
