@@ -148,7 +148,8 @@ def best_answer(context: str, windows: list[tuple[Window, Any, Any]], *, may_be_
     """
     text, best = "", float("-inf")
     if may_be_none:
-        best = max(starts[0] + ends[0] for _, starts, ends in windows)
+        # A window without the answer learns [CLS] too: no answer needs all of them to say so.
+        best = min(starts[0] + ends[0] for _, starts, ends in windows)
     for window, starts, ends in windows:
         for first, span in enumerate(window.spans):
             for last in range(first, min(first + LONGEST_ANSWER, len(window.spans))):

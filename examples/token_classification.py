@@ -81,11 +81,12 @@ def read_sentences(file: Path) -> list[Sentence]:
 
 
 def encoded(sentence: Sentence, names: list[str], tokenizer: Any) -> dict[str, list[int]]:
-    """Return a row in which the first piece of each word has its label."""
+    """Return a row in which the first piece of each word has its label; of new tags none."""
+    numbers = {name: number for number, name in enumerate(names)}
     row = tokenizer(sentence.words, is_split_into_words=True, truncation=True)
     words = row.word_ids()
     labels = [
-        IGNORED if word is None or word == before else names.index(sentence.tags[word])
+        IGNORED if word is None or word == before else numbers.get(sentence.tags[word], IGNORED)
         for before, word in zip([None, *words], words, strict=False)
     ]
     return {**row, "labels": labels}

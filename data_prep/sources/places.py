@@ -67,16 +67,21 @@ class Found(NamedTuple):
         return ", ".join(parts)
 
 
-def files_below(folder: Path) -> Found:
+def files_below(folder: Path, *, follows_links: bool = False) -> Found:
     """Return all files below a folder that are not hidden, in order of their paths.
 
     Folders that programs have written, such as a run folder, hold no text and are not entered.
     Links within the folder are followed. Broken links are included, so that reading reports them. A
     folder that is reached twice is read once.
 
+    Args:
+        folder: Of a source.
+        follows_links: Whether links may lead out of the folder.
+
     Raises:
         CorpusError: A folder cannot be listed, or a link leads out of the folder.
     """
+    within = None if follows_links else folder.resolve()
     seen: set[tuple[int, int]] = set()
     found: list[Path] = []
     other: list[tuple[Path, str]] = []
@@ -86,7 +91,7 @@ def files_below(folder: Path) -> Found:
             folders.clear()
             continue
         seen.add((stat.st_dev, stat.st_ino))
-        _refuse_outside(Path(place), folder)
+        _refuse_outside(Path(place), within)
         if what := _written_by_a_program({*names, *folders}):
             other.append((Path(place), what))
             folders.clear()
@@ -95,20 +100,22 @@ def files_below(folder: Path) -> Found:
         files = (Path(place, name) for name in names if not name.startswith("."))
         for file in files:
             if file.is_file():
-                _refuse_outside(file, folder)
+                _refuse_outside(file, within)
             elif file.exists():  # a pipe or a socket
                 continue
             found.append(file)
     return Found(sorted(found, key=Path.as_posix), other)
 
 
-def _refuse_outside(place: Path, folder: Path) -> None:
+def _refuse_outside(place: Path, folder: Path | None) -> None:
     """Refuse what a link gets from elsewhere: a folder of a stranger could name any file."""
+    if folder is None or not place.is_symlink():
+        return
     found = place.resolve()
-    if not found.is_relative_to(folder.resolve()):
+    if not found.is_relative_to(folder):
         raise CorpusError(
-            f"{place}: a link out of {folder}, to {found}; name that place as a source of its own, "
-            "and remove the link"
+            f"{place}: a link out of {folder}, to {found}; if it is meant, add :links=follow to "
+            "the name of the source"
         )
 
 

@@ -34,6 +34,7 @@ KEYS = {
     "weight": ("text", "jsonl", "parquet", "wikipedia", "wikiextractor", "hub", PYTHON_DOCS),
     "column": COLUMN_KINDS,
     "documents": ("text",),
+    "links": ("text", "jsonl", "parquet", "wikipedia", "wikiextractor"),
     "config": ("hub",),
     "split": ("hub",),
     "revision": ("hub",),
@@ -138,7 +139,9 @@ def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
             f"{spec.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
             f'a Wikipedia dump, hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
         )
-    found = files_below(path)
+    if (links := spec.keys.get("links", "refuse")) not in ("refuse", "follow"):
+        raise CorpusError(f"{spec.name}: links={links} is unknown; give links=follow, or nothing")
+    found = files_below(path, follows_links=links == "follow")
     by_kind: dict[str, list[Path]] = {}
     for file in found.files:
         if kind := kind_of(file):

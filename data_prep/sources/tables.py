@@ -151,12 +151,12 @@ def _seekable(file: Path) -> Iterator[Path | BinaryIO]:
 def _rows_per_batch(metadata: Any, column: str) -> int:
     """Return how many rows are decoded at once.
 
-    A dictionary stores a text once for many rows; none is longer than the group of rows is.
+    A dictionary stores a text once for many rows; none is longer than the dictionary is unpacked.
     """
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     largest = max(
         (
-            chunk.total_uncompressed_size
+            min(chunk.total_uncompressed_size, MOST_UNPACKED * _dictionary_bytes(chunk))
             for group in groups
             for chunk in (group.column(place) for place in range(group.num_columns))
             if chunk.path_in_schema == column and chunk.has_dictionary_page
@@ -164,6 +164,11 @@ def _rows_per_batch(metadata: Any, column: str) -> int:
         default=0,
     )
     return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // max(1, largest)))
+
+
+def _dictionary_bytes(chunk: Any) -> int:
+    """Return how many bytes the dictionary of a column takes, as it is stored."""
+    return max(1, int(chunk.data_page_offset - chunk.dictionary_page_offset))
 
 
 def _refuse_empty_rows(num_rows: int, num_bytes: int, file: Path) -> None:

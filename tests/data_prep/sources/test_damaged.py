@@ -174,6 +174,9 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path, target):
     (tmp_path / "texts" / "a.txt").symlink_to(tmp_path / target)
     with pytest.raises(CorpusError, match=rf"texts/a\.txt: a link out of .*, to .*{target};"):
         read(tmp_path / "texts")
+    assert read(f"{tmp_path / 'texts'}:links=follow") == [["secret"]]
+    with pytest.raises(CorpusError, match="links=all is unknown"):
+        read(f"{tmp_path / 'texts'}:links=all")
 
 
 def test_zstandard_frames_and_long_windows_are_read_and_bombs_do_not_burst(tmp_path):

@@ -155,10 +155,15 @@ class TupeloModel(TupeloPreTrainedModel):
             output_attentions = self.config.output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        states, weights = self._through_blocks(x_BSD, attention_mask, bool(output_attentions))
+        x_BSD, states, weights = self._through_blocks(
+            x_BSD,
+            attention_mask,
+            with_states=bool(output_hidden_states),
+            with_weights=bool(output_attentions),
+        )
         output = BaseModelOutput(
-            last_hidden_state=states[-1],
-            hidden_states=tuple(states) if output_hidden_states else None,
+            last_hidden_state=x_BSD,
+            hidden_states=(*states, x_BSD) if output_hidden_states else None,
             attentions=tuple(weights) if output_attentions else None,
         )
         return _as_asked(output, return_dict, self.config)
@@ -192,27 +197,35 @@ class TupeloModel(TupeloPreTrainedModel):
         return self.positions.add_to_embeddings(x_BSD)
 
     def _through_blocks(
-        self, x_BSD: Tensor, attention_mask: Tensor | None, with_weights: bool
-    ) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Return the input of the first block and the outputs of all, and attention weights."""
+        self,
+        x_BSD: Tensor,
+        attention_mask: Tensor | None,
+        *,
+        with_states: bool,
+        with_weights: bool,
+    ) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+        """Return the output, and the input and the attention weights of each block if asked for."""
         terms, length = self._position_terms(x_BSD), x_BSD.shape[1]
         mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
         query_NSH, key_NSH = terms.query_key_NSH or (None, None)
         eager = with_weights or self.config._attn_implementation == "eager"
         reach = self.config.max_position_embeddings if is_traced() else length
-        states, weights = [x_BSD], []
+        states: list[Tensor] = []
+        weights: list[Tensor | None] = []
         for layer, block in enumerate(self.blocks):
             relative_key_RH = self.positions.relative_keys(layer, reach)
             own = (mask_BNSS, query_NSH, key_NSH, terms.rotation, relative_key_RH, eager)
+            if with_states:
+                states.append(x_BSD)
             if self.gradient_checkpointing and self.training:
                 x_BSD, weights_BNSS = self._gradient_checkpointing_func(block, x_BSD, *own)
             else:
                 x_BSD, weights_BNSS = block(x_BSD, *own)
-            states.append(x_BSD)
-            weights.append(weights_BNSS)
+            if with_weights:
+                weights.append(weights_BNSS)
         if self.final_norm is not None:
-            states[-1] = self.final_norm(x_BSD)
-        return states, weights
+            x_BSD = self.final_norm(x_BSD)
+        return x_BSD, states, weights
 
     def _position_terms(self, x_BSD: Tensor) -> PositionTerms:
         """Return what all layers share.
@@ -374,9 +387,10 @@ class TupeloForPreTraining(TupeloWithHead):
         return logits_BS
 
     def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
-        """Return the mean loss over labels 0 and 1 of tokens that are no padding."""
-        is_word = torch.ones_like(labels) if batch.attention_mask is None else batch.attention_mask
-        counted = is_word != 0
+        """Return the mean loss over labels 0 and 1, not -100, of tokens that are no padding."""
+        counted = labels != -100
+        if batch.attention_mask is not None and batch.attention_mask.dim() == 2:
+            counted = counted & (batch.attention_mask != 0)
         return F.binary_cross_entropy_with_logits(logits[counted], labels[counted].float())
 
 
