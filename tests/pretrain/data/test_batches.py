@@ -1,6 +1,7 @@
 import errno
 import multiprocessing
 import signal
+from contextlib import contextmanager
 
 import numpy
 import pytest
@@ -17,6 +18,7 @@ from pretrain.data.batches import (
     HeldOutBatches,
     MaskedSplit,
     Place,
+    SentBatch,
     TrainingBatches,
     batches_from,
     epoch_order,
@@ -114,6 +116,27 @@ def test_workers_deliver_what_the_process_itself_would(opened, shards):
     assert torch.equal(alone[0].ids_BS, dataset[3].ids_BS)
 
 
+@contextmanager
+def at_most(seconds):
+    """End the tests instead of waiting for ever."""
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def test_a_batch_that_cannot_be_sent_ends_the_run(opened, shards, monkeypatch):
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=0, world_size=1))
+
+    def is_used_up(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(SentBatch, "__reduce_ex__", is_used_up)  # workers inherit it
+    with at_most(60), pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(batches_from(dataset, 0, 3, workers=1, pin_memory=False))
+
+
 def test_workers_need_no_shared_memory(opened, shards, monkeypatch):
     """Where /dev/shm is full, torch's queue drops a tensor, and the loader waits for ever."""
     dataset = TrainingBatches(opened, settings(shards), Place(4, rank=0, world_size=1))
@@ -123,9 +146,8 @@ def test_workers_need_no_shared_memory(opened, shards, monkeypatch):
 
     monkeypatch.setattr(torch.UntypedStorage, "_share_fd_cpu_", is_full)  # workers inherit it
     monkeypatch.setattr(torch.UntypedStorage, "_share_filename_cpu_", is_full)
-    signal.alarm(60)  # ends the tests instead of waiting for ever
-    found = list(batches_from(dataset, 0, 3, workers=1, pin_memory=False))
-    signal.alarm(0)
+    with at_most(60):
+        found = list(batches_from(dataset, 0, 3, workers=1, pin_memory=False))
     assert [torch.equal(batch.ids_BS, dataset[n].ids_BS) for n, batch in enumerate(found)] == [
         True
     ] * 3
