@@ -14,6 +14,7 @@ from typing import Any
 from data_prep.files.atomic import save_text
 from pretrain.compare.plateau import PLATEAU_MARGIN
 from pretrain.compare.runs import Run, crossing
+from pretrain.convert.exports.card_text import without_folders
 
 TRIALS = "trials"  # the folder of a sweep's trials
 DIGITS = 5  # of a loss in nats, far below the noise of a seed
@@ -134,7 +135,7 @@ def condense(
     shared = _common(settings)
     return Study(
         name,
-        launches[0]["source"],
+        without_folders(launches[0]["source"]),
         launches[0]["held_out"],
         tuple(dict.fromkeys(launch["device"] for launch in launches)),
         launches[0]["versions"],
