@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.files.atomic import save_text
+from data_prep.files.redaction import without_folders
 from pretrain.compare.plateau import PLATEAU_MARGIN
 from pretrain.compare.runs import Run, crossing
-from pretrain.convert.exports.card_text import without_folders
 
 TRIALS = "trials"  # the folder of a sweep's trials
 DIGITS = 5  # of a loss in nats, far below the noise of a seed

@@ -1,4 +1,4 @@
-"""Remove what looks like a token, a key or a password from text that is kept.
+"""Remove what looks like a token, a key or a password from text that is kept, and folders.
 
 It knows the shapes that common services give their tokens, and values that are assigned to names
 such as `API_KEY`. A secret of another shape under another name stays: this is no reason to write
@@ -42,6 +42,8 @@ _VALUES = (
 )
 _SHAPE = tuple(re.compile(shape, re.DOTALL) for shape in _SHAPES)
 _VALUE = tuple(re.compile(value) for value in _VALUES)
+# An absolute path up to its last part; not the address of a page.
+_FOLDERS = re.compile(r"(?<![\w./~])(?!//)(?:~|\.\.)?/(?:[^\s/:\"'|,;<>()]+/)+")
 # In a command, where quotes are gone; in code this would match any argument `token=x`.
 _OF_COMMANDS = re.compile(r"(?i)((?:token|password|secret|api_?key)=)[^\s:&]+")
 
@@ -58,3 +60,8 @@ def without_secrets(text: str) -> str:
 def command_without_secrets(words: list[str]) -> list[str]:
     """Return the words of a command without what looks like a token, a key or a password."""
     return [without_secrets(_OF_COMMANDS.sub(rf"\1{REMOVED}", word)) for word in words]
+
+
+def without_folders(text: str) -> str:
+    """Return the text with absolute paths cut to their last part."""
+    return _FOLDERS.sub("", text)

@@ -105,7 +105,8 @@ class ParquetFiles(FileSource):
                 parquet.ParquetFile(stored, pre_buffer=False) as table,
             ):
                 _check_column(table.schema_arrow, self.column, file)
-                _refuse_empty_rows(table.metadata.num_rows, size, file)
+                if complaint := about_empty_rows(file, table.metadata.num_rows):
+                    raise CorpusError(complaint)
                 for batch in table.iter_batches(
                     _rows_per_batch(table.metadata, self.column),
                     columns=[self.column],
@@ -171,12 +172,15 @@ def _dictionary_bytes(chunk: Any) -> int:
     return max(1, int(chunk.data_page_offset - chunk.dictionary_page_offset))
 
 
-def _refuse_empty_rows(num_rows: int, num_bytes: int, file: Path) -> None:
-    if num_rows > MOST_ROWS_PER_BYTE * num_bytes:
-        raise CorpusError(
-            f"{file}: declares {num_rows:,} rows in {num_bytes:,} bytes, so nearly all are empty; "
-            "write the rows that hold text to another file"
-        )
+def about_empty_rows(file: Path, num_rows: int) -> str | None:
+    """Return what is wrong with a Parquet file that declares far more rows than it can hold."""
+    num_bytes = file.stat().st_size
+    if num_rows <= MOST_ROWS_PER_BYTE * num_bytes:
+        return None
+    return (
+        f"{file}: declares {num_rows:,} rows in {num_bytes:,} bytes, so nearly all are empty; "
+        "write the rows that hold text to another file"
+    )
 
 
 def _undecoded(column: Any) -> list[bytes | None]:

@@ -24,6 +24,7 @@ LONGEST_PAGE = 2_000_000  # characters; Wikipedia itself refuses more than 2 MB
 MOST_UNCLOSED = 100
 XML_BLOCK_BYTES = 1 << 16
 MOST_NAMES = 1000  # of namespaces of files and categories, in one dump
+DOCTYPE = b"<!DOCTYPE"
 LONGEST_WAIT = 64 << 20  # bytes of XML without the end of a page: this is not a dump
 NOT_AN_ARTICLE, REDIRECT = "not an article", "a redirect"  # reasons of `Skipped`
 ARTICLES, FILES, CATEGORIES = "0", "6", "14"  # namespaces
@@ -181,8 +182,8 @@ def _elements(content: Stream) -> Iterator[Any]:
     num_bytes, declarations = 0, b""
     while block := content.read1(XML_BLOCK_BYTES):
         if root is None:  # declarations come before it, in any encoding
-            declarations += block.replace(b"\0", b"")
-            if b"<!DOCTYPE" in declarations:
+            declarations = declarations[-len(DOCTYPE) :] + block.replace(b"\0", b"")
+            if DOCTYPE in declarations:
                 raise ValueError("a DOCTYPE, which no dump has")
         parser.feed(block)
         num_bytes += len(block)

@@ -9,9 +9,8 @@ from finetune.models.classifier_card import write_classifier_card
 from finetune.models.classifier_format import FINE_TUNED, write_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
 from pretrain.convert.exports.card_text import shown_place
-from pretrain.convert.exports.export import FILES, SAVED_AGAIN
+from pretrain.convert.exports.export import earlier_export
 from pretrain.convert.exports.hf_check import (
     TOLERANCE,
     ExportCheck,
@@ -20,7 +19,6 @@ from pretrain.convert.exports.hf_check import (
     quiet,
     sentence_rows,
 )
-from pretrain.convert.exports.hf_format import CONFIG_FILE
 from pretrain.convert.exports.whole_folder import written_whole
 
 
@@ -70,25 +68,12 @@ def check_classifier(kept: KeptModel, folder: Path) -> ExportCheck:
 
 
 def _refuse_other_content(target: Path, record: KeptRecord) -> None:
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise ConfigError(f"{target} is a file; choose another --to")
-    names = {entry.name for entry in target.iterdir()}
-    unknown = sorted(names - FILES)
-    content = read_json_object(target / CONFIG_FILE) if CONFIG_FILE in names else {}
-    theirs = content.get(FINE_TUNED)
-    if unknown or (names and not isinstance(theirs, dict)):
-        found = f"holds {unknown[0]}" if unknown else "is no export of a fine-tuned model"
-        raise ConfigError(
-            f"{target} {found}, and an export would replace the folder; choose another --to"
-        )
-    if SAVED_AGAIN in content:
-        raise ConfigError(
-            f"{target} holds a model that transformers has saved there, perhaps trained further; "
-            "choose another --to"
-        )
-    if theirs is not None and theirs.get("weights") != record.weights:
+    content = earlier_export(
+        target,
+        lambda found: isinstance(found.get(FINE_TUNED), dict),
+        kind="export of a fine-tuned model",
+    )
+    if content is not None and content[FINE_TUNED].get("weights") != record.weights:
         raise ConfigError(
             f"{target} holds an export of another fine-tuned model; choose another --to, or remove "
             "that folder"

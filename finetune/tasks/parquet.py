@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from data_prep.files.quoting import plain
-from data_prep.sources.tables import MOST_ROWS_PER_BYTE
+from data_prep.sources.tables import about_empty_rows
 from finetune.tasks.task import TaskError
 
 ROWS_PER_BATCH = 4096
@@ -30,7 +30,8 @@ def parquet_rows(
     try:
         with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
             check(table.schema_arrow.names)
-            _refuse_empty_rows(file, table.metadata.num_rows)
+            if complaint := about_empty_rows(file, table.metadata.num_rows):
+                raise TaskError(complaint)
             batches = table.iter_batches(ROWS_PER_BATCH, columns=list(columns), use_threads=False)
             for batch in batches:
                 yield from batch.to_pylist()
@@ -47,12 +48,3 @@ def parquet_rows(
         raise TaskError(
             f"{file}: not Parquet, or damaged: {plain(reason)}; write the file again"
         ) from None
-
-
-def _refuse_empty_rows(file: Path, num_rows: int) -> None:
-    num_bytes = file.stat().st_size
-    if num_rows > MOST_ROWS_PER_BYTE * num_bytes:
-        raise TaskError(
-            f"{file} declares {num_rows:,} rows in {num_bytes:,} bytes, so nearly all are empty; "
-            "write the rows that hold text to another file"
-        )

@@ -73,7 +73,7 @@ def train_example(folder, name, suffix, contents, *words):
 
 
 def tagged(number, seed):
-    """Return sentences in which the word tells its tag, and one person has two words."""
+    """Return sentences in which the word determines its tag, and one person has two words."""
     draw, lines = random.Random(seed), ["-DOCSTART- -X- O O", ""]
     words = {"a": ["aa NN B-PER", "bb NN I-PER"], "b": ["cc NN B-LOC"], "c": ["dd NN O"]}
     for _ in range(number):

@@ -12,7 +12,8 @@ from pretrain.config.recipe import load_settings
 from pretrain.train.progress import Progress
 from tests.hostile.mutations import mutated_bytes, mutated_trees
 from tests.hostile.property import few, result_or_clear_error
-from tests.pretrain.checkpoint.test_format import DAMAGES, WHOLE, reseal, write
+from tests.pretrain.checkpoint.forged import reseal
+from tests.pretrain.checkpoint.test_format import DAMAGES, WHOLE, write
 
 PART = "part_00001.safetensors"
 

@@ -6,7 +6,6 @@ folders of the machine are left out of paths.
 
 import html
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,15 @@ from typing import Any
 import jinja2
 from tabulate import tabulate
 
-Rows = Sequence[Sequence[Any]]
+from data_prep.files.redaction import without_folders
 
-# An absolute path up to its last part; not the address of a page.
-_FOLDERS = re.compile(r"(?<![\w./~])(?!//)(?:~|\.\.)?/(?:[^\s/:\"'|,;<>()]+/)+")
+Rows = Sequence[Sequence[Any]]
 
 
 def render_card(template: Path, **fields: Any) -> str:
     """Return a card; in it `| plain` is for names, `| quoted` for values, `| python` for code."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
+        loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -53,8 +51,3 @@ def quoted_text(value: str) -> str:
 def shown_place(folder: Path) -> str:
     """Return what examples call the folder of the card: of an absolute path the name."""
     return folder.name if folder.is_absolute() else str(folder)
-
-
-def without_folders(text: str) -> str:
-    """Return the text with absolute paths cut to their last part."""
-    return _FOLDERS.sub("", text)

@@ -1,6 +1,6 @@
 """An encoder as a folder that transformers loads: written whole and compared, or not at all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from pretrain.convert.exports.hf_format import (
     CODE_FILES,
     CONFIG_FILE,
     RECORD,
-    is_export,
 )
 from pretrain.convert.exports.hf_writer import (
     SPECIAL_TOKENS_FILE,
@@ -62,29 +61,43 @@ def run_of(place: Path) -> Path:
     return run
 
 
-def _refuse_other_content(target: Path, name: str, identity: str | None) -> None:
+def earlier_export(
+    target: Path, is_ours: Callable[[Mapping[str, Any]], bool], *, kind: str
+) -> dict[str, Any] | None:
+    """Return the configuration of the export that a new one would replace; None: there is none.
+
+    Args:
+        target: of the new export.
+        is_ours: whether a configuration is that of an export of this kind.
+        kind: what such a folder is called in messages.
+
+    Raises:
+        ConfigError: the target is a file, holds something else, or a model that transformers saved.
+    """
     if not target.exists():
-        return
+        return None
     if not target.is_dir():
         raise ConfigError(f"{target} is a file; choose another --to")
     names = {entry.name for entry in target.iterdir()}
     unknown = sorted(names - FILES)
-    if unknown or (names and not is_export(target)):
-        found = f"holds {unknown[0]}" if unknown else "is no export"
+    content = read_json_object(target / CONFIG_FILE) if CONFIG_FILE in names and not unknown else {}
+    if unknown or (names and not is_ours(content)):
+        found = f"holds {unknown[0]}" if unknown else f"is no {kind}"
         raise ConfigError(
             f"{target} {found}, and an export would replace the folder; choose another --to"
         )
-    if names:
-        _refuse_other_model(target, name, identity)
-
-
-def _refuse_other_model(target: Path, name: str, identity: str | None) -> None:
-    content = read_json_object(target / CONFIG_FILE)
     if SAVED_AGAIN in content:
         raise ConfigError(
             f"{target} holds a model that transformers has saved there, perhaps trained further; "
             "choose another --to"
         )
+    return content or None
+
+
+def _refuse_other_content(target: Path, name: str, identity: str | None) -> None:
+    content = earlier_export(target, lambda found: RECORD in found, kind="export")
+    if content is None:
+        return
     record = content[RECORD] if isinstance(content[RECORD], dict) else {}
     theirs, same = record.get("run"), record.get("name") == name
     if theirs is not None and identity is not None:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from data_prep.files.atomic import save_text
+from data_prep.files.redaction import without_folders
 from data_prep.shards.manifest import Manifest, read_manifest
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
@@ -27,7 +28,7 @@ from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings, as_json
 from pretrain.convert.exports.card_header import card_header
-from pretrain.convert.exports.card_text import Rows, card_table, render_card, without_folders
+from pretrain.convert.exports.card_text import Rows, card_table, render_card
 from pretrain.convert.exports.hf_check import ExportCheck
 from pretrain.convert.exports.hf_format import stock_model
 from pretrain.convert.pretrained import Pretrained, discriminator_weights

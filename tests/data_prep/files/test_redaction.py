@@ -4,7 +4,12 @@ import time
 
 import pytest
 
-from data_prep.files.redaction import REMOVED, command_without_secrets, without_secrets
+from data_prep.files.redaction import (
+    REMOVED,
+    command_without_secrets,
+    without_folders,
+    without_secrets,
+)
 
 LETTERS = "a1b2c3d4e5f6a7b8c9d0"  # of an invented token
 KEY = f"-----BEGIN RSA PRIVATE KEY-----\n+{LETTERS}\n+{LETTERS}\n+-----END RSA PRIVATE KEY-----"
@@ -83,3 +88,20 @@ def test_a_word_of_a_command_has_no_quotes():
     assert command_without_secrets(words) == [
         *("hub:name:token=[removed]:split=x", "--corpus", "a?api_key=[removed]&x=1")
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/me/texts/wiki.txt (1 file)", "wiki.txt (1 file)"),
+        (
+            '"corpus": ["text:/home/me/a b/wiki.txt:weight=2"]',
+            '"corpus": ["text:a b/wiki.txt:weight=2"]',
+        ),
+        ("~/texts/wiki.txt, ../more/x.txt", "wiki.txt, x.txt"),
+        ("https://example.org/a/b and runs/x/y", "https://example.org/a/b and runs/x/y"),
+        ("tokens/s, 1/2 and/or", "tokens/s, 1/2 and/or"),
+    ],
+)
+def test_folders_of_the_machine_are_left_out(text, shown):
+    assert without_folders(text) == shown

@@ -1,19 +1,17 @@
 """Checkpoints that were damaged between two launches."""
 
-import hashlib
-import json
 import os
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from pretrain.checkpoint import format as checkpoint_format
 from tests.faults.case import Bench, Case
 from tests.faults.material import SAVE_EVERY, Variant
 from tests.faults.outcome import NotSurvivedError
 from tests.faults.run import Run
 from tests.faults.sample_log import wait_for_saves
+from tests.pretrain.checkpoint.forged import reseal
 
 NEWEST, BEFORE = 3 * SAVE_EVERY, 2 * SAVE_EVERY
 
@@ -38,11 +36,7 @@ def empty(file: Path) -> None:
 
 def forge_counters(folder: Path, step: int) -> None:
     """Let the counters be of another step, with a new checksum."""
-    file = folder / checkpoint_format.CONTENT
-    content = json.loads(file.read_text())["content"]
-    content["progress"]["step"] = step
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    file.write_text(json.dumps({"sha256": digest, "content": content}))
+    reseal(folder, lambda content: content["progress"].update(step=step))
 
 
 def replace_by_the_one_before(folder: Path) -> None:

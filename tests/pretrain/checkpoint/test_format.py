@@ -32,6 +32,7 @@ from pretrain.checkpoint.format import (
     write_part,
 )
 from pretrain.config.errors import ConfigError
+from tests.pretrain.checkpoint.forged import reseal
 
 SHAPES = {"table": [5, 4], "bias": [3]}
 STATE = {"table": ["momentum_buffer"], "bias": ["exp_avg", "exp_avg_sq"]}
@@ -135,16 +136,6 @@ def flip(file, place=-1):
     content = bytearray(file.read_bytes())
     content[place] ^= 1
     file.write_bytes(content)
-
-
-def reseal(folder, change):
-    """Change checkpoint.json, and its checksum with it."""
-    from pretrain.checkpoint.format import _digest
-
-    stored = json.loads((folder / "checkpoint.json").read_text())
-    change(stored["content"])
-    stored["sha256"] = _digest(stored["content"])
-    (folder / "checkpoint.json").write_text(json.dumps(stored))
 
 
 def inflate(content):

@@ -1,13 +1,10 @@
 """What a name cannot do to a model card."""
 
-import pytest
-
 from pretrain.convert.exports.card_text import (
     card_table,
     plain_text,
     quoted_text,
     render_card,
-    without_folders,
 )
 
 
@@ -32,20 +29,3 @@ def test_a_place_stays_a_word_of_the_code(tmp_path):
     found = {}
     exec(code, found)
     assert found["place"] == place
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("/home/me/texts/wiki.txt (1 file)", "wiki.txt (1 file)"),
-        (
-            '"corpus": ["text:/home/me/a b/wiki.txt:weight=2"]',
-            '"corpus": ["text:a b/wiki.txt:weight=2"]',
-        ),
-        ("~/texts/wiki.txt, ../more/x.txt", "wiki.txt, x.txt"),
-        ("https://example.org/a/b and runs/x/y", "https://example.org/a/b and runs/x/y"),
-        ("tokens/s, 1/2 and/or", "tokens/s, 1/2 and/or"),
-    ],
-)
-def test_folders_of_the_machine_are_left_out(text, shown):
-    assert without_folders(text) == shown
