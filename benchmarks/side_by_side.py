@@ -250,7 +250,7 @@ def print_rows(title: str, headers: tuple[str, ...], rows: list[tuple[str, ...]]
 def write_json(file: Path | None, numbers: Any) -> None:
     """Write the numbers with what they were measured on, complete or not at all."""
     from data_prep.files.atomic import save_text
-    from pretrain.train.provenance import environment
+    from pretrain.train.recording.provenance import environment
 
     if file is not None:
         save_text(file, json.dumps({"environment": environment(), "results": numbers}, indent=1))

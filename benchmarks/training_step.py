@@ -21,7 +21,7 @@ from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.profiling.hardware import MEASURED_SHAPES, measured_peak_flops
 from pretrain.schedules.layer_drop import BranchScale
 from pretrain.train.benchmark import RandomBatches
-from pretrain.train.progress import Progress
+from pretrain.train.recording.progress import Progress
 
 VOCABULARY = 30_528
 LEARNING_RATE = 1e-4

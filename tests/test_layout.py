@@ -121,6 +121,14 @@ def test_folders_import_only_folders_of_lower_levels(package):
             assert other == own or level[other] < level[own], f"{module} imports {name}"
 
 
+def test_what_a_run_writes_down_knows_nothing_of_its_loop():
+    recording = "pretrain.train.recording."
+    for module, names in modules("pretrain").items():
+        if module.startswith(recording):
+            loop = {name for name in names if name.startswith("pretrain.train.")}
+            assert all(name.startswith(recording) for name in loop), module
+
+
 @pytest.mark.parametrize("package", LEVELS)
 def test_no_imports_go_in_a_circle(package):
     TopologicalSorter(modules(package)).prepare()

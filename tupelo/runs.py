@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pretrain.compare.run_files import Evaluation, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
-from pretrain.train.metric_files import flat_numbers
+from pretrain.train.recording.metric_files import flat_numbers
 
 if TYPE_CHECKING:
     import pandas

@@ -19,7 +19,7 @@ ENDINGS = {".py", ".toml", ".json", ".cpp", ".h", ".sh"}
 def main(*, dry_run: bool) -> None:
     """Print it, or end with the reason why a session cannot start."""
     try:
-        from pretrain.train.provenance import environment
+        from pretrain.train.recording.provenance import environment
     except ModuleNotFoundError as error:
         sys.exit(
             f"error: {sys.executable} has no {error.name}; start without PYTHON=..., then .venv is "

@@ -6,7 +6,7 @@ from pretrain.distributed.gpus import VARIABLE, ask_driver, visible_gpus
 from pretrain.distributed.unusable_gpus import obstacle_to_architecture, obstacle_to_torch, sees_gpu
 from pretrain.doctor.check import Accelerators, CheckContext, CheckResult, Gpu
 from pretrain.engine.footprint import size
-from pretrain.train.provenance import processor
+from pretrain.train.recording.provenance import processor
 
 
 def find_accelerators() -> Accelerators:

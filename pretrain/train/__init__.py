@@ -1,1 +1,1 @@
-"""The training loop, its counters and the run folder."""
+"""A start and its checks, the loop; plans and profiles."""

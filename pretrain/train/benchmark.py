@@ -22,7 +22,7 @@ from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.engine import Engine
 from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
 from pretrain.schedules.layer_drop import at_constant_theta
-from pretrain.train.progress import Progress
+from pretrain.train.recording.progress import Progress
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor
 # that was idle is fast for some seconds.

@@ -16,8 +16,8 @@ from pretrain.distributed.described_gpus import described_gpus
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.engine.launch import check_machine, checked_settings
+from pretrain.train.recording.trackers import refuse_missing_loggers
 from pretrain.train.request import RunRequest
-from pretrain.train.trackers import refuse_missing_loggers
 
 Subject = Literal["folder", "machine", "loggers", "data"]
 

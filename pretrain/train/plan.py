@@ -34,7 +34,7 @@ from pretrain.train.benchmark import (
     measure_speed,
 )
 from pretrain.train.checks import obstacles
-from pretrain.train.provenance import environment
+from pretrain.train.recording.provenance import environment
 from pretrain.train.request import RunRequest, folder_of
 from pretrain.train.summary import cost_row, disk_rows, in_columns
 

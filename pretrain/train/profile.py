@@ -20,7 +20,7 @@ from pretrain.profiling.hardware import peak_flops
 from pretrain.profiling.operators import costliest_operators, trace
 from pretrain.schedules.layer_drop import theta_at
 from pretrain.train.benchmark import MeasuredSteps, endless_batches
-from pretrain.train.provenance import environment
+from pretrain.train.recording.provenance import environment
 
 NUMBERS_FILE, TRACE_FILE = "profile.json", "trace.json.gz"
 WARM_UP_STEPS, TRACED_STEPS = 3, 3

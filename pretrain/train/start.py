@@ -21,10 +21,10 @@ from pretrain.engine.launch import build_engine
 from pretrain.model.objectives.objective import Objective
 from pretrain.profiling.hardware import peak_flops
 from pretrain.train.checks import check_before_work
-from pretrain.train.progress import Progress
-from pretrain.train.provenance import num_hosts
+from pretrain.train.recording.progress import Progress
+from pretrain.train.recording.provenance import num_hosts
+from pretrain.train.recording.run_folder import RunRecord
 from pretrain.train.request import RunRequest
-from pretrain.train.run_folder import RunRecord
 from pretrain.train.summary import describe_rates
 from pretrain.train.trainer import Trainer
 

@@ -33,7 +33,7 @@ from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
 from pretrain.schedules.step_plan import finished_before, horizon_of_steps
 from pretrain.train.checks import obstacles
-from pretrain.train.progress import Progress
+from pretrain.train.recording.progress import Progress
 from pretrain.train.request import RunRequest
 
 # Of the measured rate of matrix products. The CPU comparison reaches 47 to 52 % in bf16 and 72 % in

@@ -29,9 +29,9 @@ from pretrain.profiling.stopwatch import Stopwatch
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.monitor import Rewind, StabilityMonitor
 from pretrain.stability.watchdog import Watchdog
-from pretrain.train.display import StepDisplay
-from pretrain.train.progress import Progress
-from pretrain.train.run_folder import RunRecord
+from pretrain.train.recording.display import StepDisplay
+from pretrain.train.recording.progress import Progress
+from pretrain.train.recording.run_folder import RunRecord
 
 
 class Trainer:

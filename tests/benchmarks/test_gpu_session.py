@@ -224,7 +224,7 @@ def test_a_session_needs_a_gpu(tmp_path):
 def test_a_python_without_the_packages_is_named(programs, monkeypatch):
     import machine
 
-    monkeypatch.setitem(sys.modules, "pretrain.train.provenance", None)
+    monkeypatch.setitem(sys.modules, "pretrain.train.recording.provenance", None)
     with pytest.raises(SystemExit, match=f"error: {sys.executable} has no .*PYTHON"):
         machine.main(dry_run=True)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from pretrain.checkpoint.format import Checkpoint, load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.train.progress import Progress
+from pretrain.train.recording.progress import Progress
 from tests.hostile.mutations import mutated_bytes, mutated_trees
 from tests.hostile.property import few, result_or_clear_error
 from tests.pretrain.checkpoint.forged import reseal

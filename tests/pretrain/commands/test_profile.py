@@ -13,7 +13,12 @@ from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.train.profile import WARM_UP_STEPS
 from tests.pretrain.conftest import two_ranks
-from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
+from tests.pretrain.train.recording.test_progress import (
+    FULL_STEP,
+    LEFT_OUT_OF_ROW,
+    ROW_AND_BLOCK,
+    step_flops,
+)
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
 

@@ -25,7 +25,12 @@ from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling.phase_names import SHARES
 from pretrain.schedules.layer_drop import scales_of_step
 from tests.pretrain.conftest import lines, two_ranks
-from tests.pretrain.train.test_progress import FULL_STEP, LEFT_OUT_OF_ROW, ROW_AND_BLOCK, step_flops
+from tests.pretrain.train.recording.test_progress import (
+    FULL_STEP,
+    LEFT_OUT_OF_ROW,
+    ROW_AND_BLOCK,
+    step_flops,
+)
 from tests.selection import mostly_slow
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")

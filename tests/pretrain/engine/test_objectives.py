@@ -21,7 +21,7 @@ from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives.catalog import OBJECTIVES
 from pretrain.model.objectives.objective import Objective
 from tests.pretrain.conftest import lines
-from tests.pretrain.train.test_progress import FULL_STEP, HEAD
+from tests.pretrain.train.recording.test_progress import FULL_STEP, HEAD
 
 ROOT = Path(__file__).parents[3]
 SHORT = ("--steps", "3", "--log_every_steps", "1", "--evaluation.every_steps", "3")

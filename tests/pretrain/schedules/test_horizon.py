@@ -11,7 +11,7 @@ from pretrain.config.settings import LayerDropSettings, LearningRateSettings
 from pretrain.schedules.horizon import Horizon, ScheduleSegment
 from pretrain.schedules.layer_drop import theta_at
 from pretrain.schedules.learning_rate import DECAYS, learning_rate_at
-from pretrain.train.progress import Progress
+from pretrain.train.recording.progress import Progress
 
 STEPS = 1000  # of the schedule, not of the run
 HOUR = 3600

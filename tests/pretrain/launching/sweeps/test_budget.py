@@ -10,7 +10,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.launching.sweeps.budget import expected_flops
 from pretrain.schedules.step_plan import Schedule
-from pretrain.train.progress import Progress
+from pretrain.train.recording.progress import Progress
 from tests.pretrain.launching.sweeps.test_spec import sweep
 
 DROP = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.3")

@@ -15,12 +15,12 @@ import pytest
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LOGGERS, as_json
-from pretrain.train import tracker_process
-from pretrain.train.run_folder import RunRecord
-from pretrain.train.scalars import Scalars
-from pretrain.train.tracker_process import Sender, TrackerProcesses
-from pretrain.train.trackers import WandbRun, refuse_missing_loggers
-from tests.pretrain.train.test_tensorboard import METRICS, ONE_RANK
+from pretrain.train.recording import tracker_process
+from pretrain.train.recording.run_folder import RunRecord
+from pretrain.train.recording.scalars import Scalars
+from pretrain.train.recording.tracker_process import Sender, TrackerProcesses
+from pretrain.train.recording.trackers import WandbRun, refuse_missing_loggers
+from tests.pretrain.train.recording.test_tensorboard import METRICS, ONE_RANK
 
 FAKE_WANDB = """
 import json, os, sys, time

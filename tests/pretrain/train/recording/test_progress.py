@@ -14,7 +14,7 @@ from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.run_thetas import mean_theta
-from pretrain.train.progress import Progress
+from pretrain.train.recording.progress import Progress
 
 RATE = PeakFlops(1e9, "of the tests")
 EVERYTHING = [[1.0, 1.0], [1.0, 1.0]]

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from data_prep.files.atomic import append_whole, remove_cut_line
-from pretrain.train import metric_files
-from pretrain.train.metric_files import MetricFile
+from pretrain.train.recording import metric_files
+from pretrain.train.recording.metric_files import MetricFile
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

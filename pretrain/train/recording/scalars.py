@@ -7,7 +7,7 @@ from typing import Any
 
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.layer_drop import keep_probabilities
-from pretrain.train.metric_files import flat_numbers
+from pretrain.train.recording.metric_files import flat_numbers
 
 HELD_OUT_LOSS = "held_out/loss"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.train.provenance import (
+from pretrain.train.recording.provenance import (
     LARGEST_DIFF_BYTES,
     RECORDED_VARIABLES,
     commit,
@@ -20,7 +20,7 @@ from pretrain.train.provenance import (
 )
 
 TOKEN = "hf_" + "a1B2" * 8
-FILE = "pretrain/train/provenance.py"  # by which a checkout of this code is known
+FILE = "pretrain/train/recording/provenance.py"  # by which a checkout of this code is known
 
 
 def git(folder, *words):

@@ -20,8 +20,8 @@ from data_prep.files.program import own_packages_first
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import RunSettings
-from pretrain.train.scalars import Scalars
-from pretrain.train.trackers import TRACKERS, Tracker
+from pretrain.train.recording.scalars import Scalars
+from pretrain.train.recording.trackers import TRACKERS, Tracker
 
 POLL_SECONDS = 1.0
 RETRY_SECONDS = 30.0
@@ -39,7 +39,13 @@ class TrackerProcesses:
         for name in TRACKERS:
             if name not in settings.loggers:
                 continue
-            command = [sys.executable, "-m", "pretrain.train.tracker_process", str(folder), name]
+            command = [
+                sys.executable,
+                "-m",
+                "pretrain.train.recording.tracker_process",
+                str(folder),
+                name,
+            ]
             try:
                 process = subprocess.Popen(
                     command,

@@ -11,8 +11,8 @@ from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin
 from torch.utils.tensorboard import SummaryWriter
 
 from pretrain.config.recipe import load_settings
-from pretrain.train.scalars import Scalars
-from pretrain.train.tensorboard import Curves
+from pretrain.train.recording.scalars import Scalars
+from pretrain.train.recording.tensorboard import Curves
 
 ONE_RANK = {"world_size": 1, "precision": "float32"}
 

@@ -23,7 +23,7 @@ from pretrain.schedules.layer_drop import SequenceDraw, kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
 from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.stability.detector import WatchState
-from pretrain.train.loss_parts import LossParts, mean_parts
+from pretrain.train.recording.loss_parts import LossParts, mean_parts
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.files import progress_bar
 from pretrain.config.recipe import load_settings
-from pretrain.train.display import StepDisplay
+from pretrain.train.recording.display import StepDisplay
 from tests.terminal import Terminal
 
 METRICS = {"loss": 10.12345, "learning_rate": 0.00012, "tokens_per_second": 1234567.8}

@@ -19,7 +19,7 @@ import torch
 
 from data_prep.files.redaction import command_without_secrets, without_secrets
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 OWN_FILE = str(Path(__file__).relative_to(CHECKOUT))
 CODE_FOLDER = "code"  # in the run folder
 LARGEST_DIFF_BYTES = 1_000_000

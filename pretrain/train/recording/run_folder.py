@@ -26,11 +26,11 @@ from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
-from pretrain.train.metric_files import MetricFile
-from pretrain.train.provenance import environment, keep_uncommitted_code
-from pretrain.train.scalars import Scalars
-from pretrain.train.tensorboard import Curves
-from pretrain.train.tracker_process import TrackerProcesses
+from pretrain.train.recording.metric_files import MetricFile
+from pretrain.train.recording.provenance import environment, keep_uncommitted_code
+from pretrain.train.recording.scalars import Scalars
+from pretrain.train.recording.tensorboard import Curves
+from pretrain.train.recording.tracker_process import TrackerProcesses
 
 REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),

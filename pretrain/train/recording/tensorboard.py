@@ -14,8 +14,8 @@ from torch.utils.tensorboard.summary import hparams
 
 from pretrain.checkpoint.changes import FREE
 from pretrain.config.settings import RunSettings, flat
-from pretrain.train.metric_files import warn_of_waiting
-from pretrain.train.scalars import HELD_OUT_LOSS
+from pretrain.train.recording.metric_files import warn_of_waiting
+from pretrain.train.recording.scalars import HELD_OUT_LOSS
 
 Write = Callable[[SummaryWriter], None]
 

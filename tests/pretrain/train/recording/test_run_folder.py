@@ -10,7 +10,7 @@ import pytest
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.train import run_folder
+from pretrain.train.recording import run_folder
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
