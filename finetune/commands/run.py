@@ -134,6 +134,18 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: an option names something that does not exist, or options conflict.
         SystemExit: a trial failed; with status 1, after the table.
     """
+    _refuse_wrong_options(arguments)
+    sweep, record = _requested(arguments)
+    if arguments.dry_run:
+        print(describe_sweep(sweep))
+        return
+    with locked(sweep.folder):
+        save_sweep_record(sweep.folder, _merged(record, sweep.folder), sweep.data)
+        run_sweep(sweep, arguments.workers)
+        report(sweep)
+
+
+def _refuse_wrong_options(arguments: argparse.Namespace) -> None:
     if not arguments.models:
         raise ConfigError(
             "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as: "
@@ -141,6 +153,13 @@ def main(arguments: argparse.Namespace) -> None:
         )
     if arguments.workers is not None and arguments.workers < 1:
         raise ConfigError(f"--workers {arguments.workers}: give 1 or more")
+
+
+def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
+    """Return the sweep of the command, and the record of what it adds to the folder.
+
+    Everything is read and checked, the cheapest first, and nothing is written.
+    """
     protocol, tasks = read_protocol(arguments), read_tasks(arguments)
     folder = arguments.to or default_folder(arguments.models, protocol)
     refuse_other_content(folder)
@@ -162,13 +181,7 @@ def main(arguments: argparse.Namespace) -> None:
         retries_failed=arguments.retry_failed,
         keep=_merged(record, folder).keep or DEFAULT_KEEP,
     )
-    if arguments.dry_run:
-        print(describe_sweep(sweep))
-        return
-    with locked(folder):
-        save_sweep_record(folder, _merged(record, folder), data)
-        run_sweep(sweep, arguments.workers)
-        report(sweep)
+    return sweep, record
 
 
 def _print_notes(data: Mapping[str, TaskData], *, predicts_test: bool) -> None:

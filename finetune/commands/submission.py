@@ -87,7 +87,10 @@ def main(arguments: argparse.Namespace) -> None:
 
 def submitted_trial(table: ScoreTable, results: SweepResults, row: TableRow, task: Task) -> Choice:
     """Return the trial that stands for a task, if it has predicted a test set."""
-    choice = chosen_trial(table, results, row, task.name)
+    trials = [
+        trial for trial in results.trials if (trial.row, trial.result.task) == (row, task.name)
+    ]
+    choice = chosen_trial(trials, table.rule)
     if choice.trial is not None and not _predicted_splits(choice.trial, task):
         return Choice(
             None,

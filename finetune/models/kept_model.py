@@ -210,8 +210,14 @@ def refuse_folder_of_models(place: Path) -> None:
 
 
 def _models_below(place: Path) -> list[Path]:
-    found = [file.parent for file in sorted(place.rglob(RECORD_FILE))]
-    return [folder for folder in found if folder.suffix not in (PARTIAL, REMOVED)]
+    """Return the models, but not those of trials that are being run again, or were."""
+    found = [file.relative_to(place).parent for file in sorted(place.rglob(RECORD_FILE))]
+    return [
+        place / folder
+        for folder in found
+        if folder.suffix not in (PARTIAL, REMOVED)
+        and not any(part.startswith(".") for part in folder.parts)
+    ]
 
 
 def _reason_for_none(place: Path) -> str:

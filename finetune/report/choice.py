@@ -1,10 +1,11 @@
 """The trial that stands for a model on a task: its model is kept, its predictions are submitted."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from finetune.report.score_table import ScoreTable
-from finetune.report.scores import rate_scores
-from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
+from finetune.report.scores import best_rate, rate_scores
+from finetune.results.sweep_results import EndedTrial
+from finetune.tasks.suite import AverageRule
 
 
 class Choice(NamedTuple):
@@ -14,19 +15,25 @@ class Choice(NamedTuple):
     reason: str = ""
 
 
-def chosen_trial(table: ScoreTable, results: SweepResults, row: TableRow, task: str) -> Choice:
+def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> Choice:
     """Return the trial at the best learning rate whose development score is the median.
 
     Of an even number of seeds it is the lower one of the middle two. A diverged seed is the lowest.
+
+    Args:
+        trials: all those of one model on one task that are over, one or more.
+        rule: of the table, which says what the score of a task is.
     """
-    best = table.best(row, task)
-    assert best is not None
-    rate = best.learning_rate
+    by_rate: dict[float, list[EndedTrial]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.result.learning_rate):
+        by_rate.setdefault(trial.result.learning_rate, []).append(trial)
+    rates = [rate_scores(rate, same, len(same), rule) for rate, same in by_rate.items()]
+    rate = best_rate(rates).learning_rate
+    assert rate is not None
     ranked = sorted(
-        (rate_scores(0.0, [trial], 1, table.rule).median(), trial.result.seed, trial)
-        for trial in results.trials
-        if (trial.row, trial.result.task, trial.result.learning_rate) == (row, task, rate)
-        and trial.result.status != "failed"
+        (rate_scores(rate, [trial], 1, rule).median(), trial.result.seed, trial)
+        for trial in by_rate[rate]
+        if trial.result.status != "failed"
     )
     if not ranked:
         return Choice(None, "every seed failed")

@@ -11,6 +11,7 @@ from finetune.report.figures import PictureGroup, draw_figures
 from finetune.report.notes import notes
 from finetune.report.score_table import ScoreTable, score_table
 from finetune.report.text import as_csv, as_latex, as_markdown, as_text, rate_rows
+from finetune.results.result import Refuse, raise_it
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.reports.html import render_page
 from pretrain.reports.report_folder import ReportFolder
@@ -74,6 +75,7 @@ def print_table(
     step: str = "newest",
     axis: str = STEPS,
     replaces: bool = False,
+    refuse: Refuse = raise_it,
 ) -> None:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
 
@@ -84,11 +86,12 @@ def print_table(
         step: see `score_table`.
         axis: see `score_table`.
         replaces: whether `to` may hold another report.
+        refuse: see `read_sweep_results`.
 
     Raises:
         ConfigError: see `read_sweep_results`, `score_table` and `write_table`.
     """
-    results = read_sweep_results(folders)
+    results = read_sweep_results(folders, refuse)
     table = score_table(results, average, step, axis)
     remarks = notes(table, results)
     if to is not None:

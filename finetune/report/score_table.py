@@ -166,8 +166,8 @@ def score_table(
     Raises:
         ConfigError: no model has that step; as of `cost_of_rows`.
     """
-    tasks = _tasks(results)
-    rule = average_rules()[average] if average is not None else _default_rule(tasks)
+    tasks = _in_order(trial.result.task for trial in results.trials)
+    rule = average_rules()[average] if average is not None else default_rule(tasks)
     every_row = _ordered({trial.row for trial in results.trials}, results.trials)
     rates = _rates_of_rows(results, every_row, tasks, rule)
     shown = _shown(every_row, step)
@@ -204,9 +204,10 @@ def num_seeds_requested(results: SweepResults, row: TableRow, task: str) -> int:
     return len(seeds)
 
 
-def _default_rule(tasks: Sequence[str]) -> AverageRule:
-    suites = [suite for task in tasks if (suite := suite_of(task))] or list(SUITES.values())
-    return next(iter(suites[0].averages.values()))
+def default_rule(tasks: Iterable[str]) -> AverageRule:
+    """Return the rule of a table with these tasks for which none was asked."""
+    suites = [suite for task in _in_order(tasks) if (suite := suite_of(task))]
+    return next(iter((suites or list(SUITES.values()))[0].averages.values()))
 
 
 def _ordered(rows: Iterable[TableRow], trials: Sequence[EndedTrial]) -> list[TableRow]:
@@ -215,9 +216,9 @@ def _ordered(rows: Iterable[TableRow], trials: Sequence[EndedTrial]) -> list[Tab
     return sorted(rows, key=lambda row: (row.pretrained, places[row[:2]], row.step or 0))
 
 
-def _tasks(results: SweepResults) -> list[str]:
-    """Return the tasks with results: those of suites in their order, then the user's own."""
-    found, known = dict.fromkeys(trial.result.task for trial in results.trials), known_tasks()
+def _in_order(tasks: Iterable[str]) -> list[str]:
+    """Return each task once: those of suites in their order, then the user's own."""
+    found, known = dict.fromkeys(tasks), known_tasks()
     return [task for task in known if task in found] + [task for task in found if task not in known]
 
 

@@ -8,8 +8,9 @@ FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of development sets; 
 FOLDER/TASK/MODEL/lr_3e-05/seed_0/model/        its model, if it is kept: models/kept_model.py
 """
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NoReturn, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -31,6 +32,7 @@ RESULT_FILE = "result.json"
 SWEEP_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
 Content = TypeVar("Content")
+Refuse = Callable[[ConfigError], None]
 
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
 Metrics = Annotated[dict[str, FiniteFloat], Field(min_length=1)]
@@ -55,6 +57,7 @@ class TrialResult(BaseModel):
     reason: str = ""  # why it is not finished, or a remark on its scores
     scores: Scores = {}  # after the last epoch, not after the best one
     seconds: float = Field(0.0, ge=0)
+    threads: int | None = Field(None, ge=1)  # on a CPU: sums are rounded otherwise with others
 
     @model_validator(mode="after")
     def _check_scores(self) -> "TrialResult":
@@ -102,18 +105,43 @@ def predictions_file(folder: Path, split: str) -> Path:
     return folder / f"predictions_{split}.json"
 
 
-def read_results(folder: Path) -> dict[Path, TrialResult]:
+def raise_it(error: ConfigError) -> NoReturn:
+    """Refuse a damaged result."""
+    raise error
+
+
+def read_results(folder: Path, refuse: Refuse = raise_it) -> dict[Path, TrialResult]:
     """Return all results below a folder by the folders of their trials, in the order of paths.
 
+    Args:
+        folder: of sweeps.
+        refuse: called with an error for each damaged one, which is left out.
+
     Raises:
-        ConfigError: one is damaged, or there is none.
+        ConfigError: there is none, or `refuse` raises it.
     """
-    folders = [file.parent for file in sorted(folder.rglob(f"lr_*/seed_*/{RESULT_FILE}"))]
-    found = {trial: read_result(trial) for trial in folders}
-    results = {trial: result for trial, result in found.items() if result is not None}
+    results = results_of(sorted(folder.rglob(f"lr_*/seed_*/{RESULT_FILE}")), refuse)
     if not results:
         raise ConfigError(
             f"{folder} holds no result of fine-tuning; fine-tune first with: "
             f"{shell_command('finetune', 'run', 'RUN')}"
         )
+    return results
+
+
+def results_of(files: Iterable[Path], refuse: Refuse = raise_it) -> dict[Path, TrialResult]:
+    """Return the results in files of that kind by the folders of their trials.
+
+    Raises:
+        ConfigError: one is damaged, and `refuse` raises it.
+    """
+    results = {}
+    for trial in (file.parent for file in files):
+        try:
+            result = read_result(trial)
+        except ConfigError as error:
+            refuse(error)
+            continue
+        if result is not None:
+            results[trial] = result
     return results

@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from finetune.results.result import MAJORITY_FILE, SWEEP_FILE, Scores, TrialResult, read_results
+from finetune.results.result import (
+    MAJORITY_FILE,
+    RESULT_FILE,
+    SWEEP_FILE,
+    Refuse,
+    Scores,
+    TrialResult,
+    raise_it,
+    read_results,
+    results_of,
+)
 from finetune.results.sweep_record import (
     SweepRecord,
     changed_settings,
@@ -48,8 +58,12 @@ class SweepResults(NamedTuple):
     majority: dict[str, Scores]  # by task
 
 
-def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
+def read_sweep_results(folders: Sequence[Path], refuse: Refuse = raise_it) -> SweepResults:
     """Read pre-training runs or folders of sweeps, with everything below them.
+
+    Args:
+        folders: of runs or sweeps.
+        refuse: called with an error for each damaged result, which is left out.
 
     Raises:
         ConfigError: a folder holds no result, a file is damaged, two files contradict each other
@@ -60,14 +74,38 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
     metrics = _main_metrics(sweeps)
     trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
-        for place, result in read_results(folder).items():
+        for place, result in read_results(folder, refuse).items():
             row = _row_of(result, requested.get(place.parents[3]))
-            scores = _main_first(result.scores, metrics.get(result.task), place)
-            _add(trials, EndedTrial(place, row, result.model_copy(update={"scores": scores})))
+            _add(trials, _ended(place, result, row, metrics))
     _refuse_other_protocols(list(trials.values()))
     _refuse_other_settings(sweeps)
     majority = _read_majority(folders, metrics)
     return SweepResults(list(trials.values()), list(requested.values()), majority)
+
+
+def read_cell(sweep: Path, cell: Path, metrics: Mapping[str, str]) -> list[EndedTrial]:
+    """Return the ended trials of one model on one task, and read no other.
+
+    Args:
+        sweep: folder of the sweep.
+        cell: folder of the model on the task, relative to it.
+        metrics: the main one by task.
+
+    Raises:
+        ConfigError: a result is damaged, or lacks the main metric.
+    """
+    files = sorted((sweep / cell).glob(f"lr_*/seed_*/{RESULT_FILE}"))
+    return [
+        _ended(place, result, _row_of(result, None), metrics)
+        for place, result in results_of(files).items()
+    ]
+
+
+def _ended(
+    place: Path, result: TrialResult, row: TableRow, metrics: Mapping[str, str]
+) -> EndedTrial:
+    scores = with_main_first(result.scores, metrics.get(result.task), place)
+    return EndedTrial(place, row, result.model_copy(update={"scores": scores}))
 
 
 def _read_sweep_records(folders: Sequence[Path]) -> dict[Path, SweepRecord]:
@@ -97,8 +135,12 @@ def _main_metrics(sweeps: Mapping[Path, SweepRecord]) -> dict[str, str]:
     return {task: metric for task, (_, metric) in found.items()}
 
 
-def _main_first(scores: Scores, main: str | None, place: Path) -> Scores:
-    """Return scores with the main metric in front; they are as they were if there is none."""
+def with_main_first(scores: Scores, main: str | None, place: Path) -> Scores:
+    """Return scores with the main metric in front; they are as they were if there is none.
+
+    Raises:
+        ConfigError: a development set lacks it.
+    """
     if main is None:
         return scores
     for metrics in scores.values():
@@ -174,7 +216,7 @@ def _read_majority(folders: Sequence[Path], metrics: Mapping[str, str]) -> dict[
     origins: dict[str, Path] = {}
     for file in _files(folders, MAJORITY_FILE):
         for task, stored in read_majority(file.parent).items():
-            found = _main_first(stored, metrics.get(task), file)
+            found = with_main_first(stored, metrics.get(task), file)
             if not _agree(scores.setdefault(task, found), found):
                 raise ConfigError(
                     f"{origins[task]} and {file} give the majority class different scores on "

@@ -1,8 +1,8 @@
 """The folder of a sweep: the record of what was requested, and the lock of the running process.
 
 A sweep may grow: tasks, models, learning rates and seeds are added to the existing ones. The main
-metric of a task may change, because every result holds all of them. Nothing else of it may, or its
-results could not be compared.
+metric of a task may change, to one that its results hold. Nothing else of it may, or its results
+could not be compared.
 """
 
 import errno
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from data_prep.files.atomic import save_text
 from finetune.protocol import GROWING, Protocol
-from finetune.results.result import MAJORITY_FILE, SWEEP_FILE
+from finetune.results.result import MAJORITY_FILE, RESULT_FILE, SWEEP_FILE, results_of
 from finetune.results.sweep_record import (
     Keep,
     ModelRecord,
@@ -23,6 +23,7 @@ from finetune.results.sweep_record import (
     changed_settings,
     read_majority,
 )
+from finetune.results.sweep_results import with_main_first
 from finetune.sweep.references import ModelRef
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
@@ -69,10 +70,12 @@ def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
     """Return the record of two requests for the same folder together.
 
     Raises:
-        ConfigError: the protocol, a model or the data of a task differ; names the difference.
+        ConfigError: the protocol, a model or the data of a task differ, or earlier results lack the
+            main metric of their task; names the difference.
     """
     _refuse_other_protocol(before, now, folder)
     _refuse_other_examples(before, now, folder)
+    _refuse_lacking_metrics(before, now, folder)
     models = {model.folder_name: model for model in before.models}
     for model in now.models:
         known = models.setdefault(model.folder_name, model)
@@ -175,6 +178,15 @@ def _refuse_other_examples(before: SweepRecord, now: SweepRecord, folder: Path) 
                     "restore the files, choose another folder (--to FOLDER), or give a task of "
                     "your own another --name"
                 )
+
+
+def _refuse_lacking_metrics(before: SweepRecord, now: SweepRecord, folder: Path) -> None:
+    """Refuse a main metric that results of its task lack, as those of an older version may."""
+    for task, metric in now.metrics.items():
+        if before.metrics.get(task) != metric:
+            files = sorted((folder / task).glob(f"*/lr_*/seed_*/{RESULT_FILE}"))
+            for place, result in results_of(files).items():
+                with_main_first(result.scores, metric, place)
 
 
 def _union(first: Sequence[Item], second: Sequence[Item]) -> list[Item]:

@@ -22,6 +22,7 @@ from finetune.sweep.references import ModelRef, TaskRef
 from finetune.sweep.trial import Trial, TrialOutput, is_over
 from finetune.sweep.workers import SweepContext, run_trials
 from finetune.tasks.task import TaskData
+from pretrain.config.errors import ConfigError
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 from pretrain.reports.words import counted
 
@@ -153,7 +154,7 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
         left[trial.group] -= 1
         if sweep.keep == "best" and not left[trial.group]:
             # Now rather than at the end: the models of all trials may not fit on the disk.
-            _remove_unchosen(sweep.folder, [trial])
+            remove_others(sweep.folder, [trial])
 
     _run(sweep, missing, num_workers, ended)
     # Of an earlier command, or chosen only now that there are more trials. On a GPU the new scores
@@ -165,11 +166,8 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
             print(f"again, as its model was not kept: {trial.describe()}", file=sys.stderr)
         _run(sweep, lacking, num_workers, lambda trial: None)
     if sweep.keep == "best":
-        _remove_unchosen(sweep.folder, sweep.trials)
-
-
-def _remove_unchosen(folder: Path, trials: Sequence[Trial]) -> None:
-    remove_others(folder, trials, chosen_trials(folder, trials))
+        for remark in remove_others(sweep.folder, sweep.trials):
+            print(remark, file=sys.stderr)
 
 
 def _run(
@@ -222,7 +220,7 @@ def report(sweep: Sweep) -> None:
     Raises:
         SystemExit: with status 1, a trial of this command failed.
     """
-    print_table([sweep.folder], step="all")
+    print_table([sweep.folder], step="all", refuse=_warn)
     results = [read_result(sweep.folder / trial.folder) for trial in sweep.trials]
     chosen = [] if sweep.keep == "none" else chosen_trials(sweep.folder, sweep.trials)
     places = {trial: sweep.folder / trial.folder for trial in chosen}
@@ -236,3 +234,8 @@ def report(sweep: Sweep) -> None:
     if any(result is not None and result.status == "failed" for result in results):
         print("Repeat the command with --retry-failed to run failed trials again", file=sys.stderr)
         raise SystemExit(1)
+
+
+def _warn(error: ConfigError) -> None:
+    """Go on without a result of another command: its own trials were read before."""
+    print(f"warning: it is not in the table: {error}", file=sys.stderr)

@@ -4,7 +4,8 @@ import json
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,8 @@ from finetune.training.train import Diverged, FineTuning, Outcome, build_task_mo
 from pretrain.convert.pretrained import Pretrained
 
 REPORT_SECONDS = 0.5
+# Beside the folder of a trial that is run again: the new one, and for a moment the earlier one.
+AGAIN, BEFORE = ".again-", ".before-"
 CONSTANT = "it predicts the same for every row"
 
 
@@ -136,14 +139,16 @@ def run_trial(
     """
     earlier = read_result(folder)
     again = earlier is not None and earlier.status == "finished"
-    place = folder.with_name(f".again-{folder.name}") if again else folder
+    place = folder.with_name(f"{AGAIN}{folder.name}") if again else folder
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     predicts = output.predicts_test or any(folder.glob("predictions_test*.json"))
-    output = output._replace(predicts_test=predicts)
+    output = TrialOutput(predicts, output.keeps_model or has_model(folder))
     started = time.monotonic()
+    threads = (earlier and earlier.threads) or torch.get_num_threads()
     try:
-        result = _fine_tune(trial, place, protocol, load, device, output, send)
+        with _computing_with(threads):
+            result = _fine_tune(trial, place, protocol, load, device, output, send)
     except Diverged as error:
         result = result_of(trial, protocol, "diverged", reason=str(error))
     except Exception as error:
@@ -152,11 +157,24 @@ def run_trial(
         result = result_of(
             trial, protocol, "failed", reason=f"{type(error).__name__}: {first_line}"
         )
-    result = result.model_copy(update={"seconds": round(time.monotonic() - started, 1)})
+    seconds = round(time.monotonic() - started, 1)
+    on_cpu = threads if device.type == "cpu" else None
+    result = result.model_copy(update={"seconds": seconds, "threads": on_cpu})
     save_result(place, result)
     if again:
         _replace(folder, place, result)
     return result
+
+
+@contextmanager
+def _computing_with(threads: int) -> Iterator[None]:
+    """Let torch use this number of threads, on which the rounding of sums depends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _replace(folder: Path, again: Path, result: TrialResult) -> None:
@@ -164,7 +182,7 @@ def _replace(folder: Path, again: Path, result: TrialResult) -> None:
     if result.status != "finished":
         shutil.rmtree(again)
         return
-    before = folder.with_name(f".before-{folder.name}")
+    before = folder.with_name(f"{BEFORE}{folder.name}")
     shutil.rmtree(before, ignore_errors=True)
     folder.rename(before)
     again.rename(folder)

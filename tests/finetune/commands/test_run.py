@@ -295,6 +295,26 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
     assert list(after.result.scores["dev"])[0] == "matthews"
 
 
+def test_a_metric_that_earlier_results_lack_is_refused_before_anything_is_written(
+    run, files, tmp_path
+):
+    """As in the folder of a version that knew fewer metrics."""
+    words = [
+        *("run", str(run), "--train", str(files / "train.tsv"), "--label", "begins"),
+        *("--to", str(tmp_path), "--epochs", "1", "--seeds", "1", "--learning-rates", "1e-3"),
+    ]
+    main(words)
+    (file,) = tmp_path.rglob("result.json")
+    result = json.loads(file.read_text())
+    del result["scores"]["dev"]["matthews"]
+    file.write_text(json.dumps(result))
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.json")}
+    for more in (["--dry-run"], []):
+        with pytest.raises(ConfigError, match="seed_0 has no matthews: .* or --metric of accuracy"):
+            main([*words, "--metric", "matthews", *more])
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.json")} == before
+
+
 def test_predictions_without_a_test_file_are_remarked(run, files, tmp_path, capsys):
     words = ["--train", str(files / "train.tsv"), "--label", "begins", "--predict-test"]
     main(["run", str(run), *words, "--to", str(tmp_path), "--dry-run"])

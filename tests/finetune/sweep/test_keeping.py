@@ -1,19 +1,23 @@
 """The model of the chosen trial stays, whatever stops the sweep, and whichever way it grows."""
 
 import hashlib
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from finetune.models import kept_model
-from finetune.models.kept_model import MODEL_FOLDER, has_model, read_model
+from finetune.models.kept_model import MODEL_FOLDER, has_model, kept_folder, read_model
+from finetune.results import result as result_module
 from finetune.results.result import read_result
 from finetune.sweep import sweep as sweep_module
 from finetune.sweep.folder import grown, record_of, save_sweep_record
 from finetune.sweep.keeping import chosen_trials
 from finetune.sweep.references import ModelRef, TaskRef
-from finetune.sweep.sweep import Sweep, describe_sweep, run_sweep, trials_of
-from finetune.sweep.trial import run_trial
+from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
+from finetune.sweep.trial import TrialOutput, run_trial
 from finetune.training.encoding import encode_task
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 from tests.finetune.models.kept_case import LENGTH, task_data
@@ -38,7 +42,11 @@ def in_this_process(monkeypatch, tmp_path_factory):
     pretrained = tiny_pretrained(vocabulary_size=400)
     pretrained = pretrained._replace(text_encoder=text_encoder, sequence_length=LENGTH)
     rows = encode_task(task_data(), text_encoder, sequence_length=LENGTH)
-    state = {"left": None, "ran": []}
+    state = {"left": None, "ran": [], "threads": []}
+
+    def load(trial):
+        state["threads"].append(torch.get_num_threads())
+        return pretrained, rows
 
     def run_trials(trials, context, devices):
         for trial in trials:
@@ -48,7 +56,7 @@ def in_this_process(monkeypatch, tmp_path_factory):
                 trial,
                 context.folder / trial.folder,
                 context.protocol,
-                lambda trial: (pretrained, rows),
+                load,
                 device=torch.device("cpu"),
                 output=context.output,
                 send=lambda message: None,
@@ -223,6 +231,132 @@ def test_all_models_stay_where_that_is_asked_for_and_missing_ones_are_trained(
     assert len(list(tmp_path.rglob("fine_tuned.json"))) == 6
     run_sweep(sweep_in(tmp_path, keep="none"), 1)
     assert len(list(tmp_path.rglob("fine_tuned.json"))) == 6
+
+
+@pytest.fixture
+def all_kept(in_this_process, tmp_path):
+    """A sweep with the models of all trials, and one of those that are not chosen."""
+    folder = tmp_path / "run/test"
+    folder.mkdir(parents=True)
+    sweep = sweep_in(folder, keep="all")
+    run_sweep(sweep, 1)
+    (chosen,) = chosen_trials(folder, sweep.trials)
+    other = next(trial for trial in sweep.trials if trial != chosen)
+    return folder, chosen, other
+
+
+def test_a_model_with_which_a_sweep_beside_this_one_began_stays(all_kept, capsys):
+    """The run may have been moved since then: the place that was recorded is another."""
+    folder, chosen, other = all_kept
+    began = replace(MODELS[0], place=f"/moved/run/test/{other.folder}/model", digest="dd")
+    beside = folder.with_name("test-after-letters")
+    beside.mkdir()
+    data = {"letters": task_data()}
+    record = record_of([began], data, protocol(), predicts_test=False)
+    save_sweep_record(beside, record, data)
+    run_sweep(sweep_in(folder), 1)
+    assert {file.parents[1] for file in folder.rglob("fine_tuned.json")} == {
+        folder / chosen.folder,
+        folder / other.folder,
+    }
+    line = f"{folder / other.folder}/model stays: {beside} began with it"
+    assert capsys.readouterr().err.splitlines()[-1] == line
+
+
+def test_no_model_is_removed_where_the_record_of_a_sweep_beside_it_is_damaged(all_kept, capsys):
+    folder, chosen, _ = all_kept
+    beside = folder.with_name("other")
+    beside.mkdir()
+    (beside / "grid.json").write_text('{"models": [{"source": "/run/test/letters')
+    (folder.with_name("unrelated")).mkdir()
+    (folder.with_name("unrelated") / "grid.json").write_text("{")
+    run_sweep(sweep_in(folder), 1)
+    assert len(list(folder.rglob("fine_tuned.json"))) == 6
+    assert f"no model was removed: {beside}/grid.json is damaged" in capsys.readouterr().err
+
+
+def test_a_damaged_result_of_another_model_is_a_warning(in_this_process, tmp_path, capsys):
+    run_sweep(sweep_in(tmp_path, models=MODELS[1:]), 1)
+    damaged = next(tmp_path.rglob("result.json"))
+    damaged.write_text("{")
+    sweep = sweep_in(tmp_path)
+    run_sweep(sweep, 1)
+    (chosen,) = chosen_trials(tmp_path, sweep.trials)
+    assert has_model(tmp_path / chosen.folder)
+    report(sweep)
+    output, errors = capsys.readouterr()
+    assert f"warning: it is not in the table: {damaged} is damaged" in errors
+    assert "small step 20" in " ".join(output.split())
+
+
+def test_models_stay_where_an_earlier_result_of_their_task_is_damaged(
+    in_this_process, tmp_path, capsys
+):
+    run_sweep(sweep_in(tmp_path, keep="all", learning_rates=(1e-2,)), 1)
+    damaged = next(tmp_path.rglob("result.json"))
+    damaged.write_text("{")
+    run_sweep(sweep_in(tmp_path), 1)
+    assert len(list(tmp_path.rglob("fine_tuned.json"))) == 9
+    assert f"was removed: {damaged} is damaged" in capsys.readouterr().err
+
+
+def test_a_choice_reads_the_results_of_its_own_model_alone(in_this_process, tmp_path, monkeypatch):
+    read, ordinary = [], result_module.read_result
+    monkeypatch.setattr(
+        result_module, "read_result", lambda folder: read.append(folder) or ordinary(folder)
+    )
+    counts = []
+    for name, models in (("one", MODELS[:1]), ("two", MODELS)):
+        folder = tmp_path / name
+        folder.mkdir()
+        read.clear()
+        run_sweep(sweep_in(folder, models=models), 1)
+        counts.append(len(read))
+    assert counts[1] == 2 * counts[0]
+
+
+def test_a_trial_that_is_run_again_takes_as_many_threads_as_before(in_this_process, tmp_path):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        run_sweep(sweep_in(tmp_path, keep="none"), 1)
+        assert {read_result(file.parent).threads for file in tmp_path.rglob("result.json")} == {1}
+        torch.set_num_threads(2)
+        run_sweep(sweep_in(tmp_path), 1)
+        assert torch.get_num_threads() == 2
+        assert in_this_process["threads"] == [1] * 7
+        run_sweep(sweep_in(tmp_path, learning_rates=(1e-2,), seeds=1), 1)
+        assert in_this_process["threads"] == [1] * 7 + [2]
+    finally:
+        torch.set_num_threads(before)
+    (record,) = tmp_path.rglob("fine_tuned.json")
+    assert read_result(record.parent.parent).threads == 1
+
+
+def test_what_a_killed_repetition_left_is_no_model_and_is_removed(in_this_process, undisturbed):
+    (record,) = undisturbed.rglob("fine_tuned.json")
+    trial = record.parents[1]
+    remains = [trial.with_name(f".{word}-{trial.name}") for word in ("again", "before")]
+    for place in remains:
+        shutil.copytree(trial, place)
+    assert kept_folder(undisturbed) == record.parent
+    run_sweep(sweep_in(undisturbed), 1)
+    assert not remains[1].exists()
+
+
+def test_a_model_survives_the_repetition_of_its_trial_for_other_reasons(
+    in_this_process, undisturbed
+):
+    """As for predictions that were not asked for before, with --keep none."""
+    (record,) = undisturbed.rglob("fine_tuned.json")
+    kept = kept_in(undisturbed)
+    sweep = sweep_in(undisturbed, keep="none")
+    (trial,) = chosen_trials(undisturbed, sweep.trials)
+    context = SimpleNamespace(
+        folder=undisturbed, protocol=sweep.protocol, output=TrialOutput(True, False)
+    )
+    list(sweep_module.run_trials([trial], context, ["cpu"]))
+    assert kept_in(undisturbed) == kept
 
 
 def test_what_was_said_before_about_models_holds_until_something_else_is_said(tmp_path):
