@@ -14,6 +14,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo finetune export`."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a fine-tuned model")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser.add_argument(
+        "--licence",
+        metavar="NAME",
+        help="for the card, as the Hub calls it (apache-2.0); default: that of the training data",
+    )
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -26,7 +31,7 @@ def main(arguments: argparse.Namespace) -> None:
 
     kept = read_model(kept_folder(arguments.model))
     replaces = arguments.to.is_dir() and any(arguments.to.iterdir())
-    check = export_classifier(kept, arguments.to)
+    check = export_classifier(kept, arguments.to, arguments.licence)
     stock = stock_classifier(kept.record)
     kind = "with its own code" if stock is None else f"a stock {stock.architecture}"
     print(f"exported {kept.record.describe()} to {arguments.to}: {kind}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from pretrain.config.errors import ConfigError
+from pretrain.reports.words import counted, listed
 
 if TYPE_CHECKING:
     from finetune.models.kept_model import KeptRecord
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help=".csv, .tsv, .jsonl, or .txt with one text a line; default: stdin",
+        help=".csv, .tsv, .jsonl, or .txt with one text a line; default, or -: stdin",
     )
     parser.add_argument(
         "--text",
@@ -97,11 +98,12 @@ def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[st
     if len(columns) != len(record.texts):
         raise ConfigError(
             f"--text {' '.join(columns)}: the model of {record.task} was trained on "
-            f"{len(record.texts)} column(s), {', '.join(record.texts)}; name as many"
+            f"{counted(len(record.texts), 'column')}, {listed(record.texts)}; name as many"
         )
-    if arguments.file is None and sys.stdin.isatty():
+    is_stdin = arguments.file in (None, Path("-"))
+    if is_stdin and sys.stdin.isatty():
         print("texts from the terminal, one in each line; end them with Ctrl-D", file=sys.stderr)
-    file, default = (STDIN, LINES) if arguments.file is None else (arguments.file, None)
+    file, default = (STDIN, LINES) if is_stdin else (arguments.file, None)
     return read_texts(record, file, columns, arguments.input_format or default)
 
 

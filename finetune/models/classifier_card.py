@@ -11,6 +11,7 @@ from finetune.models.classifier_format import stock_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from finetune.tasks.catalog import suite_of
 from finetune.tasks.task import split_title
+from pretrain.convert.exports.card_header import OTHER_LICENCE
 from pretrain.convert.exports.card_text import card_table, plain_text, render_card
 from pretrain.convert.exports.hf_check import ExportCheck
 from pretrain.convert.exports.model_card import CARD_FILE
@@ -25,7 +26,9 @@ HUB_METRICS = {
 }
 
 
-def write_classifier_card(folder: Path, kept: KeptModel, check: ExportCheck, *, place: str) -> None:
+def write_classifier_card(
+    folder: Path, kept: KeptModel, check: ExportCheck, *, place: str, licence: str | None = None
+) -> None:
     """Write README.md.
 
     Args:
@@ -33,12 +36,13 @@ def write_classifier_card(folder: Path, kept: KeptModel, check: ExportCheck, *, 
         kept: what was exported.
         check: comparison of the export with the trainer.
         place: of the folder in the examples.
+        licence: as the Hub calls it; None: the training data have theirs.
     """
     record, stock = kept.record, stock_classifier(kept.record)
     scores = [[title, metric, f"{100 * value:.1f}"] for title, _, metric, value in _scores(record)]
     text = render_card(
         Path(__file__).with_name("classifier_card.md.j2"),
-        header=_header(record).to_yaml(),
+        header=_header(record, licence).to_yaml(),
         name=record.describe(),
         summary=_summary(kept),
         place=place,
@@ -55,12 +59,15 @@ def write_classifier_card(folder: Path, kept: KeptModel, check: ExportCheck, *, 
     save_text(folder / CARD_FILE, text)
 
 
-def _header(record: KeptRecord) -> ModelCardData:
+def _header(record: KeptRecord, licence: str | None) -> ModelCardData:
     """Return the entries that the Hub reads."""
-    suite = suite_of(record.task)
+    suite, data = suite_of(record.task), _data_set(record)
     return ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
+        license=licence or "other",
+        license_name=None if licence else OTHER_LICENCE,
+        datasets=[data] if data else None,
         tags=["fine-tuned", "tupelo"],
         model_name=record.describe(),
         eval_results=[
@@ -77,6 +84,12 @@ def _header(record: KeptRecord) -> ModelCardData:
             for title, split, metric, value in _scores(record)
         ],
     )
+
+
+def _data_set(record: KeptRecord) -> str:
+    """Return the data set of the Hub, or the name of the user's own file; empty: unknown."""
+    suite = suite_of(record.task)
+    return suite.hub if suite else record.file
 
 
 def _scores(record: KeptRecord) -> Iterator[tuple[str, str, str, float]]:
@@ -105,6 +118,7 @@ def _summary(kept: KeptModel) -> str:
 def _training_rows(record: KeptRecord, check: ExportCheck) -> list[list[Any]]:
     unit = "logits" if record.labels else "numbers, in units of their standard deviation,"
     return [
+        *([["training data", data]] if (data := _data_set(record)) else []),
         ["protocol", record.protocol],
         ["learning rate", f"{record.learning_rate:g}"],
         ["epochs", record.epochs],

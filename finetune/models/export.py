@@ -1,5 +1,6 @@
 """Export a fine-tuned model for transformers: written whole and compared, or not at all."""
 
+import re
 from pathlib import Path
 
 import torch
@@ -21,19 +22,31 @@ from pretrain.convert.exports.hf_check import (
 )
 from pretrain.convert.exports.whole_folder import written_whole
 
+LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
-def export_classifier(kept: KeptModel, target: Path) -> ExportCheck:
+
+def export_classifier(kept: KeptModel, target: Path, licence: str | None = None) -> ExportCheck:
     """Write the folder whole and compared with the trainer's model, or not at all.
+
+    Args:
+        kept: the model.
+        target: the folder.
+        licence: see `write_classifier_card`.
 
     Raises:
         ConfigError: the target holds something else than an earlier export of this model or cannot
-            be written, or the outputs of the export differ from the trainer's.
+            be written, the outputs of the export differ from the trainer's, or the Hub cannot have
+            such a licence.
     """
+    if licence is not None and not LICENCE.fullmatch(licence):
+        raise ConfigError(
+            f"--licence {licence}: give its name on the Hub, in small letters, such as apache-2.0"
+        )
     _refuse_other_content(target, kept.record)
     with written_whole(target) as partial:
         write_classifier(partial, kept)
         check = check_classifier(kept, partial)
-        write_classifier_card(partial, kept, check, place=shown_place(target))
+        write_classifier_card(partial, kept, check, place=shown_place(target), licence=licence)
     return check
 
 

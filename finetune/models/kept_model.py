@@ -54,6 +54,7 @@ class KeptRecord(BaseModel):
     name: str  # of the encoder, in tables
     step: int | None = Field(ge=0)  # of its pre-training
     task: str
+    file: str = ""  # name of the user's own one that it was learned from
     texts: tuple[str, ...] = Field(min_length=1, max_length=2)  # columns
     label: str  # column
     labels: tuple[str, ...]  # none: a regression
@@ -145,6 +146,7 @@ def _record_of(
         name=result.model,
         step=result.step,
         task=data.task.name,
+        file=data.task.file,
         texts=data.task.texts,
         label=data.task.label,
         labels=data.task.labels,
@@ -162,6 +164,14 @@ def _record_of(
         vocabulary=pretrained.text_encoder.fingerprint(),
         weights=weights,
     )
+
+
+def size_when_kept(pretrained: Pretrained) -> int:
+    """Return the bytes of the model of a trial: in fp32, with a head of two classes."""
+    with shapes_only():
+        weights = TaskModel(pretrained.model, 2).state_dict().values()
+    tokenizer = pretrained.text_encoder.tokenizer.to_str(pretty=True)
+    return int(sum(weight.nbytes for weight in weights)) + len(tokenizer.encode())
 
 
 def has_model(trial: Path) -> bool:

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from finetune.models.kept_model import KeptRecord
 from finetune.tasks.examples import example_of
-from finetune.tasks.tables import FileRow, named_rows, read_rows, tab_separated, text_of
+from finetune.tasks.tables import (
+    FileRow,
+    named_rows,
+    read_rows,
+    tab_separated,
+    text_of,
+    whole_lines,
+)
 from finetune.tasks.task import Task, TaskError
 
 STDIN = Path("/dev/stdin")
@@ -46,7 +53,8 @@ def read_texts(
 def _rows(file: Path, columns: Sequence[str], file_format: str | None) -> Iterator[FileRow]:
     suffix = file.suffix.lower() if file_format is None else f".{file_format}"
     if suffix in (f".{LINES}", ".txt"):
-        return named_rows(file, tab_separated(text_of(file)), columns, header=columns)
+        rows_of = tab_separated if len(columns) == 2 else whole_lines  # a tab in a text is text
+        return named_rows(file, rows_of(text_of(file)), columns, header=columns)
     return read_rows(file, columns, suffix=suffix)
 
 

@@ -12,6 +12,7 @@ from finetune.models.kept_model import (
     is_model,
     read_record,
     refuse_folder_of_models,
+    size_when_kept,
 )
 from finetune.results.sweep_record import WITHOUT_PRETRAINING, model_folder
 from finetune.tasks.custom import OwnTask, read_own
@@ -40,6 +41,7 @@ class ModelRef:
     step: int | None  # of pre-training
     pretrained: bool  # False: only its shape and its tokenizer are used
     digest: str  # of the weights: identifies the model after its folder was moved
+    kept_bytes: int = field(default=0, compare=False)  # of its fine-tuned models, each
 
     @property
     def folder_name(self) -> str:
@@ -175,6 +177,7 @@ def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> lis
             found.step if pretrained else None,
             pretrained,
             _digest(found, pretrained=pretrained),
+            size_when_kept(found),
         )
         for pretrained in ((True, False) if from_scratch else (True,))
     ]

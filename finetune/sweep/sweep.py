@@ -24,7 +24,7 @@ from finetune.sweep.workers import SweepContext, run_trials
 from finetune.tasks.task import TaskData
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
-from pretrain.reports.words import counted
+from pretrain.reports.words import amount, counted
 
 # Cost of a row's share of the optimizer step, in letters of text: measured with 4 layers of width
 # 256 on a CPU and 32 rows of 9 to 75 tokens (CoLA's and RTE's).
@@ -119,11 +119,28 @@ def describe_sweep(sweep: Sweep) -> str:
             f"{protocol.batch}",
             f"to run: {len(missing):,} trials, {sum(map(sweep.steps, missing)):,} steps, "
             f"{sum(map(sweep.rows, missing)):,} rows",
-            f"kept: {KEPT[sweep.keep]}",
+            f"kept: {KEPT[sweep.keep]}{_disk(sweep)}",
             *([f"again, for its model: {t.describe()}" for t in sweep.without_kept_model()]),
             f"results: {sweep.folder}",
         ]
     )
+
+
+def _disk(sweep: Sweep) -> str:
+    """Return how many models of this command will be on the disk, and how large they are."""
+    if sweep.keep == "none":
+        return ""
+    sizes = [trial.model.kept_bytes for trial in sweep.trials]
+    if sweep.keep == "all":
+        return f"; {_models(sizes)}"
+    cells = Counter(trial.group for trial in sweep.trials)
+    size_in = {trial.group: trial.model.kept_bytes for trial in sweep.trials}
+    others = max(([size_in[cell]] * (cells[cell] - 1) for cell in cells), key=sum)
+    return f"; {_models(list(size_in.values()))}, and while trials run {_models(others)} more"
+
+
+def _models(sizes: Sequence[int]) -> str:
+    return f"{counted(len(sizes), 'model')} ({amount(sum(sizes), 'bytes')}B)"
 
 
 def _described(sweep: Sweep, task: str, to_run: int) -> list[str | int]:

@@ -105,7 +105,15 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
         main = own.metric
         note = f"F1 is that of label {shortened(labels[-1])!r}" if main == "f1" and labels else ""
     metrics = main_first(fitting_metrics(labels), main)
-    task = Task(own.name, labels, metrics, texts=own.texts, label=own.label, identity=None)
+    task = Task(
+        own.name,
+        labels,
+        metrics,
+        texts=own.texts,
+        label=own.label,
+        identity=None,
+        file=own.train.name,
+    )
     return task, [note] if note else []
 
 

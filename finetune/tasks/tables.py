@@ -112,12 +112,18 @@ def named_rows(
 
 def tab_separated(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield line and fields of each row of TSV; empty lines at its end are ignored."""
+    for number, (line,) in whole_lines(text):
+        yield number, line.split("\t")
+
+
+def whole_lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield each line as the only field of a row; empty lines at the end are ignored."""
     # Not splitlines(): it also splits at Unicode separators, which occur inside sentences.
     lines = text.split("\n")
     while lines and lines[-1] in ("", "\r"):
         lines.pop()
     for number, line in enumerate(lines, start=1):
-        yield number, line.removesuffix("\r").split("\t")
+        yield number, [line.removesuffix("\r")]
 
 
 def text_of(file: Path) -> str:

@@ -76,21 +76,13 @@ def plan_resumption(
             its checkpoints are; or it becomes longer, and `lengthen` is None.
     """
     before = _last_launch(folder)
-    if any(
-        before.get(name, launch[name]) != launch[name] for name in ("training_data", "held_out")
-    ):
-        raise ConfigError(
-            f"cannot resume {folder}: the shards are not those that it was started on; "
-            "restore them, or start a new run"
-        )
+    _refuse_other_data(folder, before, launch)
     stored, longer, changes = compared(folder, settings, lengthen)
     filled = read_json_object(folder / "ds_config.json", fix=FIX)
-    micro_sequences = None
-    if settings.batch.micro_sequences == "auto":
-        if not elastic:
-            micro_sequences = micro_sequences_before(folder)
-        # What "auto" chose: it is no setting, and not known here for this launch.
+    chooses = settings.batch.micro_sequences == "auto"
+    if chooses:  # what it chose is no setting, and not known here for this launch
         filled, ds_config = ({**each, **NOT_CHOSEN} for each in (filled, ds_config))
+    micro_sequences = micro_sequences_before(folder) if chooses and not elastic else None
     changes |= changed(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
     if "world_size" in before:
         ranks = ({"world_size": found["world_size"]} for found in (before, launch))
@@ -106,6 +98,15 @@ def plan_resumption(
     changes |= changed(stored, flat_settings(settings))
     lengthening = Lengthening(longer, stored[longer], lengthen, settings)
     return Resumption(checkpoint, changes, lengthening, micro_sequences)
+
+
+def _refuse_other_data(folder: Path, before: dict[str, Any], launch: dict[str, Any]) -> None:
+    names = ("training_data", "held_out")
+    if any(before.get(name, launch[name]) != launch[name] for name in names):
+        raise ConfigError(
+            f"cannot resume {folder}: the shards are not those that it was started on; "
+            "restore them, or start a new run"
+        )
 
 
 def zero_stage_before(folder: Path) -> int | None:

@@ -34,7 +34,7 @@ from pretrain.convert.exports.hf_format import stock_model
 from pretrain.convert.pretrained import Pretrained, discriminator_weights
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.html import COLOURS, as_written, empty_axes
-from pretrain.reports.words import amount
+from pretrain.reports.words import amount, counted
 
 CARD_FILE = "README.md"
 PLOT_FILE = "loss.png"
@@ -57,34 +57,50 @@ def write_card(
         place: of the folder in the examples.
     """
     settings, manifest = load_settings(run), read_manifest(run)
-    evaluations = _until(pretrained.step, read_checked_lines(run / "evals.jsonl", Evaluation))
-    metrics = _until(pretrained.step, read_checked_lines(run / "metrics.jsonl", Metrics))
-    if evaluations:
-        _draw(evaluations, metrics, settings.name, folder / PLOT_FILE)
-    scores = score_rows(run, pretrained.step)
-    is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     stock = stock_model(pretrained.model, pretrained.objective)
     text = render_card(
         Path(__file__).with_name("model_card.md.j2"),
         name=settings.name,
         place=place,
         trust=", trust_remote_code=True" if stock is None else "",
-        is_discriminator=is_discriminator,
         summary=_summary(settings, pretrained),
         sequence_length=pretrained.sequence_length,
-        header=card_header(manifest, scores, name=settings.name, is_discriminator=is_discriminator),
         dropout=f"{settings.model.dropout:g}",
         attention_dropout=f"{settings.model.attention_dropout:g}",
         moses=manifest.tokenizer.moses,
         data=card_table(_data_rows(manifest), ["", ""]),
-        training=card_table(_training_rows(settings, pretrained, metrics), ["", ""]),
-        losses=card_table(*_loss_table(evaluations)) if evaluations else "",
-        plot=PLOT_FILE,
-        scores=card_table(scores, SCORE_HEADERS) if scores else "",
         provenance=card_table(_provenance_rows(run, check), ["", ""]),
         settings=without_folders(as_json(settings)).rstrip(),
+        **_measured(folder, pretrained, run, settings),
+        **_scored(pretrained, run, manifest, settings.name),
     )
     save_text(folder / CARD_FILE, text)
+
+
+def _measured(
+    folder: Path, pretrained: Pretrained, run: Path, settings: RunSettings
+) -> dict[str, str]:
+    """Draw the losses until the step of the export, and return what the card says of them."""
+    evaluations = _until(pretrained.step, read_checked_lines(run / "evals.jsonl", Evaluation))
+    metrics = _until(pretrained.step, read_checked_lines(run / "metrics.jsonl", Metrics))
+    if evaluations:
+        _draw(evaluations, metrics, settings.name, folder / PLOT_FILE)
+    return {
+        "training": card_table(_training_rows(settings, pretrained, metrics), ["", ""]),
+        "losses": card_table(*_loss_table(evaluations)) if evaluations else "",
+        "plot": PLOT_FILE,
+    }
+
+
+def _scored(pretrained: Pretrained, run: Path, manifest: Manifest, name: str) -> dict[str, Any]:
+    """Return the scores of fine-tuning, and the header, which holds them too."""
+    scores = score_rows(run, pretrained.step)
+    is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
+    return {
+        "is_discriminator": is_discriminator,
+        "header": card_header(manifest, scores, name=name, is_discriminator=is_discriminator),
+        "scores": card_table(scores, SCORE_HEADERS) if scores else "",
+    }
 
 
 def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
@@ -156,7 +172,7 @@ def _provenance_rows(run: Path, check: ExportCheck) -> Rows:
     ]
     for launch in read_checked_lines(run / "launches.jsonl", Launch)[-1:]:
         versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
-        rows.append(["device", f"{launch['device']}, {launch['world_size']} rank(s)"])
+        rows.append(["device", f"{launch['device']}, {counted(launch['world_size'], 'rank')}"])
         rows += [["commit of Tupelo", launch["commit"]], ["versions", versions]]
     return rows
 

@@ -46,12 +46,28 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
             ".pt file of the TUPE authors' code"
         )
     pretrained = from_external(external, place)
-    notes = list(external.notes)
+    notes = [*external.notes, *_checked(pretrained, place)]
+    write_import(pretrained, target)
+    print(f"imported {pretrained.name} to {target}")
+    for note in notes:
+        print(f"  {note}")
+    recipe = target / RECIPE_FILE
+    again = shell_command("train", recipe, "--corpus", "YOUR_TEXT", "--steps", "10000")
+    print(f"Train it further:\n  {again}")
+
+
+def _checked(pretrained: Pretrained, place: str) -> list[str]:
+    """Compare the model with its own program where that is transformers; return notes for the user.
+
+    Raises:
+        ConfigError: it differs, or cannot be trained further.
+    """
     if pretrained.objective != DEFAULT_OBJECTIVE:
         raise ConfigError(
             f"{place} is the discriminator of an ELECTRA, without the generator that training "
             f"needs; fine-tune it as it is: {shell_command('finetune', 'run', place)} ..."
         )
+    notes = []
     if stock_model(pretrained.model, pretrained.objective) is not None:
         check_tokenizer_in_transformers(pretrained, place)
         difference = difference_to_transformers(pretrained, place)
@@ -61,13 +77,7 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
             "Moses comes before its tokenizer: it is applied here, and in transformers you must "
             "apply it"
         )
-    write_import(pretrained, target)
-    print(f"imported {pretrained.name} to {target}")
-    for note in notes:
-        print(f"  {note}")
-    recipe = target / RECIPE_FILE
-    again = shell_command("train", recipe, "--corpus", "YOUR_TEXT", "--steps", "10000")
-    print(f"Train it further:\n  {again}")
+    return notes
 
 
 def _refuse_what_is_no_import(place: str, files: TokenizerFiles) -> None:

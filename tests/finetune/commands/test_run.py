@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -158,6 +159,8 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
         found = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[1:]]
         trial = undisturbed.folder / place / "predictions_test.json"
         assert found == [row["label"] for row in json.loads(trial.read_text())]
+        record = json.loads((undisturbed.folder / place / "model/fine_tuned.json").read_text())
+        assert record["file"] == "train.tsv"
     last = undisturbed.output.splitlines()
     assert f"{undisturbed.folder / places[0]}/model" in " ".join(last[-4:])
     assert last[-2].startswith("use it: tupelo finetune predict ")
@@ -274,6 +277,22 @@ def test_a_dry_run_prints_the_trials_and_writes_nothing(run, files, tmp_path, ca
     assert "models: small step 10, small without pre-training, small step 20" in output
     assert f"to run: 9 trials, {9 * 96:,} steps, {9 * 64 * 12:,} rows" in output
     assert not started.folder.exists()
+
+
+def test_a_dry_run_says_how_large_the_kept_models_will_be(
+    undisturbed, run, files, tmp_path, capsys
+):
+    model = undisturbed.folder / min(undisturbed.models()) / "model"
+    size = sum(file.stat().st_size for file in model.iterdir()) / 1e3
+    for keep, expected in (("best", [(2, 2), (2, 2)]), ("all", [(6, 6)]), ("none", [])):
+        started = Command(run, files, tmp_path / "sweep")
+        main([*started.words("--from-scratch", "--keep", keep), "--dry-run"])
+        (line,) = re.findall("^kept: .*", capsys.readouterr().out, re.M)
+        found = re.findall(r"(\d+) models? \(([\d.]+) kB\)", line)
+        assert [int(count) for count, _ in found] == [count for count, _ in expected]
+        sizes = [float(kilobytes) for _, kilobytes in found]
+        # Without headers and fine_tuned.json, which are 2 % of so small a model.
+        assert sizes == pytest.approx([count * size for _, count in expected], rel=0.04)
 
 
 def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_nothing(

@@ -125,6 +125,33 @@ def test_the_example_of_the_card_runs_and_its_header_has_the_scores(
     assert results == {"pearsonr": scores["pearson"], "spearmanr": scores["spearman"]}
 
 
+@pytest.mark.parametrize(
+    ("known", "words", "expected"),
+    [
+        ({"task": "STS-B"}, [], ("other", "that-of-the-training-data", ["nyu-mll/glue"])),
+        ({"file": "reviews.csv"}, ["apache-2.0"], ("apache-2.0", None, ["reviews.csv"])),
+        ({"file": ""}, ["cc-by-4.0"], ("cc-by-4.0", None, None)),
+    ],
+)
+def test_the_header_of_the_card_has_data_set_and_licence(classes, tmp_path, known, words, expected):
+    from huggingface_hub import ModelCard
+
+    kept = read_model(classes.folder)
+    kept = kept._replace(record=kept.record.model_copy(update=known))
+    export_classifier(kept, tmp_path / "mine", *words)
+    found = ModelCard.load(tmp_path / "mine/README.md")
+    assert (found.data.license, found.data.get("license_name"), found.data.datasets) == expected
+    data = (expected[2] or [""])[0]
+    assert ("| training data " in found.text) == bool(data) and data in found.text
+
+
+def test_what_is_no_licence_of_the_hub_is_refused(classes, tmp_path):
+    words = ["export", str(classes.folder), "--to", str(tmp_path / "mine"), "--licence", "Mine 2"]
+    with pytest.raises(ConfigError, match="--licence Mine 2: give its name on the Hub"):
+        main(words)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_model_is_exported_again_and_nothing_else_is_replaced(classes, numbers, tmp_path, capsys):
     target = tmp_path / "mine"
     for folder in (classes.folder, classes.folder):

@@ -106,6 +106,21 @@ def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):
     assert [json.loads(line) for line in lines] == [{"value": float(value)} for value in found]
 
 
+def test_a_tab_in_a_single_text_is_text(classes, tmp_path, capsys, monkeypatch):
+    stdin, rows = tmp_path / "stdin.txt", ["a list\tof the names", "a list"]
+    stdin.write_text("\n".join(rows) + "\n")
+    monkeypatch.setattr(prediction_files, "STDIN", stdin)
+    found = predicted(capsys, classes.folder, "-").out
+    assert found == predicted(capsys, classes.folder, stdin).out
+    for line, (label, shares) in zip(
+        csv.DictReader(io.StringIO(found)),
+        expected_classes(classes, [(row,) for row in rows]),
+        strict=True,
+    ):
+        assert line["label"] == label
+        assert float(line["probability_few"]) == pytest.approx(shares[0], abs=1e-6)
+
+
 def test_texts_come_from_stdin_in_lines_or_in_a_format_that_is_named(
     numbers, tmp_path, capsys, monkeypatch
 ):

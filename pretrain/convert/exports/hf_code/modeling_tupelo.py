@@ -26,9 +26,9 @@ from .configuration_tupelo import TupeloConfig
 
 # Transformers before 5 copies the files that this one names, not those that they import.
 from .position_baselines import NoPositions as NoPositions
-from .position_encoding import PositionEncoding, PositionSettings, PositionTerms
+from .position_encoding import PositionTerms
 from .position_tables import RelativeBias as RelativeBias
-from .positions import POSITION_ENCODINGS, BertAbsolute
+from .positions import BertAbsolute
 from .torch_attention import torch_attention as torch_attention
 from .tupelo_layers import (
     ClassificationHead,
@@ -38,29 +38,8 @@ from .tupelo_layers import (
     additive_mask,
     is_traced,
     of_first,
+    position_encoding,
 )
-
-
-def position_encoding(config: TupeloConfig) -> PositionEncoding:
-    """Build the encoding that `config.positions` names."""
-    name = config.positions
-    if name not in POSITION_ENCODINGS:
-        raise ValueError(
-            f"positions={name!r} does not exist; one of {', '.join(POSITION_ENCODINGS)}"
-        )
-    settings = PositionSettings(
-        num_layers=config.num_hidden_layers,
-        width=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        max_sequence_length=config.max_position_embeddings,
-        cls_reset=config.cls_reset,
-        position_projection_bias=config.position_projection_bias,
-        layer_norm_epsilon=config.layer_norm_eps,
-        relative_buckets=config.relative_buckets,
-        relative_max_distance=config.relative_max_distance,
-        relative_clip=config.relative_clip,
-    )
-    return POSITION_ENCODINGS[name](settings)
 
 
 class TupeloPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
@@ -145,18 +124,12 @@ class TupeloModel(TupeloPreTrainedModel):
         Raises:
             ValueError: the model cannot do what an argument asks for.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.token_embeddings(input_ids)
-        self._refuse_other_rows(inputs_embeds, token_type_ids)
-        x_BSD = self.dropout(self.embedding_norm(self._with_positions(inputs_embeds, position_ids)))
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         x_BSD, states, weights = self._through_blocks(
-            x_BSD,
+            self._embedded(input_ids, inputs_embeds, token_type_ids, position_ids),
             attention_mask,
             with_states=bool(output_hidden_states),
             with_weights=bool(output_attentions),
@@ -167,6 +140,23 @@ class TupeloModel(TupeloPreTrainedModel):
             attentions=tuple(weights) if output_attentions else None,
         )
         return _as_asked(output, return_dict, self.config)
+
+    def _embedded(
+        self,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        token_type_ids: Tensor | None,
+        position_ids: Tensor | None,
+    ) -> Tensor:
+        """Return the input of the first block."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        x_BSD = self.token_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        self._refuse_other_rows(x_BSD, token_type_ids)
+        embedded_BSD: Tensor = self.dropout(
+            self.embedding_norm(self._with_positions(x_BSD, position_ids))
+        )
+        return embedded_BSD
 
     def _refuse_other_rows(self, x_BSD: Tensor, token_type_ids: Tensor | None) -> None:
         length, longest = x_BSD.shape[1], self.config.max_position_embeddings
@@ -411,10 +401,13 @@ class TupeloForSequenceClassification(TupeloWithHead):
         return logits_BC
 
     def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
-        """Return the loss of `config.problem_type`."""
+        """Return the loss of `config.problem_type`; None: what the labels are, as of a BERT."""
         problem = self.config.problem_type
-        if problem is None:
-            problem = "regression" if logits.shape[-1] == 1 else "single_label_classification"
+        if problem is None and logits.shape[-1] == 1:
+            problem = "regression"
+        elif problem is None:
+            is_index = labels.dtype in (torch.long, torch.int)
+            problem = f"{'single' if is_index else 'multi'}_label_classification"
         function: Callable[..., Tensor]
         if problem == "regression":
             logits = logits.squeeze(-1)
@@ -523,16 +516,7 @@ class TupeloForQuestionAnswering(TupeloPreTrainedModel):
         start_BS, end_BS = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            length = start_BS.shape[1]
-            loss = (
-                sum(
-                    F.cross_entropy(
-                        logits.float(), places.flatten().clamp(0, length), ignore_index=length
-                    )
-                    for logits, places in ((start_BS, start_positions), (end_BS, end_positions))
-                )
-                / 2
-            )
+            loss = (_place_loss(start_BS, start_positions) + _place_loss(end_BS, end_positions)) / 2
         output = QuestionAnsweringModelOutput(
             loss=loss,
             start_logits=start_BS,
@@ -541,6 +525,13 @@ class TupeloForQuestionAnswering(TupeloPreTrainedModel):
             attentions=encoded.attentions,
         )
         return _as_asked(output, return_dict, self.config)
+
+
+def _place_loss(logits_BS: Tensor, place_B: Tensor) -> Tensor:
+    length = logits_BS.shape[1]
+    return F.cross_entropy(
+        logits_BS.float(), place_B.flatten().clamp(0, length), ignore_index=length
+    )
 
 
 def _as_asked(output: Any, return_dict: bool | None, config: TupeloConfig) -> Any:

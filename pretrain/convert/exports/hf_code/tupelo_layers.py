@@ -12,7 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .configuration_tupelo import TupeloConfig
-from .position_encoding import PositionTerms, Rotation, transform_query_key
+from .position_encoding import (
+    PositionEncoding,
+    PositionSettings,
+    PositionTerms,
+    Rotation,
+    transform_query_key,
+)
+from .positions import POSITION_ENCODINGS
 from .torch_attention import torch_attention
 
 
@@ -20,6 +27,28 @@ def is_traced() -> bool:
     """Return whether a graph is recorded that must hold for rows of any length and content."""
     is_tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
     return is_tracing or torch.compiler.is_compiling()
+
+
+def position_encoding(config: TupeloConfig) -> PositionEncoding:
+    """Build the encoding that `config.positions` names."""
+    name = config.positions
+    if name not in POSITION_ENCODINGS:
+        raise ValueError(
+            f"positions={name!r} does not exist; one of {', '.join(POSITION_ENCODINGS)}"
+        )
+    settings = PositionSettings(
+        num_layers=config.num_hidden_layers,
+        width=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        max_sequence_length=config.max_position_embeddings,
+        cls_reset=config.cls_reset,
+        position_projection_bias=config.position_projection_bias,
+        layer_norm_epsilon=config.layer_norm_eps,
+        relative_buckets=config.relative_buckets,
+        relative_max_distance=config.relative_max_distance,
+        relative_clip=config.relative_clip,
+    )
+    return POSITION_ENCODINGS[name](settings)
 
 
 def of_first(terms: PositionTerms, position_S: Tensor) -> PositionTerms:

@@ -13,6 +13,8 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
+    BertConfig,
+    BertForSequenceClassification,
 )
 
 from pretrain.convert.exports.hf_format import CODE_FILES
@@ -72,9 +74,45 @@ def test_eager_attention_is_that_of_torch_and_its_weights_are_returned(exported,
             assert (weights[0, :, :, mask[0] == 0] == 0).all()
 
 
+class Constant(torch.nn.Module):
+    """A classifier that gives these logits."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, states):
+        return self.logits
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        torch.tensor([0.5, -1.0, 2.0]),
+        torch.tensor([0, 2, 1]),
+        torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.25]]),
+    ],
+    ids=["numbers", "classes", "several-labels"],
+)
+def test_labels_say_which_problem_it_is_as_for_a_bert(exported, labels):
+    """With equal logits the loss is equal."""
+    ids, mask = rows()
+    count = 1 if labels.dim() == 1 and labels.is_floating_point() else 3
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    bert = BertForSequenceClassification(BertConfig(num_labels=count, **sizes))
+    ours = loaded(AutoModelForSequenceClassification, exported("tupe-r"), num_labels=count)
+    logits = torch.randn(3, count, generator=torch.Generator().manual_seed(1))
+    losses = []
+    for model in (ours, bert):
+        model.classifier = Constant(logits)
+        losses.append(model(ids, mask, labels=labels).loss.item())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
 def test_an_attention_that_no_variant_has_is_refused(exported):
-    with pytest.raises(ValueError, match="TupeloModel does not support .* flex_attention"):
-        loaded(AutoModel, exported("tupe-r"), attn_implementation="flex_attention")
+    for name in ("flex_attention", "flash_attention_2"):
+        with pytest.raises(ValueError, match=f"='{name}': Tupelo's encoders have sdpa and eager"):
+            loaded(AutoModel, exported("tupe-r"), attn_implementation=name)
 
 
 @torch.no_grad()
