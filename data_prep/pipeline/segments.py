@@ -206,8 +206,9 @@ class ReadTask(NamedTuple):
 
     def _parsed(self, counts: Counter[str], skipped: list[Skipped]) -> Iterator[list[str]]:
         """Yield the paragraphs of each document that has some, and count what is skipped."""
+        parsed_documents = self.source.parse_all(r for r in self.raw if isinstance(r, RawDocument))
         for raw in self.raw:
-            parsed = Parsed([], [raw]) if isinstance(raw, Skipped) else self.source.parse(raw)
+            parsed = Parsed([], [raw]) if isinstance(raw, Skipped) else next(parsed_documents)
             for place in parsed.skipped:
                 counts[f"{SKIPPED}{place.reason}"] += 1
                 skipped.append(place)

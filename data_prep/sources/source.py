@@ -5,7 +5,7 @@ possible; `parse` turns one of them into paragraphs, in any process.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -121,6 +121,10 @@ class Source(ABC):
     @abstractmethod
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of a raw document."""
+
+    def parse_all(self, raw: Iterable[RawDocument]) -> Iterator[Parsed]:
+        """Yield the paragraphs of several, in order; overridden where that needs a process."""
+        return map(self.parse, raw)
 
 
 @dataclass(frozen=True)

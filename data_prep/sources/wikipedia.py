@@ -1,12 +1,13 @@
 """A dump of Wikipedia: pages-articles.xml as the Wikimedia Foundation publishes it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from data_prep.files.limited_process import LimitedProcess, TookTooLong
 from data_prep.sources.compression import DAMAGE, Stream, opened
 from data_prep.sources.source import (
     DamagedFile,
@@ -19,9 +20,9 @@ from data_prep.sources.source import (
 )
 
 LONGEST_PAGE = 2_000_000  # characters; Wikipedia itself refuses more than 2 MB
-# The parser scans to the end of the page for each construct that is never closed: seconds for a
-# hundred of them on the largest page, hours for a hundred thousand.
-MOST_UNCLOSED = 100
+# Processor time. An honest page takes a tenth of it, but the parser, an extension in C, can scan to
+# the end of the page for each construct that is never closed: hours.
+SECONDS_PER_PAGE, SECONDS_PER_CHARACTER = 5.0, 1 / 30_000
 XML_BLOCK_BYTES = 1 << 16
 MOST_NAMES = 1000  # of namespaces of files and categories, in one dump
 DOCTYPE = b"<!DOCTYPE"
@@ -36,17 +37,6 @@ _DROPPED_TAGS = frozenset(
 )
 _BREAKING_TAGS = frozenset(("br", "p", "div", "blockquote", "poem", "center", "dd", "dt", "li"))
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?:\s|$)|[。！？।؟]")
-# What the parser looks for the end of: groups of a beginning and of its end, in turns.
-_CONSTRUCTS = tuple(
-    re.compile(construct, re.IGNORECASE)
-    for construct in (
-        r"(\{\{)|(\}\})",
-        r"(\[\[)|(\]\])|(\[(?=[a-z]+:|//))|(\])",  # "[[" is no beginning of an address
-        r"(\{\|)|(\|\})",
-        "(<!--)|(-->)",
-        r"(<(?!(?:br|hr|wbr|li|p|dd|dt|t[drh]|references)\b)[a-z](?![^<>]*/>))|(</)",
-    )
-)
 _SURROGATES = re.compile(r"[\ud800-\udfff]")  # such as "&#xD800;"
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:\s]*\)|\[\s*\]")
 _SPACE_BEFORE = re.compile(r"\s+([,.;:!?)])")
@@ -101,14 +91,21 @@ class WikipediaDump(FileSource):
 
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of an article that hold sentences."""
-        reason = None
-        if len(raw.content.wikitext) > LONGEST_PAGE:
-            reason = "page over 2 MB"
-        elif _num_unclosed(raw.content.wikitext) > MOST_UNCLOSED:
-            reason = "page with unclosed markup"
-        if reason:
-            return Parsed([], [Skipped(raw.file, raw.line, reason)])
-        return Parsed(plain_paragraphs(raw.content), [])
+        return next(self.parse_all([raw]))
+
+    def parse_all(self, raw: Iterable[RawDocument]) -> Iterator[Parsed]:
+        """Yield those of several articles; one whose markup takes too long is skipped."""
+        with LimitedProcess(plain_paragraphs) as process:
+            for article in raw:
+                reason, size = "page over 2 MB", len(article.content)
+                if size <= LONGEST_PAGE:
+                    seconds = SECONDS_PER_PAGE + SECONDS_PER_CHARACTER * size
+                    try:
+                        yield Parsed(process.call(article.content, seconds), [])
+                        continue
+                    except TookTooLong:
+                        reason = "page whose markup takes too long"
+                yield Parsed([], [Skipped(article.file, article.line, reason)])
 
 
 def plain_paragraphs(page: Page) -> list[str]:
@@ -152,22 +149,6 @@ def _read_parts(code: Any, media: frozenset[str]) -> Iterator[str]:
                     yield "\n"
                 if name not in _DROPPED_TAGS:
                     yield from _read_parts(node.contents, media)
-
-
-def _num_unclosed(wikitext: str) -> int:
-    """Return an estimate of how many templates, links, tables and tags are open at once.
-
-    Each construct is counted for itself: "{{ ]]" closes nothing.
-    """
-    total = 0
-    for construct in _CONSTRUCTS:
-        depths, deepest = [0, 0], [0, 0]
-        for found in construct.finditer(wikitext):
-            kind, ends = divmod((found.lastindex or 1) - 1, 2)
-            depths[kind] = max(0, depths[kind] + (-1 if ends else 1))
-            deepest[kind] = max(deepest[kind], depths[kind])
-        total += sum(deepest)
-    return total
 
 
 def _elements(content: Stream) -> Iterator[Any]:

@@ -1,12 +1,11 @@
 import bz2
-import time
-from xml.sax.saxutils import escape
 
 import pytest
 
-from data_prep.sources.source import CorpusError, RawDocument, Skipped
+from data_prep.sources.source import CorpusError, Skipped
 from data_prep.sources.spec import open_source
 from data_prep.sources.wikipedia import Page, plain_paragraphs
+from tests.data_prep.sources.source_case import dump, page, read
 
 MEDIA = frozenset(("file", "image", "media", "category"))
 
@@ -35,34 +34,6 @@ File:A.jpg|Caption. One.
 [[Category:Rivers of the South]]
 [[de:Tupelo]]
 """
-
-
-def page(text, *, namespace=0, redirect=False):
-    mark = '<redirect title="x" />' if redirect else ""
-    return (
-        f"<page><title>T</title><ns>{namespace}</ns><id>1</id>{mark}"
-        f"<revision><id>2</id><text>{escape(text)}</text></revision></page>"
-    )
-
-
-def dump(*pages):
-    names = '<namespace key="6">Datei</namespace><namespace key="14">Kategorie</namespace>'
-    return (
-        '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">'
-        f"<siteinfo><namespaces>{names}</namespaces></siteinfo>{''.join(pages)}</mediawiki>"
-    )
-
-
-def read(file):
-    source = open_source(str(file))
-    items = []
-    for raw in source.raw_documents():
-        if isinstance(raw, RawDocument):
-            parsed = source.parse(raw)
-            items += [*parsed.skipped, *([parsed.paragraphs] if parsed.paragraphs else [])]
-        else:
-            items.append(raw)
-    return items
 
 
 def test_what_is_left_of_wiki_markup_is_the_running_text():
@@ -97,34 +68,8 @@ def test_a_dump_gives_its_articles_and_counts_the_other_pages(tmp_path):
         assert open_source(str(file)).licence == "CC BY-SA 4.0 (Wikipedia)"
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("Long. " * 400_000, "page over 2 MB"),
-        ("{{a|" * 20_000 + "End.", "page with unclosed markup"),
-        ("[[" * 20_000 + "End." + "]]" * 20_000, "page with unclosed markup"),
-    ],
-)
-def test_pages_that_would_take_for_ever_are_skipped(tmp_path, text, reason):
-    file = tmp_path / "a.xml"
-    file.write_text(dump(page(text), page("Fine.")))
-    start = time.monotonic()
-    assert read(file) == [Skipped(str(file), 1, reason), ["Fine."]]
-    assert time.monotonic() - start < 60
-
-
 def test_a_dump_cut_short_is_an_error_with_the_page_that_was_reached(tmp_path):
     file = tmp_path / "a.xml"
     file.write_text(dump(page("One."), page("Two."))[:-60])
     with pytest.raises(CorpusError, match=r"a\.xml: cannot be read after line 1"):
-        read(file)
-
-
-def test_entities_that_grow_without_end_are_refused(tmp_path):
-    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
-    file = tmp_path / "a.xml"
-    file.write_text(
-        f'<!DOCTYPE x [<!ENTITY e0 "ha">{entities}]>' + dump(page("x")).replace(">x<", ">&e11;<")
-    )
-    with pytest.raises(CorpusError, match="cannot be read after line"):
         read(file)

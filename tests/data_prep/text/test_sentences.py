@@ -1,5 +1,3 @@
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,14 +71,3 @@ def test_the_words_that_spacy_keeps_do_not_grow_for_ever(monkeypatch):
     monkeypatch.setattr(sentences, "MOST_WORDS_KEPT", most)
     assert split(*paragraphs, splitter="spacy") == expected
     assert len(sentences._sentencizer("en").vocab.strings) <= most
-
-
-@pytest.mark.parametrize("mark", ["“", "«", "„"])
-def test_quotations_without_end_take_no_time(mark):
-    paragraph = f"One. {mark}a. " * 50_000
-    start = time.process_time()
-    (sentences,) = split_sentences([paragraph], splitter="sentencex", language="en")
-    assert "".join(sentences) == paragraph
-    assert time.process_time() - start < 2
-    (few,) = split_sentences([f"{mark}One.” Two."], splitter="sentencex", language="en")
-    assert len(few) == 2

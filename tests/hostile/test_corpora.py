@@ -1,0 +1,183 @@
+"""Texts that were made to fill the memory, to take for ever, or to show other files."""
+
+import gzip
+import lzma
+import resource
+import time
+
+import pyarrow
+import pytest
+import zstandard
+from pyarrow import parquet
+
+from data_prep.sources import compression, tables, wikipedia
+from data_prep.sources.source import CorpusError, Skipped
+from data_prep.sources.spec import open_source
+from data_prep.text.sentences import split_sentences
+from tests.data_prep.sources.source_case import dump, page, read
+
+
+@pytest.mark.parametrize(
+    "markup", ["<li ", "<ref name=a ", "{|\n", "{{a|b=", "[[a|", "[http://a [[b]] "]
+)
+def test_a_page_whose_markup_takes_too_long_is_skipped(tmp_path, monkeypatch, markup):
+    """For each construct that is never closed, the parser looks for its end."""
+    monkeypatch.setattr(wikipedia, "SECONDS_PER_PAGE", 1.0)
+    monkeypatch.setattr(wikipedia, "SECONDS_PER_CHARACTER", 0.0)
+    file = tmp_path / "a.xml"
+    file.write_text(dump(page("First."), page(markup * 50_000), page("Last.")))
+    start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    skipped = Skipped(str(file), 2, "page whose markup takes too long")
+    assert read(file) == [["First."], skipped, ["Last."]]
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start < 10
+
+
+def test_pages_that_are_larger_than_wikipedia_allows_are_skipped(tmp_path):
+    file = tmp_path / "a.xml"
+    file.write_text(dump(page("Long. " * 400_000), page("Fine.")))
+    assert read(file) == [Skipped(str(file), 1, "page over 2 MB"), ["Fine."]]
+
+
+def test_a_bomb_of_zstandard_does_not_burst(tmp_path):
+    bomb = zstandard.ZstdCompressor().compress(bytes(200 << 20))
+    (tmp_path / "b.zst").write_bytes(bomb)
+    with compression.opened(tmp_path / "b.zst") as (stream, _):
+        assert len(stream.read1(1 << 20)) <= 1 << 20
+        assert len(stream.raw._decompressor._content) <= 64 << 20
+
+
+def test_entities_that_grow_without_end_are_refused(tmp_path):
+    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
+    file = tmp_path / "a.xml"
+    file.write_text(
+        f'<!DOCTYPE x [<!ENTITY e0 "ha">{entities}]>' + dump(page("x")).replace(">x<", ">&e11;<")
+    )
+    with pytest.raises(CorpusError, match="cannot be read after line"):
+        read(file)
+
+
+def test_a_dictionary_that_is_larger_than_the_memory_is_a_damaged_file(tmp_path, monkeypatch):
+    def too_large(*_):
+        raise MemoryError
+
+    file = tmp_path / "a.txt.xz"
+    file.write_bytes(lzma.compress(b"text"))
+    monkeypatch.setattr(lzma.LZMAFile, "read1", too_large)
+    with pytest.raises(CorpusError, match=r"a\.txt\.xz: .*unpacking it needs more memory than"):
+        read(file)
+
+
+def test_linked_folders_are_read_once_and_links_in_circles_end(tmp_path):
+    texts = tmp_path / "texts"
+    (texts / "x").mkdir(parents=True)
+    (texts / "x" / "x.txt").write_text("linked\n")
+    (texts / "a.txt").write_text("own\n")
+    for name in ("b", "c"):
+        (texts / name).symlink_to(texts / "x")
+    (texts / "x" / "back").symlink_to(texts)
+    (tmp_path / "link").symlink_to(texts)
+    assert read(texts) == read(tmp_path / "link") == [["own"], ["linked"]]
+
+
+@pytest.mark.parametrize("target", ["private", "private/key.txt"])
+def test_a_link_out_of_the_folder_is_refused(tmp_path, target):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key.txt").write_text("secret\n")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").symlink_to(tmp_path / target)
+    with pytest.raises(CorpusError, match=rf"texts/a\.txt: a link out of .*, to .*{target};"):
+        read(tmp_path / "texts")
+    assert read(f"{tmp_path / 'texts'}:links=follow") == [["secret"]]
+    with pytest.raises(CorpusError, match="links=all is unknown"):
+        read(f"{tmp_path / 'texts'}:links=all")
+
+
+@pytest.mark.parametrize("encoding", ["utf-7", "big5", "hex", "nonsense"])
+def test_a_dump_in_an_unknown_encoding_is_an_error(tmp_path, encoding):
+    file = tmp_path / "a.xml"
+    file.write_text(f'<?xml version="1.0" encoding="{encoding}"?><mediawiki/>')
+    with pytest.raises(CorpusError, match=r"a\.xml: cannot be read after line 0"):
+        read(file)
+
+
+def test_xml_that_is_no_dump_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(wikipedia, "LONGEST_WAIT", 1 << 18)
+    file = tmp_path / "a.xml"
+    file.write_text("<library>" + "<book>words</book>" * 100_000 + "</library>")
+    with pytest.raises(CorpusError, match="bytes of XML without the end of a page"):
+        read(file)
+
+
+def test_parts_of_a_dump_are_measured_by_their_text_and_names_are_limited(tmp_path):
+    file = tmp_path / "a.xml"
+    file.write_text(f"<mediawiki>{page('Long text. ' * 1000)}</mediawiki>")
+    (raw,) = open_source(str(file)).raw_documents()
+    assert len(raw.content) == 11_000
+    names = "".join(f'<namespace key="6">n{number}</namespace>' for number in range(1001))
+    file.write_text(f"<mediawiki>{names}{page('Text.')}</mediawiki>")
+    with pytest.raises(CorpusError, match="over 1000 names of namespaces"):
+        list(open_source(str(file)).raw_documents())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_declarations_are_refused_before_they_expand(tmp_path, encoding):
+    file = tmp_path / "a.xml"
+    entity = f'<!DOCTYPE m [<!ENTITY e "{"x" * 9}">]>'
+    text = (
+        f'<?xml version="1.0" encoding="{encoding}"?>{entity}<mediawiki>{page("&e;.")}</mediawiki>'
+    )
+    file.write_bytes(text.encode(encoding))
+    with pytest.raises(CorpusError, match="a DOCTYPE, which no dump has"):
+        list(open_source(str(file)).raw_documents())
+
+
+def test_a_text_that_parquet_stores_once_is_not_decoded_for_every_row(tmp_path, monkeypatch):
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["word " * 200_000] * 300}), file)
+    assert file.stat().st_size < 100_000
+    monkeypatch.setattr(tables, "BYTES_PER_BATCH", 4_000_000)
+    decoded = []
+    iterate = parquet.ParquetFile.iter_batches
+
+    def iter_batches(self, *arguments, **options):
+        for batch in iterate(self, *arguments, **options):
+            decoded.append(batch.nbytes)
+            yield batch
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", iter_batches)
+    assert len(list(open_source(str(file)).raw_documents())) == 300
+    assert max(decoded) < 5_000_000
+    plain = tmp_path / "b.parquet"  # what is stored for every row takes no more than the file
+    parquet.write_table(pyarrow.table({"text": ["word"] * 300}), plain, use_dictionary=False)
+    decoded.clear()
+    assert len(list(open_source(str(plain)).raw_documents())) == 300
+    assert len(decoded) == 2
+
+
+def test_rows_without_text_and_files_that_swell_are_refused(tmp_path):
+    file = tmp_path / "a.parquet"
+    nulls = pyarrow.array([None] * 3_000_000, pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": nulls}), file)
+    with pytest.raises(CorpusError, match="declares 3,000,000 rows in [0-9,]+ bytes, so nearly"):
+        list(open_source(str(file)).raw_documents())
+    packed = tmp_path / "a.parquet.gz"
+    packed.write_bytes(gzip.compress(bytes(1_000_000)))
+    with pytest.raises(CorpusError, match="unpacks to more than 100 times its size"):
+        list(open_source(f"parquet:{packed}").raw_documents())
+
+
+@pytest.mark.parametrize("mark", ["“", "«", "„"])
+def test_quotations_without_end_take_no_time(mark):
+    paragraph = f"One. {mark}a. " * 50_000
+    start = time.process_time()
+    (sentences,) = split_sentences([paragraph], splitter="sentencex", language="en")
+    assert "".join(sentences) == paragraph
+    assert time.process_time() - start < 2
+    (few,) = split_sentences([f"{mark}One.” Two."], splitter="sentencex", language="en")
+    assert len(few) == 2
+
+
+def test_names_that_cannot_be_paths_are_no_files():
+    for name in ("x" * 5000, "a/" * 3000, "a\x00b", "", ":", "text:", "jsonl:weight=2"):
+        with pytest.raises(CorpusError):
+            open_source(name)
