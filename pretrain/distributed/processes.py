@@ -9,6 +9,7 @@ Imports no torch: a start asks this first.
 
 import itertools
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +86,34 @@ def process_of(pid: int) -> Process | None:
     # The second field is the name in parentheses, which may hold spaces and parentheses.
     fields = text.rpartition(")")[2].split()
     return Process(pid, fields[0], int(fields[1]), int(fields[19]))
+
+
+def wanted_seconds(pids: Iterable[int]) -> float | None:
+    """Return the processor time that processes and those below them used or had to wait for.
+
+    That of processes and threads that have ended is not in it. None: the kernel does not count it.
+    """
+    parents = {p.pid: p.parent for n in _numbers(Path("/proc")) if (p := process_of(n))}
+    wanted, total = set(pids), 0
+    while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
+        wanted |= more
+    for pid in wanted:
+        for thread in _numbers(Path(f"/proc/{pid}/task")):
+            try:
+                used, waited = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[:2]
+            except OSError:
+                if not Path("/proc/self/schedstat").exists():
+                    return None
+                continue  # it has ended
+            total += int(used) + int(waited)
+    return total / 1e9
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdecimal()]
+    except OSError:  # the process has ended
+        return []
 
 
 def _is_one_of(pid: int, names: tuple[str, ...]) -> bool:

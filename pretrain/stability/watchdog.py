@@ -25,13 +25,17 @@ from typing import NamedTuple, NoReturn
 from pretrain.config.settings import WatchdogSettings
 from pretrain.distributed.processes import RankProcess
 from pretrain.distributed.ranks import Ranks
+from pretrain.stability.idleness import Idleness
 
 # Of the automatic limit: a large step takes seconds, a stall of a file server a minute.
 LEAST_SECONDS, TIMES_MEDIAN = 120.0, 20.0
 # Kernels are compiled and tuned in the first steps, for each depth of layer drop.
-FIRST_STEPS = 5
-# For phases with little history: the first steps, evaluations, checkpoints.
+FIRST_STEPS, START = 5, "the start of training"
+# For phases with little history: the first step, evaluations, checkpoints.
 LEAST_PHASE_SECONDS, TIMES_LONGEST_PHASE, TIMES_LIMIT = 1800.0, 5.0, 10.0
+# For the other first steps: what is compiled in them takes no longer than what the first one needs,
+# but that one may have found it in a cache.
+LEAST_START_SECONDS = 600.0
 # After the death of a rank, collectives have this long to fail with a reason of their own.
 GONE_SECONDS = 5.0
 # By then every rank that can has written its stacks.
@@ -75,13 +79,19 @@ class Limits:
         else:
             self._longest[watched.phase] = max(seconds, self._longest.get(watched.phase, 0.0))
 
+    def of_idle_start(self) -> float:
+        """Return the seconds after which a first step is stuck in which no rank computes."""
+        return LEAST_SECONDS if self._given is None else self._given
+
     def of(self, watched: Watched) -> float:
         """Return the seconds after which this is stuck."""
         if watched.phase is not None:
             if self._given is not None:
                 return TIMES_LIMIT * self._given
             longest = self._longest.get(watched.phase, 0.0)
-            return max(LEAST_PHASE_SECONDS, TIMES_LONGEST_PHASE * longest)
+            known = watched.phase == START and START in self._longest
+            least = LEAST_START_SECONDS if known else LEAST_PHASE_SECONDS
+            return max(least, TIMES_LONGEST_PHASE * longest)
         if self._given is not None:
             return self._given
         median = statistics.median(list(self._steps) or [0.0])
@@ -110,6 +120,9 @@ class Watchdog:
             for peer in peers
             if peer.machine == self._here.machine and peer.pid != self._here.pid
         ]
+        # A rank may wait for one that compiles: all of them count, if all can be seen.
+        is_one_machine = len(self._neighbours) + 1 == len(peers)
+        self._idleness = Idleness([peer.pid for peer in peers] if is_one_machine else [])
         self._watched: Watched | None = None
         self._steps_seen = 0
         self._stuck: Stuck | None = None
@@ -136,7 +149,7 @@ class Watchdog:
 
     def begin_step(self, step: int) -> None:
         """Begin a step, which ends the one before."""
-        phase = "the start of training" if self._steps_seen < FIRST_STEPS else None
+        phase = START if self._steps_seen < FIRST_STEPS else None
         self._steps_seen += 1
         self._begin(Watched(step, phase, time.monotonic()))
 
@@ -168,6 +181,9 @@ class Watchdog:
         seconds, limit = now - watched.since, self.limits.of(watched)
         end_after = None if self._end_after is None else max(limit, self._end_after)
         self._arm(end_after or limit, exits=end_after is not None, now=now)
+        if watched.phase == START:
+            idle, patience = self._idleness.seconds(now), self.limits.of_idle_start()
+            limit = patience if min(idle, seconds) > patience else limit
         if self._stuck is None and seconds > limit:
             self._report(watched, seconds)
             # The other ranks began this step a little earlier or later, with similar limits.

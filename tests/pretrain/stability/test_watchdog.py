@@ -1,6 +1,7 @@
 """Stuck steps, and how they are reported."""
 
 import dataclasses
+import itertools
 import signal
 import statistics
 import subprocess
@@ -11,10 +12,17 @@ import pytest
 from pydantic import ValidationError
 
 from pretrain.config.settings import WatchdogSettings
-from pretrain.distributed.processes import RankProcess, process_of, this_host, this_process
+from pretrain.distributed.processes import (
+    RankProcess,
+    process_of,
+    this_host,
+    this_process,
+    wanted_seconds,
+)
 from pretrain.distributed.ranks import Ranks
+from pretrain.stability import idleness
 from pretrain.stability import watchdog as module
-from pretrain.stability.watchdog import FIRST_STEPS, Limits, Watchdog, Watched
+from pretrain.stability.watchdog import FIRST_STEPS, START, Limits, Watchdog, Watched
 from tests.pretrain.conftest import two_ranks
 
 
@@ -28,6 +36,15 @@ def test_a_step_may_take_twenty_times_the_median_and_two_minutes():
     assert limits.of(Watched(5, None, 0.0)) == 150  # learns from steps only
     assert limits.of(Watched(6, "the evaluation", 0.0)) == 5000
     assert limits.of(Watched(6, "the checkpoint", 0.0)) == 1800
+
+
+def test_after_the_first_step_the_start_has_ten_minutes_or_five_times_the_longest():
+    limits = Limits(WatchdogSettings())
+    assert limits.of(Watched(1, START, 0.0)) == 1800
+    limits.add(Watched(1, START, 0.0), 20.0)
+    assert limits.of(Watched(2, START, 0.0)) == 600
+    limits.add(Watched(2, START, 0.0), 300.0)  # kernels of another depth
+    assert limits.of(Watched(3, START, 0.0)) == 1500
 
 
 def test_given_seconds_are_those_of_a_step_and_a_tenth_of_a_phase():
@@ -85,7 +102,7 @@ class Watching:
         monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
         monkeypatch.setattr(module, "SUMMARY_SECONDS", 0.1)
         monkeypatch.setattr(module, "GONE_SECONDS", 0.1)
-        self.said, self.ended = [], []
+        self.said, self.ended, self.began = [], [], time.monotonic()
         monkeypatch.setattr(Watchdog, "_say", lambda watchdog, text: self.said.append(text))
         monkeypatch.setattr(Watchdog, "_end", lambda watchdog, text: self.ended.append(text))
         self.watchdog = Watchdog(
@@ -128,6 +145,55 @@ def test_the_first_steps_and_phases_are_watched_with_more_patience(tmp_path, mon
         time.sleep(0.4)
         assert not watching.said
         watching.wait_for(f"the start of training at step {FIRST_STEPS} has taken 1 s so far")
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_a_start_in_which_no_rank_computes_is_reported_as_soon_as_a_step(
+    tmp_path, monkeypatch, computes
+):
+    wanted = itertools.count(step=int(computes))
+    monkeypatch.setattr(idleness, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(idleness, "wanted_seconds", lambda _: float(next(wanted)))
+    watching = Watching(tmp_path, monkeypatch, [this_process(0)], stuck_after_seconds=0.5)
+    with watching.watchdog:
+        watching.reach(1)
+        if computes:
+            time.sleep(1.5)
+            assert not watching.said  # until ten times the seconds
+        else:
+            watching.wait_for("the start of training at step 1 has taken ")
+            assert time.monotonic() - watching.began < 4.9
+
+
+def test_ranks_of_several_machines_count_as_computing(tmp_path, monkeypatch):
+    monkeypatch.setattr(idleness, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(idleness, "wanted_seconds", lambda _: 0.0)
+    elsewhere = dataclasses.replace(this_process(1), machine="elsewhere")
+    watching = Watching(
+        tmp_path, monkeypatch, [this_process(0), elsewhere], stuck_after_seconds=0.1
+    )
+    with watching.watchdog:
+        watching.reach(1)
+        time.sleep(0.5)
+        assert not watching.said
+
+
+def test_the_time_that_processes_want_is_that_of_all_below_them_and_not_of_those_that_wait():
+    busy = subprocess.Popen(["sh", "-c", "sh -c 'while :; do :; done'; :"])
+    waiting = subprocess.Popen(["sh", "-c", "sleep 600; :"])
+    try:
+        time.sleep(0.5)
+        before = [wanted_seconds([process.pid]) for process in (busy, waiting)]
+        time.sleep(2)
+        after = [wanted_seconds([process.pid]) for process in (busy, waiting)]
+        assert after[0] - before[0] > 0.3  # 2 s, less a wait that has not ended yet
+        assert after[1] - before[1] < 0.1
+    finally:
+        for process in (busy, waiting):
+            for child in psutil.Process(process.pid).children():
+                child.kill()
+            process.kill()
+            process.wait()
 
 
 def test_a_stopped_rank_is_named_by_the_first_that_could_write_and_killed_at_the_end(
