@@ -337,3 +337,37 @@ def test_external_shards_that_refer_to_other_files_are_refused(tmp_path, secret,
             content[name] = np.zeros((17, 3), np.int32)
     with pytest.raises(ShardError, match=r"external\.h5"):
         list(read_samples(file, sep_id=3))
+
+
+def external(file, **options):
+    """Write samples that are all padding, in one chunk, as large as an honest file may have."""
+    with h5py.File(file, "w") as content:
+        for name in ("input_ids", "masked_lm_positions", "masked_lm_ids"):
+            filling = np.zeros((50_000, 80), np.int32)
+            content.create_dataset(name, data=filling, chunks=filling.shape, **options)
+    return file
+
+
+def deflated_twice(file):
+    """Write the same with the ids in two layers of deflate, of which h5py offers one."""
+    external(file)
+    with h5py.File(file, "r+") as content:
+        del content["input_ids"]
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        creation.set_chunk((50_000, 80))
+        creation.set_deflate(9)
+        creation.set_deflate(9)
+        shape = h5py.h5s.create_simple((50_000, 80))
+        ids = h5py.h5d.create(content.id, b"input_ids", h5py.h5t.NATIVE_INT32, shape, creation)
+        ids.write(h5py.h5s.ALL, h5py.h5s.ALL, np.zeros((50_000, 80), np.int32))
+    return file
+
+
+def test_what_deflate_can_store_is_read_and_what_swells_more_is_refused(tmp_path):
+    honest = external(tmp_path / "honest.h5", compression="gzip", compression_opts=9)
+    with h5py.File(honest) as content:
+        stored = content["input_ids"].id.get_storage_size()
+        assert 1000 < content["input_ids"].nbytes / stored < 1032
+    assert sum(len(samples.ids) for samples in read_samples(honest, sep_id=3)) == 50_000
+    with pytest.raises(ShardError, match=r"bomb\.h5: .*input_ids declares 16,000,000 bytes and st"):
+        list(read_samples(deflated_twice(tmp_path / "bomb.h5"), sep_id=3))

@@ -8,7 +8,6 @@ The pairs are files of JSON Lines with `sentence_good` and `sentence_bad`, as BL
 (Warstadt et al., TACL 2020), one file a paradigm; `linguistics_term` names the phenomenon.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from data_prep.files.progress_bar import Bar
+from data_prep.files.strict_json import JsonError, json_in
 from pretrain.analysis.subjects import TOKENS_AT_ONCE
 from pretrain.config.errors import ConfigError
 from pretrain.convert.text_encoder import TextEncoder
@@ -49,17 +49,24 @@ def read_paradigms(folder: Path, most: int | None) -> list[Paradigm]:
 
 
 def _read(file: Path, most: int | None) -> Paradigm:
-    lines = file.read_text(encoding="utf-8").splitlines()[:most]
+    try:
+        lines = file.read_bytes().splitlines()[:most]
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     pairs, term = [], file.stem
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
-            pairs.append((str(row[GOOD]), str(row[BAD])))
-            term = row.get(TERM, term)
-        except (ValueError, TypeError, KeyError):
+            row = {TERM: term} | json_in(line)
+            texts = [row[name] for name in (GOOD, BAD, TERM)]
+        except (JsonError, TypeError, KeyError):
+            texts = [None]
+        if not all(isinstance(text, str) for text in texts):
             raise ConfigError(
-                f"{file}:{number} is not a minimal pair: it needs {GOOD} and {BAD}; remove it"
-            ) from None
+                f"{file}:{number} is not a minimal pair: it needs the texts {GOOD} and {BAD}, and "
+                f"{TERM} must be a text where there is one; remove it"
+            )
+        good, bad, term = texts
+        pairs.append((good, bad))
     if not pairs:
         raise ConfigError(f"{file} is empty; remove it")
     return Paradigm(file.stem, term, pairs)
