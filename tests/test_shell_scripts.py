@@ -328,22 +328,6 @@ def test_the_status_of_the_command_is_that_of_the_script(checkout):
     assert checkout.run("run_pretrain.sh", "tiny_cpu", **failing).returncode == 3
 
 
-@pytest.mark.parametrize("script", ["run_pretrain.sh", "run_finetune.sh", "run_tests.sh"])
-def test_the_callers_cdpath_leads_to_no_other_folder(checkout, tmp_path, script):
-    other = tmp_path / "other" / "checkout"
-    other.mkdir(parents=True)
-    (other / "environment.sh").write_text("echo of somebody else; exit 7\n")
-    result = subprocess.run(
-        ["bash", f"checkout/{script}", "--help"],
-        cwd=tmp_path,
-        env=checkout.environment | {"CDPATH": str(tmp_path / "other")},
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
-    assert result.returncode == 0 and "of somebody else" not in result.stdout
-
-
 def test_paths_that_exist_in_the_callers_folder_are_taken_from_there(checkout, tmp_path):
     caller = tmp_path / "caller"
     (caller / "texts").mkdir(parents=True)

@@ -42,8 +42,13 @@ _VALUES = (
 )
 _SHAPE = tuple(re.compile(shape, re.DOTALL) for shape in _SHAPES)
 _VALUE = tuple(re.compile(value) for value in _VALUES)
-# An absolute path up to its last part; not the address of a page.
-_FOLDERS = re.compile(r"(?<![\w./~])(?!//)(?:~|\.\.)?/(?:[^\s/:\"'|,;<>()]+/)+")
+# An absolute path up to its last part, of which a home may be the only folder; not the address of a
+# page.
+_PART = r"(?:[^\s/:\"'|,;<>()]+/)"
+_FOLDERS = re.compile(
+    rf"(?i:\bfile:(?://[\w.-]*)?)/{_PART}*|(?<![\w./~])~[A-Za-z_][\w.-]*/{_PART}*"
+    rf"|(?<![\w./~])(?!//)(?:~|\.\.)?/{_PART}+"
+)
 # In a command, where quotes are gone; in code this would match any argument `token=x`.
 _OF_COMMANDS = re.compile(r"(?i)((?:token|password|secret|api_?key)=)[^\s:&]+")
 

@@ -40,6 +40,13 @@ def settings(corpus):
     )
 
 
+@pytest.fixture
+def few(settings, corpus, tmp_path):
+    """The settings of a build that takes a fraction of a second."""
+    (tmp_path / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:30]))
+    return settings.model_copy(update={"corpus": (str(tmp_path / "text.txt"),)})
+
+
 @pytest.fixture(scope="session")
 def built(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "shards"

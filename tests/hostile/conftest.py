@@ -1,11 +1,16 @@
 """The long way to run these tests: python -m pytest tests/hostile --hypothesis-profile=long."""
 
-from hypothesis import HealthCheck, settings
+import hypothesis
 
+from tests.data_prep.conftest import corpus, few, settings
 from tests.pretrain.conftest import command, shards
+from tests.pretrain.train.recording.conftest import checkout, run
 
-__all__ = ["command", "shards"]
+__all__ = ["checkout", "command", "corpus", "few", "run", "settings", "shards"]
 
-settings.register_profile(
-    "long", max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck)
+hypothesis.settings.register_profile(
+    "long",
+    max_examples=3000,
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
 )

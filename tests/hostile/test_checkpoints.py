@@ -1,12 +1,14 @@
 """Checkpoints of others, or of a disk that fails."""
 
+import hashlib
 import json
+import shutil
 
 import pytest
 import torch
 from hypothesis import given
 
-from pretrain.checkpoint.format import Checkpoint, load_weights
+from pretrain.checkpoint.format import Checkpoint, CheckpointError, load_weights, remove
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.train.recording.progress import Progress
@@ -125,3 +127,39 @@ def test_every_known_damage_has_a_clear_message(tmp_path):
         spoil(folder)
         assert weights_of(folder) is None
         assert Checkpoint(write(tmp_path / f"{number}_whole")).weights()
+
+
+def test_a_checkpoint_that_is_a_link_to_another_disk_is_removed_as_a_link(tmp_path):
+    folder = write(tmp_path / "run", 5)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(folder, elsewhere)
+    shutil.rmtree(folder)
+    folder.symlink_to(elsewhere)
+    remove(folder)
+    assert list(folder.parent.iterdir()) == []
+    assert (elsewhere / "checkpoint.json").is_file()
+    folder.with_suffix(".removed").symlink_to(elsewhere)  # left by an interrupted removal
+    remove(write(tmp_path / "run", 5))
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_a_pickle_in_the_place_of_a_part_is_not_opened(tmp_path):
+    """Loading it would create a file; being refused, it does not."""
+    folder = write(tmp_path)
+
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "exploded"), "w"))
+
+    part = folder / "part_00001.safetensors"
+    torch.save({"weight/table": Bomb()}, part)
+
+    def seal(content):
+        entry = content["parts"][part.name]
+        entry["sha256"] = hashlib.sha256(part.read_bytes()).hexdigest()
+        entry["size_bytes"] = part.stat().st_size
+
+    reseal(folder, seal)
+    with pytest.raises(CheckpointError, match="part_00001.safetensors: "):
+        load_weights(folder)
+    assert not (tmp_path / "exploded").exists()

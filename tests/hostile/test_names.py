@@ -1,22 +1,58 @@
-"""What a name cannot do to a model card."""
+"""What the name of a run, a file or a folder cannot do: forge output, links or commands."""
 
+import html
+import json
+import subprocess
+
+import pytest
+from markdown_it import MarkdownIt
+
+from data_prep.files.errors import UserError
+from data_prep.files.program import run_program
 from pretrain.convert.exports.card_text import (
     card_table,
     plain_text,
     quoted_text,
     render_card,
 )
+from tests.test_shell_scripts import Checkout
+
+HOSTILE = [
+    "a <script>x</script>\n# heading | cell ```",
+    "[text](https://example.org) ![picture](https://example.org/a.png) [a]: https://example.org",
+    "*a* **b** _c_ __d__ ~~e~~ `f` ~f~ x*y*z",
+    "<https://example.org> <me@example.org> &lt;b&gt; \\[a](b) \\",
+    "a\n\n- item\n\n    code\n\n---\n<!-- hidden -->",
+    "tupe_r_pld, 2_000, snake_",
+]
 
 
-def test_a_name_stays_a_name():
-    hostile = "a <script>x</script>\n# heading | cell ```"
-    assert plain_text(hostile) == "a &lt;script&gt;x&lt;/script&gt; # heading \\| cell '''"
-    table = card_table([["source", hostile]], ["", ""])
-    assert len(table.splitlines()) == 3 and "<script>" not in table
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("shown", [plain_text, quoted_text])
+def test_markdown_shows_a_name_as_it_is(name, shown):
+    """Read by a parser of CommonMark: a heading and the cells of a table hold text only."""
+    expected = " ".join(name.split()) if shown is plain_text else json.dumps(name)
+    text = f"# The name {shown(name)}\n\n{card_table([['source', name]], ['', ''])}\n"
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    heading, *cells = [token.children for token in tokens if token.type == "inline"]
+    for children in (heading, *cells):
+        assert {child.type for child in children} <= {"text", "text_special"}
+    assert "".join(child.content for child in heading) == f"The name {expected}"
+    assert ["".join(child.content for child in cell) for cell in cells][2:] == [
+        *("source", " ".join(name.split()))
+    ]
+    assert not [token for token in tokens if token.type in ("html_block", "fence", "hr")]
+
+
+def test_an_address_in_a_name_is_no_address():
+    """Readers such as GitHub make links of what looks like an address."""
+    shown = plain_text("see https://example.org, www.example.org or me@example.org")
+    assert not any(part in shown for part in ("://", "www.", "@"))
+    assert html.unescape(shown) == "see https://example.org, www.example.org or me@example.org"
 
 
 def test_labels_of_any_language_are_shown_as_they_are():
-    assert quoted_text("好") == '"好"' and quoted_text("don't <b>") == '"don\'t &lt;b&gt;"'
+    assert quoted_text("好") == '"好"' and quoted_text("don't <b>") == '"don\'t &#60;b&#62;"'
 
 
 def test_a_place_stays_a_word_of_the_code(tmp_path):
@@ -25,7 +61,41 @@ def test_a_place_stays_a_word_of_the_code(tmp_path):
     place = 'runs/"x"\n```\n<script>'
     card = render_card(template, name="a\n# b", place=place)
     heading, fence, code, end = card.splitlines()
-    assert (heading, fence, end) == ("# a # b", "```python", "```")
+    assert (heading, fence, end) == ("# a &#35; b", "```python", "```")
     found = {}
     exec(code, found)
     assert found["place"] == place
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        (UserError("a\nwarning: b\x1b[2K\r.txt: é"), r"error: a\nwarning: b\x1b[2K\r.txt: é"),
+        (MemoryError(), "error: the memory of this machine, or its limit, is used up; see"),
+    ],
+)
+def test_an_error_is_one_line_whatever_a_file_is_called(raised, line):
+    def fails(_):
+        raise raised
+
+    with pytest.raises(SystemExit) as ended:
+        run_program(fails)
+    message = str(ended.value)
+    assert message.startswith(line) and len(message.splitlines()) == 1 and message.isprintable()
+
+
+@pytest.mark.parametrize("script", ["run_pretrain.sh", "run_finetune.sh", "run_tests.sh"])
+def test_the_callers_cdpath_leads_to_no_other_folder(tmp_path, script):
+    environment = Checkout(tmp_path).environment
+    other = tmp_path / "other" / "checkout"
+    other.mkdir(parents=True)
+    (other / "environment.sh").write_text("echo of somebody else; exit 7\n")
+    result = subprocess.run(
+        ["bash", f"checkout/{script}", "--help"],
+        cwd=tmp_path,
+        env=environment | {"CDPATH": str(tmp_path / "other")},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert result.returncode == 0 and "of somebody else" not in result.stdout

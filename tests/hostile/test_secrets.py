@@ -1,5 +1,7 @@
-"""What is removed from text that is kept, and what stays: invented tokens in the usual places."""
+"""What is removed from what a run keeps and a card shows: invented tokens, and folders."""
 
+import json
+import sys
 import time
 
 import pytest
@@ -10,7 +12,13 @@ from data_prep.files.redaction import (
     without_folders,
     without_secrets,
 )
+from pretrain.train.recording.provenance import (
+    RECORDED_VARIABLES,
+    environment,
+    keep_uncommitted_code,
+)
 
+TOKEN = "hf_" + "a1B2" * 8
 LETTERS = "a1b2c3d4e5f6a7b8c9d0"  # of an invented token
 KEY = f"-----BEGIN RSA PRIVATE KEY-----\n+{LETTERS}\n+{LETTERS}\n+-----END RSA PRIVATE KEY-----"
 
@@ -101,7 +109,34 @@ def test_a_word_of_a_command_has_no_quotes():
         ("~/texts/wiki.txt, ../more/x.txt", "wiki.txt, x.txt"),
         ("https://example.org/a/b and runs/x/y", "https://example.org/a/b and runs/x/y"),
         ("tokens/s, 1/2 and/or", "tokens/s, 1/2 and/or"),
+        ("file:///home/me/texts/wiki.txt", "wiki.txt"),
+        ("file://host/home/me/wiki.txt, file:/home/me/wiki.txt", "wiki.txt, wiki.txt"),
+        ("text:~bob/texts/wiki.txt, ~bob/wiki.txt", "text:wiki.txt, wiki.txt"),
+        ("about ~5/10, a~b/c", "about ~5/10, a~b/c"),
     ],
 )
 def test_folders_of_the_machine_are_left_out(text, shown):
     assert without_folders(text) == shown
+
+
+def test_no_token_or_password_is_kept(checkout, run, monkeypatch):
+    (checkout / "new.py").write_text(f'login("{TOKEN}", token=token)\npassword = "hunter2"\n')
+    text = (run / keep_uncommitted_code(run, checkout)["diff"]).read_text()
+    assert TOKEN not in text and "hunter2" not in text
+    assert 'login("[removed]", token=token)' in text
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (run / "code").iterdir())
+
+    words = ["train", f"hub:name:token={TOKEN}", "https://me:hunter2@example.org/x", "--seed", "1"]
+    monkeypatch.setattr(sys, "argv", words)
+    recorded = environment({"LD_PRELOAD": "/lib/x.so", "HF_TOKEN": TOKEN, "HOME": "/home/me"})
+    assert recorded["command"] == [
+        *("train", "hub:name:token=[removed]", "https://[removed]@example.org/x", "--seed", "1")
+    ]
+    assert recorded["variables"] == {"LD_PRELOAD": "/lib/x.so"}
+    assert TOKEN not in json.dumps(recorded) and "hunter2" not in json.dumps(recorded)
+
+
+def test_no_variable_that_is_recorded_can_hold_a_secret():
+    for name in RECORDED_VARIABLES:
+        assert not {"TOKEN", "KEY", "SECRET", "PASSWORD"} & set(name.split("_")), name
+    assert len(set(RECORDED_VARIABLES)) == len(RECORDED_VARIABLES)

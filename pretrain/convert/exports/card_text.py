@@ -1,11 +1,11 @@
 """Text of model cards, which others read and the Hub renders: names must stay names.
 
-HTML, tables, headings and fences that are hidden in a name are shown as they are written, and
-folders of the machine are left out of paths.
+HTML, links, emphasis, tables, headings and fences that are hidden in a name are shown as they are
+written, and folders of the machine are left out of paths.
 """
 
-import html
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,12 @@ import jinja2
 from tabulate import tabulate
 
 from data_prep.files.redaction import without_folders
+
+# What Markdown, HTML, tables, formulas or addresses begin with. As references to characters they
+# have no effect; backslashes would begin formulas on the Hub. "_" within a word is none of these.
+_MARKUP = re.compile(
+    r"[&<>\[\]*`~|\\$#@]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE
+)
 
 Rows = Sequence[Sequence[Any]]
 
@@ -38,14 +44,17 @@ def card_table(rows: Rows, headers: Sequence[str]) -> str:
 
 
 def plain_text(value: Any) -> str:
-    """Return a name or a sentence on one line, without folders, HTML and ends of cells."""
-    text = " ".join(without_folders(str(value)).split())
-    return html.escape(text, quote=False).replace("|", "\\|").replace("`", "'")
+    """Return a name or a sentence on one line, without folders, and without effect in Markdown."""
+    return _inert(" ".join(without_folders(str(value)).split()))
 
 
 def quoted_text(value: str) -> str:
     """Return a label or the name of a column in quotes, as it is written."""
-    return html.escape(json.dumps(value, ensure_ascii=False), quote=False)
+    return _inert(json.dumps(value, ensure_ascii=False))
+
+
+def _inert(text: str) -> str:
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", text)
 
 
 def shown_place(folder: Path) -> str:

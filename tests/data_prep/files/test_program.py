@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.files.errors import UserError
-from data_prep.files.program import run_program, shell_command
+from data_prep.files.program import shell_command
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,23 +22,6 @@ def environment(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     return folder
-
-
-@pytest.mark.parametrize(
-    ("raised", "line"),
-    [
-        (UserError("a\nwarning: b\x1b[2K\r.txt: é"), r"error: a\nwarning: b\x1b[2K\r.txt: é"),
-        (MemoryError(), "error: the memory of this machine, or its limit, is used up; see"),
-    ],
-)
-def test_an_error_is_one_line_whatever_a_file_is_called(raised, line):
-    def fails(_):
-        raise raised
-
-    with pytest.raises(SystemExit) as ended:
-        run_program(fails)
-    message = str(ended.value)
-    assert message.startswith(line) and len(message.splitlines()) == 1 and message.isprintable()
 
 
 def test_a_command_is_short_where_the_environment_is_active(environment, monkeypatch):

@@ -13,11 +13,9 @@ import time
 import pytest
 
 from data_prep.files import atomic
-from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
 from data_prep.shards import format as shard_format
 from data_prep.shards.manifest import ShardError
-from data_prep.sources.source import CorpusError
 from data_prep.tokenizer.describe import TokenizerError
 
 
@@ -44,13 +42,6 @@ def stop_at(monkeypatch, call, error):
 
     for module in (atomic, shard_format):
         monkeypatch.setattr(module, "replace", replace)
-
-
-@pytest.fixture
-def few(settings, corpus, tmp_path):
-    """The settings of a build that takes a fraction of a second."""
-    (tmp_path / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:30]))
-    return settings.model_copy(update={"corpus": (str(tmp_path / "text.txt"),)})
 
 
 def test_a_build_stopped_at_any_of_its_steps_resumes(few, tmp_path, monkeypatch):
@@ -133,53 +124,6 @@ def test_a_missing_tokenizer_is_an_error_before_anything_is_read(few, tmp_path):
     rows = ("train-00000.h5", "tokenizer.json", "valid-00000.h5")
     for name in rows:
         assert (tmp_path / "loaded" / name).read_bytes() == (folder / name).read_bytes()
-
-
-@pytest.mark.parametrize("call", [2, 3, 7])
-def test_a_corpus_that_changes_while_it_is_read_is_read_again(
-    settings, corpus, tmp_path, monkeypatch, call
-):
-    """Four segments are read by step 8; the second file is a part of the third."""
-    documents = corpus.read_text().split("\n\n")
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for name, part in (("a.txt", documents[:150]), ("b.txt", documents[150:])):
-        (folder / name).write_text("\n\n".join(part))
-    settings = settings.model_copy(update={"corpus": (str(folder),)})
-    with monkeypatch.context() as patched:
-        stop_at(patched, call, Stopped())
-        with pytest.raises(Stopped):
-            build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=20_000)
-    (folder / "b.txt").write_text("\n\n".join(reversed(documents[150:])))
-    (folder / "c.txt").write_text("A new file.\n\nOf two documents.\n")
-    build(settings, tmp_path / "straight", progress=False, workers=1)
-    finished_reading = (tmp_path / "shards.building/segments/000000.kept.json").exists()
-    if finished_reading:
-        with pytest.raises(ShardError, match="files of its corpus have changed"):
-            build(settings, tmp_path / "shards", progress=False, workers=1)
-    else:
-        build(settings, tmp_path / "shards", progress=False, workers=1)
-        assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
-
-
-def test_a_corpus_that_changes_after_it_was_read_is_refused_and_read_again(
-    few, tmp_path, monkeypatch
-):
-    file = tmp_path / "text.txt"
-    original = build_module.read_sources
-
-    def read_sources(*arguments, **options):
-        segments = original(*arguments, **options)
-        file.write_text(file.read_text() + "\n\nA line that came too late for this build.\n")
-        return segments
-
-    with monkeypatch.context() as patched:
-        patched.setattr(build_module, "read_sources", read_sources)
-        with pytest.raises(CorpusError, match=r"text\.txt: changed while it was being read; wait"):
-            build(few, tmp_path / "shards", progress=False, workers=1)
-    build(few, tmp_path / "shards", progress=False, workers=1)
-    build(few, tmp_path / "straight", progress=False, workers=1)
-    assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
 def test_damaged_files_can_be_skipped_when_a_build_resumes(settings, corpus, tmp_path):

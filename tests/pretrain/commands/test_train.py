@@ -266,14 +266,6 @@ def test_another_number_of_ranks_is_refused_in_one_line(command, whole, tmp_path
     )
 
 
-def test_an_unwritable_run_folder_is_one_line(command, tmp_path):
-    (tmp_path / "file").write_text("")
-    status, _, errors = command.run(command.words("--run-folder", tmp_path / "file" / "run"))
-    assert status == 1
-    assert "cannot write the run folder" in errors and "choose another one" in errors
-    assert len(errors.strip().splitlines()) == 1
-
-
 def test_only_so_many_checkpoints_are_kept(command, tmp_path):
     folder = command.train(tmp_path / "run", "--checkpoint.keep_last", 1)
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step_00000020"]

@@ -2,9 +2,6 @@
 
 import errno
 import hashlib
-import json
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,42 +9,14 @@ import pytest
 
 from pretrain.train.recording.provenance import (
     LARGEST_DIFF_BYTES,
-    RECORDED_VARIABLES,
     commit,
     environment,
     keep_uncommitted_code,
     num_hosts,
 )
+from tests.pretrain.train.recording.conftest import FILE, git
 
 TOKEN = "hf_" + "a1B2" * 8
-FILE = "pretrain/train/recording/provenance.py"  # by which a checkout of this code is known
-
-
-def git(folder, *words):
-    names = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-    found = subprocess.run(
-        ["git", *names, *words], cwd=folder, check=True, capture_output=True, text=True
-    )
-    return found.stdout.strip()
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    folder = tmp_path / "checkout"
-    (folder / FILE).parent.mkdir(parents=True)
-    (folder / FILE).write_text("first = 1\n")
-    (folder / ".gitignore").write_text("/runs/\n")
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "First")
-    return folder
-
-
-@pytest.fixture
-def run(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    return folder
 
 
 def test_a_machine_without_git_can_train(monkeypatch, run):
@@ -125,29 +94,6 @@ def test_code_that_lies_in_the_checkout_of_something_else_has_no_commit(checkout
     installed = checkout / "environment" / "site-packages"
     installed.mkdir(parents=True)
     assert commit(installed) == "unknown: not a git checkout"
-
-
-def test_no_token_or_password_is_kept(checkout, run, monkeypatch):
-    (checkout / "new.py").write_text(f'login("{TOKEN}", token=token)\npassword = "hunter2"\n')
-    text = (run / keep_uncommitted_code(run, checkout)["diff"]).read_text()
-    assert TOKEN not in text and "hunter2" not in text
-    assert 'login("[removed]", token=token)' in text
-    assert all(file.stat().st_mode & 0o077 == 0 for file in (run / "code").iterdir())
-
-    words = ["train", f"hub:name:token={TOKEN}", "https://me:hunter2@example.org/x", "--seed", "1"]
-    monkeypatch.setattr(sys, "argv", words)
-    recorded = environment({"LD_PRELOAD": "/lib/x.so", "HF_TOKEN": TOKEN, "HOME": "/home/me"})
-    assert recorded["command"] == [
-        *("train", "hub:name:token=[removed]", "https://[removed]@example.org/x", "--seed", "1")
-    ]
-    assert recorded["variables"] == {"LD_PRELOAD": "/lib/x.so"}
-    assert TOKEN not in json.dumps(recorded) and "hunter2" not in json.dumps(recorded)
-
-
-def test_no_variable_that_is_recorded_can_hold_a_secret():
-    for name in RECORDED_VARIABLES:
-        assert not {"TOKEN", "KEY", "SECRET", "PASSWORD"} & set(name.split("_")), name
-    assert len(set(RECORDED_VARIABLES)) == len(RECORDED_VARIABLES)
 
 
 def test_the_versions_are_those_that_are_installed():

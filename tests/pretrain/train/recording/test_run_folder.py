@@ -4,7 +4,6 @@ import errno
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -23,26 +22,6 @@ def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monk
     message = r"cannot be written \(No space left on device\); free space"
     with pytest.raises(ConfigError, match=message):
         run_folder.RunRecord(tmp_path).begin(0, {}, load_settings("tiny_cpu"))
-
-
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [
-        (errno.EROFS, "make it writable and resume"),
-        (errno.EMFILE, r"open files \(ulimit -n 4096\)"),
-    ],
-)
-def test_a_folder_that_cannot_be_resumed_in_is_one_line_with_the_remedy(
-    tmp_path, monkeypatch, number, remedy
-):
-    def refuse(*_, **__):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(
-        ConfigError, match=rf"cannot be written \({os.strerror(number)}\); .*{remedy}"
-    ):
-        run_folder.RunRecord(tmp_path).hold()
 
 
 def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):

@@ -1,0 +1,116 @@
+"""Places that refuse, change or lead elsewhere: read-only folders, records and texts of others."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from data_prep.pipeline import build as build_module
+from data_prep.pipeline.build import build
+from data_prep.shards.manifest import ShardError
+from data_prep.sources.source import CorpusError
+from pretrain.config.errors import ConfigError
+from pretrain.reports.report_folder import RECORD_FILE
+from pretrain.train.recording import run_folder
+from tests.data_prep.pipeline.test_resume import Stopped, contents, stop_at
+from tests.pretrain.reports.test_report_folder import written
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EROFS, "make it writable and resume"),
+        (errno.EMFILE, r"open files \(ulimit -n 4096\)"),
+    ],
+)
+def test_a_folder_that_cannot_be_resumed_in_is_one_line_with_the_remedy(
+    tmp_path, monkeypatch, number, remedy
+):
+    def refuse(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(
+        ConfigError, match=rf"cannot be written \({os.strerror(number)}\); .*{remedy}"
+    ):
+        run_folder.RunRecord(tmp_path).hold()
+
+
+def test_an_unwritable_run_folder_is_one_line(command, tmp_path):
+    (tmp_path / "file").write_text("")
+    status, _, errors = command.run(command.words("--run-folder", tmp_path / "file" / "run"))
+    assert status == 1
+    assert "cannot write the run folder" in errors and "choose another one" in errors
+    assert errors.count("error: ") == 1 and "Traceback" not in errors
+
+
+@pytest.mark.parametrize("call", [2, 3, 7])
+def test_a_corpus_that_changes_while_it_is_read_is_read_again(
+    settings, corpus, tmp_path, monkeypatch, call
+):
+    """Four segments are read by step 8; the second file is a part of the third."""
+    documents = corpus.read_text().split("\n\n")
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, part in (("a.txt", documents[:150]), ("b.txt", documents[150:])):
+        (folder / name).write_text("\n\n".join(part))
+    settings = settings.model_copy(update={"corpus": (str(folder),)})
+    with monkeypatch.context() as patched:
+        stop_at(patched, call, Stopped())
+        with pytest.raises(Stopped):
+            build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=20_000)
+    (folder / "b.txt").write_text("\n\n".join(reversed(documents[150:])))
+    (folder / "c.txt").write_text("A new file.\n\nOf two documents.\n")
+    build(settings, tmp_path / "straight", progress=False, workers=1)
+    finished_reading = (tmp_path / "shards.building/segments/000000.kept.json").exists()
+    if finished_reading:
+        with pytest.raises(ShardError, match="files of its corpus have changed"):
+            build(settings, tmp_path / "shards", progress=False, workers=1)
+    else:
+        build(settings, tmp_path / "shards", progress=False, workers=1)
+        assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
+
+
+def test_a_corpus_that_changes_after_it_was_read_is_refused_and_read_again(
+    few, tmp_path, monkeypatch
+):
+    file = tmp_path / "text.txt"
+    original = build_module.read_sources
+
+    def read_sources(*arguments, **options):
+        segments = original(*arguments, **options)
+        file.write_text(file.read_text() + "\n\nA line that came too late for this build.\n")
+        return segments
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build_module, "read_sources", read_sources)
+        with pytest.raises(CorpusError, match=r"text\.txt: changed while it was being read; wait"):
+            build(few, tmp_path / "shards", progress=False, workers=1)
+    build(few, tmp_path / "shards", progress=False, workers=1)
+    build(few, tmp_path / "straight", progress=False, workers=1)
+    assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": ["../runs/kept.txt"]},
+        {"files": ["/etc/hostname"]},
+        {"files": 3},
+        {"kind": None},
+    ],
+)
+def test_a_damaged_or_hostile_record_gives_no_right_to_any_file(tmp_path, change):
+    report, runs = tmp_path / "report", [tmp_path / "runs" / name for name in ("a", "b")]
+    for run in runs:
+        run.mkdir(parents=True)
+    written(report, runs)
+    kept = runs[0].parent / "kept.txt"
+    kept.write_text("")
+    record = json.loads((report / RECORD_FILE).read_text())
+    (report / RECORD_FILE).write_text(json.dumps(record | change))
+    with pytest.raises(ConfigError, match="holds other files"):
+        written(report, runs, replaces=True)
+    assert kept.exists()
