@@ -5,7 +5,25 @@
     python -m tests.faults --short                a few of each kind
 
 Prints faults tried and survived, samples lost and repeated. Exit status 0: all were survived.
-docs/FAULTS.md describes the kinds of fault.
+The log of samples must hold each of the run once, in order. Every kind ends with the undisturbed
+run:
+
+    kills         SIGKILL at random moments, ZeRO 0 to 3, with 0 and 2 loader workers
+    writes        SIGKILL at each call that creates, renames, removes or syncs a file of the run,
+                  and while a checkpoint is written
+    disk          a full tmpfs for two saves, a limit of file size, a full /dev/shm with loader
+                  workers: one line per failed save, later saves work
+    checkpoints   each file of the newest one flipped, truncated, missing, empty; forged counters;
+                  that of another step: a warning, and the one before is used
+    shards        truncated, missing: one line names the file; a flipped bit: `verify` finds it,
+                  training does not
+    killed-rank   SIGKILL of one of two ranks, torchrun and deepspeed: the job ends within 30 s
+    stopped-rank  one of two ranks stopped for 15 s: the watchdog names it
+    worlds        all ranks killed, 1 to 3 ranks, ZeRO 0 to 3
+    elastic       killed, resumed on other ranks and ZeRO stages: the samples in order, losses
+                  within 1e-4 only
+    signals       SIGTERM, SIGUSR1, SIGINT; to one rank, to torchrun; twice: saved with status 0,
+                  the second one ends it
 """
 
 import argparse
