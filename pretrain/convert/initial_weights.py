@@ -37,7 +37,8 @@ RELATIVE = {"relative_buckets", "relative_max_distance"}
 # Those of the positions alone, which may be new.
 OF_POSITIONS = {
     *RELATIVE,
-    *("positions", "relative_clip", "cls_reset", "position_projection_bias", "max_sequence_length"),
+    *("positions", "relative_clip", "rotary_base", "cls_reset", "position_projection_bias"),
+    "max_sequence_length",
 }
 POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
 ENTRIES_TRIED = 1000  # capitalised, in any script

@@ -222,13 +222,17 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
             f"model.position_projection_bias=True is without effect with model.positions="
             f"{model.positions!r}, which projects no positions ({', '.join(names)} do); remove it"
         )
-    is_default = model.relative_clip == ModelSettings.model_fields["relative_clip"].default
-    if not is_default and not encoding.has_relative_keys:
-        names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_relative_keys]
-        raise ConfigError(
-            f"model.relative_clip={model.relative_clip} is without effect with model.positions="
-            f"{model.positions!r}, which clips no distances ({', '.join(names)} does); remove it"
-        )
+    for name, flag, lack in (
+        ("relative_clip", "has_relative_keys", "clips no distances"),
+        ("rotary_base", "has_rotation", "rotates nothing"),
+    ):
+        value = getattr(model, name)
+        if value != ModelSettings.model_fields[name].default and not getattr(encoding, flag):
+            names = [other for other, kind in POSITION_ENCODINGS.items() if getattr(kind, flag)]
+            raise ConfigError(
+                f"model.{name}={value:g} is without effect with model.positions="
+                f"{model.positions!r}, which {lack} ({', '.join(names)} does); remove it"
+            )
     return encoding(settings)
 
 

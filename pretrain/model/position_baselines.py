@@ -10,7 +10,6 @@ from torch import Tensor
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, Rotation
 from pretrain.model.position_tables import RelativeBias
 
-ROTARY_BASE = 10_000.0  # RoFormer Sec. 3.2.2
 ALIBI_SPAN = 8  # of the exponents of the slopes: 2^-8 is the least, Press et al. Sec. 3
 
 HAVIV = (
@@ -93,14 +92,20 @@ def alibi_slopes(num_heads: int) -> Tensor:
 class Rotary(PositionEncoding):
     """RoPE: queries and keys are rotated by angles that grow with the position (RoFormer Eq. 14).
 
-    Pair c of a head turns by s ROTARY_BASE^(-2c/H) at position s, so that positions enter a score
-    by the distance j - i alone. There are no parameters. The paper pairs neighbouring dimensions,
-    2c and 2c + 1 (Eq. 15); here c is paired with c + H/2, as in transformers' rotary code. The two
-    differ by a permutation of the rows of W^Q and W^K.
+    Pair c of a head turns by s base^(-2c/H) at position s, so that positions enter a score by the
+    distance j - i alone; the base is `model.rotary_base`, 10,000 in the paper (Sec. 3.2.2). There
+    are no parameters. The paper pairs neighbouring dimensions, 2c and 2c + 1 (Eq. 15); here c is
+    paired with c + H/2, as in transformers' rotary code. The two differ by a permutation of the
+    rows of W^Q and W^K.
     """
 
     description = "rotary positions (RoPE)"
     source = ROFORMER
+    has_rotation = True
+
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.base = settings.rotary_base
 
     @classmethod
     def obstacle(cls, settings: PositionSettings) -> str | None:
@@ -114,9 +119,9 @@ class Rotary(PositionEncoding):
         )
 
     def rotation(self, sequence_length: int, device: torch.device | str) -> Rotation:
-        """Return cosine and sine of s ROTARY_BASE^(-2c/H)."""
+        """Return cosine and sine of s base^(-2c/H)."""
         # fp64: in fp32 the angle of position 2^18 would be wrong by 0.015.
         position_S = torch.arange(sequence_length, device=device, dtype=torch.float64)
         dimension_C = torch.arange(0, self.head_width, 2, device=device, dtype=torch.float64)
-        angle_SC = position_S[:, None] * ROTARY_BASE ** (-dimension_C / self.head_width)
+        angle_SC = position_S[:, None] * self.base ** (-dimension_C / self.head_width)
         return Rotation(angle_SC.cos().float(), angle_SC.sin().float())

@@ -35,6 +35,7 @@ class PositionSettings(NamedTuple):
     relative_buckets: int
     relative_max_distance: int
     relative_clip: int
+    rotary_base: float
 
     @property
     def head_width(self) -> int:
@@ -84,6 +85,7 @@ class PositionEncoding(nn.Module):
     score_terms = 1
     has_attention_bias = False
     has_relative_keys = False
+    has_rotation = False
     has_projections = False  # of positions: U^Q and U^K
     has_reference_reset = False  # whether cls_reset = "reference" differs from "paper"
     is_foldable = False  # whether `folded_bias` is the whole bias

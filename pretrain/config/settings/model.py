@@ -65,6 +65,11 @@ class ModelSettings(Section):
         description="distance from which on all share a vector (t of Shaw et al.); with "
         "positions=shaw only",
     )
+    rotary_base: float = Field(
+        10_000.0,
+        gt=1,
+        description="base of the angles of RoPE (RoFormer Sec. 3.2.2); with positions=rope only",
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")

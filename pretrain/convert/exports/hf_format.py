@@ -84,10 +84,11 @@ TUPELO_FIELDS = BERT_FIELDS | {
         "relative_buckets",
         "relative_max_distance",
         "relative_clip",
+        "rotary_base",
     )
 }
-# Exports that were written before it existed have its default.
-ADDED_FIELDS = {"relative_clip"}
+# Exports that were written before they existed have their defaults.
+ADDED_FIELDS = {"relative_clip", "rotary_base"}
 
 
 class ExportRecord(BaseModel):

@@ -38,6 +38,7 @@ from tests.selection import mostly_slow
 VARIANTS = [
     *({"positions": name, "norm": norm} for name in POSITION_ENCODINGS for norm in ("pre", "post")),
     {"positions": "shaw", "norm": "pre", "relative_clip": 3},
+    {"positions": "rope", "norm": "pre", "rotary_base": 50.0},
     {"positions": "tupe-r", "norm": "post", "cls_reset": "reference"},
     {"positions": "tupe-r", "cls_reset": "reference", "position_projection_bias": True},
     {"positions": "bert-ad", "norm": "post", "position_projection_bias": True},
@@ -116,6 +117,7 @@ def test_an_export_from_before_a_setting_existed_has_its_default(trained, run, t
     file = tmp_path / "exported" / CONFIG_FILE
     content = json.loads(file.read_text())
     assert content.pop("relative_clip") == 16
+    assert content.pop("rotary_base") == 10_000
     file.write_text(json.dumps(content))
     assert load_pretrained(tmp_path / "exported").model == pretrained.model
 

@@ -226,10 +226,13 @@ def test_relative_keys_of_bf16_queries_have_gradients_in_fp32(backend, recompute
         assert (found.grad.double() - exact.grad).norm() < 5e-2 * exact.grad.norm()
 
 
-def test_a_clip_of_distances_without_effect_is_refused():
-    message = "model.relative_clip=4 is without effect with model.positions='t5'.*shaw does"
+@pytest.mark.parametrize(
+    ("name", "value", "where"), [("relative_clip", 4, "shaw"), ("rotary_base", 500, "rope")]
+)
+def test_a_setting_of_another_encoding_is_refused(name, value, where):
+    message = f"model.{name}={value} is without effect with model.positions='t5'.*{where} does"
     with pytest.raises(ConfigError, match=message):
-        build_position_encoding(settings("t5", relative_clip=4))
+        build_position_encoding(settings("t5", **{name: value}))
 
 
 @pytest.mark.parametrize("positions", ["nope", "alibi"])

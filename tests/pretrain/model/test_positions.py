@@ -255,13 +255,17 @@ def test_rope_rotates_every_pair_by_its_angle_in_a_double_loop():
         torch.testing.assert_close(after.flatten(0, 1), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_rope_is_the_rotary_code_of_transformers():
+@pytest.mark.parametrize("base", [10_000.0, 100.0])
+def test_rope_is_the_rotary_code_of_transformers(base):
     length, width = 300, 64
     q, k = queries_and_keys(length, width)
-    config = LlamaConfig(hidden_size=HEADS * width, num_attention_heads=HEADS)
+    angles = {"rope_type": "default", "rope_theta": base}
+    config = LlamaConfig(
+        hidden_size=HEADS * width, num_attention_heads=HEADS, rope_parameters=angles
+    )
     places = torch.arange(length)[None]
     theirs = apply_rotary_pos_emb(q, k, *LlamaRotaryEmbedding(config)(q, places))
-    ours = rotated(q, k, width=HEADS * width, max_sequence_length=length)
+    ours = rotated(q, k, width=HEADS * width, max_sequence_length=length, rotary_base=base)
     # Their angles are fp32: 300 x 2^-24
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 

@@ -29,6 +29,7 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         relative_buckets: int = 32,
         relative_max_distance: int = 128,
         relative_clip: int = 16,
+        rotary_base: float = 10_000.0,
         hidden_dropout_prob: float = 0.1,
         attention_probs_dropout_prob: float = 0.1,
         layer_norm_eps: float = 1e-12,
@@ -50,6 +51,7 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         self.relative_buckets = relative_buckets
         self.relative_max_distance = relative_max_distance
         self.relative_clip = relative_clip
+        self.rotary_base = rotary_base
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.layer_norm_eps = layer_norm_eps

@@ -47,6 +47,7 @@ def position_encoding(config: TupeloConfig) -> PositionEncoding:
         relative_buckets=config.relative_buckets,
         relative_max_distance=config.relative_max_distance,
         relative_clip=config.relative_clip,
+        rotary_base=config.rotary_base,
     )
     return POSITION_ENCODINGS[name](settings)
 
