@@ -1,12 +1,13 @@
 """Time a training step with untied positions against BERT-A's, side by side in one run.
 
     python benchmarks/position_cost.py [--shapes 4,512,128,32 4,512,512,8] [--json FILE]
+    python benchmarks/position_cost.py --shapes 4,128,64,32 --positions bert-r t5 rope
 
 The same PreLN encoder but for its positions: bert-a adds them to the words and has no attention
-bias; tupe-a and tupe-r compute one for all layers (TUPE Eq. 10 and 11). On a GPU with rows that
-are long enough, tupe-a is timed with its bias folded into the heads, too. The steps take turns,
-and what is printed besides the medians is the median of the ratios within a round, which a drift
-of the machine cannot touch.
+bias; tupe-a and tupe-r compute one for all layers (TUPE Eq. 10 and 11); `--positions` names others.
+On a GPU with rows that are long enough, tupe-a is timed with its bias folded into the heads, too.
+The steps take turns, and what is printed besides the medians is the median of the ratios within a
+round, which a drift of the machine cannot touch.
 """
 
 import statistics
@@ -33,7 +34,9 @@ BASELINE = "bert-a"
 def main() -> None:
     """Time all encodings at all shapes and print a table of each."""
     restart_with(ALLOCATOR)
-    time_shapes(parser(__doc__, steps=21), measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
+    options = parser(__doc__, steps=21)
+    options.add_argument("--positions", nargs="+", default=["tupe-a", "tupe-r"])
+    time_shapes(options, measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
 
 
 def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
@@ -41,8 +44,8 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     from training_step import OurStep, Shape
 
     shape = Shape(*chosen)
-    words = {name: ("--model.positions", name) for name in (BASELINE, "tupe-a", "tupe-r")}
-    if ranks.device == "cuda":
+    words = {name: ("--model.positions", name) for name in (BASELINE, *arguments.positions)}
+    if ranks.device == "cuda" and "tupe-a" in words:
         words["tupe-a, folded"] = ("--model.positions", "tupe-a", "--engine.attention", "folded")
     builders = {
         name: partial(OurStep, shape, "auto", ranks, "--model.norm", "pre", *positions)
