@@ -97,7 +97,8 @@ def _worse_than_guessing(runs: Sequence[Run]) -> list[str]:
         for run in runs
         if run.settings["objective"] == DEFAULT_OBJECTIVE
         and math.isfinite(run.final_loss)
-        and run.final_loss > (guessing := math.log(run.settings["model.vocabulary_size"]))
+        and (words := run.settings["model.vocabulary_size"])  # None: that of an unknown tokenizer
+        and run.final_loss > (guessing := math.log(words))
     ]
 
 

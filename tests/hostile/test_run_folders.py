@@ -66,6 +66,14 @@ def test_any_file_of_a_run_is_compared_or_refused(baseline, other, name):
     check()
 
 
+def test_a_run_whose_number_of_words_is_not_recorded_is_compared(baseline, tmp_path):
+    other = write_run(tmp_path / "other", "--name", "other")
+    settings = json.loads((other / "run.json").read_text())
+    settings["model"]["vocabulary_size"] = None
+    (other / "run.json").write_text(json.dumps(settings))
+    assert not [note for note in compared(baseline, other).notes if "guessing" in note]
+
+
 @pytest.mark.parametrize(
     "name",
     mostly_slow(
