@@ -110,13 +110,13 @@ def describe_sweep(sweep: Sweep) -> str:
     names = ["task", "rows", "epochs", "steps per trial", "trials", "over", "to run"]
     protocol, models = sweep.protocol, dict.fromkeys(t.model.describe() for t in sweep.trials)
     rates = ", ".join(f"{rate:g}" for rate in protocol.learning_rates)
+    seeds = counted(protocol.seeds, "seed")
     return "\n".join(
         [
             tabulate(rows, names, intfmt=",", colalign=("left", *["right"] * 6)),
             "",
             f"models: {', '.join(models)}",
-            f"protocol {protocol.name}: learning rates {rates}, {protocol.seeds} seeds, batch "
-            f"{protocol.batch}",
+            f"protocol {protocol.name}: learning rates {rates}, {seeds}, batch {protocol.batch}",
             f"to run: {len(missing):,} trials, {sum(map(sweep.steps, missing)):,} steps, "
             f"{sum(map(sweep.rows, missing)):,} rows",
             f"kept: {KEPT[sweep.keep]}{_disk(sweep)}",
@@ -136,7 +136,8 @@ def _disk(sweep: Sweep) -> str:
     cells = Counter(trial.group for trial in sweep.trials)
     size_in = {trial.group: trial.model.kept_bytes for trial in sweep.trials}
     others = max(([size_in[cell]] * (cells[cell] - 1) for cell in cells), key=sum)
-    return f"; {_models(list(size_in.values()))}, and while trials run {_models(others)} more"
+    more = f", and while trials run {_models(others)} more" if others else ""
+    return f"; {_models(list(size_in.values()))}{more}"
 
 
 def _models(sizes: Sequence[int]) -> str:
@@ -163,7 +164,7 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
     refuse_unusable_gpus()
     missing = sweep.missing()
     over = len(sweep.trials) - len(missing)
-    before = f", {over:,} are over already" if over else ""
+    before = f", {over:,} {'is' if over == 1 else 'are'} over already" if over else ""
     print(f"{counted(len(missing), 'trial')} to {sweep.folder}{before}", file=sys.stderr)
     left = Counter(trial.group for trial in missing)
 

@@ -284,9 +284,15 @@ def test_a_dry_run_says_how_large_the_kept_models_will_be(
 ):
     model = undisturbed.folder / min(undisturbed.models()) / "model"
     size = sum(file.stat().st_size for file in model.iterdir()) / 1e3
-    for keep, expected in (("best", [(2, 2), (2, 2)]), ("all", [(6, 6)]), ("none", [])):
+    for seeds, keep, expected in (
+        ("3", "best", [(2, 2), (2, 2)]),
+        ("1", "best", [(2, 2)]),
+        ("3", "all", [(6, 6)]),
+        ("3", "none", []),
+    ):
         started = Command(run, files, tmp_path / "sweep")
-        main([*started.words("--from-scratch", "--keep", keep), "--dry-run"])
+        words = ("--from-scratch", "--seeds", seeds, "--keep", keep, "--dry-run")
+        main(started.words(*words))
         (line,) = re.findall("^kept: .*", capsys.readouterr().out, re.M)
         found = re.findall(r"(\d+) models? \(([\d.]+) kB\)", line)
         assert [int(count) for count, _ in found] == [count for count, _ in expected]
