@@ -283,7 +283,7 @@ def test_a_dry_run_says_how_large_the_kept_models_will_be(
     undisturbed, run, files, tmp_path, capsys
 ):
     model = undisturbed.folder / min(undisturbed.models()) / "model"
-    size = sum(file.stat().st_size for file in model.iterdir()) / 1e3
+    size, units = sum(file.stat().st_size for file in model.iterdir()), {"k": 1e3, "M": 1e6}
     for seeds, keep, expected in (
         ("3", "best", [(2, 2), (2, 2)]),
         ("1", "best", [(2, 2)]),
@@ -294,9 +294,9 @@ def test_a_dry_run_says_how_large_the_kept_models_will_be(
         words = ("--from-scratch", "--seeds", seeds, "--keep", keep, "--dry-run")
         main(started.words(*words))
         (line,) = re.findall("^kept: .*", capsys.readouterr().out, re.M)
-        found = re.findall(r"(\d+) models? \(([\d.]+) kB\)", line)
-        assert [int(count) for count, _ in found] == [count for count, _ in expected]
-        sizes = [float(kilobytes) for _, kilobytes in found]
+        found = re.findall(r"(\d+) models? \(([\d.]+) ([kM])B\)", line)
+        assert [int(count) for count, *_ in found] == [count for count, _ in expected]
+        sizes = [float(number) * units[unit] for _, number, unit in found]
         # Without headers and fine_tuned.json, which are 2 % of so small a model.
         assert sizes == pytest.approx([count * size for _, count in expected], rel=0.04)
 
