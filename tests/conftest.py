@@ -1,8 +1,12 @@
 import os
 
+import hypothesis
 import torch
 
 os.environ["TUPELO_COMMAND"] = "tupelo"  # what hints begin with, in every environment
+# Machines are shared: how long one example takes says nothing.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 torch.set_num_threads(1)  # tiny tensors: more threads only fight each other
 
 # Triton reads this when it sees a kernel: without a GPU, kernels then run in Python.

@@ -3,7 +3,7 @@ import json
 
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from pydantic import ValidationError
@@ -324,7 +324,6 @@ HEADERS = {".tsv": b"text\tlabel\n", ".csv": b"text,label\n", ".jsonl": b"", ".p
 
 
 @pytest.mark.parametrize("suffix", HEADERS)
-@settings(deadline=None)
 @given(content=BYTES, has_header=st.booleans(), regression=st.booleans(), has_dev=st.booleans())
 def test_any_bytes_give_examples_or_one_clear_line(
     scratch, suffix, content, has_header, regression, has_dev
@@ -341,7 +340,6 @@ def test_any_bytes_give_examples_or_one_clear_line(
         assert all(example.label is not None for example in data.train)
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("xy")),

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from finetune.tasks.glue import GLUE
@@ -272,7 +272,6 @@ BYTES = st.binary(max_size=60) | st.lists(
 
 
 @pytest.mark.parametrize("name", GLUE.tasks)
-@settings(deadline=None)
 @given(content=BYTES, has_header=st.booleans())
 def test_any_bytes_give_examples_or_one_clear_line(scratch, name, content, has_header):
     header = "\t".join(COLUMNS[name]).encode() + b"\n"
