@@ -54,7 +54,7 @@ RATES = [5e-4, 1e-3, 2e-3, 4e-3]
 TRIAL_SHARE = 0.25
 SPEED_STEPS, SPEED_WARM_UP = 24, 8
 EVALUATIONS = 20
-SUMMARY, RESULT = "summary.json", "against.json"
+SUMMARY, RESULT, PRECISION = "summary.json", "against.json", "theirs_in.txt"
 SIDES = ("theirs", "ours")
 
 Curve = list[list[float]]  # seconds of training, held-out loss in nats
@@ -130,48 +130,76 @@ def main() -> None:
     options.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="default: both")
     options.add_argument("--to", type=Path, required=True, help="a folder; an earlier one goes on")
     arguments, words = options.parse_known_args()
-    settings = load_settings(arguments.recipe, words)
-    shards = open_data(settings)
-    words = [*words, "--data.shards", str(shards_folder(settings))]
-    dtype = fastest_precision(settings, shards, arguments.to)
-    summary: dict[str, Any] = {
-        "command": sys.argv[1:],
-        "rows": shards.manifest.source,
-        "threads": torch.get_num_threads(),
-        "theirs_in": str(dtype),
-        "trials": {},
-        "runs": {},
-    }
-    trial_seed, short = max(arguments.seeds) + 1, TRIAL_SHARE * arguments.minutes
-
-    def run(side: str, rate: float, seed: int, minutes: float, name: str) -> Curve:
-        folder = arguments.to / name
-        if (folder / RESULT).is_file():
-            found: Curve = json.loads((folder / RESULT).read_text())
-            return found
-        seeded = settings.model_copy(update={"seed": seed})
-        if side == "ours":
-            curve = our_run(arguments.recipe, [*words, "--seed", str(seed)], rate, minutes, folder)
-        else:
-            curve = their_run(seeded, shards, rate, minutes, folder, dtype)
-        (folder / RESULT).write_text(json.dumps(curve))
-        return curve
-
-    for side in arguments.sides:
-        trials = {
-            rate: run(side, rate, trial_seed, short, f"trials/{side}-{rate:g}")
-            for rate in arguments.rates
+    comparison = Comparison(arguments, words)
+    found = {side: comparison.train(side) for side in arguments.sides}
+    if found.keys() == set(SIDES):
+        summary = {
+            "command": sys.argv[1:],
+            "rows": comparison.shards.manifest.source,
+            "threads": sorted(comparison.threads),
+            "theirs_in": str(comparison.precision()),
+            "trials": {side: trials for side, (trials, _) in found.items()},
+            "runs": {side: runs for side, (_, runs) in found.items()},
         }
-        summary["trials"][side] = {f"{rate:g}": curve[-1][1] for rate, curve in trials.items()}
-        best = min(trials, key=lambda rate: trials[rate][-1][1])
-        summary["runs"][side] = {
-            seed: run(side, best, seed, arguments.minutes, f"{side}-seed{seed}")
-            for seed in arguments.seeds
+        (arguments.to / SUMMARY).write_text(json.dumps(summary, indent=1))
+        print_summary(summary)
+
+
+class Comparison:
+    """The runs of both sides in one folder.
+
+    Attributes:
+        shards: that both read.
+        threads: of the runs that were looked at.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, words: Sequence[str]) -> None:
+        self._arguments = arguments
+        self._settings = load_settings(arguments.recipe, words)
+        self.shards = open_data(self._settings)
+        self._words = [*words, "--data.shards", str(shards_folder(self._settings))]
+        self.threads: set[int] = set()
+
+    def train(self, side: str) -> tuple[dict[str, float], dict[int, Curve]]:
+        """Return the ends of the trials of a side by peak rate, and its curves by seed."""
+        given = self._arguments
+        trial_seed, short = max(given.seeds) + 1, TRIAL_SHARE * given.minutes
+        ends = {
+            rate: self._run(side, rate, trial_seed, short, f"trials/{side}-{rate:g}")[-1][1]
+            for rate in given.rates
         }
-    if set(arguments.sides) != set(SIDES):
-        return
-    (arguments.to / SUMMARY).write_text(json.dumps(summary, indent=1))
-    print_summary(summary)
+        best = min(ends, key=lambda rate: ends[rate])
+        runs = {
+            seed: self._run(side, best, seed, given.minutes, f"{side}-seed{seed}")
+            for seed in given.seeds
+        }
+        return {f"{rate:g}": end for rate, end in ends.items()}, runs
+
+    def precision(self) -> torch.dtype:
+        """Return the precision of their runs, measured before the first of them."""
+        file = self._arguments.to / PRECISION
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            dtype = fastest_precision(self._settings, self.shards, self._arguments.to)
+            file.write_text(str(dtype).removeprefix("torch."))
+        found: torch.dtype = getattr(torch, file.read_text())
+        return found
+
+    def _run(self, side: str, rate: float, seed: int, minutes: float, name: str) -> Curve:
+        folder = self._arguments.to / name
+        if not (folder / RESULT).is_file():
+            if side == "ours":
+                words = [*self._words, "--seed", str(seed)]
+                curve = our_run(self._arguments.recipe, words, rate, minutes, folder)
+            else:
+                seeded = self._settings.model_copy(update={"seed": seed})
+                curve = their_run(seeded, self.shards, rate, minutes, folder, self.precision())
+            result = {"threads": torch.get_num_threads(), "curve": curve}
+            (folder / RESULT).write_text(json.dumps(result))
+        found = json.loads((folder / RESULT).read_text())
+        self.threads.add(found["threads"])
+        ended: Curve = found["curve"]
+        return ended
 
 
 def their_run(

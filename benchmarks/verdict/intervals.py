@@ -33,11 +33,6 @@ class PairedMean:
     num_pairs: int
     p_value: float
 
-    @property
-    def direction(self) -> int:
-        """Return the sign of the mean, 0 where the interval holds 0."""
-        return 0 if self.low <= 0 <= self.high else int(math.copysign(1, self.mean))
-
 
 def paired_mean(ours: Mapping[int, float], theirs: Mapping[int, float]) -> PairedMean | None:
     """Return the mean of ours less theirs over the seeds that both have; None: there is none.

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from intervals import PairedMean, holm, paired_mean
+from intervals import CONFIDENCE, PairedMean, holm, paired_mean
 from studies import Study, StudyRun
 
 UNKNOWN = "-"
@@ -93,22 +93,30 @@ def speed(study: Study, baseline: str, targets: Sequence[float]) -> str:
 
 
 def answers(study: Study, questions: Sequence[Question]) -> str:
-    """Return a row for each question: the difference with its interval, and what it says."""
-    rows = []
-    for question in questions:
-        ours, theirs = (losses(study.of_arm(arm)) for arm in (question.arm, question.against))
-        pair = paired_mean(ours, theirs)
-        rows.append(
-            [
-                question.text,
-                f"`{question.arm}` - `{question.against}`",
-                difference(pair),
-                {-1: "yes, lower", 1: "no, higher", 0: "cannot tell"}[
-                    pair.direction if pair else 0
-                ],
-            ]
-        )
-    return markdown(["question", "arms", "nats at the end, 95 % interval", ""], rows)
+    """Return a row for each question: the difference with its interval, and what it says.
+
+    The p values are corrected for the number of questions, and an answer needs such a p value.
+    """
+    ends = {arm: losses(study.of_arm(arm)) for one in questions for arm in (one.arm, one.against)}
+    pairs = [paired_mean(ends[one.arm], ends[one.against]) for one in questions]
+    p_values = holm([_p_value(pair) for pair in pairs])
+    rows = [
+        [
+            question.text,
+            f"`{question.arm}` - `{question.against}`",
+            difference(pair),
+            f"{p_value:.3f}",
+            _answer(pair, p_value),
+        ]
+        for question, pair, p_value in zip(questions, pairs, p_values, strict=True)
+    ]
+    return markdown(["question", "arms", "nats at the end, 95 % interval", "p (Holm)", ""], rows)
+
+
+def _answer(pair: PairedMean | None, p_value: float) -> str:
+    if pair is None or p_value >= 1 - CONFIDENCE:
+        return "cannot tell"
+    return "yes, lower" if pair.mean < 0 else "no, higher"
 
 
 def losses(runs: Mapping[int, StudyRun]) -> dict[int, float]:

@@ -45,16 +45,15 @@ def test_the_interval_of_paired_seeds_is_that_of_scipy():
     assert found.num_pairs == 3
     assert found.p_value == pytest.approx(test.pvalue)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
-    assert found.direction == (0 if test.pvalue > 0.05 else -1)
     assert paired_mean({1: 1.0}, {2: 1.0}) is None
-    assert paired_mean({1: 1.0}, {1: 2.0}).direction == 0  # one pair has no interval
+    assert paired_mean({1: 1.0}, {1: 2.0}).p_value == 1  # one pair has no interval
 
 
 def test_equal_differences_have_an_interval_of_no_width():
     from intervals import paired_mean
 
     found = paired_mean({1: 1.0, 2: 2.0}, {1: 0.5, 2: 1.5})
-    assert (found.low, found.high, found.p_value, found.direction) == (0.5, 0.5, 0.0, 1)
+    assert (found.low, found.high, found.p_value) == (0.5, 0.5, 0.0)
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
@@ -75,6 +74,22 @@ def test_p_values_are_corrected_as_by_hand():
     # Sorted: 0.01 x 4, 0.02 x 3, 0.03 x 2 (not less than the one before), 0.5 x 1.
     assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_an_answer_needs_a_p_value_that_is_corrected_for_the_other_questions():
+    from tables import Question, answers
+
+    ends = {"base": [5.0, 5.1, 5.2], "better": [4.9, 5.01, 5.13], "equal": [5.1, 5.0, 5.2]}
+    study = study_of(
+        *(run_of(arm, seed, [one]) for arm, found in ends.items() for seed, one in enumerate(found))
+    )
+    p_value = stats.ttest_rel(ends["better"], ends["base"]).pvalue
+    assert p_value < 0.05 < 8 * p_value
+    question = Question("Better?", "better", "base")
+    assert f"| {p_value:.3f} | yes, lower |" in answers(study, [question])
+    others = [Question("Equal?", "equal", "base")] * 7
+    table = answers(study, [question, *others])
+    assert f"| {8 * p_value:.3f} | cannot tell |" in table and "yes" not in table
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
