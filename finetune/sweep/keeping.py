@@ -17,7 +17,7 @@ from finetune.report.score_table import default_rule
 from finetune.results.result import SWEEP_FILE
 from finetune.results.sweep_record import read_sweep_record
 from finetune.results.sweep_results import read_cell
-from finetune.sweep.trial import BEFORE, Trial
+from finetune.sweep.trial import AGAIN, BEFORE, Trial
 from pretrain.config.errors import ConfigError
 
 
@@ -64,8 +64,9 @@ def remove_others(folder: Path, trials: Iterable[Trial]) -> list[str]:
         except ConfigError as error:
             remarks.append(f"no model of {cell} was removed: {error}")
             continue
-        for remains in (folder / cell).glob(f"lr_*/{BEFORE}*"):  # of a killed process
-            shutil.rmtree(remains, ignore_errors=True)
+        for begins in (AGAIN, BEFORE):  # of a killed process
+            for remains in (folder / cell).glob(f"lr_*/{begins}*"):
+                shutil.rmtree(remains, ignore_errors=True)
         for place in sorted((folder / cell).glob("lr_*/seed_*")):
             model = place.relative_to(folder) / MODEL_FOLDER
             if chosen is not None and model.parent == chosen.folder:
