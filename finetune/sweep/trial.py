@@ -137,9 +137,9 @@ def run_trial(
         output: what it leaves besides its scores.
         send: called with every message but the result.
     """
-    earlier = read_result(folder)
-    again = earlier is not None and earlier.status == "finished"
-    place = folder.with_name(f"{AGAIN}{folder.name}") if again else folder
+    found = read_result(folder)
+    earlier = found if found and found.status == "finished" else None
+    place = folder.with_name(f"{AGAIN}{folder.name}") if earlier else folder
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     predicts = output.predicts_test or any(folder.glob("predictions_test*.json"))
@@ -161,7 +161,7 @@ def run_trial(
     on_cpu = threads if device.type == "cpu" else None
     result = result.model_copy(update={"seconds": seconds, "threads": on_cpu})
     save_result(place, result)
-    if again:
+    if earlier:
         _replace(folder, place, result)
     return result
 

@@ -333,6 +333,28 @@ def test_a_trial_that_is_run_again_takes_as_many_threads_as_before(in_this_proce
     assert read_result(record.parent.parent).threads == 1
 
 
+def test_a_failed_trial_that_is_run_again_takes_the_threads_that_it_is_given_now(tmp_path):
+    sweep, before, used = sweep_in(tmp_path), torch.get_num_threads(), []
+
+    def fails(trial):
+        used.append(torch.get_num_threads())
+        raise OSError("the disk is gone")
+
+    try:
+        for threads in (2, 1):
+            torch.set_num_threads(threads)
+            result = run_trial(
+                *(sweep.trials[0], tmp_path / sweep.trials[0].folder, sweep.protocol, fails),
+                device=torch.device("cpu"),
+                output=TrialOutput(False, False),
+                send=lambda message: None,
+            )
+            assert (result.status, result.threads) == ("failed", threads)
+    finally:
+        torch.set_num_threads(before)
+    assert used == [2, 1]
+
+
 def test_what_a_killed_repetition_left_is_no_model_and_is_removed(in_this_process, undisturbed):
     (record,) = undisturbed.rglob("fine_tuned.json")
     trial = record.parents[1]
