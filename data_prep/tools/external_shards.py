@@ -20,9 +20,8 @@ Ids = NDArray[np.int64]
 
 SAMPLES_PER_READ = 2048
 LONGEST_SAMPLE = 65_536  # tokens
-MOST_UNPACKED = (
-    1032  # times the bytes that are stored: deflate writes at least 2 bits for 258 bytes
-)
+# Times the bytes that are stored: deflate writes at least 2 bits for 258 bytes.
+MOST_UNPACKED = 1032
 SUFFIXES = {".hdf5", ".h5", ".hdf"}
 NEEDED = ("input_ids", "masked_lm_positions", "masked_lm_ids")
 FIELDS = (*NEEDED, "input_mask", "next_sentence_labels")

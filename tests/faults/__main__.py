@@ -5,8 +5,8 @@
     python -m tests.faults --short                a few of each kind
 
 Prints faults tried and survived, samples lost and repeated. Exit status 0: all were survived.
-The log of samples must hold each of the run once, in order. Every kind ends with the undisturbed
-run:
+The log of samples must hold each of the run once, in order. Every kind but `elastic` and `shards`
+ends with the undisturbed run, bit for bit:
 
     kills         SIGKILL at random moments, ZeRO 0 to 3, with 0 and 2 loader workers
     writes        SIGKILL at each call that creates, renames, removes or syncs a file of the run,
