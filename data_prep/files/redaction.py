@@ -43,10 +43,10 @@ _VALUES = (
 _SHAPE = tuple(re.compile(shape, re.DOTALL) for shape in _SHAPES)
 _VALUE = tuple(re.compile(value) for value in _VALUES)
 # An absolute path up to its last part, of which a home may be the only folder; not the address of a
-# page.
+# page. A label before it is no scheme: `source:/home/me/x`. `~a/b` is about a ratio, and no home.
 _PART = r"(?:[^\s/:\"'|,;<>()]+/)"
 _FOLDERS = re.compile(
-    rf"(?i:\bfile:(?://[\w.-]*)?)/{_PART}*|(?<![\w./~])~[A-Za-z_][\w.-]*/{_PART}*"
+    rf"(?i:\bfile:(?://[\w.-]*)?)/{_PART}*|(?<![\w./~])~[A-Za-z_][\w.-]+/{_PART}*"
     rf"|(?<![\w./~])(?!//)(?:~|\.\.)?/{_PART}+"
 )
 # In a command, where quotes are gone; in code this would match any argument `token=x`.

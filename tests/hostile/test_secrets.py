@@ -112,7 +112,8 @@ def test_a_word_of_a_command_has_no_quotes():
         ("file:///home/me/texts/wiki.txt", "wiki.txt"),
         ("file://host/home/me/wiki.txt, file:/home/me/wiki.txt", "wiki.txt, wiki.txt"),
         ("text:~bob/texts/wiki.txt, ~bob/wiki.txt", "text:wiki.txt, wiki.txt"),
-        ("about ~5/10, a~b/c", "about ~5/10, a~b/c"),
+        ("about ~5/10, a~b/c, ratio ~a/b", "about ~5/10, a~b/c, ratio ~a/b"),
+        ("profile:/home/me/x, see profile:/a/b", "profile:x, see profile:b"),
     ],
 )
 def test_folders_of_the_machine_are_left_out(text, shown):
