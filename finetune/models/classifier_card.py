@@ -61,13 +61,13 @@ def write_classifier_card(
 
 def _header(record: KeptRecord, licence: str | None) -> ModelCardData:
     """Return the entries that the Hub reads."""
-    suite, data = suite_of(record.task), _data_set(record)
+    suite = suite_of(record.task)
     return ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
         license=licence or "other",
         license_name=None if licence else OTHER_LICENCE,
-        datasets=[data] if data else None,
+        datasets=[suite.hub] if suite else None,  # identifiers of the Hub, no files
         tags=["fine-tuned", "tupelo"],
         model_name=record.describe(),
         eval_results=[

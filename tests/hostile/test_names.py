@@ -24,6 +24,7 @@ HOSTILE = [
     "<https://example.org> <me@example.org> &lt;b&gt; \\[a](b) \\",
     "a\n\n- item\n\n    code\n\n---\n<!-- hidden -->",
     "tupe_r_pld, 2_000, snake_",
+    *("- item", "+ item", "1. item", "123456789) item", "- 2. + item", "-1.5 +2 3.x"),
 ]
 
 
@@ -42,6 +43,14 @@ def test_markdown_shows_a_name_as_it_is(name, shown):
         *("source", " ".join(name.split()))
     ]
     assert not [token for token in tokens if token.type in ("html_block", "fence", "hr")]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_sentence_that_begins_with_a_name_is_a_paragraph(name):
+    tokens = MarkdownIt("commonmark").parse(f"{plain_text(name)}, an encoder of 2 layers.\n")
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    shown = "".join(child.content for child in tokens[1].children)
+    assert shown == f"{' '.join(name.split())}, an encoder of 2 layers."
 
 
 def test_an_address_in_a_name_is_no_address():

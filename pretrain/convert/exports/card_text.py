@@ -15,10 +15,13 @@ from tabulate import tabulate
 
 from data_prep.files.redaction import without_folders
 
-# What Markdown, HTML, tables, formulas or addresses begin with. As references to characters they
-# have no effect; backslashes would begin formulas on the Hub. "_" within a word is none of these.
+# What Markdown, HTML, tables, formulas, addresses or lists begin with. As references to characters
+# they have no effect; backslashes would begin formulas on the Hub. "_" within a word is none of
+# these.
 _MARKUP = re.compile(
-    r"[&<>\[\]*`~|\\$#@]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE
+    r"[&<>\[\]*`~|\\$#@]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])"
+    r"|^[-+](?=\s|$)|^[0-9](?=[0-9]{0,8}[.)](?:\s|$))",
+    re.IGNORECASE,
 )
 
 Rows = Sequence[Sequence[Any]]
