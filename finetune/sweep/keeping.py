@@ -102,12 +102,22 @@ def _models_in_use(folder: Path) -> dict[PurePath, Path]:
         ConfigError: the grid.json of one is damaged.
     """
     sweep, found = folder.resolve(), {}
-    for file in sorted(sweep.parent.glob(f"*/{SWEEP_FILE}")):
-        if f"/{sweep.name}/" not in file.read_text(encoding="utf-8", errors="replace"):
+    beside = {sweep.parent, folder.absolute().parent}  # two where the folder is a link
+    for file in sorted(file for parent in beside for file in parent.glob(f"*/{SWEEP_FILE}")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if f"/{sweep.name}/" not in text and "/lr_" not in text:
             continue  # whatever is wrong with it, it is no concern of this sweep
         record = read_sweep_record(file.parent)
         for model in record.models if record else ():
             *_, name, task, encoder, rate, seed, last = ("",) * 6 + PurePath(model.source).parts
-            if name == sweep.name:
+            if name == sweep.name or _may_be_in(sweep, Path(model.source)):
                 found[PurePath(task, encoder, rate, seed, last)] = file.parent
     return found
+
+
+def _may_be_in(sweep: Path, source: Path) -> bool:
+    """Return whether a model was recorded by a link to the sweep, or by a name it had before."""
+    try:
+        return sweep in source.resolve(strict=True).parents
+    except (OSError, RuntimeError):  # it is not there, may not be seen, or links go in a circle
+        return True

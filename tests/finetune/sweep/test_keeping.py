@@ -248,12 +248,8 @@ def all_kept(in_this_process, tmp_path):
 def test_a_model_with_which_a_sweep_beside_this_one_began_stays(all_kept, capsys):
     """The run may have been moved since then: the place that was recorded is another."""
     folder, chosen, other = all_kept
-    began = replace(MODELS[0], place=f"/moved/run/test/{other.folder}/model", digest="dd")
     beside = folder.with_name("test-after-letters")
-    beside.mkdir()
-    data = {"letters": task_data()}
-    record = record_of([began], data, protocol(), predicts_test=False)
-    save_sweep_record(beside, record, data)
+    begin_with(f"/moved/run/test/{other.folder}/model", beside)
     run_sweep(sweep_in(folder), 1)
     assert {file.parents[1] for file in folder.rglob("fine_tuned.json")} == {
         folder / chosen.folder,
@@ -261,6 +257,45 @@ def test_a_model_with_which_a_sweep_beside_this_one_began_stays(all_kept, capsys
     }
     line = f"{folder / other.folder}/model stays: {beside} began with it"
     assert capsys.readouterr().err.splitlines()[-1] == line
+
+
+def begin_with(model, beside):
+    """Record in a folder the sweep that began with this model."""
+    beside.mkdir(parents=True)
+    began, data = replace(MODELS[0], place=str(model), digest="dd"), {"letters": task_data()}
+    save_sweep_record(beside, record_of([began], data, protocol(), predicts_test=False), data)
+
+
+@pytest.mark.parametrize("is_linked_now", [True, False])
+def test_a_model_stays_that_was_used_by_a_link_to_the_sweep(all_kept, tmp_path, is_linked_now):
+    """The sweep that began with it is beside the link, or beside the folder itself."""
+    folder, chosen, other = all_kept
+    link = tmp_path / "links/test-of-mine"
+    link.parent.mkdir()
+    link.symlink_to(folder)
+    place = link if is_linked_now else folder
+    begin_with(link / other.folder / MODEL_FOLDER, place.with_name("test-after-letters"))
+    run_sweep(sweep_in(place), 1)
+    kept = {file.parents[1] for file in folder.rglob("fine_tuned.json")}
+    assert kept == {folder / chosen.folder, folder / other.folder}
+
+
+def test_a_model_in_use_stays_where_its_sweep_has_another_name_now(all_kept):
+    folder, chosen, other = all_kept
+    begin_with(folder / other.folder / MODEL_FOLDER, folder.with_name("test-after-letters"))
+    renamed = folder.rename(folder.with_name("renamed"))
+    run_sweep(sweep_in(renamed), 1)
+    kept = {file.parents[1] for file in renamed.rglob("fine_tuned.json")}
+    assert kept == {renamed / chosen.folder, renamed / other.folder}
+
+
+def test_the_same_model_of_another_sweep_that_is_in_use_keeps_none_here(all_kept):
+    folder, chosen, other = all_kept
+    copied = shutil.copytree(folder, folder.with_name("another"))
+    begin_with(copied / other.folder / MODEL_FOLDER, folder.with_name("another-after-letters"))
+    run_sweep(sweep_in(folder), 1)
+    kept = [file.parents[1] for file in folder.rglob("fine_tuned.json")]
+    assert kept == [folder / chosen.folder]
 
 
 def test_no_model_is_removed_where_the_record_of_a_sweep_beside_it_is_damaged(all_kept, capsys):
