@@ -4,6 +4,7 @@ A signal cannot end a call within an extension in C: Python handles it when the 
 Here the kernel ends the process, and the next call begins another one.
 """
 
+import ctypes
 import os
 import pickle
 import signal
@@ -19,13 +20,19 @@ from data_prep.files.program import own_packages_first
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
 
 class TookTooLong(Exception):
     """A call needed more seconds than it was given."""
 
 
+class Crashed(Exception):
+    """A call crashed an extension in C."""
+
+
 class ProcessDied(UserError):
-    """The process was killed from outside, nearly always for lack of memory."""
+    """The process ended within a call, for a reason that another call may meet too."""
 
 
 class LimitedProcess(Generic[Task, Result]):
@@ -39,6 +46,8 @@ class LimitedProcess(Generic[Task, Result]):
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()  # what interrupts a call does not wait for it
         self._end()
 
     def call(self, task: Task, seconds: float) -> Result:
@@ -50,7 +59,8 @@ class LimitedProcess(Generic[Task, Result]):
 
         Raises:
             TookTooLong: It needs more.
-            ProcessDied: The process was killed.
+            Crashed: It crashed.
+            ProcessDied: The process was killed, or the result cannot be sent.
         """
         process = self._process = self._process or _started(self._function)
         assert process.stdin is not None and process.stdout is not None
@@ -59,13 +69,7 @@ class LimitedProcess(Generic[Task, Result]):
             process.stdin.flush()
             result, error = pickle.load(process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError) as ended:
-            status = self._end()
-            if status == -signal.SIGPROF:
-                raise TookTooLong from ended
-            raise ProcessDied(
-                f"a process that read text ended with status {status}, probably for lack of "
-                "memory; run the same command again with fewer workers"
-            ) from ended
+            raise _reason_of(self._end()) from ended
         if error is not None:
             raise error
         return result  # type: ignore[no-any-return]
@@ -80,6 +84,20 @@ class LimitedProcess(Generic[Task, Result]):
             process.stdin.close()
         process.stdout.close()
         return process.wait()
+
+
+def _reason_of(status: int | None) -> Exception:
+    """Return why a process ended within a call."""
+    if status == -signal.SIGPROF:
+        return TookTooLong()
+    if status in (-signal.SIGSEGV, -signal.SIGABRT):
+        return Crashed()
+    if status == -signal.SIGKILL:
+        return ProcessDied(
+            "a process that read text was killed, probably for lack of memory; run the same "
+            "command again with fewer workers"
+        )
+    return ProcessDied(f"a process that read text failed with status {status}")
 
 
 def _started(function: Callable[[Task], Result]) -> "subprocess.Popen[bytes]":
@@ -100,8 +118,11 @@ def main() -> None:
     calls, results = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the results have their stream to themselves
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    function = pickle.load(calls)
+    # A caller that is gone needs no result: the kernel ends this at once, or when it is written.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with suppress(EOFError):
+        function = pickle.load(calls)
         while True:
             task, seconds = pickle.load(calls)
             signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from data_prep.files.limited_process import LimitedProcess, TookTooLong
+from data_prep.files.limited_process import Crashed, LimitedProcess, TookTooLong
 from data_prep.sources.compression import DAMAGE, Stream, opened
 from data_prep.sources.source import (
     DamagedFile,
@@ -94,7 +94,7 @@ class WikipediaDump(FileSource):
         return next(self.parse_all([raw]))
 
     def parse_all(self, raw: Iterable[RawDocument]) -> Iterator[Parsed]:
-        """Yield those of several articles; one whose markup takes too long is skipped."""
+        """Yield those of several articles; one that takes too long, or a crash, is skipped."""
         with LimitedProcess(plain_paragraphs) as process:
             for article in raw:
                 reason, size = "page over 2 MB", len(article.content)
@@ -105,6 +105,8 @@ class WikipediaDump(FileSource):
                         continue
                     except TookTooLong:
                         reason = "page whose markup takes too long"
+                    except Crashed:
+                        reason = "page whose markup crashes the parser"
                 yield Parsed([], [Skipped(article.file, article.line, reason)])
 
 

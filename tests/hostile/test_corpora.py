@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import resource
+import signal
 import time
 
 import pyarrow
@@ -30,6 +31,21 @@ def test_a_page_whose_markup_takes_too_long_is_skipped(tmp_path, monkeypatch, ma
     skipped = Skipped(str(file), 2, "page whose markup takes too long")
     assert read(file) == [["First."], skipped, ["Last."]]
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start < 10
+
+
+def crash_or_read(page):
+    if "Crash" in page.wikitext:
+        signal.raise_signal(signal.SIGSEGV)
+    return wikipedia.plain_paragraphs(page)
+
+
+def test_a_page_whose_markup_crashes_the_parser_is_skipped(tmp_path):
+    file = tmp_path / "a.xml"
+    file.write_text(dump(page("First."), page("Crash."), page("Last.")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wikipedia, "plain_paragraphs", crash_or_read)
+        skipped = Skipped(str(file), 2, "page whose markup crashes the parser")
+        assert read(file) == [["First."], skipped, ["Last."]]
 
 
 def test_pages_that_are_larger_than_wikipedia_allows_are_skipped(tmp_path):
