@@ -38,6 +38,7 @@ class Process:
     pid: int
     state: str  # see CONDITIONS and GONE
     parent: int
+    of_children: int  # processor time of those that have ended and theirs, in ticks
     started: int  # in ticks since boot: distinguishes it from a later process of the same number
 
 
@@ -85,18 +86,21 @@ def process_of(pid: int) -> Process | None:
         return None
     # The second field is the name in parentheses, which may hold spaces and parentheses.
     fields = text.rpartition(")")[2].split()
-    return Process(pid, fields[0], int(fields[1]), int(fields[19]))
+    of_children = int(fields[13]) + int(fields[14])  # user, system
+    return Process(pid, fields[0], int(fields[1]), of_children, int(fields[19]))
 
 
 def wanted_seconds(pids: Iterable[int]) -> float | None:
     """Return the processor time that processes and those below them used or had to wait for.
 
-    That of processes and threads that have ended is not in it. None: the kernel does not count it.
+    That of threads that have ended is not in it, nor what processes that have ended had to wait.
+    None: the kernel does not count it.
     """
-    parents = {p.pid: p.parent for n in _numbers(Path("/proc")) if (p := process_of(n))}
+    processes = [process for n in _numbers(Path("/proc")) if (process := process_of(n))]
     wanted, total = set(pids), 0
-    while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
+    while more := {process.pid for process in processes if process.parent in wanted} - wanted:
         wanted |= more
+    ended = sum(process.of_children for process in processes if process.pid in wanted)
     for pid in wanted:
         for thread in _numbers(Path(f"/proc/{pid}/task")):
             try:
@@ -106,7 +110,7 @@ def wanted_seconds(pids: Iterable[int]) -> float | None:
                     return None
                 continue  # it has ended
             total += int(used) + int(waited)
-    return total / 1e9
+    return total / 1e9 + ended / os.sysconf("SC_CLK_TCK")
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -6,12 +6,16 @@ time, and ranks that hang in a collective of gloo, at a lock or at a file server
 wait for a GPU do want it, and are not recognised.
 """
 
+import math
+import time
 from collections.abc import Sequence
 
 from pretrain.distributed.processes import wanted_seconds
 
 SAMPLE_SECONDS = 10.0
-# Of a processor, for all ranks together: the watchdogs and the trackers need less.
+# Between samples: if it is longer, the job was stopped, or had no first step.
+LONGEST_GAP_SECONDS = 3 * SAMPLE_SECONDS
+# Of a processor, for all ranks together, besides the samples: polling and the trackers need less.
 LEAST_SHARE = 0.05
 
 
@@ -31,11 +35,15 @@ class Idleness:
         return (self._sampled_at or 0.0) - self._since
 
     def _sample(self, now: float) -> None:
+        began = time.thread_time()
         before, wanted = self._sampled_at, wanted_seconds(self._pids)
+        of_samples = len(self._pids) * (time.thread_time() - began)  # each rank takes one
         if wanted is None:
             self._pids = ()
             return
+        gap = math.inf if before is None else now - before
         # Less is wanted where a compiler has ended: it was not idle.
-        if before is None or abs(wanted - self._wanted) >= LEAST_SHARE * (now - before):
+        is_idle = abs(wanted - self._wanted) < LEAST_SHARE * gap + of_samples
+        if gap > LONGEST_GAP_SECONDS or not is_idle:
             self._since = now
         self._sampled_at, self._wanted = now, wanted

@@ -178,23 +178,25 @@ class Watchdog:
         faulthandler.cancel_dump_traceback_later()
 
     def _check(self, watched: Watched, now: float) -> None:
-        seconds, limit = now - watched.since, self.limits.of(watched)
-        end_after = None if self._end_after is None else max(limit, self._end_after)
-        self._arm(end_after or limit, exits=end_after is not None, now=now)
+        seconds, limit, end_after = now - watched.since, self.limits.of(watched), self._end_after
+        self._arm(max(limit, end_after or 0.0), exits=end_after is not None, now=now)
+        waits = [(seconds, limit)]
         if watched.phase == START:
-            idle, patience = self._idleness.seconds(now), self.limits.of_idle_start()
-            limit = patience if min(idle, seconds) > patience else limit
-        if self._stuck is None and seconds > limit:
+            idle = min(self._idleness.seconds(now), seconds)
+            waits.append((idle, self.limits.of_idle_start()))
+        exceeded = [most for taken, most in waits if taken > most]
+        if self._stuck is None and exceeded:
             self._report(watched, seconds)
             # The other ranks began this step a little earlier or later, with similar limits.
-            self._stuck = Stuck(watched, summary_at=now + max(SUMMARY_SECONDS, limit / 5))
+            later = max(SUMMARY_SECONDS, min(exceeded) / 5)
+            self._stuck = Stuck(watched, summary_at=now + later)
         elif self._stuck is not None:
             self._summarize(self._stuck, now)
-        if end_after is not None and seconds > end_after:
+        if end_after is not None and any(taken > max(most, end_after) for taken, most in waits):
             self._kill_ranks_without_stacks(watched.since)
             self._end(
                 f"{watched} has taken {seconds:.0f} s: ending the job "
-                f"(watchdog.end_after_seconds={self._end_after:g})"
+                f"(watchdog.end_after_seconds={end_after:g})"
             )
 
     def _arm(self, seconds: float, *, exits: bool, now: float) -> None:

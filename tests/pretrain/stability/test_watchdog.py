@@ -5,6 +5,7 @@ import itertools
 import signal
 import statistics
 import subprocess
+import sys
 import time
 
 import psutil
@@ -165,6 +166,19 @@ def test_a_start_in_which_no_rank_computes_is_reported_as_soon_as_a_step(
             assert time.monotonic() - watching.began < 4.9
 
 
+def test_a_start_in_which_no_rank_computes_ends_as_soon_as_a_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(idleness, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(idleness, "wanted_seconds", lambda _: 0.0)
+    settings = {"stuck_after_seconds": 0.5, "end_after_seconds": 1.5}
+    watching = Watching(tmp_path, monkeypatch, [this_process(0)], **settings)
+    with watching.watchdog:
+        watching.reach(1)
+        watching.wait_for("the start of training at step 1 has taken ")
+        assert not watching.ended
+        watching.wait_for("ending the job (watchdog.end_after_seconds=1.5)")
+        assert 1.5 <= time.monotonic() - watching.began < 4.9
+
+
 def test_ranks_of_several_machines_count_as_computing(tmp_path, monkeypatch):
     monkeypatch.setattr(idleness, "SAMPLE_SECONDS", 0.02)
     monkeypatch.setattr(idleness, "wanted_seconds", lambda _: 0.0)
@@ -176,6 +190,41 @@ def test_ranks_of_several_machines_count_as_computing(tmp_path, monkeypatch):
         watching.reach(1)
         time.sleep(0.5)
         assert not watching.said
+
+
+def test_a_job_that_was_stopped_does_not_count_as_idle(monkeypatch):
+    monkeypatch.setattr(idleness, "wanted_seconds", lambda _: 7.0)
+    ranks = idleness.Idleness([1])
+    assert [ranks.seconds(now) for now in (0, 10, 20)] == [0, 10, 20]
+    assert [ranks.seconds(now) for now in (220, 230)] == [0, 10]
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_samples_of_many_ranks_do_not_count_as_computing(monkeypatch, compiles):
+    wanted = 0.0
+
+    def sample(pids):  # as all ranks do, for 0.1 s each, of which 8 are over 0.5 s in 10 s
+        nonlocal wanted
+        began = time.thread_time()
+        while time.thread_time() - began < 0.1:
+            pass
+        wanted += len(pids) * (time.thread_time() - began) + 10 * compiles
+        return wanted
+
+    monkeypatch.setattr(idleness, "wanted_seconds", sample)
+    ranks = idleness.Idleness(range(8))
+    found = [ranks.seconds(now) for now in range(0, 130, 10)]
+    assert found == ([0] * 13 if compiles else list(range(0, 130, 10)))
+
+
+def test_the_time_of_a_child_that_has_ended_counts():
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    script = f"{sys.executable} -c '{burn}'; echo ended; exec sleep 600"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout.readline() == b"ended\n"
+        wanted = wanted_seconds([parent.pid])
+        parent.kill()
+    assert wanted >= 0.4
 
 
 def test_the_time_that_processes_want_is_that_of_all_below_them_and_not_of_those_that_wait():
