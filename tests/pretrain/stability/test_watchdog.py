@@ -173,8 +173,6 @@ def test_a_start_in_which_no_rank_computes_ends_as_soon_as_a_step(tmp_path, monk
     watching = Watching(tmp_path, monkeypatch, [this_process(0)], **settings)
     with watching.watchdog:
         watching.reach(1)
-        watching.wait_for("the start of training at step 1 has taken ")
-        assert not watching.ended
         watching.wait_for("ending the job (watchdog.end_after_seconds=1.5)")
         assert 1.5 <= time.monotonic() - watching.began < 4.9
 
