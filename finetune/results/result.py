@@ -31,6 +31,7 @@ from pretrain.config.errors import ConfigError
 RESULT_FILE = "result.json"
 SWEEP_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
+RESULTS_OF_CELL = f"lr_*/seed_*/{RESULT_FILE}"  # below the folder of a model on a task
 Content = TypeVar("Content")
 Refuse = Callable[[ConfigError], None]
 
@@ -120,7 +121,7 @@ def read_results(folder: Path, refuse: Refuse = raise_it) -> dict[Path, TrialRes
     Raises:
         ConfigError: there is none, or `refuse` raises it.
     """
-    results = results_of(sorted(folder.rglob(f"lr_*/seed_*/{RESULT_FILE}")), refuse)
+    results = results_of(sorted(folder.rglob(RESULTS_OF_CELL)), refuse)
     if not results:
         raise ConfigError(
             f"{folder} holds no result of fine-tuning; fine-tune first with: "

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from finetune.results.result import (
     MAJORITY_FILE,
-    RESULT_FILE,
+    RESULTS_OF_CELL,
     SWEEP_FILE,
     Refuse,
     Scores,
@@ -94,7 +94,7 @@ def read_cell(sweep: Path, cell: Path, metrics: Mapping[str, str]) -> list[Ended
     Raises:
         ConfigError: a result is damaged, or lacks the main metric.
     """
-    files = sorted((sweep / cell).glob(f"lr_*/seed_*/{RESULT_FILE}"))
+    files = sorted((sweep / cell).glob(RESULTS_OF_CELL))
     return [
         _ended(place, result, _row_of(result, None), metrics)
         for place, result in results_of(files).items()

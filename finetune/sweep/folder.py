@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from data_prep.files.atomic import save_text
 from finetune.protocol import GROWING, Protocol
-from finetune.results.result import MAJORITY_FILE, RESULT_FILE, SWEEP_FILE, results_of
+from finetune.results.result import MAJORITY_FILE, RESULTS_OF_CELL, SWEEP_FILE, results_of
 from finetune.results.sweep_record import (
     Keep,
     ModelRecord,
@@ -184,7 +184,7 @@ def _refuse_lacking_metrics(before: SweepRecord, now: SweepRecord, folder: Path)
     """Refuse a main metric that results of its task lack, as those of an older version may."""
     for task, metric in now.metrics.items():
         if before.metrics.get(task) != metric:
-            files = sorted((folder / task).glob(f"*/lr_*/seed_*/{RESULT_FILE}"))
+            files = sorted((folder / task).glob(f"*/{RESULTS_OF_CELL}"))
             for place, result in results_of(files).items():
                 with_main_first(result.scores, metric, place)
 
