@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import (
@@ -61,17 +62,21 @@ Curve = list[list[float]]  # seconds of training, held-out loss in nats
 
 
 class Rows(Dataset[dict[str, Any]]):
-    """The training rows of shards, as the collator of transformers takes them."""
+    """The training rows of shards, as the collator of transformers takes them.
+
+    They are held in memory, so that reading single rows from a disk does not slow theirs down.
+    """
 
     def __init__(self, shards: ShardSet) -> None:
-        self._split = shards.split("train")
+        split = shards.split("train")
+        self._ids = split.rows(np.arange(split.num_rows))
 
     def __len__(self) -> int:
-        return self._split.num_rows
+        return len(self._ids)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return the ids of a row; all of its tokens are there, rows have no padding."""
-        return {"input_ids": self._split.rows(torch.tensor([index]).numpy())[0].tolist()}
+        return {"input_ids": self._ids[index].tolist()}
 
 
 class HeldOut(TrainerCallback):  # type: ignore[misc]
