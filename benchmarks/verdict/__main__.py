@@ -3,18 +3,21 @@
     python benchmarks/verdict build                                   tables and figures
     python benchmarks/verdict collect runs/positions                  results/positions.json
     python benchmarks/verdict collect runs/positions --minimal-pairs BLiMP=FOLDER/paradigms.csv
+    python benchmarks/verdict collect runs/against --tasks scores/table.csv
 
-`collect` takes the folder of a sweep, or of its records. `build` reads results/*.json and
-replaces what stands between the marks of docs/VERDICT.md; studies.toml there names the parts.
+`collect` takes the folder of a sweep, of its records, or of benchmarks/against_hugging_face.py.
+`build` reads results/*.json and replaces what stands between the marks of docs/VERDICT.md.
 """
 
 import argparse
 import csv
 import statistics
+from collections import defaultdict
 from pathlib import Path
 
+from clock import is_comparison, read_comparison
 from pages import write_page
-from studies import condense, read_study, write_study
+from studies import Study, condense, read_study, write_study
 
 from pretrain.compare.runs import read_run
 
@@ -39,6 +42,9 @@ def main() -> None:
         metavar="NAME=FILE",
         help="the table of `tupelo analyse minimal_pairs` on these runs, as the score NAME",
     )
+    collect.add_argument(
+        "--tasks", metavar="FILE", help="table.csv of `tupelo finetune table` on these runs"
+    )
     arguments = options.parse_args()
     if arguments.command == "build":
         studies = {
@@ -46,13 +52,26 @@ def main() -> None:
         }
         write_page(studies, arguments.root / "docs")
         return
-    name = arguments.sweeps[0].name
-    runs = [read_run(folder) for sweep in arguments.sweeps for folder in finished_runs(sweep)]
-    file = arguments.to or ROOT / "results" / f"{name}.json"
-    scores = scores_of_pairs(arguments.minimal_pairs) if arguments.minimal_pairs else {}
-    study = condense(file.stem, runs, scores)
+    file = arguments.to or ROOT / "results" / f"{arguments.sweeps[0].name}.json"
+    study = collected(arguments, file.stem)
     write_study(study, file)
     print(f"{file}: {len(study.runs)} runs, {file.stat().st_size:,} bytes")
+
+
+def collected(arguments: argparse.Namespace, name: str) -> Study:
+    """Return the study of the folders that are given."""
+    scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    if arguments.minimal_pairs:
+        for run, found in scores_of_pairs(arguments.minimal_pairs).items():
+            scores[run] |= found
+    if arguments.tasks:
+        for run, found in scores_of_tasks(arguments.tasks).items():
+            scores[run] |= found
+    first = arguments.sweeps[0]
+    if is_comparison(first):
+        return read_comparison(first, name, scores)
+    runs = [read_run(folder) for sweep in arguments.sweeps for folder in finished_runs(sweep)]
+    return condense(name, runs, scores)
 
 
 def finished_runs(sweep: Path) -> list[Path]:
@@ -82,6 +101,25 @@ def scores_of_pairs(words: str) -> dict[str, dict[str, float]]:
     except OSError:
         raise SystemExit(f"--minimal-pairs {words}: there is no such file") from None
     return {run: {name: 100 * statistics.fmean(found)} for run, found in accuracies.items()}
+
+
+def scores_of_tasks(file: str) -> dict[str, dict[str, float]]:
+    """Return the score of each run on each task in percent, as `tupelo finetune table` counts it.
+
+    Raises:
+        SystemExit: there is no such table.
+    """
+    scores: dict[str, dict[str, float]] = {}
+    try:
+        with open(file, encoding="utf-8") as stream:
+            for row in csv.DictReader(stream):
+                found, column = scores.setdefault(row["model"], {}), row["column"]
+                is_one_of_several = any(column.startswith(f"{task} ") for task in found)
+                if not is_one_of_several:  # metrics of a task follow the score of the task
+                    found[column] = float(row["score"])
+    except OSError:
+        raise SystemExit(f"--tasks {file}: there is no such file") from None
+    return scores
 
 
 if __name__ == "__main__":

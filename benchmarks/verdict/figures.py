@@ -47,6 +47,31 @@ def curves(study: Study, file: Path) -> None:
     _save(figure, file)
 
 
+def clock(study: Study, file: Path) -> None:
+    """Draw the held-out loss of every run over seconds of training."""
+    figure, axes = _panel(
+        f"Held-out loss of {study.name} by the clock, a line for each seed; dotted: the entropy of "
+        "word frequencies.",
+        HEIGHT,
+        xlabel="minutes of training",
+        ylabel="held-out loss in nats",
+    )
+    for number, arm in enumerate(study.arms):
+        for run in study.of_arm(arm).values():
+            axes.plot(
+                [seconds / 60 for seconds in run.seconds],
+                [loss for _, loss in run.curve],
+                **line_style(number),
+                markevery=0.1,
+                markersize=3.5,
+                linewidth=1.0,
+            )
+    axes.set_xscale("log")
+    axes.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
+    legend_of_runs(axes, study.arms)
+    _save(figure, file)
+
+
 def forest(study: Study, baseline: str, file: Path) -> None:
     """Draw the difference of each arm from the baseline with its interval."""
     pairs = _differences(study, baseline)

@@ -25,6 +25,7 @@ MARK = re.compile(r"(<!-- (table|figure) (.*?) -->\n)(.*?)(<!-- end -->)", re.DO
 
 Table = Callable[..., str]
 TABLES: Mapping[str, Table] = {
+    "clock": tables.clock,
     "ends": tables.ends,
     "tuning": tables.tuning,
     "scores": tables.scores,
@@ -33,6 +34,7 @@ TABLES: Mapping[str, Table] = {
     ),
 }
 FIGURE_KINDS: Mapping[str, Callable[..., None]] = {
+    "clock": figures.clock,
     "curves": figures.curves,
     "forest": figures.forest,
     "cost": figures.cost,

@@ -14,7 +14,7 @@ from typing import Any
 from data_prep.files.atomic import save_text
 from data_prep.files.redaction import without_folders
 from pretrain.compare.plateau import PLATEAU_MARGIN
-from pretrain.compare.runs import Run, crossing
+from pretrain.compare.runs import Run, place_of_loss
 
 TRIALS = "trials"  # the folder of a sweep's trials
 DIGITS = 5  # of a loss in nats, far below the noise of a seed
@@ -32,10 +32,11 @@ class StudyRun:
         seed: of weights and of the order of samples.
         is_trial: whether it served to tune its arm; such runs are not compared.
         settings: those that not all runs of the study share, flat.
-        flops: of all its steps, as counted while they ran.
+        flops: of all its steps, as counted while they ran; 0: they were not counted.
         curve: (step, held-out loss in nats) of each evaluation.
         commit: of the code.
         scores: of other measures, by name, in percent.
+        seconds: of training until each evaluation, where arms are compared by the clock.
     """
 
     arm: str
@@ -46,6 +47,7 @@ class StudyRun:
     curve: tuple[tuple[int, float], ...]
     commit: str
     scores: Mapping[str, float] = field(default_factory=dict)
+    seconds: tuple[float, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -63,8 +65,12 @@ class StudyRun:
 
         Interpolated between two evaluations, as `tupelo compare` does.
         """
-        rows = [{"step": step, "loss": found} for step, found in self.curve]
-        return crossing(Run(Path(), {}, [], [], rows, None), loss, "step")
+        return place_of_loss(self.curve, loss)
+
+    def seconds_to(self, loss: float) -> float | None:
+        """Return the seconds of training after which the loss first fell to `loss`; None: never."""
+        losses = (found for _, found in self.curve)
+        return place_of_loss(zip(self.seconds, losses, strict=True), loss)
 
 
 @dataclass(frozen=True)
@@ -207,7 +213,13 @@ def read_study(file: Path) -> Study:
     """Read what `write_study` wrote."""
     tree = json.loads(file.read_text(encoding="utf-8"))
     runs = [
-        StudyRun(**{**run, "curve": tuple((step, loss) for step, loss in run["curve"])})
+        StudyRun(
+            **{
+                **run,
+                "curve": tuple((step, loss) for step, loss in run["curve"]),
+                "seconds": tuple(run.get("seconds", ())),
+            }
+        )
         for run in tree.pop("runs")
     ]
     return Study(**{**tree, "device": tuple(tree["device"]), "runs": tuple(runs)})

@@ -65,9 +65,8 @@ def tuning(study: Study) -> str:
     for arm in study.arms:
         trials = study.trials_of(arm)
         for steps in sorted({run.steps for run in trials}):
-            of_length = sorted((run for run in trials if run.steps == steps), key=_loss)
-            tried = [f"{point(run, trials)}: {run.loss:.3f}" for run in of_length]
-            rows.append([f"`{arm}`", f"{steps:,}", "; ".join(tried)])
+            of_length = [run for run in trials if run.steps == steps]
+            rows.append([f"`{arm}`", f"{steps:,}", _tried(of_length)])
     return markdown(["arm", "steps of a trial", "tried, the best first"], rows)
 
 
@@ -90,6 +89,34 @@ def speed(study: Study, baseline: str, targets: Sequence[float]) -> str:
         if arm != baseline
     ]
     return markdown(["arm", *(f"to {target:.2f}" for target in targets)], rows)
+
+
+def clock(study: Study, baseline: str) -> str:
+    """Return a row for each arm by the clock: its end, and when it is where the baseline ends.
+
+    The ratio of the two times is a geometric mean over paired seeds.
+    """
+    theirs = study.of_arm(baseline)
+    per_step = study.shared["batch.global_sequences"] * study.shared["data.sequence_length"]
+    rows = []
+    for arm in study.arms:
+        runs = study.of_arm(arm)
+        ends = losses(runs)
+        rows.append(
+            [
+                f"`{arm}`",
+                str(len(runs)),
+                _tried(study.trials_of(arm)),
+                f"{statistics.fmean(run.seconds[-1] for run in runs.values()) / 60:.0f}",
+                f"{statistics.fmean(run.steps for run in runs.values()) * per_step / 1e6:.1f}",
+                f"{mean_loss(runs):.3f} ({span(ends.values())})",
+                f"{study.entropy - mean_loss(runs):.2f}",
+                "baseline" if arm == baseline else _times_sooner(runs, theirs),
+            ]
+        )
+    header = ["arm", "seeds", "trials: loss at the end", "minutes", "M tokens"]
+    header += ["loss at the end (range)", "below the entropy", f"sooner where `{baseline}` ends"]
+    return markdown(header, rows)
 
 
 def answers(study: Study, questions: Sequence[Question]) -> str:
@@ -175,6 +202,25 @@ def _score(runs: Mapping[int, StudyRun], others: Mapping[int, StudyRun], name: s
     if pair is None or pair.num_pairs < 2:
         return mean
     return f"{mean}; {pair.mean:+.1f} ({pair.low:+.1f} to {pair.high:+.1f})"
+
+
+def _tried(trials: Sequence[StudyRun]) -> str:
+    best_first = sorted(trials, key=_loss)
+    return "; ".join(f"{point(run, trials)}: {run.loss:.3f}" for run in best_first)
+
+
+def _times_sooner(ours: Mapping[int, StudyRun], theirs: Mapping[int, StudyRun]) -> str:
+    """Return how many times sooner ours are where theirs end: geometric mean, interval."""
+    needed = {}
+    for seed in ours.keys() & theirs.keys():
+        seconds = ours[seed].seconds_to(theirs[seed].loss)
+        needed[seed] = math.inf if seconds is None else math.log(seconds)
+    given = {seed: math.log(run.seconds[-1]) for seed, run in theirs.items()}
+    pair = paired_mean(given, needed)
+    if pair is None or math.isinf(pair.mean):
+        return "not reached"
+    mean, low, high = (math.exp(value) for value in (pair.mean, pair.low, pair.high))
+    return f"{mean:.1f} times" + (f" ({low:.1f} - {high:.1f})" if pair.num_pairs > 1 else "")
 
 
 def _share(study: Study, arm: str, baseline: str, target: float) -> str:

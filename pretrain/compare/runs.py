@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,18 +148,26 @@ def have_equal_flops(runs: Sequence[Run]) -> bool:
 def crossing(run: Run, target: float, axis: str) -> float | None:
     """Return the amount of `axis` at which the held-out loss first fell to `target`.
 
-    The loss is interpolated linearly between the first evaluation at or below the target and the
-    one before; if there is none, or it diverged, the former itself counts: an upper bound. None if
-    no evaluation is at or below the target.
+    See `place_of_loss`.
     """
-    before: dict[str, Any] | None = None
-    for evaluation in run.evaluations:
-        if evaluation["loss"] <= target:
-            if before is None or not math.isfinite(before["loss"]):
-                return float(evaluation[axis])
-            share = (before["loss"] - target) / (before["loss"] - evaluation["loss"])
-            return float(before[axis] + share * (evaluation[axis] - before[axis]))
-        before = evaluation
+    return place_of_loss(((row[axis], row["loss"]) for row in run.evaluations), target)
+
+
+def place_of_loss(curve: Iterable[tuple[float, float]], target: float) -> float | None:
+    """Return the place at which the loss of a curve of (place, loss) first fell to `target`.
+
+    It is interpolated linearly between the first point at or below the target and the one before;
+    if there is none, or it diverged, the former itself counts: an upper bound. None if no point is
+    at or below the target.
+    """
+    before: tuple[float, float] | None = None
+    for place, loss in curve:
+        if loss <= target:
+            if before is None or not math.isfinite(before[1]):
+                return float(place)
+            earlier, higher = before
+            return float(earlier + (higher - target) / (higher - loss) * (place - earlier))
+        before = place, loss
     return None
 
 

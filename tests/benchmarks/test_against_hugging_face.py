@@ -16,14 +16,15 @@ from pretrain.data.shards import open_data
 from tests.pretrain.conftest import shards  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
+RATES = ("0.001", "0.002")
 
 
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import against_hugging_face
+    import hugging_face_trainer
 
-    return against_hugging_face
+    return hugging_face_trainer
 
 
 def test_their_loss_is_taken_on_our_held_out_rows_and_masks(benchmark, shards):  # noqa: F811
@@ -54,18 +55,11 @@ def test_their_loss_is_taken_on_our_held_out_rows_and_masks(benchmark, shards): 
     assert found == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
 
-def test_the_time_to_a_loss_is_interpolated(benchmark):
-    curve = [[1.0, 6.0], [2.0, 5.0], [4.0, 4.0]]
-    assert benchmark.reached(curve, 4.5) == pytest.approx(3.0)
-    assert benchmark.reached(curve, 7.0) == 1.0
-    assert benchmark.reached(curve, 3.0) is None
-
-
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="the extra benchmarks")
 @pytest.mark.slow("trains six tiny models")
 def test_both_sides_are_trained_and_a_second_call_repeats_nothing(tmp_path, shards):  # noqa: F811
     words = [
-        *("tiny_cpu", "--minutes", "0.02", "--seeds", "1", "--rates", "1e-3", "2e-3"),
+        *("tiny_cpu", "--minutes", "0.02", "--seeds", "1", "--rates", *RATES),
         *("--to", str(tmp_path / "both"), "--data.shards", str(shards)),
     ]
 
@@ -79,11 +73,34 @@ def test_both_sides_are_trained_and_a_second_call_repeats_nothing(tmp_path, shar
         assert finished.returncode == 0, finished.stderr[-3000:]
         return finished.stdout
 
-    assert "| 1 | " in run()
-    summary = json.loads((tmp_path / "both" / "summary.json").read_text())
-    assert set(summary["trials"]["theirs"]) == set(summary["trials"]["ours"]) == {"0.001", "0.002"}
+    output = run()
+    assert "| 1 | " in output and "theirs, loss at the end of a trial" in output
+    trials = {file.parent.name: result_of(file) for file in tmp_path.glob("both/trials/*/a*.json")}
+    assert set(trials) == {f"{side}-{rate}" for side in ("theirs", "ours") for rate in RATES}
+    ends = {name: trial["curve"][-1][2] for name, trial in trials.items()}
+    best = min((ends[f"theirs-{rate}"], rate) for rate in RATES)[1]
+    reported = result_of(tmp_path / "both" / "theirs-seed1" / "against.json")
+    assert reported["learning_rate.peak"] == float(best) and reported["seed"] == 1
+    steps, seconds, _ = zip(*reported["curve"], strict=True)
+    assert list(steps) == sorted(set(steps)) and list(seconds) == sorted(seconds)
     times = {file: file.stat().st_mtime_ns for file in tmp_path.glob("both/*/against.json")}
     assert len(times) == 2
     run()
     assert times == {file: file.stat().st_mtime_ns for file in times}
     assert (tmp_path / "both" / "theirs-seed1" / "model.safetensors").is_file()
+    collected = collect(tmp_path / "both", tmp_path / "both.json")
+    assert {(run["arm"], run["is_trial"]) for run in collected["runs"]} == {
+        (arm, is_trial) for arm in ("transformers", "tiny_cpu") for is_trial in (True, False)
+    }
+    assert all(len(run["seconds"]) == len(run["curve"]) > 1 for run in collected["runs"])
+
+
+def collect(folder, record):
+    command = [sys.executable, "benchmarks/verdict", "collect", str(folder), "--to", str(record)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    return result_of(record)
+
+
+def result_of(file):
+    return json.loads(file.read_text())

@@ -1,6 +1,8 @@
 """The verdict's statistics against SciPy, its records against the runs, its page against both."""
 
+import math
 import runpy
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -158,6 +160,48 @@ def test_scores_of_minimal_pairs_are_means_over_paradigms_and_compared_by_seed(t
     assert f"| `better` | 62.3; +2.7 ({interval.low:+.1f} to {interval.high:+.1f}) |" in table
 
 
+def test_scores_of_tasks_are_those_that_the_table_of_fine_tuning_counts(tmp_path):
+    main = runpy.run_path(str(ROOT / "benchmarks" / "verdict" / "__main__.py"))
+    file = tmp_path / "table.csv"
+    file.write_text(
+        "model,column,metric,score\nours-seed1,CoLA,matthews_correlation,20.5\n"
+        "ours-seed1,STS-B,mean,61.0\nours-seed1,STS-B Pearson,pearson,60.0\n"
+        "ours-seed1,STS-B Spearman,spearman,62.0\ntheirs-seed1,CoLA,matthews_correlation,3.5\n"
+    )
+    assert main["scores_of_tasks"](str(file)) == {
+        "ours-seed1": {"CoLA": 20.5, "STS-B": 61.0},
+        "theirs-seed1": {"CoLA": 3.5},
+    }
+    with pytest.raises(SystemExit, match="there is no such file"):
+        main["scores_of_tasks"](str(tmp_path / "nothing.csv"))
+
+
+def test_by_the_clock_an_arm_is_compared_at_the_end_of_the_baseline(tmp_path):
+    import figures
+    from tables import clock
+
+    # The baseline ends at 5.0 after 60 and 100 s: the arm is there half way from 10 to 30 s, and
+    # after 10 s: 3 and 10 times sooner, the geometric mean is sqrt(30).
+    study = study_of(
+        replace(run_of("base", 1, [6.0, 5.0]), seconds=(30.0, 60.0)),
+        replace(run_of("base", 2, [6.0, 5.0]), seconds=(50.0, 100.0)),
+        replace(run_of("ours", 1, [5.5, 4.5]), seconds=(10.0, 30.0)),
+        replace(run_of("ours", 2, [5.0, 4.5]), seconds=(10.0, 30.0)),
+        replace(run_of("worse", 1, [5.5]), seconds=(60.0,)),
+        replace(run_of("ours", 3, [5.1], is_trial=True, peak=0.1), seconds=(9.0,)),
+        replace(run_of("ours", 3, [5.2], is_trial=True, peak=0.2), seconds=(9.0,)),
+    )
+    table = clock(study, "base")
+    assert "| `ours` | 2 | peak 0.1: 5.100; peak 0.2: 5.200 |" in table
+    logs = [math.log(3), math.log(10)]
+    reach = stats.t.ppf(0.975, 1) * stats.sem(logs)
+    low, high = math.exp(statistics.fmean(logs) - reach), math.exp(statistics.fmean(logs) + reach)
+    assert f"| {math.sqrt(30):.1f} times ({low:.1f} - {high:.1f}) |" in table
+    assert "| not reached |" in table
+    figures.clock(study, tmp_path / "clock.png")
+    assert (tmp_path / "clock.png").stat().st_size > 5000
+
+
 def scored(run, score):
     return replace(run, scores={"BLiMP": score})
 
@@ -194,7 +238,7 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
 
     for mark, message in (
         ("table ends nothing base", "there is no results/nothing.json"),
-        ("table end toy base", "end is none of ends,"),
+        ("table end toy base", "end is none of clock, ends,"),
     ):
         page.write_text(f"<!-- {mark} -->\n<!-- end -->\n")
         refused = build(tmp_path)
