@@ -5,7 +5,7 @@
     python benchmarks/verdict collect runs/positions --minimal-pairs BLiMP=FOLDER/paradigms.csv
     python benchmarks/verdict collect runs/against --tasks scores/table.csv
 
-`collect` takes the folder of a sweep, of its records, or of benchmarks/against_hugging_face.py.
+`collect` takes the folder of a sweep, of its records, or of benchmarks/against_hugging_face.
 `build` reads results/*.json and replaces what stands between the marks of docs/VERDICT.md.
 """
 

@@ -17,7 +17,7 @@ PEAK = "learning_rate.peak"
 
 
 def is_comparison(folder: Path) -> bool:
-    """Return whether this is a folder of benchmarks/against_hugging_face.py."""
+    """Return whether this is a folder of benchmarks/against_hugging_face."""
     return any(folder.glob(f"{OURS}-*/{RESULT}"))
 
 
@@ -25,7 +25,7 @@ def read_comparison(folder: Path, name: str, scores: Mapping[str, Mapping[str, f
     """Return both sides of a comparison, trials and reported runs that have ended.
 
     Args:
-        folder: of benchmarks/against_hugging_face.py.
+        folder: of benchmarks/against_hugging_face.
         name: of the study.
         scores: of other measures in percent, by the name of a run's folder and by measure.
     """

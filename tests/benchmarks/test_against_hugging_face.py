@@ -21,10 +21,10 @@ RATES = ("0.001", "0.002")
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import hugging_face_trainer
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "against_hugging_face"))
+    import their_trainer
 
-    return hugging_face_trainer
+    return their_trainer
 
 
 def test_their_loss_is_taken_on_our_held_out_rows_and_masks(benchmark, shards):  # noqa: F811
@@ -65,7 +65,7 @@ def test_both_sides_are_trained_and_a_second_call_repeats_nothing(tmp_path, shar
 
     def run():
         finished = subprocess.run(
-            [sys.executable, "benchmarks/against_hugging_face.py", *words],
+            [sys.executable, "benchmarks/against_hugging_face", *words],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -1,6 +1,6 @@
 """Pre-train with Tupelo and with transformers for the same wall time, on the same rows.
 
-    python benchmarks/against_hugging_face.py tupe_r --minutes 30 --seeds 1 2 3 --to FOLDER \
+    python benchmarks/against_hugging_face tupe_r --minutes 30 --seeds 1 2 3 --to FOLDER \
         --data.shards data/NAME --model.num_layers 4 --model.width 256
 
 Theirs is what transformers' example `run_mlm` does: BertForMaskedLM, Trainer, AdamW with a linear
@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from hugging_face_trainer import Curve, fastest_precision, their_run
+from their_trainer import Curve, fastest_precision, their_run
 
 from pretrain.compare.run_files import Evaluation, read_checked_lines
 from pretrain.compare.runs import place_of_loss
