@@ -18,7 +18,7 @@ PEAK = "learning_rate.peak"
 
 def is_comparison(folder: Path) -> bool:
     """Return whether this is a folder of benchmarks/against_hugging_face."""
-    return any(folder.glob(f"{OURS}-*/{RESULT}"))
+    return bool(_ended(folder, OURS))
 
 
 def read_comparison(folder: Path, name: str, scores: Mapping[str, Mapping[str, float]]) -> Study:

@@ -92,7 +92,7 @@ def test_both_sides_are_trained_and_a_second_call_repeats_nothing(tmp_path, shar
     assert {(run["arm"], run["is_trial"]) for run in collected["runs"]} == {
         (arm, is_trial) for arm in ("transformers", "tiny_cpu") for is_trial in (True, False)
     }
-    assert all(len(run["seconds"]) == len(run["curve"]) > 1 for run in collected["runs"])
+    assert all(len(run["seconds"]) == len(run["curve"]) > 0 for run in collected["runs"])
 
 
 def collect(folder, record):
