@@ -61,11 +61,11 @@ def main() -> None:
 def collected(arguments: argparse.Namespace, name: str) -> Study:
     """Return the study of the folders that are given."""
     scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    if arguments.minimal_pairs:
-        for run, found in scores_of_pairs(arguments.minimal_pairs).items():
-            scores[run] |= found
-    if arguments.tasks:
-        for run, found in scores_of_tasks(arguments.tasks).items():
+    for words, read in (
+        (arguments.minimal_pairs, scores_of_pairs),
+        (arguments.tasks, scores_of_tasks),
+    ):
+        for run, found in read(words).items() if words else ():
             scores[run] |= found
     first = arguments.sweeps[0]
     if is_comparison(first):
@@ -94,12 +94,8 @@ def scores_of_pairs(words: str) -> dict[str, dict[str, float]]:
     """
     name, _, file = words.partition("=")
     accuracies: dict[str, list[float]] = {}
-    try:
-        with open(file, encoding="utf-8") as stream:
-            for row in csv.DictReader(stream):
-                accuracies.setdefault(row["run"], []).append(float(row["accuracy"]))
-    except OSError:
-        raise SystemExit(f"--minimal-pairs {words}: there is no such file") from None
+    for row in rows_of_table(f"--minimal-pairs {words}", file):
+        accuracies.setdefault(row["run"], []).append(float(row["accuracy"]))
     return {run: {name: 100 * statistics.fmean(found)} for run, found in accuracies.items()}
 
 
@@ -110,16 +106,25 @@ def scores_of_tasks(file: str) -> dict[str, dict[str, float]]:
         SystemExit: there is no such table.
     """
     scores: dict[str, dict[str, float]] = {}
+    for row in rows_of_table(f"--tasks {file}", file):
+        found, column = scores.setdefault(row["model"], {}), row["column"]
+        is_one_of_several = any(column.startswith(f"{task} ") for task in found)
+        if not is_one_of_several:  # metrics of a task follow the score of the task
+            found[column] = float(row["score"])
+    return scores
+
+
+def rows_of_table(option: str, file: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file.
+
+    Raises:
+        SystemExit: there is no such file; the option that named it is in the message.
+    """
     try:
         with open(file, encoding="utf-8") as stream:
-            for row in csv.DictReader(stream):
-                found, column = scores.setdefault(row["model"], {}), row["column"]
-                is_one_of_several = any(column.startswith(f"{task} ") for task in found)
-                if not is_one_of_several:  # metrics of a task follow the score of the task
-                    found[column] = float(row["score"])
+            return list(csv.DictReader(stream))
     except OSError:
-        raise SystemExit(f"--tasks {file}: there is no such file") from None
-    return scores
+        raise SystemExit(f"{option}: there is no such file") from None
 
 
 if __name__ == "__main__":

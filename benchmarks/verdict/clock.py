@@ -29,11 +29,9 @@ def read_comparison(folder: Path, name: str, scores: Mapping[str, Mapping[str, f
         name: of the study.
         scores: of other measures in percent, by the name of a run's folder and by measure.
     """
-    ours = condense(name, [read_run(found) for found in _ended(folder, OURS)], scores)
-    runs = [
-        replace(run, seconds=_seconds(_result(found)), settings=_tuned(found, run.settings))
-        for run, found in zip(ours.runs, _ended(folder, OURS), strict=True)
-    ]
+    folders = _ended(folder, OURS)
+    ours = condense(name, [read_run(found) for found in folders], scores)
+    runs = [_our_run(run, found) for run, found in zip(ours.runs, folders, strict=True)]
     theirs = [_their_run(found, scores.get(found.name, {})) for found in _ended(folder, THEIRS)]
     return replace(ours, runs=(*theirs, *runs))
 
@@ -59,9 +57,10 @@ def _their_run(folder: Path, scores: Mapping[str, float]) -> StudyRun:
     )
 
 
-def _tuned(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _our_run(run: StudyRun, folder: Path) -> StudyRun:
     result = _result(folder)
-    return {**settings, PEAK: result[PEAK], "threads": result["threads"]}
+    settings = {**run.settings, PEAK: result[PEAK], "threads": result["threads"]}
+    return replace(run, seconds=_seconds(result), settings=settings)
 
 
 def _result(folder: Path) -> dict[str, Any]:

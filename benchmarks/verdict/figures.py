@@ -3,6 +3,7 @@
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 from intervals import PairedMean, paired_mean
 from matplotlib.axes import Axes
@@ -37,10 +38,7 @@ def curves(study: Study, file: Path) -> None:
         axes.plot(
             [step * per_step / 1e6 for step in steps],
             [statistics.median(points[step]) for step in steps],
-            **line_style(number),
-            markevery=0.1,
-            markersize=3.5,
-            linewidth=1.3,
+            **_losses_of(number),
         )
     axes.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
     legend_of_runs(axes, order)
@@ -61,10 +59,7 @@ def clock(study: Study, file: Path) -> None:
             axes.plot(
                 [seconds / 60 for seconds in run.seconds],
                 [loss for _, loss in run.curve],
-                **line_style(number),
-                markevery=0.1,
-                markersize=3.5,
-                linewidth=1.0,
+                **_losses_of(number),
             )
     axes.set_xscale("log")
     axes.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
@@ -116,6 +111,11 @@ def cost(study: Study, baseline: str, file: Path) -> None:
     axes.axhline(0, color=INK, linestyle=":", linewidth=0.8)
     legend_of_runs(axes, list(pairs))
     _save(figure, file)
+
+
+def _losses_of(number: int) -> dict[str, Any]:
+    """Return how the line of losses of an arm is drawn."""
+    return {**line_style(number), "markevery": 0.1, "markersize": 3.5, "linewidth": 1.3}
 
 
 def _panel(caption: str, height: float, *, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
