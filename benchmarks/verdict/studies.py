@@ -81,7 +81,8 @@ class Study:
         name: of the study, and of its file.
         source: the text, as the runs recorded it.
         held_out: the fingerprint of the held-out words.
-        device: processor or GPU.
+        device: processors or GPUs.
+        precision: in which our runs multiplied matrices.
         versions: of packages.
         entropy: of the word frequencies on the held-out words, in nats.
         shared: settings that all runs have in common, flat.
@@ -92,6 +93,7 @@ class Study:
     source: str
     held_out: str
     device: tuple[str, ...]
+    precision: tuple[str, ...]
     versions: Mapping[str, str]
     entropy: float
     shared: Mapping[str, Any]
@@ -144,6 +146,7 @@ def condense(
         without_folders(launches[0]["source"]),
         launches[0]["held_out"],
         tuple(dict.fromkeys(launch["device"] for launch in launches)),
+        tuple(dict.fromkeys(launch["precision"] for launch in launches)),
         launches[0]["versions"],
         launches[0]["frequency_entropy"],
         shared,
@@ -196,8 +199,14 @@ def join(studies: Sequence[Study]) -> Study:
         for study in studies
         for run in study.runs
     ]
-    devices = tuple(dict.fromkeys(device for study in studies for device in study.device))
-    return replace(first, name=name, device=devices, shared=shared, runs=tuple(runs))
+    return replace(
+        first,
+        name=name,
+        device=tuple(dict.fromkeys(one for study in studies for one in study.device)),
+        precision=tuple(dict.fromkeys(one for study in studies for one in study.precision)),
+        shared=shared,
+        runs=tuple(runs),
+    )
 
 
 def write_study(study: Study, file: Path) -> None:
@@ -222,4 +231,5 @@ def read_study(file: Path) -> Study:
         )
         for run in tree.pop("runs")
     ]
-    return Study(**{**tree, "device": tuple(tree["device"]), "runs": tuple(runs)})
+    several = {name: tuple(tree[name]) for name in ("device", "precision")}
+    return Study(**{**tree, **several, "runs": tuple(runs)})

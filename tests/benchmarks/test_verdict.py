@@ -34,7 +34,7 @@ def study_of(*runs):
     from studies import Study
 
     shared = {"batch.global_sequences": 10, "data.sequence_length": 100}
-    return Study("toy", "text", "words", ("cpu",), {"torch": "2"}, 7.0, shared, runs)
+    return Study("toy", "text", "words", ("cpu",), ("float32",), {"torch": "2"}, 7.0, shared, runs)
 
 
 def test_the_interval_of_paired_seeds_is_that_of_scipy():
@@ -108,10 +108,12 @@ def test_studies_of_the_same_words_are_joined():
 
     first = study_of(run_of("a", 1, [5.0]))
     second = replace(study_of(run_of("b", 1, [4.0], norm="post")), name="more")
+    second = replace(second, precision=("bfloat16",))
     second = replace(second, shared={**second.shared, "batch.global_sequences": 20})
     joined = join([first, second])
     assert joined.name == "toy+more" and joined.arms == ["a", "b"]
     assert joined.shared == {"data.sequence_length": 100}
+    assert joined.device == ("cpu",) and joined.precision == ("float32", "bfloat16")
     assert [run.settings for run in joined.runs] == [
         {"batch.global_sequences": 10},
         {"batch.global_sequences": 20, "norm": "post"},
