@@ -3,11 +3,11 @@
     python benchmarks/layer_drop.py [--shapes 12,256,128,32] [--stages 0 1 2] [--json FILE]
     python benchmarks/layer_drop.py --draw-per sequence
 
-The coins are those of a run at its end (theta_bar 0.5), tossed for each micro-batch, or for each
-block the rows on which it runs. A step with
-them and one at full depth take turns. From the blocks that ran follow the FLOPs that were saved;
-`paid` is the time that was saved over all rounds, as a share of that, with its standard error. The
-optimizer does not know of skipped blocks: what it takes is shared by the micro-batches of a step
+Both compute in the precision of `auto` here. The coins are those of a run at its end (theta_bar
+0.5), tossed for each micro-batch, or for each block the rows on which it runs. A step with them and
+one at full depth take turns. From the blocks that ran follow the FLOPs that were saved; `paid` is
+the time that was saved over all rounds, as a share of that, with its standard error. The optimizer
+does not know of skipped blocks: what it takes is shared by the micro-batches of a step
 (--accumulation). Under torchrun every rank takes part and the first one prints.
 """
 
@@ -72,11 +72,12 @@ def measure(
     chosen: tuple[int, int, int, int], stage: int, ranks: Any, arguments: Any
 ) -> dict[str, Any]:
     """Time one shape at one stage and return its numbers."""
-    from training_step import OurStep, Shape
+    from training_step import OurStep, Shape, precision_of_auto
 
     shape = Shape(*chosen)
     kept: list[list[float]] = []
-    name = f"zero{stage}_bf16_autocast"
+    precision = str(precision_of_auto(ranks)).removeprefix("torch.")
+    name = f"zero{stage}_{'fp32' if precision == 'float32' else 'bf16_autocast'}"
     accumulation, steps = arguments.accumulation, arguments.steps
     words = (*DROP, "--layer_drop.draw_per", arguments.draw_per)
     tosses = coins(shape, words, kept)
@@ -94,6 +95,7 @@ def measure(
     return {
         "shape": chosen,
         "zero_stage": stage,
+        "precision": precision,
         "accumulation": accumulation,
         "ranks": ranks.world_size,
         "full_depth": spread(seconds["full depth"]),
@@ -155,7 +157,8 @@ def print_table(chosen: tuple[int, int, int, int], results: list[dict[str, Any]]
 
     rows = [
         (
-            f"ZeRO-{found['zero_stage']}, {found['ranks']} rank(s), {found['accumulation']} a step",
+            f"ZeRO-{found['zero_stage']}, {found['precision']}, {found['ranks']} rank(s), "
+            f"{found['accumulation']} a step",
             milliseconds(found["full_depth"])[0],
             milliseconds(found["dropping"])[0],
             f"{found['mean_blocks']:.2f}",
