@@ -17,9 +17,10 @@ from pretrain.data.shards import held_out_fingerprint, open_data
 from pretrain.distributed.failures import failures_end_the_job
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption
+from pretrain.engine.engine import Engine
 from pretrain.engine.launch import build_engine
 from pretrain.model.objectives.objective import Objective
-from pretrain.profiling.hardware import peak_flops
+from pretrain.profiling.hardware import PeakFlops, peak_flops
 from pretrain.train.checks import check_before_work
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.provenance import num_hosts
@@ -75,21 +76,7 @@ def run(
     if ranks.is_first and not is_new:
         print(resumption.describe())
     rate = peak_flops(ranks.device, compute_type(ds_config))
-    launch["initial_weights"] = None
-
-    def set_first_weights(model: Objective) -> None:
-        launch["initial_weights"] = on_first_rank(
-            ranks, lambda: load_initial_weights(model, settings, shards)
-        )
-
-    load_weights = set_first_weights if checkpoint is None else None
-    engine = build_engine(
-        settings,
-        ds_config,
-        ranks,
-        load_weights=load_weights,
-        sequences_before=resumption.micro_sequences,
-    )
+    engine, initial_weights = _built(settings, ds_config, shards, ranks, resumption)
     executed = engine.micro_batches.of(settings)
     if ranks.is_first:
         print(engine.describe())
@@ -104,13 +91,9 @@ def run(
         on_first_rank(ranks, lambda: record.create(settings, engine.ds_config, shards))
     elif resumption.changes or request.beginning == "elastic":  # perhaps other micro-batches
         on_first_rank(ranks, lambda: record.describe(settings, engine.ds_config))
+    launch |= _execution(engine, rate, ds_config)
+    launch["initial_weights"] = initial_weights
     launch["resumed_from"] = None if is_new else progress.step
-    launch["matrix_rate"] = dataclasses.asdict(rate)
-    launch["execution"] = dataclasses.asdict(engine.execution)
-    launch["micro_batches"] = dataclasses.asdict(engine.micro_batches)
-    launch["precision"] = str(compute_type(ds_config)).removeprefix("torch.")
-    launch["zero_stage"] = engine.stage_choice.stage
-    launch["zero_stage_reason"] = engine.stage_choice.reason
     launch["changed_settings"] = resumption.changes
     on_first_rank(ranks, lambda: record.begin(progress.step, launch, settings))
     newest = None if checkpoint is None else progress.step
@@ -135,6 +118,42 @@ def _resumption(
     if request.lengthen is not None and resumption.lengthening is None:
         print("note: --lengthen has no effect, the run has this length already")
     return resumption
+
+
+def _built(
+    settings: RunSettings,
+    ds_config: dict[str, Any],
+    shards: ShardSet,
+    ranks: Ranks,
+    resumption: Resumption,
+) -> tuple[Engine, dict[str, Any] | None]:
+    """Return the engine, and what is known of the weights that the run begins with."""
+    initial: dict[str, Any] | None = None
+
+    def load_weights(model: Objective) -> None:
+        nonlocal initial
+        initial = on_first_rank(ranks, lambda: load_initial_weights(model, settings, shards))
+
+    engine = build_engine(
+        settings,
+        ds_config,
+        ranks,
+        load_weights=load_weights if resumption.checkpoint is None else None,
+        sequences_before=resumption.micro_sequences,
+    )
+    return engine, initial
+
+
+def _execution(engine: Engine, rate: PeakFlops, ds_config: dict[str, Any]) -> dict[str, Any]:
+    """Return how a launch computes, as it is recorded."""
+    return {
+        "matrix_rate": dataclasses.asdict(rate),
+        "execution": dataclasses.asdict(engine.execution),
+        "micro_batches": dataclasses.asdict(engine.micro_batches),
+        "precision": str(compute_type(ds_config)).removeprefix("torch."),
+        "zero_stage": engine.stage_choice.stage,
+        "zero_stage_reason": engine.stage_choice.reason,
+    }
 
 
 def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, Any]:
