@@ -8,7 +8,7 @@ schedule, masks by DataCollatorForLanguageModeling; BERT's shape is that of the 
 dropout, in the precision in which it is faster here. On a CPU freed memory is kept as ours keeps
 it, which makes theirs faster. Ours is `tupelo train RECIPE`. Both read the rows of the same shards
 with the same tokenizer, in batches of the same size, take the best of the same peak learning rates
-(trials of a quarter of the time, on a seed of their own), and are annealed to the end of the
+(trials of `--trial-share` of the time, on a seed of their own), and are annealed to the end of the
 minutes. Their held-out loss is taken on our held-out rows and masks. Seconds are those of training
 steps, without evaluation.
 
@@ -39,7 +39,6 @@ from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.freed_memory import keep_freed_memory
 
 RATES = [5e-4, 1e-3, 2e-3, 4e-3]
-TRIAL_SHARE = 0.25
 RESULT, PRECISION = "against.json", "theirs_in.txt"
 SIDES = ("theirs", "ours")
 
@@ -53,6 +52,7 @@ def main() -> None:
     options.add_argument("--minutes", type=float, default=30)
     options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--rates", type=float, nargs="+", default=RATES, help="peaks to try")
+    options.add_argument("--trial-share", type=float, default=0.25, help="trials: of the minutes")
     options.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="default: both")
     options.add_argument("--to", type=Path, required=True, help="a folder; an earlier one goes on")
     arguments, words = options.parse_known_args()
@@ -75,7 +75,7 @@ class Comparison:
     def train(self, side: str) -> dict[int, Curve]:
         """Return the curves of a side by seed, at the best of the rates that its trials tried."""
         given = self._arguments
-        trial_seed, short = max(given.seeds) + 1, TRIAL_SHARE * given.minutes
+        trial_seed, short = max(given.seeds) + 1, given.trial_share * given.minutes
         ends = {
             rate: self._run(side, rate, trial_seed, short, f"trials/{side}-{rate:g}")[-1][2]
             for rate in given.rates

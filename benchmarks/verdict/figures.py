@@ -9,7 +9,7 @@ from intervals import PairedMean, paired_mean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from studies import Study
-from tables import losses, mean_loss
+from tables import losses, mean_flops, mean_loss
 
 from pretrain.analysis.panels import empty_figure, legend_of_runs, rows_of_panels, set_up
 from pretrain.reports.html import GRID, INK, line_style
@@ -98,10 +98,10 @@ def cost(study: Study, baseline: str, file: Path) -> None:
         xlabel=f"FLOPs against {baseline}",
         ylabel=f"nats against {baseline}",
     )
-    flops = _mean_flops(study, baseline)
+    flops = mean_flops(study.of_arm(baseline))
     pairs = _differences(study, baseline)
     for number, (arm, pair) in enumerate(pairs.items()):
-        share = _mean_flops(study, arm) / flops
+        share = mean_flops(study.of_arm(arm)) / flops
         is_known = math.isfinite(pair.low)
         style = line_style(number)
         fill = "full" if is_known else "none"
@@ -130,10 +130,6 @@ def _differences(study: Study, baseline: str) -> dict[str, PairedMean]:
     against = losses(study.of_arm(baseline))
     pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
     return {arm: pair for arm, pair in pairs.items() if pair and math.isfinite(pair.mean)}
-
-
-def _mean_flops(study: Study, arm: str) -> float:
-    return statistics.fmean(run.flops for run in study.of_arm(arm).values())
 
 
 def _save(figure: Figure, file: Path) -> None:

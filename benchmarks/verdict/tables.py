@@ -33,8 +33,12 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def ends(study: Study, baseline: str) -> str:
-    """Return a row for each arm: its loss at the end, and its difference from the baseline."""
+    """Return a row for each arm: its FLOPs and its loss at the end, both against the baseline.
+
+    FLOPs are a share of those of the baseline.
+    """
     against = losses(study.of_arm(baseline))
+    flops = mean_flops(study.of_arm(baseline))
     pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
     compared = [arm for arm in study.arms if arm != baseline and pairs[arm] is not None]
     corrected = dict(zip(compared, holm([_p_value(pairs[arm]) for arm in compared]), strict=True))
@@ -47,6 +51,7 @@ def ends(study: Study, baseline: str) -> str:
             [
                 f"`{arm}`",
                 str(len(runs)),
+                f"{mean_flops(runs) / flops:.1%}" if flops else UNKNOWN,
                 f"{mean:.3f} ({span(losses(runs).values())})",
                 f"{study.entropy - mean:.2f}",
                 tokens(study, [run.reached(study.plateau_end) for run in runs.values()]),
@@ -54,7 +59,7 @@ def ends(study: Study, baseline: str) -> str:
                 UNKNOWN if p_value is None or len(runs) < 2 else f"{p_value:.3f}",
             ]
         )
-    header = ["arm", "seeds", "loss at the end (range)", "below the entropy"]
+    header = ["arm", "seeds", "FLOPs", "loss at the end (range)", "below the entropy"]
     header += ["M tokens to leave the plateau", f"against `{baseline}`", "p (Holm)"]
     return markdown(header, rows)
 
@@ -154,6 +159,11 @@ def losses(runs: Mapping[int, StudyRun]) -> dict[int, float]:
 def mean_loss(runs: Mapping[int, StudyRun]) -> float:
     """Return the mean loss at the end in nats."""
     return statistics.fmean(losses(runs).values())
+
+
+def mean_flops(runs: Mapping[int, StudyRun]) -> float:
+    """Return the mean FLOPs of a run; 0: they were not counted."""
+    return statistics.fmean(run.flops for run in runs.values())
 
 
 def difference(pair: PairedMean | None) -> str:
