@@ -62,6 +62,7 @@ def clock(study: Study, file: Path) -> None:
                 **_losses_of(number),
             )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
     legend_of_runs(axes, study.arms)
     _save(figure, file)

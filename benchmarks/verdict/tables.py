@@ -40,13 +40,10 @@ def ends(study: Study, baseline: str) -> str:
     against = losses(study.of_arm(baseline))
     flops = mean_flops(study.of_arm(baseline))
     pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
-    compared = [arm for arm in study.arms if arm != baseline and pairs[arm] is not None]
-    corrected = dict(zip(compared, holm([_p_value(pairs[arm]) for arm in compared]), strict=True))
     rows = []
     for arm in sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm))):
         runs = study.of_arm(arm)
         mean = mean_loss(runs)
-        p_value = corrected.get(arm)
         rows.append(
             [
                 f"`{arm}`",
@@ -56,11 +53,10 @@ def ends(study: Study, baseline: str) -> str:
                 f"{study.entropy - mean:.2f}",
                 tokens(study, [run.reached(study.plateau_end) for run in runs.values()]),
                 "baseline" if arm == baseline else difference(pairs[arm]),
-                UNKNOWN if p_value is None or len(runs) < 2 else f"{p_value:.3f}",
             ]
         )
     header = ["arm", "seeds", "FLOPs", "loss at the end (range)", "below the entropy"]
-    header += ["M tokens to leave the plateau", f"against `{baseline}`", "p (Holm)"]
+    header += ["M tokens to leave the plateau", f"against `{baseline}`"]
     return markdown(header, rows)
 
 
