@@ -107,7 +107,7 @@ def scores_of_tasks(file: str) -> dict[str, dict[str, float]]:
     """
     scores: dict[str, dict[str, float]] = {}
     for row in rows_of_table(f"--tasks {file}", file):
-        found, column = scores.setdefault(row["model"], {}), row["column"]
+        found, column = scores.setdefault(row["run"], {}), row["column"]
         is_one_of_several = any(column.startswith(f"{task} ") for task in found)
         if not is_one_of_several:  # metrics of a task follow the score of the task
             found[column] = float(row["score"])

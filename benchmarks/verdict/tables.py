@@ -9,6 +9,7 @@ from intervals import CONFIDENCE, PairedMean, holm, paired_mean
 from studies import Study, StudyRun
 
 UNKNOWN = "-"
+MINUS = " - "  # between the arms of a question
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class Question:
 
     Attributes:
         text: the question.
-        arm: whose loss is compared.
-        against: with this arm's.
+        arm: whose loss is compared; `A - B`: the difference of two arms is.
+        against: with this arm's, or with this difference.
     """
 
     text: str
@@ -79,7 +80,7 @@ def scores(study: Study, baseline: str) -> str:
         against = {} if arm == baseline else study.of_arm(baseline)
         cells = [_score(study.of_arm(arm), against, name) for name in names]
         rows.append([f"`{arm}`", *cells])
-    return markdown(["arm", *(f"{name}, and against `{baseline}`" for name in names)], rows)
+    return markdown([f"arm, and against `{baseline}`", *names], rows)
 
 
 def speed(study: Study, baseline: str, targets: Sequence[float]) -> str:
@@ -125,13 +126,14 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
 
     The p values are corrected for the number of questions, and an answer needs such a p value.
     """
-    ends = {arm: losses(study.of_arm(arm)) for one in questions for arm in (one.arm, one.against)}
-    pairs = [paired_mean(ends[one.arm], ends[one.against]) for one in questions]
+    pairs = [
+        paired_mean(_compared(study, one.arm), _compared(study, one.against)) for one in questions
+    ]
     p_values = holm([_p_value(pair) for pair in pairs])
     rows = [
         [
             question.text,
-            f"`{question.arm}` - `{question.against}`",
+            f"{_in_words(question.arm)} - {_in_words(question.against)}",
             difference(pair),
             f"{p_value:.3f}",
             _answer(pair, p_value),
@@ -139,6 +141,18 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
         for question, pair, p_value in zip(questions, pairs, p_values, strict=True)
     ]
     return markdown(["question", "arms", "nats at the end, 95 % interval", "p (Holm)", ""], rows)
+
+
+def _compared(study: Study, arms: str) -> dict[int, float]:
+    first, *others = (losses(study.of_arm(arm)) for arm in arms.split(MINUS))
+    for other in others:
+        first = {seed: first[seed] - other[seed] for seed in first.keys() & other.keys()}
+    return first
+
+
+def _in_words(arms: str) -> str:
+    words = MINUS.join(f"`{arm}`" for arm in arms.split(MINUS))
+    return f"({words})" if MINUS in arms else words
 
 
 def _answer(pair: PairedMean | None, p_value: float) -> str:

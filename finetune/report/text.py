@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from finetune.report.caption import caption
 from finetune.report.entries import Entry, entries, has_costs, headers, headers_of_rows, step_text
@@ -15,6 +16,7 @@ from pretrain.reports.terminal import fitting_table
 FIELDS = (
     *("model", "steps", "protocol", "column", "metric", "score", "lowest", "highest"),
     *("learning_rate", "seeds", "finished", "diverged", "arm", "pretraining_seed"),
+    "run",
 )
 TEX = str.maketrans(
     {
@@ -45,7 +47,7 @@ def as_markdown(table: ScoreTable, notes: Sequence[str]) -> str:
 
 
 def as_csv(table: ScoreTable) -> str:
-    """Return a line per model and column, x 100, with six digits.
+    """Return a line per model and column, x 100, with six digits, and the run's folder at its end.
 
     A column with several metrics has a line for each of them too.
     """
@@ -57,8 +59,9 @@ def as_csv(table: ScoreTable) -> str:
         at = [table.cost(row)] if cost else []
         arm = table.arm(row)
         of_arm = ["", ""] if arm is None else [table.label(arm.row), arm.seeds.get(row)]
+        run = "" if arm and row == arm.row else PurePath(row.origin).name
         for line in _lines(table, row):
-            writer.writerow([table.label(row), row.step, *at, table.protocol, *line, *of_arm])
+            writer.writerow([table.label(row), row.step, *at, table.protocol, *line, *of_arm, run])
     return stream.getvalue()
 
 

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -67,7 +68,7 @@ def test_every_sweep_of_the_verdict_names_arms_that_exist(file):
         options = [word for name, value in words.items() for word in (f"--{name}", value)]
         settings = load_settings(arm.recipe, options)
         assert settings.data.sequence_length == 64 and settings.steps <= 12_000
-        assert spec.tuning is None or len(spec.tuning.points) in (6, 8)
+        assert spec.tuning is None or len(spec.tuning.points) in (2, 6, 8)
 
 
 def test_p_values_are_corrected_as_by_hand():
@@ -92,6 +93,27 @@ def test_an_answer_needs_a_p_value_that_is_corrected_for_the_other_questions():
     others = [Question("Equal?", "equal", "base")] * 7
     table = answers(study, [question, *others])
     assert f"| {8 * p_value:.3f} | cannot tell |" in table and "yes" not in table
+
+
+def test_a_question_may_compare_differences_of_arms():
+    from tables import Question, answers
+
+    ends = {
+        "slow": [4.5, 4.6, 4.4],
+        "slow_base": [4.8, 4.9, 4.6],
+        "fast": [4.2, 4.1, 4.2],
+        "fast_base": [4.3, 4.2, 4.4],
+    }
+    study = study_of(
+        *(run_of(arm, seed, [one]) for arm, found in ends.items() for seed, one in enumerate(found))
+    )
+    lead_slow = np.subtract(ends["slow"], ends["slow_base"])
+    lead_fast = np.subtract(ends["fast"], ends["fast_base"])
+    mean = (lead_slow - lead_fast).mean()
+    p_value = stats.ttest_rel(lead_slow, lead_fast).pvalue
+    table = answers(study, [Question("Larger?", "slow - slow_base", "fast - fast_base")])
+    assert f"| (`slow` - `slow_base`) - (`fast` - `fast_base`) | {mean:+.3f} (" in table
+    assert f"| {p_value:.3f} |" in table
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
@@ -166,7 +188,7 @@ def test_scores_of_tasks_are_those_that_the_table_of_fine_tuning_counts(tmp_path
     main = runpy.run_path(str(ROOT / "benchmarks" / "verdict" / "__main__.py"))
     file = tmp_path / "table.csv"
     file.write_text(
-        "model,column,metric,score\nours-seed1,CoLA,matthews_correlation,20.5\n"
+        "run,column,metric,score\nours-seed1,CoLA,matthews_correlation,20.5\n"
         "ours-seed1,STS-B,mean,61.0\nours-seed1,STS-B Pearson,pearson,60.0\n"
         "ours-seed1,STS-B Spearman,spearman,62.0\ntheirs-seed1,CoLA,matthews_correlation,3.5\n"
     )

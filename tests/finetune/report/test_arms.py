@@ -169,7 +169,7 @@ def test_runs_that_are_not_there_any_more_have_their_own_rows(runs, tmp_path):
     assert table.arms == [] and len(table.listed) == 4
 
 
-def test_csv_names_the_arm_and_the_seed_of_each_run_and_latex_has_a_line_between(runs):
+def test_csv_names_the_arm_the_seed_and_the_folder_of_each_run_and_latex_has_a_line_between(runs):
     table = table_of(runs)
     lines = list(csv.DictReader(as_csv(table).splitlines()))
     assert [(line["model"], line["arm"], line["pretraining_seed"]) for line in lines] == [
@@ -178,6 +178,7 @@ def test_csv_names_the_arm_and_the_seed_of_each_run_and_latex_has_a_line_between
         *((f"a (a-seed{seed})", "a (3 seeds)", str(seed)) for seed in range(3)),
     ]
     assert [line["learning_rate"] for line in lines] == ["", "0.001", "0.002", "0.001", "0.001"]
+    assert [line["run"] for line in lines] == ["", *(run.name for run in [runs[-1], *runs[:-1]])]
     parts = as_latex(table, []).split(r"\midrule")
     assert [re.findall(r"^(\w+) ", part, re.MULTILINE)[-1] for part in parts[1:]] == ["b", "a"]
     assert "a (3 seeds): median (range) over the seeds of pre-training" in caption(table)
