@@ -135,7 +135,7 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
             question.text,
             f"{_in_words(question.arm)} - {_in_words(question.against)}",
             difference(pair),
-            f"{p_value:.3f}",
+            f"{p_value:.3f}" if p_value >= 0.001 else "< 0.001",
             _answer(pair, p_value),
         ]
         for question, pair, p_value in zip(questions, pairs, p_values, strict=True)
