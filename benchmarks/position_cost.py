@@ -1,7 +1,7 @@
 """Time a training step with untied positions against BERT-A's, side by side in one run.
 
     python benchmarks/position_cost.py [--shapes 4,512,128,32 4,512,512,8] [--json FILE]
-    python benchmarks/position_cost.py --shapes 4,128,64,32 --positions bert-r t5 rope
+    python benchmarks/position_cost.py --shapes 4,128,64,32 --vocabulary 8192 --positions t5 rope
 
 The same PreLN encoder but for its positions: bert-a adds them to the words and has no attention
 bias; tupe-a and tupe-r compute one for all layers (TUPE Eq. 10 and 11); `--positions` names others.
@@ -36,6 +36,7 @@ def main() -> None:
     restart_with(ALLOCATOR)
     options = parser(__doc__, steps=21)
     options.add_argument("--positions", nargs="+", default=["tupe-a", "tupe-r"])
+    options.add_argument("--vocabulary", type=int, default=30_528, help="default: BERT's, padded")
     time_shapes(options, measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
 
 
@@ -43,7 +44,7 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     """Time one shape, print its table and return its numbers."""
     from training_step import OurStep, Shape
 
-    shape = Shape(*chosen)
+    shape = Shape(*chosen, arguments.vocabulary)
     words = {name: ("--model.positions", name) for name in (BASELINE, *arguments.positions)}
     if ranks.device == "cuda" and "tupe-a" in words:
         words["tupe-a, folded"] = ("--model.positions", "tupe-a", "--engine.attention", "folded")
@@ -63,7 +64,13 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
         rows.append((name, *milliseconds(found), f"{cost:+.1%}", attention))
     headers = ("", "median ms", "quartiles", f"against {BASELINE}", "attention")
     print_rows(str(shape), headers, rows)
-    return {"shape": chosen, "positions": numbers, "failures": failures, "gpu": timing.gpu}
+    return {
+        "shape": chosen,
+        "vocabulary": shape.vocabulary,
+        "positions": numbers,
+        "failures": failures,
+        "gpu": timing.gpu,
+    }
 
 
 if __name__ == "__main__":

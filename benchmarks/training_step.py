@@ -36,6 +36,7 @@ class Shape:
     width: int
     length: int
     sequences: int
+    vocabulary: int = VOCABULARY
 
     @property
     def tokens(self) -> int:
@@ -45,7 +46,7 @@ class Shape:
     def __str__(self) -> str:
         return (
             f"{self.layers} layers, width {self.width}, {self.sequences} x {self.length} tokens, "
-            f"vocabulary {VOCABULARY:,}"
+            f"vocabulary {self.vocabulary:,}"
         )
 
 
@@ -109,7 +110,7 @@ def settings_of(shape: Shape, micro_batches: int, *words: str) -> RunSettings:
         "model.num_layers": shape.layers,
         "model.width": shape.width,
         "model.num_heads": shape.width // 64,
-        "model.vocabulary_size": VOCABULARY,
+        "model.vocabulary_size": shape.vocabulary,
         "model.max_sequence_length": shape.length,
         "data.sequence_length": shape.length,
         "batch.global_sequences": shape.sequences * micro_batches,
@@ -127,7 +128,7 @@ def hugging_face_step(shape: Shape, device: str, dtype: torch.dtype) -> Callable
     from transformers import BertConfig, BertForMaskedLM
 
     config = BertConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=shape.vocabulary,
         hidden_size=shape.width,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.width // 64,
