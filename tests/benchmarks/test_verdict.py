@@ -16,7 +16,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.launching.sweeps.spec import read_spec
 
 ROOT = Path(__file__).parents[2]
-SWEEPS = sorted((ROOT / "benchmarks" / "verdict" / "sweeps").glob("*.toml"))
+SWEEPS = sorted((ROOT / "benchmarks" / "verdict" / "sweeps").rglob("*.toml"))
 
 
 @pytest.fixture(autouse=True)
