@@ -91,8 +91,11 @@ def forest(study: Study, baseline: str, file: Path) -> None:
     _save(figure, file)
 
 
-def cost(study: Study, baseline: str, file: Path) -> None:
-    """Draw the loss at the end over the FLOPs of a run, both against the baseline."""
+def cost(study: Study, baseline: str, *shorter: str, file: Path) -> None:
+    """Draw the loss at the end over the FLOPs of a run, both against the baseline.
+
+    A line connects the baseline with `shorter`: the same model with fewer steps.
+    """
     figure, axes = _panel(
         f"Loss at the end and cost in {study.name}: {OF_INTERVALS}",
         HEIGHT,
@@ -101,16 +104,25 @@ def cost(study: Study, baseline: str, file: Path) -> None:
     )
     flops = mean_flops(study.of_arm(baseline))
     pairs = _differences(study, baseline)
+    shares = {arm: mean_flops(study.of_arm(arm)) / flops for arm in pairs}
+    line = [baseline, *shorter]
+    axes.plot(
+        [shares[arm] for arm in line],
+        [pairs[arm].mean for arm in line],
+        color=INK,
+        linewidth=0.8,
+        label="fewer steps",
+    )
     for number, (arm, pair) in enumerate(pairs.items()):
-        share = mean_flops(study.of_arm(arm)) / flops
+        style, share = line_style(number), shares[arm]
         is_known = math.isfinite(pair.low)
-        style = line_style(number)
         fill = "full" if is_known else "none"
-        axes.plot(share, pair.mean, style["marker"], color=style["color"], fillstyle=fill)
+        marker, color = style["marker"], style["color"]
+        axes.plot(share, pair.mean, marker, color=color, fillstyle=fill, label=arm)
         if is_known:
-            axes.plot([share, share], [pair.low, pair.high], color=style["color"], linewidth=1.3)
+            axes.plot([share, share], [pair.low, pair.high], color=color, linewidth=1.3)
     axes.axhline(0, color=INK, linestyle=":", linewidth=0.8)
-    legend_of_runs(axes, list(pairs))
+    axes.legend(fontsize=6.5, frameon=False)
     _save(figure, file)
 
 

@@ -63,7 +63,7 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
     if kind == "figure":
         _known(part, FIGURE_KINDS)
         file = docs / FIGURES / f"{name}-{part}.png"
-        FIGURE_KINDS[part](study, *given, file)
+        FIGURE_KINDS[part](study, *given, file=file)
         content = f"![{part} of {name}]({FIGURES}/{file.name})"
     elif part == "answers":
         content = tables.answers(study, [_question(one) for one in questions.split(";")])
