@@ -2,10 +2,11 @@
 
     python benchmarks/layer_drop.py [--shapes 12,256,128,32] [--stages 0 1 2] [--json FILE]
     python benchmarks/layer_drop.py --draw-per sequence
+    python benchmarks/layer_drop.py --shapes 12,64,64,32 --vocabulary 8192 --theta 0.875
 
-Both compute in the precision of `auto` here. The coins are those of a run at its end (theta_bar
-0.5), tossed for each micro-batch, or for each block the rows on which it runs. A step with them and
-one at full depth take turns. From the blocks that ran follow the FLOPs that were saved; `paid` is
+Both compute in the precision of `auto` here. The coins are those of a run at one keep ratio,
+tossed for each micro-batch, or for each block the rows on which it runs. A step with them and one
+at full depth take turns. From the blocks that ran follow the FLOPs that were saved; `paid` is
 the time that was saved over all rounds, as a share of that, with its standard error. The optimizer
 does not know of skipped blocks: what it takes is shared by the micro-batches of a step
 (--accumulation). Under torchrun every rank takes part and the first one prints.
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 
 CPU_SHAPES = [(12, 256, 128, 32)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
-THETA_BAR = 0.5
 RESAMPLINGS = 500
-DROP = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", str(THETA_BAR))
 
 
 def main() -> None:
@@ -50,6 +49,8 @@ def main() -> None:
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     options.add_argument("--accumulation", type=int, default=1, help="micro-batches of a step")
     options.add_argument("--draw-per", choices=("micro_batch", "sequence"), default="micro_batch")
+    options.add_argument("--theta", type=float, default=0.5, help="keep ratio (default: 0.5)")
+    options.add_argument("--vocabulary", type=int, default=30_528, help="default: BERT's, padded")
     options.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2], help="of ZeRO")
     arguments = options.parse_args()
     from pretrain.distributed.ranks import start_ranks, stop_ranks
@@ -63,7 +64,7 @@ def main() -> None:
             if ranks.is_first:
                 write_json(arguments.json, results)
         if ranks.is_first:
-            print_table(chosen, results[-len(arguments.stages) :])
+            print_table((*chosen, arguments.vocabulary), results[-len(arguments.stages) :])
     stop_ranks()
     fail_after_errors(results)
 
@@ -74,13 +75,14 @@ def measure(
     """Time one shape at one stage and return its numbers."""
     from training_step import OurStep, Shape, precision_of_auto
 
-    shape = Shape(*chosen)
+    shape = Shape(*chosen, arguments.vocabulary)
     kept: list[list[float]] = []
     precision = str(precision_of_auto(ranks)).removeprefix("torch.")
     name = f"zero{stage}_{'fp32' if precision == 'float32' else 'bf16_autocast'}"
     accumulation, steps = arguments.accumulation, arguments.steps
-    words = (*DROP, "--layer_drop.draw_per", arguments.draw_per)
-    tosses = coins(shape, words, kept)
+    words = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", str(arguments.theta))
+    words += ("--layer_drop.draw_per", arguments.draw_per)
+    tosses = coins(shape, words, arguments.theta, kept)
     dropping = OurStep(shape, name, ranks, *words, scales=tosses, accumulation=accumulation)
     full = OurStep(shape, name, ranks, accumulation=accumulation)
     both = {"full depth": full, "dropping": dropping}
@@ -94,6 +96,9 @@ def measure(
     rounds = list(zip(seconds["dropping"], seconds["full depth"], computed, strict=True))
     return {
         "shape": chosen,
+        "vocabulary": shape.vocabulary,
+        "theta": arguments.theta,
+        "draw_per": arguments.draw_per,
         "zero_stage": stage,
         "precision": precision,
         "accumulation": accumulation,
@@ -127,7 +132,7 @@ def standard_error(rounds: list[tuple[float, float, float]]) -> float:
 
 
 def coins(
-    shape: Any, words: Sequence[str], kept: list[list[float]]
+    shape: Any, words: Sequence[str], theta: float, kept: list[list[float]]
 ) -> Callable[[], "list[BranchScale]"]:
     """Return a function that tosses the next coins and notes on what share of rows blocks run."""
     from training_step import settings_of
@@ -137,7 +142,7 @@ def coins(
     settings = settings_of(shape, 1, *words)
 
     def toss() -> "list[BranchScale]":
-        (scales,) = scales_of_step(len(kept), settings, theta=THETA_BAR, count=1)
+        (scales,) = scales_of_step(len(kept), settings, theta=theta, count=1)
         kept.append(
             [
                 scale.window(shape.sequences)[1] / shape.sequences
@@ -151,7 +156,7 @@ def coins(
     return toss
 
 
-def print_table(chosen: tuple[int, int, int, int], results: list[dict[str, Any]]) -> None:
+def print_table(shape: tuple[int, ...], results: list[dict[str, Any]]) -> None:
     """Print the stages of one shape."""
     from training_step import Shape
 
@@ -176,7 +181,7 @@ def print_table(chosen: tuple[int, int, int, int], results: list[dict[str, Any]]
         "FLOPs saved",
         "paid",
     )
-    print_rows(str(Shape(*chosen)), headers, rows)
+    print_rows(str(Shape(*shape)), headers, rows)
 
 
 if __name__ == "__main__":
