@@ -29,6 +29,7 @@ TABLES: Mapping[str, Table] = {
     "ends": tables.ends,
     "tuning": tables.tuning,
     "scores": tables.scores,
+    "seconds": tables.seconds,
     "speed": lambda study, baseline, *targets: tables.speed(
         study, baseline, [float(target) for target in targets]
     ),

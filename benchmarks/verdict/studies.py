@@ -36,7 +36,7 @@ class StudyRun:
         curve: (step, held-out loss in nats) of each evaluation.
         commit: of the code.
         scores: of other measures, by name, in percent.
-        seconds: of training until each evaluation, where arms are compared by the clock.
+        seconds: of training until each evaluation; comparable where arms ran side by side.
     """
 
     arm: str
@@ -167,6 +167,7 @@ def _condensed(run: Run, settings: Mapping[str, Any], scores: Mapping[str, float
         tuple((row["step"], round(row["loss"], DIGITS)) for row in run.evaluations),
         run.launches[-1]["commit"],
         scores,
+        tuple(round(row["training_seconds"], 1) for row in run.evaluations),
     )
 
 

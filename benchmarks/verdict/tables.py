@@ -93,6 +93,26 @@ def speed(study: Study, baseline: str, targets: Sequence[float]) -> str:
     return markdown(["arm", *(f"to {target:.2f}" for target in targets)], rows)
 
 
+def seconds(study: Study, baseline: str) -> str:
+    """Return the FLOPs and the seconds of each arm, as a share of the baseline's.
+
+    Only for arms that were trained side by side. The ratio of seconds is a geometric mean over
+    paired seeds.
+    """
+    flops = mean_flops(study.of_arm(baseline))
+    theirs = _log_seconds(study.of_arm(baseline))
+    rows = [
+        [
+            f"`{arm}`",
+            f"{mean_flops(study.of_arm(arm)) / flops:.1%}",
+            _ratio(paired_mean(_log_seconds(study.of_arm(arm)), theirs), ".1%"),
+        ]
+        for arm in study.arms
+        if arm != baseline
+    ]
+    return markdown(["arm", "FLOPs", "seconds"], rows)
+
+
 def clock(study: Study, baseline: str) -> str:
     """Return a row for each arm by the clock: its end, and when it is where the baseline ends.
 
@@ -233,24 +253,25 @@ def _times_sooner(ours: Mapping[int, StudyRun], theirs: Mapping[int, StudyRun]) 
     """Return how many times sooner ours are where theirs end: geometric mean, interval."""
     needed = {}
     for seed in ours.keys() & theirs.keys():
-        seconds = ours[seed].seconds_to(theirs[seed].loss)
-        needed[seed] = math.inf if seconds is None else math.log(seconds)
-    given = {seed: math.log(run.seconds[-1]) for seed, run in theirs.items()}
-    pair = paired_mean(given, needed)
-    if pair is None or math.isinf(pair.mean):
-        return "not reached"
-    mean, low, high = (math.exp(value) for value in (pair.mean, pair.low, pair.high))
-    return f"{mean:.1f} times" + (f" ({low:.1f} - {high:.1f})" if pair.num_pairs > 1 else "")
+        spent = ours[seed].seconds_to(theirs[seed].loss)
+        needed[seed] = math.inf if spent is None else math.log(spent)
+    pair = paired_mean(_log_seconds(theirs), needed)
+    return _ratio(pair, ".1f", " times")
 
 
 def _share(study: Study, arm: str, baseline: str, target: float) -> str:
     """Return the ratio of the steps from the plateau to a target: geometric mean, interval."""
     ours, theirs = (_log_steps(study, study.of_arm(name), target) for name in (arm, baseline))
     pair = paired_mean(ours, theirs)
+    return _ratio(pair, ".0%")
+
+
+def _ratio(pair: PairedMean | None, form: str, unit: str = "") -> str:
+    """Return a geometric mean and its interval, from logarithms; infinite: a loss never reached."""
     if pair is None or math.isinf(pair.mean):
         return "not reached"
-    mean, low, high = (math.exp(value) for value in (pair.mean, pair.low, pair.high))
-    return f"{mean:.0%}" + (f" ({low:.0%} - {high:.0%})" if pair.num_pairs > 1 else "")
+    mean, low, high = (format(math.exp(one), form) for one in (pair.mean, pair.low, pair.high))
+    return mean + unit + (f" ({low} - {high})" if pair.num_pairs > 1 else "")
 
 
 def _log_steps(study: Study, runs: Mapping[int, StudyRun], target: float) -> dict[int, float]:
@@ -259,6 +280,10 @@ def _log_steps(study: Study, runs: Mapping[int, StudyRun], target: float) -> dic
         start, end = run.reached(study.plateau_end), run.reached(target)
         found[seed] = math.inf if start is None or end is None else math.log(end - start)
     return found
+
+
+def _log_seconds(runs: Mapping[int, StudyRun]) -> dict[int, float]:
+    return {seed: math.log(run.seconds[-1]) for seed, run in runs.items()}
 
 
 def _p_value(pair: PairedMean | None) -> float:

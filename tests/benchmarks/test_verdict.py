@@ -226,6 +226,21 @@ def test_by_the_clock_an_arm_is_compared_at_the_end_of_the_baseline(tmp_path):
     assert (tmp_path / "clock.png").stat().st_size > 5000
 
 
+def test_seconds_of_paired_seeds_are_compared_by_their_ratios():
+    from tables import seconds
+
+    study = study_of(
+        replace(run_of("base", 1, [6.0, 5.0]), seconds=(30.0, 60.0)),
+        replace(run_of("base", 2, [6.0, 5.0]), seconds=(50.0, 100.0)),
+        replace(run_of("ours", 1, [6.0, 5.0]), seconds=(20.0, 54.0), flops=0.5e12),
+        replace(run_of("ours", 2, [6.0, 5.0]), seconds=(20.0, 40.0), flops=0.7e12),
+    )
+    logs = [math.log(0.9), math.log(0.4)]  # the geometric mean is 0.6
+    reach = stats.t.ppf(0.975, 1) * stats.sem(logs)
+    low, high = (math.exp(statistics.fmean(logs) + sign * reach) for sign in (-1, 1))
+    assert f"| `ours` | 60.0% | 60.0% ({low:.1%} - {high:.1%}) |" in seconds(study, "base")
+
+
 def scored(run, score):
     return replace(run, scores={"BLiMP": score})
 
