@@ -6,7 +6,7 @@
     python benchmarks/verdict collect runs/against --tasks scores/table.csv
 
 `collect` takes the folder of a sweep, of its records, or of benchmarks/against_hugging_face.
-`build` reads results/*.json and replaces what stands between the marks of docs/VERDICT.md.
+`build` reads the records in results/ and replaces what stands between the marks of docs/VERDICT.md.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from studies import Study, condense, read_study, write_study
 from pretrain.compare.runs import read_run
 
 ROOT = Path(__file__).parents[2]
+TIMES = "times"  # in results/: what benchmarks measured, which are no studies
 
 
 def main() -> None:
@@ -48,7 +49,9 @@ def main() -> None:
     arguments = options.parse_args()
     if arguments.command == "build":
         studies = {
-            file.stem: read_study(file) for file in (arguments.root / "results").glob("*.json")
+            file.stem: read_study(file)
+            for file in (arguments.root / "results").rglob("*.json")
+            if file.parent.name != TIMES
         }
         write_page(studies, arguments.root / "docs")
         return
