@@ -1,7 +1,7 @@
 """Records of a study: what its tables and figures need of each run, in one small file.
 
-`results/NAME.json`, or one in a folder there, holds a study: arms, each with seeds, and the trials that tuned them. Settings
-that all its runs share are written once.
+`results/NAME.json`, or one in a folder there, holds a study: arms, each with seeds, and the trials
+that tuned them. Settings that all its runs share are written once.
 """
 
 import json
