@@ -29,6 +29,7 @@ CPU_SHAPES = [(4, 256, 128, 8)]
 # Micro-batches of the papers' recipes, for GPUs of their time, come last.
 GPU_SHAPES = [(12, 768, 512, 64), (12, 768, 128, 256), (12, 768, 128, 16)]
 TUPE_R = ("--model.positions", "tupe-r", "--model.norm", "pre")
+THETA_BAR = 0.5
 TRACED_STEPS = 10
 
 
@@ -40,11 +41,13 @@ def main() -> None:
 
 def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
     """Measure one shape, print its table and return its numbers."""
-    from layer_drop import DROP, coins
+    from layer_drop import coins, dropping_words
     from training_step import OurStep, Shape
 
     shape = Shape(*chosen)
-    step = OurStep(shape, "auto", ranks, *TUPE_R, *DROP, scales=coins(shape, DROP, []))
+    words = dropping_words(THETA_BAR)
+    tosses = coins(shape, words, THETA_BAR, [])
+    step = OurStep(shape, "auto", ranks, *TUPE_R, *words, scales=tosses)
     timing = alternate({"step": step}, arguments.steps, device=ranks.device)
     found: dict[str, Any] = {"step": spread(timing.seconds["step"])["median"]}
     if ranks.device == "cuda":

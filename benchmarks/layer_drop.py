@@ -80,8 +80,7 @@ def measure(
     precision = str(precision_of_auto(ranks)).removeprefix("torch.")
     name = f"zero{stage}_{'fp32' if precision == 'float32' else 'bf16_autocast'}"
     accumulation, steps = arguments.accumulation, arguments.steps
-    words = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", str(arguments.theta))
-    words += ("--layer_drop.draw_per", arguments.draw_per)
+    words = dropping_words(arguments.theta, arguments.draw_per)
     tosses = coins(shape, words, arguments.theta, kept)
     dropping = OurStep(shape, name, ranks, *words, scales=tosses, accumulation=accumulation)
     full = OurStep(shape, name, ranks, accumulation=accumulation)
@@ -129,6 +128,12 @@ def standard_error(rounds: list[tuple[float, float, float]]) -> float:
     generator = random.Random(0)
     draws = (generator.choices(rounds, k=len(rounds)) for _ in range(RESAMPLINGS))
     return statistics.stdev(paid_share(draw) for draw in draws)
+
+
+def dropping_words(theta: float, draw_per: str = "micro_batch") -> tuple[str, ...]:
+    """Return the settings of a run whose keep ratio is `theta` throughout."""
+    schedule = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", str(theta))
+    return (*schedule, "--layer_drop.draw_per", draw_per)
 
 
 def coins(
