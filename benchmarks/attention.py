@@ -107,7 +107,7 @@ def settings_of(positions: str, length: int, heads: int) -> Any:
     return load_settings("tiny_cpu", [w for k, v in numbers.items() for w in (f"--{k}", str(v))])
 
 
-def try_out(backend: str, settings: Any, device: str) -> tuple[str | None, float]:
+def try_out(backend: str, settings: Any, device: Any) -> tuple[str | None, float]:
     """Return why a backend does not work here, or None, and its largest relative error."""
     import torch
 
@@ -152,7 +152,9 @@ def attention_step(backend: str, settings: Any, sequences: int, device: str) -> 
     terms = encoding.terms(shape[1], device=device, folded=backend == "folded")
     # The bias is shared by all layers: its own computation is no part of a layer's attention.
     parts = (terms.bias_NSS, *(terms.folded or ()))
-    leaves = [part.detach().requires_grad_() if part is not None else None for part in parts]
+    leaves: list[Any] = [
+        part.detach().requires_grad_() if part is not None else None for part in parts
+    ]
     terms = terms._replace(
         bias_NSS=leaves[0],
         folded=None if terms.folded is None else type(terms.folded)(*leaves[1:]),

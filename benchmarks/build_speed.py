@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -58,9 +59,8 @@ def main() -> None:
                 tokenizer=f"{folder}/tokenizer.json",
                 sequence_length=128,
             )
-            variants[f"build, {splitter}"] = lambda settings=settings: build_once(
-                settings, Path(folder) / "shards"
-            )
+            building = partial(build_once, settings, Path(folder) / "shards")
+            variants[f"build, {splitter}"] = building
         print_table(alternate(variants, arguments.rounds), megabytes)
 
 

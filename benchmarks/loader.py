@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from side_by_side import ALLOCATOR, restart_with
 
 if TYPE_CHECKING:
-    from data_prep.shards.manifest import TokenizerRecord
+    from data_prep.shards.manifest import SpecialToken, TokenizerRecord
 
-SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+SPECIAL: dict["SpecialToken", int] = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 30_522  # that of BERT
 SPLIT_WORDS = 4  # every fourth token continues a word
 ENVIRONMENT = {

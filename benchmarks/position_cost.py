@@ -45,7 +45,8 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     from training_step import OurStep, Shape
 
     shape = Shape(*chosen, arguments.vocabulary)
-    words = {name: ("--model.positions", name) for name in (BASELINE, *arguments.positions)}
+    names = (BASELINE, *arguments.positions)
+    words: dict[str, tuple[str, ...]] = {name: ("--model.positions", name) for name in names}
     if ranks.device == "cuda" and "tupe-a" in words:
         words["tupe-a, folded"] = ("--model.positions", "tupe-a", "--engine.attention", "folded")
     builders = {

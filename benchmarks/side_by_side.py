@@ -16,9 +16,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 # As in run_pretrain.sh; glibc reads them when the process starts, so it is started again.
 ALLOCATOR = {
@@ -33,6 +33,7 @@ WARM_UP_ROUNDS = 3
 STEPS_PER_ROUND = {"cpu": 1, "cuda": 5}
 
 Step = Callable[[], object]
+Built = TypeVar("Built", bound=Step)
 Shape = tuple[int, int, int, int]  # layers, width, length, sequences
 CLOCKS: dict[str, Callable[[], float]] = {
     "wall": time.perf_counter,
@@ -129,7 +130,7 @@ def where_it_fits(chosen: Shape, measure: Callable[[Shape], dict[str, Any]]) -> 
             return {"shape": chosen, "error": problem}
 
 
-def ready(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], dict[str, str]]:
+def ready(builders: Mapping[str, Callable[[], Built]]) -> tuple[dict[str, Built], dict[str, str]]:
     """Build every variant, then take the first step of each, which compiles.
 
     In this order: an engine that is built discards what was compiled before it.
@@ -238,7 +239,7 @@ def milliseconds(measured: dict[str, float]) -> tuple[str, str]:
     return median, f"{low} - {high}"
 
 
-def print_rows(title: str, headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def print_rows(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table under a title."""
     from tabulate import tabulate
 

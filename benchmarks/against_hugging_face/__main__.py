@@ -28,6 +28,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from their_trainer import Curve, fastest_precision, their_run
@@ -101,7 +102,8 @@ class Comparison:
     def _run(self, side: str, rate: float, seed: int, minutes: float, name: str) -> Curve:
         folder = self._arguments.to / name
         if not (folder / RESULT).is_file():
-            started = {"learning_rate.peak": rate, "seed": seed, "threads": torch.get_num_threads()}
+            threads = torch.get_num_threads()
+            started: dict[str, Any] = {"learning_rate.peak": rate, "seed": seed, "threads": threads}
             if side == "ours":
                 words = [*self._words, "--seed", str(seed)]
                 curve = our_run(self._arguments.recipe, words, rate, minutes, folder)

@@ -209,8 +209,7 @@ def seconds_per_step(
 
 def fastest_precision(settings: RunSettings, shards: ShardSet, folder: Path) -> torch.dtype:
     """Return the precision in which their steps take less time: fp32, or that of our runs."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    ours = compute_type(read_ds_config("auto", device))
+    ours = compute_type(read_ds_config("auto", "cuda" if torch.cuda.is_available() else "cpu"))
     return min(
         {torch.float32, ours},
         key=lambda dtype: seconds_per_step(settings, shards, folder / "speed", dtype),

@@ -173,7 +173,7 @@ def steps_of(precisions: Path) -> int:
     """Return the steps of a run of the wanted time, a multiple of what the run needs."""
     try:
         shapes = json.loads(precisions.read_text())["results"]
-        seconds = shapes[0]["variants"][TIMED_VARIANT]["seconds"]
+        seconds = float(shapes[0]["variants"][TIMED_VARIANT]["seconds"])
     except (OSError, KeyError, IndexError, ValueError):
         return USUAL_STEPS
     return max(FEWEST_STEPS, round(TRAINING_SECONDS / seconds / 40) * 40)
