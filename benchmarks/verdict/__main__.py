@@ -37,7 +37,7 @@ def main() -> None:
     build.add_argument("--root", type=Path, default=ROOT, help="the folder of results/ and docs/")
     collect = commands.add_parser("collect", help="a record of the finished runs of a sweep")
     collect.add_argument("sweeps", type=Path, nargs="+", help="runs/NAME, or its records")
-    collect.add_argument("--to", type=Path, help="default: results/NAME.json")
+    collect.add_argument("--to", type=Path, help="default: where it is, or results/NAME.json")
     collect.add_argument(
         "--minimal-pairs",
         metavar="NAME=FILE",
@@ -48,17 +48,21 @@ def main() -> None:
     )
     arguments = options.parse_args()
     if arguments.command == "build":
-        studies = {
-            file.stem: read_study(file)
-            for file in (arguments.root / "results").rglob("*.json")
-            if file.parent.name != TIMES
-        }
+        records = records_of(arguments.root)
+        studies = {name: read_study(file) for name, file in records.items()}
         write_page(studies, arguments.root / "docs")
         return
-    file = arguments.to or ROOT / "results" / f"{arguments.sweeps[0].name}.json"
+    name = arguments.sweeps[0].name
+    file = arguments.to or records_of(ROOT).get(name, ROOT / "results" / f"{name}.json")
     study = collected(arguments, file.stem)
     write_study(study, file)
     print(f"{file}: {len(study.runs)} runs, {file.stat().st_size:,} bytes")
+
+
+def records_of(root: Path) -> dict[str, Path]:
+    """Return the files of all records, by the names of their studies."""
+    files = (root / "results").rglob("*.json")
+    return {file.stem: file for file in files if file.parent.name != TIMES}
 
 
 def collected(arguments: argparse.Namespace, name: str) -> Study:
