@@ -50,7 +50,7 @@ def ends(study: Study, baseline: str) -> str:
                 f"`{arm}`",
                 str(len(runs)),
                 f"{mean_flops(runs) / flops:.1%}" if flops else UNKNOWN,
-                f"{mean:.3f} ({span(losses(runs).values())})",
+                mean_and_range(runs),
                 f"{study.entropy - mean:.2f}",
                 tokens(study, [run.reached(study.plateau_end) for run in runs.values()]),
                 "baseline" if arm == baseline else difference(pairs[arm]),
@@ -123,7 +123,6 @@ def clock(study: Study, baseline: str) -> str:
     rows = []
     for arm in study.arms:
         runs = study.of_arm(arm)
-        ends = losses(runs)
         rows.append(
             [
                 f"`{arm}`",
@@ -131,7 +130,7 @@ def clock(study: Study, baseline: str) -> str:
                 _tried(study.trials_of(arm)),
                 f"{statistics.fmean(run.seconds[-1] for run in runs.values()) / 60:.0f}",
                 f"{statistics.fmean(run.steps for run in runs.values()) * per_step / 1e6:.1f}",
-                f"{mean_loss(runs):.3f} ({span(ends.values())})",
+                mean_and_range(runs),
                 f"{study.entropy - mean_loss(runs):.2f}",
                 "baseline" if arm == baseline else _times_sooner(runs, theirs),
             ]
@@ -205,10 +204,11 @@ def difference(pair: PairedMean | None) -> str:
     return f"{pair.mean:+.3f} ({pair.low:+.3f} to {pair.high:+.3f})"
 
 
-def span(values: object) -> str:
-    """Return the least and the largest value."""
-    found = sorted(values)  # type: ignore[call-overload]
-    return f"{found[0]:.3f} - {found[-1]:.3f}"
+def mean_and_range(runs: Mapping[int, StudyRun]) -> str:
+    """Return the mean loss at the end, and of several seeds the least and the largest."""
+    found = sorted(losses(runs).values())
+    span = f" ({found[0]:.3f} - {found[-1]:.3f})" if len(found) > 1 else ""
+    return f"{mean_loss(runs):.3f}{span}"
 
 
 def tokens(study: Study, steps: Sequence[float | None]) -> str:
