@@ -59,8 +59,7 @@ def main() -> None:
                 tokenizer=f"{folder}/tokenizer.json",
                 sequence_length=128,
             )
-            building = partial(build_once, settings, Path(folder) / "shards")
-            variants[f"build, {splitter}"] = building
+            variants[f"build, {splitter}"] = partial(build_once, settings, Path(folder) / "shards")
         print_table(alternate(variants, arguments.rounds), megabytes)
 
 
