@@ -38,8 +38,8 @@ def main() -> None:
         ours, theirs = (
             losses_of_arm(arguments.sweep, arm, rows) for arm in (arguments.arm, arguments.against)
         )
-        names = {"arm": arguments.arm, "against": arguments.against, "rows": rows}
-        print(json.dumps(names | compare(ours, theirs)), flush=True)
+        names = {"sweep": arguments.sweep.name, "arm": arguments.arm, "against": arguments.against}
+        print(json.dumps(names | {"rows": rows} | compare(ours, theirs)), flush=True)
 
 
 def losses_of_arm(sweep: Path, arm: str, rows: int) -> dict[int, Losses]:

@@ -245,6 +245,32 @@ def scored(run, score):
     return replace(run, scores={"BLiMP": score})
 
 
+def test_the_error_over_held_out_rows_is_that_of_drawing_batches_anew():
+    from held_out import compare
+
+    generator = np.random.default_rng(0)
+    numbers = generator.integers(400, 900, 60)  # predictions of each batch
+    base = generator.normal(4, 0.3, 60)  # some rows are harder for all
+    shift = generator.normal(0.1, 0.02, 60)
+
+    def losses(extra):
+        noise = [generator.normal(0, 0.01, 60) for _ in range(3)]
+        return {
+            seed: list(zip(base + extra + one, numbers.tolist(), strict=True))
+            for seed, one in enumerate(noise)
+        }
+
+    ours, theirs = losses(shift), losses(0)
+    found = compare(ours, theirs)
+    by_batch = np.subtract(*(np.array(list(side.values())) for side in (ours, theirs)))[:, :, 0]
+    by_batch = by_batch.mean(0)  # over seeds
+    draws = generator.integers(0, 60, (4000, 60))
+    again = (by_batch * numbers)[draws].sum(1) / numbers[draws].sum(1)
+    assert found["nats"] == pytest.approx(np.average(by_batch, weights=numbers), abs=1e-4)
+    assert found["error_over_rows"] == pytest.approx(again.std(), rel=0.05)
+    assert found["predictions"] == numbers.sum() and found["seeds"] == 3
+
+
 def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tmp_path):
     from studies import write_study
 
