@@ -14,7 +14,7 @@ from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.json_objects import read_json_object
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-SIZES = ("cpu", "base", "large")  # their folders, in the order of lists
+FOLDERS = ("cpu", "cpu_positions", "base", "large")  # in the order of lists
 SWEEPS = RECIPES / "sweeps"
 ARMS = "arms"  # of a sweep, and of no recipe
 TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
@@ -54,8 +54,8 @@ def read_recipe(recipe: str) -> dict[str, Any]:
 
 
 def recipe_files() -> dict[str, Path]:
-    """Return the files of our recipes by name, those of one size together."""
-    files = [file for size in SIZES for file in sorted((RECIPES / size).glob("*.toml"))]
+    """Return the files of our recipes by name, those of one folder together."""
+    files = [file for folder in FOLDERS for file in sorted((RECIPES / folder).glob("*.toml"))]
     return {file.stem: file for file in files}
 
 
