@@ -1,6 +1,6 @@
 """What the choice of held-out rows adds to the error of a difference of two arms.
 
-    python benchmarks/verdict/held_out.py runs/layer_drop_longer longer full --rows 1024 14800
+    python benchmarks/verdict/held_out.py runs/layer_drop_longer longer full --rows 1024 15010
 
 Intervals over seeds say nothing about this: all runs are evaluated on the same rows. Here all runs
 of two arms are evaluated once more, in fp32, on so many rows spread over the held-out split. The
@@ -11,14 +11,17 @@ batches. Prints a line of JSON for each number of rows.
 import argparse
 import json
 import math
-import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from intervals import paired_mean
 
-from data_prep.files.progress_bar import progress_bar
-from pretrain.analysis.subjects import Scope, Subject, num_rows, read_subjects
+from data_prep.files.progress_bar import Bar
+from pretrain.analysis.subjects import Scope, measured_at_steps, read_subjects
+from pretrain.data.batches import MaskedBatch
+from pretrain.model.objectives.objective import Objective
 
 Losses = list[tuple[float, int]]  # of each batch: loss in nats, number of predictions
 
@@ -51,20 +54,18 @@ def losses_of_arm(sweep: Path, arm: str, rows: int) -> dict[int, Losses]:
     folders = sorted(sweep.glob(f"{arm}-seed*/"))
     if not folders:
         raise SystemExit(f"{sweep} holds no run of {arm}")
-    return {
-        subject.settings.seed: losses_of(subject) for subject in read_subjects(folders, Scope(rows))
-    }
+    subjects = read_subjects(folders, Scope(rows))
+    measured = measured_at_steps(arm, subjects, losses_of_batches)
+    return {one.settings.seed: measured[one.label][one.steps[-1]] for one in subjects}
 
 
 @torch.no_grad()
-def losses_of(subject: Subject) -> Losses:
-    """Return the losses of all batches of a run at its end."""
-    model, batches = subject.model(subject.steps[-1]), subject.batches()
+def losses_of_batches(model: Objective, batches: Sequence[MaskedBatch], bar: Bar) -> Losses:
+    """Return the loss of each batch, and how many predictions it is a mean of."""
     found = []
-    with progress_bar(subject.label, num_rows(batches), "row", shown=True) as bar:
-        for batch in batches:
-            found.append((float(model(*batch)), batch.num_predictions()))
-            bar.update(len(batch.ids_BS))
+    for batch in batches:
+        found.append((float(model(*batch)), batch.num_predictions()))
+        bar.update(len(batch.ids_BS))
     return found
 
 
@@ -77,21 +78,15 @@ def compare(ours: dict[int, Losses], theirs: dict[int, Losses]) -> dict[str, flo
     if pair is None:
         raise SystemExit("the arms have no seed in common")
     seeds = sorted(ours.keys() & theirs.keys())
-    weights = [number for _, number in ours[seeds[0]]]
-    size = statistics.fmean(weights)
+    weights = np.array([number for _, number in ours[seeds[0]]])
+    by_batch = np.mean([np.subtract(ours[seed], theirs[seed])[:, 0] for seed in seeds], 0)
     # Of a ratio of sums: each batch counts by its predictions.
-    deviations = [
-        weight
-        / size
-        * (statistics.fmean(ours[seed][n][0] - theirs[seed][n][0] for seed in seeds) - pair.mean)
-        for n, weight in enumerate(weights)
-    ]
-    error = math.sqrt(
-        sum(one * one for one in deviations) / (len(deviations) - 1) / len(deviations)
-    )
+    deviations = weights / weights.mean() * (by_batch - pair.mean)
+    count = len(deviations)
+    error = math.sqrt(np.square(deviations).sum() / (count - 1) / count)
     return {
         "seeds": len(seeds),
-        "predictions": sum(weights),
+        "predictions": int(weights.sum()),
         "nats": round(pair.mean, 4),
         "low": round(pair.low, 4),
         "high": round(pair.high, 4),
@@ -101,8 +96,8 @@ def compare(ours: dict[int, Losses], theirs: dict[int, Losses]) -> dict[str, flo
 
 def mean(losses: Losses) -> float:
     """Return the mean loss over all predictions in nats."""
-    total = sum(number for _, number in losses)
-    return sum(loss * number for loss, number in losses) / total
+    of_batches, weights = zip(*losses, strict=True)
+    return float(np.average(of_batches, weights=weights))
 
 
 if __name__ == "__main__":
