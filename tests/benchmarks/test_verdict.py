@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pretrain.checkpoint.changes import flat_settings
 from pretrain.config.recipe import load_settings
 from pretrain.launching.sweeps.spec import read_spec
 
@@ -69,6 +70,26 @@ def test_every_sweep_of_the_verdict_names_arms_that_exist(file):
         settings = load_settings(arm.recipe, options)
         assert settings.data.sequence_length == 64 and settings.steps <= 12_000
         assert spec.tuning is None or len(spec.tuning.points) in (2, 6, 8)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "record", "arm"),
+    [
+        ("tupe_r_tuned", "relative/relative_seeds", "tupe_r"),
+        ("tupe_r_drop", "layer_drop/layer_drop_pays", "paper_10"),
+    ],
+)
+def test_a_recipe_of_the_verdict_trains_what_its_runs_trained(recipe, record, arm):
+    from studies import read_study
+
+    study = read_study(ROOT / "results" / f"{record}.json")
+    offered = flat_settings(load_settings(recipe))
+    runs = study.of_arm(arm).values()
+    assert len(runs) > 2
+    for run in runs:
+        trained = {**study.shared, **run.settings}
+        differing = {name for name, value in trained.items() if offered[name] != value}
+        assert differing == {"evaluation.rows"}
 
 
 def test_p_values_are_corrected_as_by_hand():
