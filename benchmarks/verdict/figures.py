@@ -21,8 +21,7 @@ OF_INTERVALS = "mean over paired seeds; 95 % interval of Student's t; hollow: on
 def curves(study: Study, file: Path) -> None:
     """Draw the held-out loss of each arm over tokens: the median over its seeds."""
     figure, axes = _panel(
-        f"Held-out loss of {study.name}, the median over seeds; dotted: the entropy of word "
-        "frequencies.",
+        "The median over seeds; dotted: the entropy of word frequencies.",
         HEIGHT,
         xlabel="tokens in millions",
         ylabel="held-out loss in nats",
@@ -48,8 +47,7 @@ def curves(study: Study, file: Path) -> None:
 def clock(study: Study, file: Path) -> None:
     """Draw the held-out loss of every run over seconds of training."""
     figure, axes = _panel(
-        f"Held-out loss of {study.name} by the clock, a line for each seed; dotted: the entropy of "
-        "word frequencies.",
+        "A line for each seed; dotted: the entropy of word frequencies.",
         HEIGHT,
         xlabel="minutes of training",
         ylabel="held-out loss in nats",
@@ -73,7 +71,7 @@ def forest(study: Study, baseline: str, file: Path) -> None:
     pairs = _differences(study, baseline)
     order = sorted((arm for arm in pairs if arm != baseline), key=lambda arm: -pairs[arm].mean)
     figure, axes = _panel(
-        f"Loss at the end of {study.name}: {OF_INTERVALS}",
+        f"Loss at the end: {OF_INTERVALS}",
         1 + ROW * len(order),
         xlabel=f"nats against {baseline}",
         ylabel="",
@@ -91,13 +89,13 @@ def forest(study: Study, baseline: str, file: Path) -> None:
     _save(figure, file)
 
 
-def cost(study: Study, baseline: str, *shorter: str, file: Path) -> None:
+def cost(study: Study, baseline: str, *lengths: str, file: Path) -> None:
     """Draw the loss at the end over the FLOPs of a run, both against the baseline.
 
-    A line connects the baseline with `shorter`: the same model with fewer steps.
+    A line connects the baseline with `lengths`: the same model with fewer or more steps.
     """
     figure, axes = _panel(
-        f"Loss at the end and cost in {study.name}: {OF_INTERVALS}",
+        f"Loss at the end over cost: {OF_INTERVALS}",
         HEIGHT,
         xlabel=f"FLOPs against {baseline}",
         ylabel=f"nats against {baseline}",
@@ -105,13 +103,13 @@ def cost(study: Study, baseline: str, *shorter: str, file: Path) -> None:
     flops = mean_flops(study.of_arm(baseline))
     pairs = _differences(study, baseline)
     shares = {arm: mean_flops(study.of_arm(arm)) / flops for arm in pairs}
-    line = [baseline, *shorter]
+    line = [baseline, *lengths]
     axes.plot(
         [shares[arm] for arm in line],
         [pairs[arm].mean for arm in line],
         color=INK,
         linewidth=0.8,
-        label="fewer steps",
+        label=f"other lengths of {baseline}",
     )
     for number, (arm, pair) in enumerate(pairs.items()):
         style, share = line_style(number), shares[arm]
