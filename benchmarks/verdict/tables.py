@@ -1,6 +1,7 @@
 """The tables of docs/VERDICT.md, from the studies alone."""
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from intervals import CONFIDENCE, PairedMean, holm, paired_mean
 from studies import Study, StudyRun
 
 UNKNOWN = "-"
-MINUS = " - "  # between the arms of a question
+MINUS, MEAN = " - ", ", "  # between the arms of a question
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class Question:
 
     Attributes:
         text: the question.
-        arm: whose loss is compared; `A - B`: the difference of two arms is.
-        against: with this arm's, or with this difference.
+        arm: whose loss is compared; `A - B`: the difference of two arms is; `A, B`: their mean.
+        against: with that of this arm, difference or mean.
     """
 
     text: str
@@ -44,19 +45,17 @@ def ends(study: Study, baseline: str) -> str:
     rows = []
     for arm in sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm))):
         runs = study.of_arm(arm)
-        mean = mean_loss(runs)
         rows.append(
             [
                 f"`{arm}`",
                 str(len(runs)),
                 f"{mean_flops(runs) / flops:.1%}" if flops else UNKNOWN,
                 mean_and_range(runs),
-                f"{study.entropy - mean:.2f}",
                 tokens(study, [run.reached(study.plateau_end) for run in runs.values()]),
                 "baseline" if arm == baseline else difference(pairs[arm]),
             ]
         )
-    header = ["arm", "seeds", "FLOPs", "loss at the end (range)", "below the entropy"]
+    header = ["arm", "seeds", "FLOPs", "loss at the end (range)"]
     header += ["M tokens to leave the plateau", f"against `{baseline}`"]
     return markdown(header, rows)
 
@@ -64,7 +63,7 @@ def ends(study: Study, baseline: str) -> str:
 def tuning(study: Study) -> str:
     """Return the trials of each arm, the best of the longest first."""
     rows = []
-    for arm in study.arms:
+    for arm in dict.fromkeys(run.arm for run in study.runs if run.is_trial):
         trials = study.trials_of(arm)
         for steps in sorted({run.steps for run in trials}):
             of_length = [run for run in trials if run.steps == steps]
@@ -131,12 +130,11 @@ def clock(study: Study, baseline: str) -> str:
                 f"{statistics.fmean(run.seconds[-1] for run in runs.values()) / 60:.0f}",
                 f"{statistics.fmean(run.steps for run in runs.values()) * per_step / 1e6:.1f}",
                 mean_and_range(runs),
-                f"{study.entropy - mean_loss(runs):.2f}",
                 "baseline" if arm == baseline else _times_sooner(runs, theirs),
             ]
         )
     header = ["arm", "seeds", "trials: loss at the end", "minutes", "M tokens"]
-    header += ["loss at the end (range)", "below the entropy", f"sooner where `{baseline}` ends"]
+    header += ["loss at the end (range)", f"sooner where `{baseline}` ends"]
     return markdown(header, rows)
 
 
@@ -163,15 +161,23 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
 
 
 def _compared(study: Study, arms: str) -> dict[int, float]:
-    first, *others = (losses(study.of_arm(arm)) for arm in arms.split(MINUS))
+    first, *others = (_mean_over(study, several.split(MEAN)) for several in arms.split(MINUS))
     for other in others:
         first = {seed: first[seed] - other[seed] for seed in first.keys() & other.keys()}
     return first
 
 
+def _mean_over(study: Study, arms: Sequence[str]) -> dict[int, float]:
+    """Return the mean loss at the end over some arms, of each seed that all of them have."""
+    found = [losses(study.of_arm(arm)) for arm in arms]
+    seeds = set[int].intersection(*(set(one) for one in found))
+    return {seed: statistics.fmean(one[seed] for one in found) for seed in seeds}
+
+
 def _in_words(arms: str) -> str:
-    words = MINUS.join(f"`{arm}`" for arm in arms.split(MINUS))
-    return f"({words})" if MINUS in arms else words
+    words = re.sub(r"\w[^\s,]*", r"`\g<0>`", arms)
+    mean = f"mean of {words}" if MEAN in arms else words
+    return f"({mean})" if MINUS in arms else mean
 
 
 def _answer(pair: PairedMean | None, p_value: float) -> str:
