@@ -6,8 +6,7 @@
     python benchmarks/verdict collect runs/against --tasks scores/table.csv
 
 `collect` takes the folder of a sweep, of its records, or of benchmarks/against_hugging_face.
-`build` reads the records in results/ and replaces what stands between the marks of docs/VERDICT.md
-and docs/VERDICT_APPENDIX.md.
+`build` reads the records in results/ and replaces what stands between the marks of docs/VERDICT.md.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from clock import is_comparison, read_comparison
-from pages import write_pages
+from pages import write_page
 from studies import Study, condense, read_study, write_study
 
 from pretrain.compare.runs import read_run
@@ -34,7 +33,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = options.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build", help="tables and figures of docs/VERDICT*.md")
+    build = commands.add_parser("build", help="tables and figures of docs/VERDICT.md")
     build.add_argument("--root", type=Path, default=ROOT, help="the folder of results/ and docs/")
     collect = commands.add_parser("collect", help="a record of the finished runs of a sweep")
     collect.add_argument("sweeps", type=Path, nargs="+", help="runs/NAME, or its records")
@@ -51,7 +50,7 @@ def main() -> None:
     if arguments.command == "build":
         records = records_of(arguments.root)
         studies = {name: read_study(file) for name, file in records.items()}
-        write_pages(studies, arguments.root / "docs")
+        write_page(studies, arguments.root / "docs")
         return
     name = arguments.sweeps[0].name
     file = arguments.to or records_of(ROOT).get(name, ROOT / "results" / f"{name}.json")

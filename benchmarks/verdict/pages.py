@@ -1,4 +1,4 @@
-"""docs/VERDICT*.md: what stands between their marks is replaced, the rest is written by hand.
+"""docs/VERDICT.md: what stands between its marks is replaced, the rest is written by hand.
 
 A mark names a table or a figure, a study or several joined by +, and what it is drawn against:
 
@@ -11,7 +11,6 @@ A mark names a table or a figure, a study or several joined by +, and what it is
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import figures
@@ -21,7 +20,7 @@ from tables import Question
 
 from data_prep.files.atomic import save_text
 
-PAGES, FIGURES = "VERDICT*.md", "figures"
+PAGE, FIGURES = "VERDICT.md", "figures"
 MARK = re.compile(r"(<!-- (table|figure) (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 Table = Callable[..., str]
@@ -43,35 +42,34 @@ FIGURE_KINDS: Mapping[str, Callable[..., None]] = {
 }
 
 
-def write_pages(studies: Mapping[str, Study], docs: Path) -> None:
-    """Replace every table of the verdict and its appendix, and draw every figure.
+def write_page(studies: Mapping[str, Study], docs: Path) -> None:
+    """Replace every table of the page, and draw every figure.
 
     Raises:
         SystemExit: a mark names a study, a table or a figure that does not exist.
     """
-    for page in sorted(docs.glob(PAGES)):
-        text = page.read_text(encoding="utf-8")
-        replaced = partial(_replaced, studies=studies, page=page)
-        save_text(page, MARK.sub(replaced, text))
+    page = docs / PAGE
+    text = page.read_text(encoding="utf-8")
+    save_text(page, MARK.sub(lambda mark: _replaced(mark, studies, docs), text))
 
 
-def _replaced(mark: re.Match[str], *, studies: Mapping[str, Study], page: Path) -> str:
+def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> str:
     begin, kind, words, _, end = mark.groups()
     head, _, questions = words.partition(":")
     part, name, *given = head.split()
     for one in name.split("+"):
         if one not in studies:
-            raise SystemExit(f"{page.name}: there is no results/{one}.json")
+            raise SystemExit(f"{PAGE}: there is no results/{one}.json")
     study = join([studies[one] for one in name.split("+")])
     if kind == "figure":
-        _known(part, FIGURE_KINDS, page)
-        file = page.parent / FIGURES / f"{name}-{part}.png"
+        _known(part, FIGURE_KINDS)
+        file = docs / FIGURES / f"{name}-{part}.png"
         FIGURE_KINDS[part](study, *given, file=file)
         content = f"![{part} of {name}]({FIGURES}/{file.name})"
     elif part == "answers":
         content = tables.answers(study, [_question(one) for one in questions.split(";")])
     else:
-        _known(part, TABLES, page)
+        _known(part, TABLES)
         content = TABLES[part](study, *given)
     return f"{begin}{content}\n{end}"
 
@@ -80,6 +78,6 @@ def _question(text: str) -> Question:
     return Question(*(part.strip() for part in text.split("|")))
 
 
-def _known(part: str, parts: Mapping[str, object], page: Path) -> None:
+def _known(part: str, parts: Mapping[str, object]) -> None:
     if part not in parts:
-        raise SystemExit(f"{page.name}: {part} is none of {', '.join(parts)}")
+        raise SystemExit(f"{PAGE}: {part} is none of {', '.join(parts)}")
