@@ -19,7 +19,9 @@ from clock import is_comparison, read_comparison
 from pages import write_page
 from studies import Study, condense, read_study, write_study
 
+from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.compare.runs import read_run
+from pretrain.config.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 TIMES = "times"  # in results/: what benchmarks measured, which are no studies
@@ -36,7 +38,7 @@ def main() -> None:
     build = commands.add_parser("build", help="tables and figures of docs/VERDICT.md")
     build.add_argument("--root", type=Path, default=ROOT, help="the folder of results/ and docs/")
     collect = commands.add_parser("collect", help="a record of the finished runs of a sweep")
-    collect.add_argument("sweeps", type=Path, nargs="+", help="runs/NAME, or its records")
+    collect.add_argument("sweep", type=Path, help="runs/NAME, or its records")
     collect.add_argument("--to", type=Path, help="default: where it is, or results/NAME.json")
     collect.add_argument(
         "--minimal-pairs",
@@ -52,21 +54,39 @@ def main() -> None:
         studies = {name: read_study(file) for name, file in records.items()}
         write_page(studies, arguments.root / "docs")
         return
-    name = arguments.sweeps[0].name
+    name = arguments.sweep.name
     file = arguments.to or records_of(ROOT).get(name, ROOT / "results" / f"{name}.json")
     study = collected(arguments, file.stem)
+    if file.exists() and has_scores(read_study(file)) and not has_scores(study):
+        raise SystemExit(f"{file} has scores: give --minimal-pairs or --tasks again")
     write_study(study, file)
     print(f"{file}: {len(study.runs)} runs, {file.stat().st_size:,} bytes")
 
 
 def records_of(root: Path) -> dict[str, Path]:
-    """Return the files of all records, by the names of their studies."""
-    files = (root / "results").rglob("*.json")
-    return {file.stem: file for file in files if file.parent.name != TIMES}
+    """Return the files of all records, by the names of their studies.
+
+    Raises:
+        SystemExit: two have the same name.
+    """
+    records: dict[str, Path] = {}
+    for file in (root / "results").rglob("*.json"):
+        if file.parent.name != TIMES and (other := records.setdefault(file.stem, file)) != file:
+            raise SystemExit(f"{other} and {file} have the same name; rename one")
+    return records
+
+
+def has_scores(study: Study) -> bool:
+    """Return whether any run has other measures than its losses."""
+    return any(run.scores for run in study.runs)
 
 
 def collected(arguments: argparse.Namespace, name: str) -> Study:
-    """Return the study of the folders that are given."""
+    """Return the study of the folder that is given.
+
+    Raises:
+        SystemExit: a run of it cannot be read, or none of its runs has the scores that are given.
+    """
     scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for words, read in (
         (arguments.minimal_pairs, scores_of_pairs),
@@ -74,23 +94,40 @@ def collected(arguments: argparse.Namespace, name: str) -> Study:
     ):
         for run, found in read(words).items() if words else ():
             scores[run] |= found
-    first = arguments.sweeps[0]
-    if is_comparison(first):
-        return read_comparison(first, name, scores)
-    runs = [read_run(folder) for sweep in arguments.sweeps for folder in finished_runs(sweep)]
-    return condense(name, runs, scores)
+    if is_comparison(arguments.sweep):
+        study = read_comparison(arguments.sweep, name, scores)
+    else:
+        try:
+            runs = [read_run(folder) for folder in ended_runs(arguments.sweep)]
+        except ConfigError as error:
+            raise SystemExit(str(error)) from None
+        study = condense(name, runs, scores)
+    if scores and not has_scores(study):
+        raise SystemExit(f"{arguments.sweep} has no run that the table of scores names")
+    return study
 
 
-def finished_runs(sweep: Path) -> list[Path]:
+def ended_runs(sweep: Path) -> list[Path]:
     """Return the folders of the runs and trials of a sweep that have ended, runs first.
+
+    A run that an anomaly stopped has ended; those that have not are named on the screen.
 
     Raises:
         SystemExit: there is none.
     """
-    files = [*sweep.glob("*/result.json"), *sweep.glob("trials/*/result.json")]
-    if not files:
+    files = [*sweep.glob("*/run.json"), *sweep.glob("trials/*/run.json")]
+    folders = sorted((file.parent for file in files), key=lambda one: (len(one.parts), one))
+    ended = [
+        folder
+        for folder in folders
+        if (folder / "result.json").exists() or was_stopped_by_anomaly(folder)
+    ]
+    if not ended:
         raise SystemExit(f"{sweep} holds no finished run")
-    return sorted((file.parent for file in files), key=lambda folder: (len(folder.parts), folder))
+    for folder in folders:
+        if folder not in ended:
+            print(f"{folder} has not finished, and is left out")
+    return ended
 
 
 def scores_of_pairs(words: str) -> dict[str, dict[str, float]]:

@@ -19,28 +19,28 @@ OF_INTERVALS = "mean over paired seeds; 95 % interval of Student's t; hollow: on
 
 
 def curves(study: Study, file: Path) -> None:
-    """Draw the held-out loss of each arm over tokens: the median over its seeds."""
-    figure, axes = _panel(
-        "The median over seeds; dotted: the entropy of word frequencies.",
-        HEIGHT,
-        xlabel="tokens in millions",
-        ylabel="held-out loss in nats",
+    """Draw the mean held-out loss of each arm over tokens, and its last third again, larger."""
+    figure = empty_figure(
+        "Means over seeds; right: the last third; dotted: the entropy of word frequencies.",
+        height=HEIGHT,
     )
-    per_step = study.shared["batch.global_sequences"] * study.shared["data.sequence_length"]
+    ((whole, last),) = rows_of_panels(figure, (2,))
+    for axes, ylabel in ((whole, "held-out loss in nats"), (last, "")):
+        set_up(axes, "", xlabel="tokens in millions", ylabel=ylabel)
     order = sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm)))
     for number, arm in enumerate(order):
         points: dict[int, list[float]] = {}
         for run in study.of_arm(arm).values():
             for step, loss in run.curve:
                 points.setdefault(step, []).append(loss)
-        steps = sorted(points)
-        axes.plot(
-            [step * per_step / 1e6 for step in steps],
-            [statistics.median(points[step]) for step in steps],
-            **_losses_of(number),
-        )
-    axes.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
-    legend_of_runs(axes, order)
+        line = [
+            (step * study.tokens_per_step / 1e6, statistics.fmean(points[step]))
+            for step in sorted(points)
+        ]
+        for axes, part in ((whole, line), (last, line[-len(line) // 3 :])):
+            axes.plot(*zip(*part, strict=True), **_line_of(number))
+    whole.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
+    legend_of_runs(whole, order)
     _save(figure, file)
 
 
@@ -57,7 +57,7 @@ def clock(study: Study, file: Path) -> None:
             axes.plot(
                 [seconds / 60 for seconds in run.seconds],
                 [loss for _, loss in run.curve],
-                **_losses_of(number),
+                **_line_of(number),
             )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
@@ -92,7 +92,8 @@ def forest(study: Study, baseline: str, file: Path) -> None:
 def cost(study: Study, baseline: str, *lengths: str, file: Path) -> None:
     """Draw the loss at the end over the FLOPs of a run, both against the baseline.
 
-    A line connects the baseline with `lengths`: the same model with fewer or more steps.
+    A dashed line connects the baseline with `lengths`, the same model with fewer or more steps:
+    losses between them are not measured.
     """
     figure, axes = _panel(
         f"Loss at the end over cost: {OF_INTERVALS}",
@@ -108,6 +109,7 @@ def cost(study: Study, baseline: str, *lengths: str, file: Path) -> None:
         [shares[arm] for arm in line],
         [pairs[arm].mean for arm in line],
         color=INK,
+        linestyle="--",
         linewidth=0.8,
         label=f"other lengths of {baseline}",
     )
@@ -124,7 +126,7 @@ def cost(study: Study, baseline: str, *lengths: str, file: Path) -> None:
     _save(figure, file)
 
 
-def _losses_of(number: int) -> dict[str, Any]:
+def _line_of(number: int) -> dict[str, Any]:
     """Return how the line of losses of an arm is drawn."""
     return {**line_style(number), "markevery": 0.1, "markersize": 3.5, "linewidth": 1.3}
 

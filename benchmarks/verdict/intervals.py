@@ -1,8 +1,9 @@
 """Differences of two arms, seed by seed, with the 95 % interval of Student's t.
 
-Runs of equal seed see the same samples in the same order, and begin with the same words. Of a
-handful of pairs no interval without an assumption reaches 95 % (the sign test of five: 94 %): this
-one assumes that the differences are normally distributed.
+Runs of Tupelo of equal seed see the same samples in the same order, and begin with the same words;
+those of transformers have an order of their own. Of a handful of pairs no interval without an
+assumption reaches 95 % (the sign test of five: 94 %): this one assumes that the differences are
+normally distributed.
 """
 
 import math
@@ -37,10 +38,13 @@ class PairedMean:
 def paired_mean(ours: Mapping[int, float], theirs: Mapping[int, float]) -> PairedMean | None:
     """Return the mean of ours less theirs over the seeds that both have; None: there is none.
 
-    A pair with an infinite value makes the mean infinite, or unknown if both are: None.
+    An infinite value on one side makes the mean infinite, on both sides unknown: None.
     """
     differences = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
-    if not differences or any(math.isnan(one) for one in differences):
+    is_unknown = any(math.isnan(one) for one in differences) or {math.inf, -math.inf} <= {
+        *differences
+    }
+    if not differences or is_unknown:
         return None
     mean, n = statistics.fmean(differences), len(differences)
     if n < 2 or math.isinf(mean):

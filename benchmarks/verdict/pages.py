@@ -54,7 +54,9 @@ def write_page(studies: Mapping[str, Study], docs: Path) -> None:
 
 
 def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> str:
-    begin, kind, words, _, end = mark.groups()
+    begin, kind, words, old, end = mark.groups()
+    if "<!--" in old:
+        raise SystemExit(f"{PAGE}: <!-- end --> is missing after {begin.strip()}")
     head, _, questions = words.partition(":")
     part, name, *given = head.split()
     for one in name.split("+"):

@@ -19,6 +19,8 @@ from pretrain.compare.runs import Run, place_of_loss
 TRIALS = "trials"  # the folder of a sweep's trials
 DIGITS = 5  # of a loss in nats, far below the noise of a seed
 
+BATCH = ("batch.global_sequences", "data.sequence_length")
+
 # Of the place of a run, not of what was trained.
 LEFT_OUT = ("name", "seed", "loggers", "log_project", "data.shards", "data.corpus")
 
@@ -33,7 +35,8 @@ class StudyRun:
         is_trial: whether it served to tune its arm; such runs are not compared.
         settings: those that not all runs of the study share, flat.
         flops: of all its steps, as counted while they ran; 0: they were not counted.
-        curve: (step, held-out loss in nats) of each evaluation.
+        curve: (step, held-out loss in nats) of each evaluation; the last is infinite where an
+            anomaly stopped the run.
         commit: of the code.
         scores: of other measures, by name, in percent.
         seconds: of training until each evaluation; comparable where arms ran side by side.
@@ -109,9 +112,27 @@ class Study:
         """Return the loss in nats at which a run has left the plateau of word frequencies."""
         return self.entropy - PLATEAU_MARGIN
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Return the number of tokens of an optimizer step.
+
+        Raises:
+            SystemExit: it is not the same for all runs.
+        """
+        if not self.shared.keys() >= {*BATCH}:
+            raise SystemExit(f"the runs of {self.name} have batches of different size")
+        return math.prod(self.shared[name] for name in BATCH)
+
     def of_arm(self, arm: str) -> dict[int, StudyRun]:
-        """Return the reported runs of an arm by seed."""
-        return {run.seed: run for run in self.runs if run.arm == arm and not run.is_trial}
+        """Return the reported runs of an arm by seed.
+
+        Raises:
+            SystemExit: there is no such arm.
+        """
+        found = {run.seed: run for run in self.runs if run.arm == arm and not run.is_trial}
+        if not found:
+            raise SystemExit(f"{self.name} has no runs of {arm}; its arms: {', '.join(self.arms)}")
+        return found
 
     def trials_of(self, arm: str) -> list[StudyRun]:
         """Return the trials of an arm."""
@@ -129,11 +150,8 @@ def condense(
         scores: of other measures in percent, by the name of a run's folder and by measure.
 
     Raises:
-        SystemExit: they predicted different words, or one has not finished.
+        SystemExit: they predicted different words.
     """
-    for run in runs:
-        if run.result is None and not run.diverged:
-            raise SystemExit(f"{run.folder} has not finished; resume it, or leave it out")
     launches = [launch for run in runs for launch in run.launches]
     if len({launch["held_out"] for launch in launches}) > 1:
         raise SystemExit(f"the runs of {name} were evaluated on different words")
@@ -158,13 +176,17 @@ def condense(
 
 
 def _condensed(run: Run, settings: Mapping[str, Any], scores: Mapping[str, float]) -> StudyRun:
+    losses = [*(row["loss"] for row in run.evaluations[:-1]), run.final_loss]
     return StudyRun(
         run.settings["name"],
         run.settings["seed"],
         run.folder.parent.name == TRIALS,
         settings,
         run.evaluations[-1]["flops"],
-        tuple((row["step"], round(row["loss"], DIGITS)) for row in run.evaluations),
+        tuple(
+            (row["step"], round(loss, DIGITS))
+            for row, loss in zip(run.evaluations, losses, strict=True)
+        ),
         run.launches[-1]["commit"],
         scores,
         tuple(round(row["training_seconds"], 1) for row in run.evaluations),
@@ -188,7 +210,7 @@ def join(studies: Sequence[Study]) -> Study:
     """Return the runs of several studies as one: arms of the first come first.
 
     Raises:
-        SystemExit: they predicted different words.
+        SystemExit: they predicted different words, or runs of an arm differ in more than the seed.
     """
     first, *others = studies
     name = "+".join(study.name for study in studies)
@@ -200,6 +222,7 @@ def join(studies: Sequence[Study]) -> Study:
         for study in studies
         for run in study.runs
     ]
+    _refuse_unequal_arms(name, [run for run in runs if not run.is_trial])
     return replace(
         first,
         name=name,
@@ -208,6 +231,19 @@ def join(studies: Sequence[Study]) -> Study:
         shared=shared,
         runs=tuple(runs),
     )
+
+
+def _refuse_unequal_arms(name: str, runs: Sequence[StudyRun]) -> None:
+    """Refuse two runs of an arm of the same seed or with other settings (of those both know)."""
+    first_of: dict[str, StudyRun] = {}
+    seen: set[tuple[str, int]] = set()
+    for run in runs:
+        if (run.arm, run.seed) in seen:
+            raise SystemExit(f"{name} has two runs of {run.arm} with seed {run.seed}")
+        seen.add((run.arm, run.seed))
+        first = first_of.setdefault(run.arm, run).settings
+        if any(run.settings[key] != first[key] for key in run.settings.keys() & first.keys()):
+            raise SystemExit(f"the runs of {run.arm} in {name} have different settings")
 
 
 def write_study(study: Study, file: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from intervals import CONFIDENCE, PairedMean, holm, paired_mean
 from studies import Study, StudyRun
@@ -40,7 +41,6 @@ def ends(study: Study, baseline: str) -> str:
     FLOPs are a share of those of the baseline.
     """
     against = losses(study.of_arm(baseline))
-    flops = mean_flops(study.of_arm(baseline))
     pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
     rows = []
     for arm in sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm))):
@@ -49,10 +49,10 @@ def ends(study: Study, baseline: str) -> str:
             [
                 f"`{arm}`",
                 str(len(runs)),
-                f"{mean_flops(runs) / flops:.1%}" if flops else UNKNOWN,
+                _share_of_flops(runs, study.of_arm(baseline)),
                 mean_and_range(runs),
                 tokens(study, [run.reached(study.plateau_end) for run in runs.values()]),
-                "baseline" if arm == baseline else difference(pairs[arm]),
+                "baseline" if arm == baseline else difference(pairs[arm], len(runs)),
             ]
         )
     header = ["arm", "seeds", "FLOPs", "loss at the end (range)"]
@@ -61,7 +61,7 @@ def ends(study: Study, baseline: str) -> str:
 
 
 def tuning(study: Study) -> str:
-    """Return the trials of each arm, the best of the longest first."""
+    """Return the trials of each arm, a row for each length, the best first."""
     rows = []
     for arm in dict.fromkeys(run.arm for run in study.runs if run.is_trial):
         trials = study.trials_of(arm)
@@ -98,13 +98,12 @@ def seconds(study: Study, baseline: str) -> str:
     Only for arms that were trained side by side. The ratio of seconds is a geometric mean over
     paired seeds.
     """
-    flops = mean_flops(study.of_arm(baseline))
-    theirs = _log_seconds(study.of_arm(baseline))
+    theirs = study.of_arm(baseline)
     rows = [
         [
             f"`{arm}`",
-            f"{mean_flops(study.of_arm(arm)) / flops:.1%}",
-            _ratio(paired_mean(_log_seconds(study.of_arm(arm)), theirs), ".1%"),
+            _share_of_flops(study.of_arm(arm), theirs),
+            _ratio(_log_seconds(study.of_arm(arm)), _log_seconds(theirs), ".1%"),
         ]
         for arm in study.arms
         if arm != baseline
@@ -117,8 +116,7 @@ def clock(study: Study, baseline: str) -> str:
 
     The ratio of the two times is a geometric mean over paired seeds.
     """
-    theirs = study.of_arm(baseline)
-    per_step = study.shared["batch.global_sequences"] * study.shared["data.sequence_length"]
+    theirs, per_step = study.of_arm(baseline), study.tokens_per_step
     rows = []
     for arm in study.arms:
         runs = study.of_arm(arm)
@@ -142,11 +140,12 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
     """Return a row for each question: the difference with its interval, and what it says.
 
     The p values are corrected for the number of questions, and an answer needs such a p value.
+
+    Raises:
+        SystemExit: a question names an unknown arm, or arms that have no seed in common.
     """
-    pairs = [
-        paired_mean(_compared(study, one.arm), _compared(study, one.against)) for one in questions
-    ]
-    p_values = holm([_p_value(pair) for pair in pairs])
+    pairs = [_answered(study, one) for one in questions]
+    p_values = holm([1.0 if pair is None else pair.p_value for pair in pairs])
     rows = [
         [
             question.text,
@@ -158,6 +157,13 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
         for question, pair, p_value in zip(questions, pairs, p_values, strict=True)
     ]
     return markdown(["question", "arms", "nats at the end, 95 % interval", "p (Holm)", ""], rows)
+
+
+def _answered(study: Study, question: Question) -> PairedMean | None:
+    ours, theirs = (_compared(study, arms) for arms in (question.arm, question.against))
+    if not ours.keys() & theirs.keys():
+        raise SystemExit(f"{question.arm} and {question.against} have no seed in common")
+    return paired_mean(ours, theirs)
 
 
 def _compared(study: Study, arms: str) -> dict[int, float]:
@@ -183,7 +189,7 @@ def _in_words(arms: str) -> str:
 def _answer(pair: PairedMean | None, p_value: float) -> str:
     if pair is None or p_value >= 1 - CONFIDENCE:
         return "cannot tell"
-    return "yes, lower" if pair.mean < 0 else "no, higher"
+    return "lower" if pair.mean < 0 else "higher"
 
 
 def losses(runs: Mapping[int, StudyRun]) -> dict[int, float]:
@@ -201,13 +207,14 @@ def mean_flops(runs: Mapping[int, StudyRun]) -> float:
     return statistics.fmean(run.flops for run in runs.values())
 
 
-def difference(pair: PairedMean | None) -> str:
-    """Return a difference in nats, and its interval where there is one."""
+def difference(pair: PairedMean | None, num_runs: int = 0) -> str:
+    """Return a difference in nats, its interval, and the number of pairs where runs lack one."""
     if pair is None:
         return UNKNOWN
     if pair.num_pairs < 2:
         return f"{pair.mean:+.3f} (one seed)"
-    return f"{pair.mean:+.3f} ({pair.low:+.3f} to {pair.high:+.3f})"
+    pairs = f"; {pair.num_pairs} pairs" if pair.num_pairs < num_runs else ""
+    return f"{pair.mean:+.3f} ({pair.low:+.3f} to {pair.high:+.3f}{pairs})"
 
 
 def mean_and_range(runs: Mapping[int, StudyRun]) -> str:
@@ -220,8 +227,7 @@ def mean_and_range(runs: Mapping[int, StudyRun]) -> str:
 def tokens(study: Study, steps: Sequence[float | None]) -> str:
     """Return the median number of tokens of some steps, in millions; never counts as infinity."""
     median = statistics.median(math.inf if step is None else step for step in steps)
-    per_step = study.shared["batch.global_sequences"] * study.shared["data.sequence_length"]
-    return f"{median * per_step / 1e6:.2f}" if math.isfinite(median) else "not left"
+    return f"{median * study.tokens_per_step / 1e6:.2f}" if math.isfinite(median) else "not left"
 
 
 def point(run: StudyRun, trials: Sequence[StudyRun]) -> str:
@@ -251,31 +257,37 @@ def _score(runs: Mapping[int, StudyRun], others: Mapping[int, StudyRun], name: s
 
 
 def _tried(trials: Sequence[StudyRun]) -> str:
-    best_first = sorted(trials, key=_loss)
+    best_first = sorted(trials, key=attrgetter("loss"))
     return "; ".join(f"{point(run, trials)}: {run.loss:.3f}" for run in best_first)
 
 
 def _times_sooner(ours: Mapping[int, StudyRun], theirs: Mapping[int, StudyRun]) -> str:
     """Return how many times sooner ours are where theirs end: geometric mean, interval."""
-    needed = {}
+    rates = {}  # logarithms of 1 / seconds
     for seed in ours.keys() & theirs.keys():
         spent = ours[seed].seconds_to(theirs[seed].loss)
-        needed[seed] = math.inf if spent is None else math.log(spent)
-    pair = paired_mean(_log_seconds(theirs), needed)
-    return _ratio(pair, ".1f", " times")
+        rates[seed] = -math.inf if spent is None else -math.log(spent)
+    their_rates = {seed: -one for seed, one in _log_seconds(theirs).items()}
+    return _ratio(rates, their_rates, ".1f", " times")
 
 
 def _share(study: Study, arm: str, baseline: str, target: float) -> str:
     """Return the ratio of the steps from the plateau to a target: geometric mean, interval."""
     ours, theirs = (_log_steps(study, study.of_arm(name), target) for name in (arm, baseline))
-    pair = paired_mean(ours, theirs)
-    return _ratio(pair, ".0%")
+    return _ratio(ours, theirs, ".0%")
 
 
-def _ratio(pair: PairedMean | None, form: str, unit: str = "") -> str:
+def _ratio(
+    ours: Mapping[int, float], theirs: Mapping[int, float], form: str, unit: str = ""
+) -> str:
     """Return a geometric mean and its interval, from logarithms; infinite: a loss never reached."""
-    if pair is None or math.isinf(pair.mean):
-        return "not reached"
+    seeds = ours.keys() & theirs.keys()
+    for side, words in ((ours, "not reached"), (theirs, "not reached by the baseline")):
+        if any(math.isinf(side[seed]) for seed in seeds):
+            return words
+    pair = paired_mean(ours, theirs)
+    if pair is None:
+        return UNKNOWN
     mean, low, high = (format(math.exp(one), form) for one in (pair.mean, pair.low, pair.high))
     return mean + unit + (f" ({low} - {high})" if pair.num_pairs > 1 else "")
 
@@ -284,17 +296,19 @@ def _log_steps(study: Study, runs: Mapping[int, StudyRun], target: float) -> dic
     found = {}
     for seed, run in runs.items():
         start, end = run.reached(study.plateau_end), run.reached(target)
-        found[seed] = math.inf if start is None or end is None else math.log(end - start)
+        if start is None or end is None:
+            found[seed] = math.inf
+        elif end > start:
+            found[seed] = math.log(end - start)
+        else:
+            raise SystemExit(f"{run.arm} reaches {target} before it has left the plateau")
     return found
 
 
 def _log_seconds(runs: Mapping[int, StudyRun]) -> dict[int, float]:
-    return {seed: math.log(run.seconds[-1]) for seed, run in runs.items()}
+    return {seed: math.log(run.seconds[-1]) for seed, run in runs.items() if run.seconds}
 
 
-def _p_value(pair: PairedMean | None) -> float:
-    return 1.0 if pair is None else pair.p_value
-
-
-def _loss(run: StudyRun) -> float:
-    return run.loss
+def _share_of_flops(runs: Mapping[int, StudyRun], others: Mapping[int, StudyRun]) -> str:
+    flops = mean_flops(others)
+    return f"{mean_flops(runs) / flops:.1%}" if flops else UNKNOWN

@@ -13,6 +13,8 @@ import pytest
 from scipy import stats
 
 from pretrain.checkpoint.changes import flat_settings
+from pretrain.compare.run_files import DECISIONS
+from pretrain.compare.runs import Run
 from pretrain.config.recipe import load_settings
 from pretrain.launching.sweeps.spec import read_spec
 
@@ -51,6 +53,7 @@ def test_the_interval_of_paired_seeds_is_that_of_scipy():
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
     assert paired_mean({1: 1.0}, {2: 1.0}) is None
     assert paired_mean({1: 1.0}, {1: 2.0}).p_value == 1  # one pair has no interval
+    assert paired_mean({1: math.inf, 2: 1.0}, {1: 1.0, 2: math.inf}) is None
 
 
 def test_equal_differences_have_an_interval_of_no_width():
@@ -110,10 +113,10 @@ def test_an_answer_needs_a_p_value_that_is_corrected_for_the_other_questions():
     p_value = stats.ttest_rel(ends["better"], ends["base"]).pvalue
     assert p_value < 0.05 < 8 * p_value
     question = Question("Better?", "better", "base")
-    assert f"| {p_value:.3f} | yes, lower |" in answers(study, [question])
+    assert f"| {p_value:.3f} | lower |" in answers(study, [question])
     others = [Question("Equal?", "equal", "base")] * 7
     table = answers(study, [question, *others])
-    assert f"| {8 * p_value:.3f} | cannot tell |" in table and "yes" not in table
+    assert f"| {8 * p_value:.3f} | cannot tell |" in table and "| lower |" not in table
 
 
 def test_a_question_may_compare_differences_of_arms():
@@ -178,22 +181,81 @@ def test_studies_of_the_same_words_are_joined():
     ]
     with pytest.raises(SystemExit, match=r"toy\+more were evaluated on different words"):
         join([first, replace(second, held_out="others")])
+    with pytest.raises(SystemExit, match="two runs of a with seed 1"):
+        join([first, first])
+    with pytest.raises(SystemExit, match="runs of a in .* have different settings"):
+        join([study_of(run_of("a", 1, [5.0], norm="pre")), study_of(run_of("a", 2, [5.0], norm=0))])
+    with pytest.raises(SystemExit, match="batches of different size"):
+        assert joined.tokens_per_step
+
+
+def test_a_run_that_an_anomaly_stopped_is_collected_and_ends_at_infinity(tmp_path):
+    from studies import condense
+
+    main = runpy.run_path(str(ROOT / "benchmarks" / "verdict" / "__main__.py"))
+    for name, file, text in (
+        ("a-seed1", "result.json", "{}"),
+        ("a-seed2", DECISIONS, '{"action": "stop"}\n'),
+        ("a-seed3", "evals.jsonl", ""),  # it has not finished
+    ):
+        folder = tmp_path / name
+        (folder / file).parent.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+        (folder / file).write_text(text)
+    ended = main["ended_runs"](tmp_path)
+    assert [folder.name for folder in ended] == ["a-seed1", "a-seed2"]
+
+    launch = {"held_out": "words", "source": "text", "device": "cpu", "precision": "float32"}
+    launch |= {"versions": {}, "frequency_entropy": 7.0, "commit": "abc"}
+    evaluation = {"step": 100, "loss": 5.0, "flops": 1.0, "training_seconds": 1.0}
+    run = Run(tmp_path, {"name": "a", "seed": 2}, [launch], [], [evaluation], None, True)
+    (stopped,) = condense("toy", [run]).runs
+    assert stopped.loss == math.inf and stopped.steps == 100
+
+
+def test_a_question_about_nothing_is_refused():
+    from tables import Question, answers, ends
+
+    study = study_of(run_of("a", 1, [5.0]), run_of("b", 2, [5.0]))
+    with pytest.raises(SystemExit, match="toy has no runs of c; its arms: a, b"):
+        answers(study, [Question("Lower?", "a", "c")])
+    with pytest.raises(SystemExit, match="a and b have no seed in common"):
+        answers(study, [Question("Lower?", "a", "b")])
+    with pytest.raises(SystemExit, match="no runs of c"):
+        ends(study, "c")
+
+
+def test_the_number_of_pairs_stands_where_runs_have_no_partner():
+    from tables import ends
+
+    study = study_of(
+        *(run_of("base", seed, [5.0 + seed / 10]) for seed in (1, 2, 3)),
+        *(run_of("other", seed, [5.0]) for seed in (2, 3, 4)),
+    )
+    assert "; 2 pairs) |" in ends(study, "base")
 
 
 def test_the_steps_from_the_plateau_to_a_target_are_interpolated_and_averaged_as_ratios():
     from tables import speed
 
     # The plateau ends at 6.7: half way between 100 and 200 steps; the target 6.0 at 300 or 500.
-    fast = [6.9, 6.5, 6.0, 5.9]
     slow = [6.9, 6.5, 6.4, 6.2, 6.0]
     study = study_of(
         *(run_of("slow", seed, slow) for seed in (1, 2)),
-        *(run_of("fast", seed, fast) for seed in (1, 2)),
+        run_of("fast", 1, [6.9, 6.5, 6.0, 5.9]),
+        run_of("fast", 2, [6.9, 6.5, 6.4, 6.0]),
         run_of("never", 1, [6.9, 6.8]),
+        run_of("elsewhere", 3, slow),
     )
+    logs = [math.log(150 / 350), math.log(250 / 350)]
+    reach = stats.t.ppf(0.975, 1) * stats.sem(logs)
+    mean, low, high = (math.exp(statistics.fmean(logs) + one * reach) for one in (0, -1, 1))
     table = speed(study, "slow", [6.0])
-    assert f"| `fast` | {150 / 350:.0%}" in table
-    assert "| `never` | not reached |" in table
+    assert f"| `fast` | {mean:.0%} ({low:.0%} - {high:.0%}) |" in table
+    assert "| `never` | not reached |" in table and "| `elsewhere` | - |" in table
+    assert "| `fast` | not reached by the baseline |" in speed(study, "never", [6.0])
+    with pytest.raises(SystemExit, match="reaches 6.8 before it has left the plateau"):
+        speed(study, "slow", [6.8])
 
 
 def test_scores_of_minimal_pairs_are_means_over_paradigms_and_compared_by_seed(tmp_path):
@@ -236,7 +298,7 @@ def test_scores_of_tasks_are_those_that_the_table_of_fine_tuning_counts(tmp_path
         main["scores_of_tasks"](str(tmp_path / "nothing.csv"))
 
 
-def test_by_the_clock_an_arm_is_compared_at_the_end_of_the_baseline(tmp_path):
+def test_by_the_clock_an_arm_is_compared_at_the_end_of_the_baseline(drawn):
     import figures
     from tables import clock
 
@@ -258,8 +320,49 @@ def test_by_the_clock_an_arm_is_compared_at_the_end_of_the_baseline(tmp_path):
     low, high = math.exp(statistics.fmean(logs) - reach), math.exp(statistics.fmean(logs) + reach)
     assert f"| {math.sqrt(30):.1f} times ({low:.1f} - {high:.1f}) |" in table
     assert "| not reached |" in table
-    figures.clock(study, tmp_path / "clock.png")
-    assert (tmp_path / "clock.png").stat().st_size > 5000
+    figures.clock(study, Path())
+    lines = [line.get_xydata().tolist() for line in drawn()[0].lines]
+    assert [[0.5, 6.0], [1.0, 5.0]] in lines and [[1.0, 5.5]] in lines
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Return a function that returns the panels of the figure that was drawn last."""
+    import figures
+
+    saved = []
+    monkeypatch.setattr(figures, "_save", lambda figure, file: saved.append(figure))
+    return lambda: saved[-1].axes
+
+
+def test_the_figures_draw_means_and_intervals_over_seeds(drawn):
+    import figures
+
+    losses = {
+        "base": ([6.6, 6.0, 5.0], [6.8, 6.2, 5.2]),
+        "better": ([6.6, 5.5, 4.6], [6.4, 5.5, 4.6]),
+    }
+    study = study_of(
+        *(run_of(arm, seed, one) for arm, both in losses.items() for seed, one in enumerate(both))
+    )
+    figures.curves(study, Path())
+    whole, last = drawn()
+    # 100 steps of 1,000 tokens; the lowest arm first.
+    assert whole.lines[1].get_xydata() == pytest.approx(
+        np.array([[0.1, 6.7], [0.2, 6.1], [0.3, 5.1]])
+    )
+    assert last.lines[1].get_xydata() == pytest.approx(np.array([[0.3, 5.1]]))
+
+    low, high = stats.ttest_rel([4.6, 4.6], [5.0, 5.2]).confidence_interval(0.95)
+    figures.forest(study, "base", Path())
+    dot, interval, zero = drawn()[0].lines
+    assert dot.get_xdata() == pytest.approx([-0.5]) and zero.get_xdata() == [0, 0]
+    assert interval.get_xdata() == pytest.approx([low, high])
+
+    figures.cost(study, "base", "better", file=Path())
+    line, *_, dot, interval, _ = drawn()[0].lines
+    assert line.get_ydata() == pytest.approx([0, -0.5]) and dot.get_ydata() == pytest.approx([-0.5])
+    assert interval.get_ydata() == pytest.approx([low, high])
 
 
 def test_seconds_of_paired_seeds_are_compared_by_their_ratios():
@@ -334,17 +437,18 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
     text = page.read_text()
     assert text.startswith("# By hand") and "old" not in text and "\nmore\n" in text
     assert "| `better` | 3 | 90.0% | 4.522 (4.511 - 4.533) | 0.10 | -0.498" in text
-    assert "| Is it better? | `better` - `base` | -0.498" in text and "yes, lower" in text
+    assert "| Is it better? | `better` - `base` | -0.498" in text and "| lower |" in text
     assert "peak 0.002: 4.400; peak 0.004: 4.600" in text
     for kind in ("curves", "forest", "cost"):
-        assert (tmp_path / "docs" / "figures" / f"toy-{kind}.png").stat().st_size > 5000
+        assert (tmp_path / "docs" / "figures" / f"toy-{kind}.png").exists()
     assert build(tmp_path).returncode == 0 and page.read_text() == text
 
     for mark, message in (
-        ("table ends nothing base", "there is no results/nothing.json"),
-        ("table end toy base", "end is none of clock, ends,"),
+        ("<!-- table ends nothing base -->", "there is no results/nothing.json"),
+        ("<!-- table end toy base -->", "end is none of clock, ends,"),
+        ("<!-- table tuning toy -->\n<!-- table tuning toy -->", "<!-- end --> is missing after"),
     ):
-        page.write_text(f"<!-- {mark} -->\n<!-- end -->\n")
+        page.write_text(f"{mark}\n<!-- end -->\n")
         refused = build(tmp_path)
         assert refused.returncode == 1 and message in refused.stderr
         assert "Traceback" not in refused.stderr
