@@ -12,9 +12,9 @@ from studies import Study
 from tables import losses, mean_flops, mean_loss
 
 from pretrain.analysis.panels import empty_figure, legend_of_runs, rows_of_panels, set_up
-from pretrain.reports.html import GRID, INK, line_style
+from pretrain.reports.html import INK, line_style
 
-HEIGHT, ROW = 3.6, 0.28  # inches
+HEIGHT = 3.6  # inches
 OF_INTERVALS = "mean over paired seeds; 95 % interval of Student's t; hollow: one seed."
 
 
@@ -63,29 +63,6 @@ def clock(study: Study, file: Path) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
     axes.axhline(study.entropy, color=INK, linestyle=":", linewidth=0.8)
     legend_of_runs(axes, study.arms)
-    _save(figure, file)
-
-
-def forest(study: Study, baseline: str, file: Path) -> None:
-    """Draw the difference of each arm from the baseline with its interval."""
-    pairs = _differences(study, baseline)
-    order = sorted((arm for arm in pairs if arm != baseline), key=lambda arm: -pairs[arm].mean)
-    figure, axes = _panel(
-        f"Loss at the end: {OF_INTERVALS}",
-        1 + ROW * len(order),
-        xlabel=f"nats against {baseline}",
-        ylabel="",
-    )
-    for row, arm in enumerate(order):
-        pair = pairs[arm]
-        is_known = math.isfinite(pair.low)
-        axes.plot(pair.mean, row, "o", color=INK, fillstyle="full" if is_known else "none")
-        if is_known:
-            axes.plot([pair.low, pair.high], [row, row], color=INK, linewidth=1.3)
-    axes.axvline(0, color=INK, linestyle=":", linewidth=0.8)
-    axes.set_yticks(range(len(order)), order)
-    axes.set_ylim(-0.7, len(order) - 0.3)
-    axes.grid(axis="x", color=GRID, linewidth=0.6)
     _save(figure, file)
 
 

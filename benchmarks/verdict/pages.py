@@ -37,7 +37,6 @@ TABLES: Mapping[str, Table] = {
 FIGURE_KINDS: Mapping[str, Callable[..., None]] = {
     "clock": figures.clock,
     "curves": figures.curves,
-    "forest": figures.forest,
     "cost": figures.cost,
 }
 

@@ -354,11 +354,6 @@ def test_the_figures_draw_means_and_intervals_over_seeds(drawn):
     assert last.lines[1].get_xydata() == pytest.approx(np.array([[0.3, 5.1]]))
 
     low, high = stats.ttest_rel([4.6, 4.6], [5.0, 5.2]).confidence_interval(0.95)
-    figures.forest(study, "base", Path())
-    dot, interval, zero = drawn()[0].lines
-    assert dot.get_xdata() == pytest.approx([-0.5]) and zero.get_xdata() == [0, 0]
-    assert interval.get_xdata() == pytest.approx([low, high])
-
     figures.cost(study, "base", "better", file=Path())
     line, *_, dot, interval, _ = drawn()[0].lines
     assert line.get_ydata() == pytest.approx([0, -0.5]) and dot.get_ydata() == pytest.approx([-0.5])
@@ -429,7 +424,7 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
         "# By hand\n<!-- table ends toy base -->\nold\n<!-- end -->\nmore\n"
         "<!-- table answers toy: Is it better? | better | base; And base? | base | better -->\n"
         "<!-- end -->\n<!-- table tuning toy -->\n<!-- end -->\n"
-        "<!-- figure curves toy -->\n<!-- end -->\n<!-- figure forest toy base -->\n<!-- end -->\n"
+        "<!-- figure curves toy -->\n<!-- end -->\n"
         "<!-- figure cost toy base -->\n<!-- end -->\n"
     )
     finished = build(tmp_path)
@@ -439,7 +434,7 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
     assert "| `better` | 3 | 90.0% | 4.522 (4.511 - 4.533) | 0.10 | -0.498" in text
     assert "| Is it better? | `better` - `base` | -0.498" in text and "| lower |" in text
     assert "peak 0.002: 4.400; peak 0.004: 4.600" in text
-    for kind in ("curves", "forest", "cost"):
+    for kind in ("curves", "cost"):
         assert (tmp_path / "docs" / "figures" / f"toy-{kind}.png").exists()
     assert build(tmp_path).returncode == 0 and page.read_text() == text
 
