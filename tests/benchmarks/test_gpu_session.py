@@ -104,10 +104,10 @@ def test_a_part_over_its_limit_is_ended_with_all_it_started_and_keeps_its_number
 ):
     started = "import subprocess, time; child = subprocess.Popen(['sleep', '60'])"
     noting = "open(r'{folder}/pid', 'w').write(str(child.pid))"
-    slow = part("slow", f"{WRITES}; {started}; {noting}; time.sleep(60)", seconds=3)
+    slow = part("slow", f"{WRITES}; {started}; {noting}; time.sleep(60)", seconds=6)
     assert run(slow) == 1
     found = outcome(tmp_path, "slow")
-    assert found["status"] == "failed" and "over its limit of 3 s" in found["reason"]
+    assert found["status"] == "failed" and "over its limit of 6 s" in found["reason"]
     assert found["findings"][0]["result"] == "3"
     assert is_gone(int((tmp_path / "pid").read_text()))
 

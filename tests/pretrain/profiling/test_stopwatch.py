@@ -27,8 +27,9 @@ def test_a_thread_that_shares_its_processor_waits_while_it_does_not_run():
         os.sched_setaffinity(0, before)
         other.kill()
         other.communicate()
-    # A thread that never sleeps runs or waits: the processor's own clock holds the rest.
-    assert waited == pytest.approx(seconds - ran, abs=0.1)
+    # A thread that never sleeps runs or waits: the processor's own clock holds the rest, but for
+    # what another virtual machine took of its turn.
+    assert waited == pytest.approx(seconds - ran, abs=0.25)
     assert waited > 0.2
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 import signal
 import statistics
 import subprocess
@@ -124,15 +125,17 @@ class Watching:
 def test_a_stuck_step_is_reported_once_with_its_stack_and_once_when_it_goes_on(
     tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(module, "TIMES_LIMIT", 100.0)
     watching = Watching(tmp_path, monkeypatch, [this_process(0)], stuck_after_seconds=0.2)
     with watching.watchdog:
         watching.reach(9)
-        watching.wait_for("step 9 has taken 0 s so far; stacks in ")
+        watching.wait_for(" s so far; stacks in ")
+        assert watching.said[0].startswith("step 9 has taken ")
         time.sleep(0.5)
         watching.reach(1)
         watching.wait_for("step 9 continued after ")
         with watching.watchdog.phase("the evaluation", 10):
-            time.sleep(0.5)  # it may take ten times as long
+            time.sleep(0.5)  # it may take a hundred times as long
     assert len(watching.said) == 2 and not watching.ended
     (file,) = (tmp_path / "stuck").iterdir()
     assert file.name == "step_00000009_rank_0.txt"
@@ -145,7 +148,8 @@ def test_the_first_steps_and_phases_are_watched_with_more_patience(tmp_path, mon
         watching.reach(FIRST_STEPS)
         time.sleep(0.4)
         assert not watching.said
-        watching.wait_for(f"the start of training at step {FIRST_STEPS} has taken 1 s so far")
+        watching.wait_for(f"the start of training at step {FIRST_STEPS} has taken ")
+        assert time.monotonic() - watching.began >= 1
 
 
 @pytest.mark.parametrize("computes", [True, False])
@@ -153,6 +157,7 @@ def test_a_start_in_which_no_rank_computes_is_reported_as_soon_as_a_step(
     tmp_path, monkeypatch, computes
 ):
     wanted = itertools.count(step=int(computes))
+    monkeypatch.setattr(module, "TIMES_LIMIT", 1000.0)
     monkeypatch.setattr(idleness, "SAMPLE_SECONDS", 0.02)
     monkeypatch.setattr(idleness, "wanted_seconds", lambda _: float(next(wanted)))
     watching = Watching(tmp_path, monkeypatch, [this_process(0)], stuck_after_seconds=0.5)
@@ -160,13 +165,13 @@ def test_a_start_in_which_no_rank_computes_is_reported_as_soon_as_a_step(
         watching.reach(1)
         if computes:
             time.sleep(1.5)
-            assert not watching.said  # until ten times the seconds
+            assert not watching.said  # until a thousand times the seconds
         else:
             watching.wait_for("the start of training at step 1 has taken ")
-            assert time.monotonic() - watching.began < 4.9
 
 
 def test_a_start_in_which_no_rank_computes_ends_as_soon_as_a_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TIMES_LIMIT", 1000.0)
     monkeypatch.setattr(idleness, "SAMPLE_SECONDS", 0.02)
     monkeypatch.setattr(idleness, "wanted_seconds", lambda _: 0.0)
     settings = {"stuck_after_seconds": 0.5, "end_after_seconds": 1.5}
@@ -174,12 +179,13 @@ def test_a_start_in_which_no_rank_computes_ends_as_soon_as_a_step(tmp_path, monk
     with watching.watchdog:
         watching.reach(1)
         watching.wait_for("ending the job (watchdog.end_after_seconds=1.5)")
-        assert 1.5 <= time.monotonic() - watching.began < 4.9
+        assert time.monotonic() - watching.began >= 1.5
 
 
 def test_ranks_of_several_machines_count_as_computing(tmp_path, monkeypatch):
     monkeypatch.setattr(idleness, "SAMPLE_SECONDS", 0.02)
     monkeypatch.setattr(idleness, "wanted_seconds", lambda _: 0.0)
+    monkeypatch.setattr(module, "TIMES_LIMIT", 100.0)
     elsewhere = dataclasses.replace(this_process(1), machine="elsewhere")
     watching = Watching(
         tmp_path, monkeypatch, [this_process(0), elsewhere], stuck_after_seconds=0.1
@@ -248,19 +254,19 @@ def test_a_stopped_rank_is_named_by_the_first_that_could_write_and_killed_at_the
 ):
     peers = [this_process(0), peer_of(neighbour)]
     neighbour.send_signal(signal.SIGSTOP)
-    settings = {"stuck_after_seconds": 0.2, "end_after_seconds": 2.0}
+    settings = {"stuck_after_seconds": 0.2, "end_after_seconds": 4.0}
     watching = Watching(tmp_path, monkeypatch, peers, **settings)
     with watching.watchdog:
         watching.reach(9)
         watching.wait_for(f"step 9: no stacks of rank 1, which (process {neighbour.pid}) is stop")
         assert neighbour.poll() is None
-        watching.wait_for("ending the job (watchdog.end_after_seconds=2)")
+        watching.wait_for("ending the job (watchdog.end_after_seconds=4)")
     assert neighbour.wait(60) == -signal.SIGKILL
 
 
 def test_a_rank_that_could_write_is_not_named(tmp_path, monkeypatch, neighbour):
     watching = Watching(
-        tmp_path, monkeypatch, [this_process(0), peer_of(neighbour)], stuck_after_seconds=0.2
+        tmp_path, monkeypatch, [this_process(0), peer_of(neighbour)], stuck_after_seconds=1.0
     )
     (tmp_path / "stuck").mkdir()
     with watching.watchdog:
@@ -298,6 +304,6 @@ def test_the_stacks_of_a_run_in_which_one_rank_is_stopped_name_it_and_the_job_en
     assert "rank 0: step 12 has taken" in errors
     assert "rank 0: step 12: no stacks of rank 1, which (process " in errors
     assert "is stopped (SIGSTOP or Ctrl-Z; " in errors
-    assert "rank 0: step 12 has taken 16 s: ending the job" in errors or "17 s: ending" in errors
-    (file,) = (folder / "stuck").iterdir()
-    assert file.name == "step_00000012_rank_0.txt" and "in train_step" in file.read_text()
+    ended = re.search(r"rank 0: step 12 has taken (\d+) s: ending the job", errors)
+    assert ended and int(ended[1]) >= 16
+    assert "in train_step" in (folder / "stuck" / "step_00000012_rank_0.txt").read_text()

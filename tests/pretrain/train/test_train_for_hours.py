@@ -1,5 +1,6 @@
 """Whole runs with a budget of time, as a user starts them."""
 
+import itertools
 import json
 import signal
 import time
@@ -21,27 +22,40 @@ DROPS = ("--layer_drop.schedule", "progressive")
 def assert_ended_on_time(folder, hours=HOURS, hours_of_schedule=None):
     """Check that the run took its time, and that its learning rate was annealed."""
     result = json.loads((folder / "result.json").read_text())
-    # within two steps, of which one may stall for a second on a busy machine
-    left = 2 * result["training_seconds"] / result["step"] + 1
+    metrics = lines(folder, "metrics.jsonl", without=())
+    # within two steps, and what the last line took, since a busy machine may stall in it
+    left = 2 * result["training_seconds"] / result["step"] + 1 + intervals(metrics)[-1]
     assert abs(result["training_seconds"] - 3600 * hours) < left
     # The rate falls linearly with the time after the warm-up, a tenth of it or less.
     highest = PEAK * left / (0.9 * 3600 * (hours_of_schedule or hours))
     assert result["step"] > 20 and 0 <= result["final_learning_rate"] < highest
-    metrics, evaluations = lines(folder, "metrics.jsonl"), lines(folder, "evals.jsonl")
+    evaluations = lines(folder, "evals.jsonl")
     assert metrics[-1]["step"] == evaluations[-1]["step"] == result["step"]
     assert metrics[-1]["learning_rate"] == result["final_learning_rate"]
     assert (folder / "checkpoints" / f"step_{result['step']:08d}").is_dir()
     return result, metrics
 
 
+def intervals(metrics):
+    """Return the seconds of training between lines."""
+    seconds = [row["training_seconds"] for row in metrics]
+    return [later - earlier for earlier, later in itertools.pairwise(seconds)]
+
+
+def near_peak(metrics):
+    """Return about the peak: of a line that stalled there, the rate has fallen since."""
+    return pytest.approx(PEAK, rel=0.2 + max(intervals(metrics)) / (0.9 * 3600 * HOURS))
+
+
 def test_a_run_of_given_hours_ends_on_time_with_its_rate_annealed(command, tmp_path):
+    hours = 2 * HOURS  # of which the workers of the loader may need seconds to start
     folder = command.train(
-        tmp_path / "run", "--hours", HOURS, "--data.loader_workers", 2, *OFTEN, *DROPS
+        tmp_path / "run", "--hours", hours, "--data.loader_workers", 2, *OFTEN, *DROPS
     )
-    _, metrics = assert_ended_on_time(folder)
+    _, metrics = assert_ended_on_time(folder, hours)
     rates = [row["learning_rate"] for row in metrics]
     top = rates.index(max(rates))
-    assert rates[top] == pytest.approx(PEAK, rel=0.2)
+    assert rates[top] == near_peak(metrics)
     assert rates[: top + 1] == sorted(rates[: top + 1])
     assert rates[top:] == sorted(rates[top:], reverse=True)
     assert [row["theta"] for row in metrics][-1] == pytest.approx(0.5, abs=1e-3)
@@ -101,7 +115,7 @@ def test_more_hours_are_spent_on_a_stretched_or_restarted_schedule(
     if how == "stretch":
         assert rates == sorted(rates, reverse=True)
     else:
-        assert max(rates) == pytest.approx(PEAK, rel=0.2)
+        assert max(rates) == near_peak(metrics)
     thetas = [row["theta"] for row in metrics if row["step"] > half["step"]]
     assert (thetas[0] > 0.51) == (how == "restart")
 

@@ -192,7 +192,7 @@ def test_a_sweep_that_is_killed_leaves_records_of_what_was_finished(stubs, shard
     kept = tmp_path / "kept"
     words = (*ARMS, "--name", "x", "--data.shards", shards, *SIZES, "--records", kept)
     process = stubs.start_waiting("sweep", *words, STUB_WAITS="runs/x/tupe_r")
-    for killed in (process, *psutil.Process(process.pid).children(recursive=True)):
+    for killed in (process, *psutil.Process(process.pid).children()):
         killed.kill()
     process.communicate(timeout=60)
     assert [path.parent.name for path in kept.glob("*/result.json")] == ["bert_a"]

@@ -193,7 +193,7 @@ def test_a_signal_reaches_all_runs(stubs, words, number):
 def test_a_killed_sweep_and_its_killed_runs_are_resumed(stubs, words):
     stubs.gpus(2)
     process = stubs.start_waiting("sweep", "bert_a", "tupe_r", *words, count=2, STUB_WAITS="train")
-    children = psutil.Process(process.pid).children(recursive=True)
+    children = psutil.Process(process.pid).children()
     for killed in (process, *children):
         killed.kill()
     process.communicate()

@@ -147,7 +147,7 @@ def test_a_sweep_that_is_stopped_while_it_tunes_is_resumed(stubs, shards, spec):
     process = stubs.start_waiting(
         "sweep", *words, STUB_WAITS="runs/x/trials/one-1.0-seed5", STUB_LOSSES=LOSSES
     )
-    for killed in (process, *psutil.Process(process.pid).children(recursive=True)):
+    for killed in (process, *psutil.Process(process.pid).children()):
         killed.kill()
     process.communicate(timeout=60)
     stubs.log.unlink()
