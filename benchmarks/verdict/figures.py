@@ -21,7 +21,7 @@ OF_INTERVALS = "mean over paired seeds; 95 % interval of Student's t; hollow: on
 def curves(study: Study, file: Path) -> None:
     """Draw the mean held-out loss of each arm over tokens, and its last third again, larger."""
     figure = empty_figure(
-        "Means over seeds; right: the last third; dotted: the entropy of word frequencies.",
+        "Means over seeds; right: the last third of each; dotted: the entropy of word frequencies.",
         height=HEIGHT,
     )
     ((whole, last),) = rows_of_panels(figure, (2,))
