@@ -19,7 +19,7 @@ from clock import is_comparison, read_comparison
 from pages import write_page
 from studies import Study, condense, read_study, write_study
 
-from pretrain.compare.run_files import was_stopped_by_anomaly
+from pretrain.compare.run_files import has_ended
 from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
 
@@ -117,11 +117,7 @@ def ended_runs(sweep: Path) -> list[Path]:
     """
     files = [*sweep.glob("*/run.json"), *sweep.glob("trials/*/run.json")]
     folders = sorted((file.parent for file in files), key=lambda one: (len(one.parts), one))
-    ended = [
-        folder
-        for folder in folders
-        if (folder / "result.json").exists() or was_stopped_by_anomaly(folder)
-    ]
+    ended = [folder for folder in folders if has_ended(folder)]
     if not ended:
         raise SystemExit(f"{sweep} holds no finished run")
     for folder in folders:

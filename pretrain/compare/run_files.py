@@ -110,6 +110,11 @@ def was_stopped_by_anomaly(folder: Path) -> bool:
     return bool(decisions) and decisions[-1].get("action") == "stop"
 
 
+def has_ended(folder: Path) -> bool:
+    """Return whether nothing is left to train: what an anomaly stopped would diverge again."""
+    return (folder / "result.json").exists() or was_stopped_by_anomaly(folder)
+
+
 def diverged_at_once(folder: Path) -> bool:
     """Return whether an anomaly stopped a run before it had a finite held-out loss."""
     if (folder / "result.json").is_file() or not was_stopped_by_anomaly(folder):

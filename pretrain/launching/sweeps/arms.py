@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.quoting import quoted
-from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
-from pretrain.compare.run_files import was_stopped_by_anomaly
+from pretrain.checkpoint.starting import RUN_FILE
+from pretrain.compare.run_files import has_ended
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import RunSettings, as_json, flat, with_default_gamma
@@ -60,7 +60,7 @@ class SweepRun:
     @property
     def is_finished(self) -> bool:
         """Whether nothing is left to train: a run that diverged would diverge again."""
-        return (self.folder / RESULT_FILE).exists() or was_stopped_by_anomaly(self.folder)
+        return has_ended(self.folder)
 
     @property
     def has_begun(self) -> bool:

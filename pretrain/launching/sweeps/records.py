@@ -14,7 +14,7 @@ from typing import Any
 
 from data_prep.files.atomic import save_text
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
-from pretrain.compare.run_files import DECISIONS, was_stopped_by_anomaly
+from pretrain.compare.run_files import DECISIONS, has_ended
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines
 from pretrain.launching.sweeps.arms import SweepRun
@@ -67,7 +67,7 @@ class Records:
         for pattern in ("*", f"{TRIALS}/*"):
             for record in sorted(self.path.glob(pattern)):
                 run = self._sweep.path / record.relative_to(self.path)
-                if _is_complete(record) and not _is_complete(run):
+                if has_ended(record) and not has_ended(run):
                     self._bring_run(record, run)
 
     def keep(self, runs: Sequence[SweepRun]) -> None:
@@ -80,7 +80,7 @@ class Records:
             self._copy(self._sweep.path / name, self.path / name)
         for run in runs:
             record = self.path / run.folder.relative_to(self._sweep.path)
-            if run.is_finished and not _is_complete(record):
+            if run.is_finished and not has_ended(record):
                 self._keep_run(run.folder, record)
 
     def _refuse_another_sweep(self) -> None:
@@ -177,10 +177,6 @@ def _definition(folder: Path) -> list[bytes] | None:
         return None
     words = settings.read_bytes().split(b"\0")
     return [spec.read_bytes(), *words[1:]] if spec.is_file() else words
-
-
-def _is_complete(folder: Path) -> bool:
-    return (folder / RESULT_FILE).exists() or was_stopped_by_anomaly(folder)
 
 
 def _save(file: Path, text: str) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from pretrain.profiling.stopwatch import SCHEDULER_STATISTICS, Stopwatch, waited_seconds
@@ -19,18 +20,25 @@ def test_a_thread_that_shares_its_processor_waits_while_it_does_not_run():
     other = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline()
+        stolen = stolen_seconds(min(before))
         watch, ran = Stopwatch(), time.thread_time()
         while watch.seconds() < 1.0:
             pass
         waited, ran, seconds = watch.waited(), time.thread_time() - ran, watch.seconds()
+        stolen = stolen_seconds(min(before)) - stolen
     finally:
         os.sched_setaffinity(0, before)
         other.kill()
         other.communicate()
     # A thread that never sleeps runs or waits: the processor's own clock holds the rest, but for
     # what another virtual machine took of its turn.
-    assert waited == pytest.approx(seconds - ran, abs=0.25)
+    assert waited == pytest.approx(seconds - ran, abs=0.1 + stolen)
     assert waited > 0.2
+
+
+def stolen_seconds(processor):
+    """Return how long other virtual machines have had this processor."""
+    return psutil.cpu_times(percpu=True)[processor].steal
 
 
 def test_sleeping_is_not_waiting():

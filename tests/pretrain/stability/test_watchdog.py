@@ -307,3 +307,4 @@ def test_the_stacks_of_a_run_in_which_one_rank_is_stopped_name_it_and_the_job_en
     ended = re.search(r"rank 0: step 12 has taken (\d+) s: ending the job", errors)
     assert ended and int(ended[1]) >= 16
     assert "in train_step" in (folder / "stuck" / "step_00000012_rank_0.txt").read_text()
+    assert not (folder / "stuck" / "step_00000012_rank_1.txt").exists()
