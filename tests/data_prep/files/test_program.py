@@ -8,6 +8,7 @@ import pytest
 from data_prep.files.program import shell_command
 
 ROOT = Path(__file__).parents[3]
+WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # variables of libgomp
 
 
 @pytest.fixture
@@ -62,3 +63,30 @@ def test_a_start_without_the_packages_is_one_line(package):
     assert run.returncode != 0
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("error: the package pydantic is not installed for ")
+
+
+@pytest.mark.parametrize(
+    ("variables", "looks"),
+    [
+        ({}, "10000"),
+        ({"GOMP_SPINCOUNT": "77"}, "77"),
+        ({"OMP_WAIT_POLICY": "active"}, "30000000000"),  # libgomp's own
+    ],
+)
+def test_threads_that_wait_leave_the_processor_to_other_programs(variables, looks):
+    inherited = {name: value for name, value in os.environ.items() if name not in WAITING}
+    program = """
+from data_prep.files.program import run_program
+def main(words):
+    import torch
+run_program(main)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**inherited, **variables, "OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"GOMP_SPINCOUNT = '{looks}'" in run.stderr
