@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_command import LAUNCHER
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "benchmarks/gpu_session"
 MODULES = ("child", "findings", "machine", "parts", "session", "summary", "killed_run")
@@ -206,11 +208,13 @@ def wait_for(condition):
 
 
 def session_command(*words, **variables):
+    # DeepSpeed may have left the variables of a launcher in this process.
+    inherited = {name: value for name, value in os.environ.items() if name not in LAUNCHER}
     return subprocess.run(
         [str(ROOT / "benchmarks/gpu_session.sh"), *map(str, words)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHON": sys.executable, **variables},
+        env={**inherited, "PYTHON": sys.executable, **variables},
     )
 
 
