@@ -17,13 +17,16 @@ LAUNCHER = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 IMPORTED = ["pretrain.train.start", "finetune.commands.run", "torch._inductor.compile_fx"]
 
 
+def inherited_environment():
+    """Return the variables of this process, but those of a launcher that DeepSpeed left in it."""
+    return {name: value for name, value in os.environ.items() if name not in LAUNCHER}
+
+
 def run_module(module, words):
     """Return exit status, stdout and stderr."""
     context = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    # DeepSpeed leaves the variables of a launcher in a process that has used it.
-    environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER}
-    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = inherited_environment() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
         arguments = (module, list(map(str, words)), output, errors, environment)

@@ -1,7 +1,6 @@
 """The session on a GPU: what it does with its parts, shown with tiny ones, and a dry run of all."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked_command import LAUNCHER
+from tests.forked_command import inherited_environment
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "benchmarks/gpu_session"
@@ -208,13 +207,11 @@ def wait_for(condition):
 
 
 def session_command(*words, **variables):
-    # DeepSpeed may have left the variables of a launcher in this process.
-    inherited = {name: value for name, value in os.environ.items() if name not in LAUNCHER}
     return subprocess.run(
         [str(ROOT / "benchmarks/gpu_session.sh"), *map(str, words)],
         capture_output=True,
         text=True,
-        env={**inherited, "PYTHON": sys.executable, **variables},
+        env={**inherited_environment(), "PYTHON": sys.executable, **variables},
     )
 
 
