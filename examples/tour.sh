@@ -4,10 +4,11 @@
 #   examples/tour.sh [FOLDER]      a new folder for its files; default: a temporary one
 #
 # Uses the `tupelo` of the active environment, or the program that TUPELO names, such as
-# .venv/bin/tupelo. The encoders are tiny and learn nothing: this shows the commands, not results.
+# .venv/bin/tupelo. The encoders are tiny and learn nothing, on the CPU: this shows the commands.
 set -euo pipefail
 
 unset CDPATH
+export CUDA_VISIBLE_DEVICES=
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tupelo=${TUPELO:-tupelo}
 command -v "$tupelo" >/dev/null ||
@@ -74,7 +75,7 @@ pretrain() {
 look_at_runs() {
   title "Looking at runs"
   run tupelo doctor runs/first
-  run tupelo compare runs/arms/*-seed* --target 5.5 --report report
+  run tupelo compare runs/arms/*-seed*/ --target 5.5 --report report
   run tupelo analyse positions runs/first
   run tupelo profile tiny_cpu --corpus my_texts "${SMALL[@]}" --steps 2
   run tupelo fill-mask runs/first "The boats are [MASK] one after the other."

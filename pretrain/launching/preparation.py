@@ -47,7 +47,7 @@ def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | No
 
 
 def describe_data(settings: RunSettings) -> str:
-    """Return what the shards of a run hold, and whether their text has changed since.
+    """Return what the shards of a run hold, and notes where they or their text may be unmeant.
 
     Raises:
         ConfigError: there are none, or they do not fit the settings.
@@ -57,13 +57,20 @@ def describe_data(settings: RunSettings) -> str:
     counts = manifest.splits
     described = ", ".join(f"{split} {counts[split].rows:,} rows" for split in counts)
     text = f"shards in {folder}: {described} of {settings.data.sequence_length} tokens"
+    notes = []
+    entries, rows = manifest.tokenizer.vocabulary_size, settings.model.vocabulary_size
+    if entries < rows / 2:
+        notes.append(
+            f"note: the tokenizer in {folder} has {entries:,} entries, but model.vocabulary_size="
+            f"{rows}; most of the embeddings are never used"
+        )
     now = manifest.source if settings.data.shards is not None else _text_now(settings)
-    if now in (None, manifest.source):
-        return text
-    return (
-        f"note: the text has changed since {folder} was built (then {manifest.source}; now {now}); "
-        f"remove that folder to build it again\n{text}"
-    )
+    if now not in (None, manifest.source):
+        notes.append(
+            f"note: the text has changed since {folder} was built (then {manifest.source}; now "
+            f"{now}); remove that folder to build it again"
+        )
+    return "\n".join([*notes, text])
 
 
 def _text_now(settings: RunSettings) -> str | None:

@@ -1,4 +1,5 @@
 import pytest
+from tokenizers import Tokenizer
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
@@ -32,6 +33,20 @@ def test_text_that_changed_since_its_shards_were_built_is_said(corpus, capsys):
     corpus.write_text(corpus.read_text() + "\nOne more line of text is added here.\n")
     prepare(corpus)
     assert "note: the text has changed since" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("more", "noted"), [(0, False), (1, True)])
+def test_a_vocabulary_of_which_the_tokenizer_uses_less_than_half_is_said(
+    corpus, capsys, more, noted
+):
+    prepare(corpus)
+    (folder,) = (corpus.parent / "data").iterdir()
+    entries = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    rows = 2 * entries + more
+    words = ["--model.vocabulary_size", str(rows), "--data.shards", str(folder)]
+    main(["prepare", "tiny_cpu", *words])
+    note = f"has {entries} entries, but model.vocabulary_size={rows}"
+    assert (note in capsys.readouterr().out) == noted
 
 
 def test_shards_that_are_named_but_missing_are_not_built(corpus):
