@@ -4,6 +4,7 @@
     torchrun --nproc-per-node 2 examples/layer_drop_bert.py --zero 3 --offload
 
 The text is read as bytes, so that no tokenizer is needed; default: the documentation of Tupelo.
+In a program of your own, `deepspeed` and its `init_distributed` replace what is of `pretrain`.
 """
 
 import argparse

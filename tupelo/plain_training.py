@@ -10,7 +10,11 @@ from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
-from pretrain.convert.initial_weights import loaded_weights, weights_for
+from pretrain.convert.initial_weights import (
+    loaded_weights,
+    set_bias_to_frequencies,
+    weights_for,
+)
 from pretrain.data.batches import (
     HeldOutBatches,
     MaskedBatch,
@@ -63,7 +67,9 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
         `row * S + column`.
 
     Raises:
-        ConfigError: as of `settings`, or they name a part or weights that do not exist or fit.
+        ConfigError: as of `settings`, or they name a part or weights that do not exist or fit; or
+            with model.output_bias=frequencies, which are counted: as of `training_batches`.
+        ShardError: the shards that are counted are damaged.
     """
     chosen = settings(recipe, values)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
@@ -72,6 +78,8 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
     if chosen.initial_weights is not None:
         pretrained = weights_for(chosen, chosen.initial_weights)
         model.load_state_dict(loaded_weights(pretrained, chosen, model))
+    elif chosen.model.output_bias == "frequencies":
+        set_bias_to_frequencies(model, open_data(chosen), chosen.model.vocabulary_size)
     return model
 
 

@@ -63,11 +63,16 @@ def load_initial_weights(
     pretrained = fitting_weights(settings, shards)
     if pretrained is None:
         if settings.model.output_bias == "frequencies":
-            frequencies = word_frequencies(shards, settings.model.vocabulary_size)
-            model.set_output_bias(torch.from_numpy(frequencies).log())
+            set_bias_to_frequencies(model, shards, settings.model.vocabulary_size)
         return None
     model.load_state_dict(loaded_weights(pretrained, settings, model))
     return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}
+
+
+def set_bias_to_frequencies(model: Objective, shards: ShardSet, vocabulary_size: int) -> None:
+    """Start the output bias at the logarithms of the frequencies of words in the training rows."""
+    frequencies = word_frequencies(shards, vocabulary_size)
+    model.set_output_bias(torch.from_numpy(frequencies).log())
 
 
 def loaded_weights(

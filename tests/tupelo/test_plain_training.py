@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import tupelo
+from data_prep.shards.format import open_shards
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
 from pretrain.convert.pretrained import load_pretrained
+from pretrain.data.frequencies import word_frequencies
 from tests.plain_loop import plain_loop
 from tests.tupelo.conftest import DROPS
 
@@ -62,6 +64,15 @@ def test_a_model_has_the_weights_of_its_seed_and_the_callers_generator_is_left_a
     table, same, another = (m.encoder.token_embeddings.weight for m in (first, again, other))
     assert torch.equal(table, same) and not torch.equal(table, another)
     assert first.training and table.shape == (1024, 32)
+
+
+def test_an_output_bias_of_frequencies_is_that_of_the_shards(shards):
+    values = {"model.output_bias": "frequencies", "data.shards": str(shards)}
+    model = tupelo.build("tiny_cpu", values)
+    expected = torch.from_numpy(word_frequencies(open_shards(shards), 1024)).log()
+    torch.testing.assert_close(model.head.output_bias.double(), expected, rtol=1e-6, atol=0)
+    with pytest.raises(ValueError, match="there are no shards in missing"):
+        tupelo.build("tiny_cpu", values | {"data.shards": "missing"})
 
 
 def test_initial_weights_are_loaded_or_refused(run):
