@@ -47,7 +47,7 @@ def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | No
 
 
 def describe_data(settings: RunSettings) -> str:
-    """Return what the shards of a run hold, and notes where they or their text may be unmeant.
+    """Return what the shards of a run hold, and notes on a small tokenizer and on changed text.
 
     Raises:
         ConfigError: there are none, or they do not fit the settings.
@@ -61,8 +61,8 @@ def describe_data(settings: RunSettings) -> str:
     entries, rows = manifest.tokenizer.vocabulary_size, settings.model.vocabulary_size
     if entries < rows / 2:
         notes.append(
-            f"note: the tokenizer in {folder} has {entries:,} entries, but model.vocabulary_size="
-            f"{rows}; most of the embeddings are never used"
+            f"note: the tokenizer in {folder} has {entries} entries, but model.vocabulary_size="
+            f"{rows}: most of the embeddings are never used; make them equal"
         )
     now = manifest.source if settings.data.shards is not None else _text_now(settings)
     if now not in (None, manifest.source):
