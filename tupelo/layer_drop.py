@@ -165,7 +165,7 @@ class LayerDrop:
 
         Raises:
             ConfigError: it is another model's, its gradients cannot be cleared, or it accumulates
-                micro-batches with different blocks under offload.
+                micro-batches with different blocks under offload, or with overlap_comm at stage 1.
         """
         if not set(self.blocks) <= set(engine.module.modules()):
             raise ConfigError("this engine trains another model than the one of this LayerDrop")
@@ -176,6 +176,17 @@ class LayerDrop:
             raise ConfigError(
                 f"with optimizer offload and {accumulated} micro-batches in a step, DeepSpeed "
                 'updates only blocks that run in the last one; use draw_per="step"'
+            )
+        if (
+            stage == 1
+            and engine.zero_overlap_comm()
+            and accumulated > 1
+            and self.settings.draw_per != "step"
+        ):
+            raise ConfigError(
+                f"with overlap_comm at stage 1 and {accumulated} micro-batches in a step, "
+                "DeepSpeed exchanges only the gradients of blocks that run in the last one; use "
+                'draw_per="step", or overlap_comm=false'
             )
         stale = StaleGradients(engine.optimizer, stage, offloads=is_offloaded)
 

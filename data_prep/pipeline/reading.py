@@ -27,12 +27,20 @@ def read_segments(workplace: Path) -> list[ReadSegment]:
 
 
 def discard_segments(workplace: Path, source: int, file: int) -> int:
-    """Discard the segments with text of this file of a source, or later; return their number."""
+    """Discard the segments with text of this file of a source, or later; return their number.
+
+    Also the last one of that source: with a file more it is not the last.
+    """
     segments = read_segments(workplace)
-    ends = [(segment.source, *segment.end) for segment in segments]
-    num_kept = sum(end <= (source, file, 0) for end in ends)
-    for number in range(num_kept, len(segments)):
-        _record_file(workplace, number).unlink()
+    num_kept = sum(
+        (segment.source, *segment.end) <= (source, file, 0)
+        and not (segment.source == source and segment.is_last)
+        for segment in segments
+    )
+    # Also those of a killed call behind a missing one.
+    for record in _record_file(workplace, 0).parent.glob("*.read.json"):
+        if int(record.name.split(".")[0]) >= num_kept:
+            record.unlink()
     return len(segments) - num_kept
 
 

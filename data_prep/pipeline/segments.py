@@ -261,13 +261,14 @@ class EncodeTask(NamedTuple):
         """Encode the documents and write their ids, a file for each part."""
         documents, words = self.files.kept_text()
         encoded = self.encoder.encode(documents)
-        held_out = EvenSample(self.settings.valid_fraction).taken(
-            self.first_document, len(documents)
-        )
-        again = EvenSample(self.weight % 1).taken(self.first_document, len(documents))
-        if self.weight < 1:
-            again[:] = False  # applied when the text was read
-        masks = {"train": ~held_out, "repeated": ~held_out & again, "valid": held_out}
+        valid = EvenSample(self.settings.valid_fraction)
+        held_out = valid.taken(self.first_document, len(documents))
+        again = np.zeros(len(documents), np.bool_)
+        if self.weight >= 1:  # a smaller one was applied when the text was read
+            first_trained = self.first_document - valid.num_taken_before(self.first_document)
+            num_trained = np.count_nonzero(~held_out)
+            again[~held_out] = EvenSample(self.weight % 1).taken(first_trained, int(num_trained))
+        masks = {"train": ~held_out, "repeated": again, "valid": held_out}
         counts = {}
         for name, mask in masks.items():
             places = np.flatnonzero(mask).tolist()

@@ -5,7 +5,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 from tokenizers.processors import TemplateProcessing
 
 from data_prep.tokenizer.describe import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK, TokenizerError
@@ -13,6 +21,7 @@ from data_prep.tokenizer.describe import CLS, CONTINUATION, SEP, SPECIAL_TOKENS,
 TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]
 
 LARGEST_ALPHABET = 1000  # BERT's; rarer characters become [UNK]
+LONGEST_WORD = 100  # characters; WordPiece makes [UNK] of a longer one
 
 
 def train_tokenizer(
@@ -169,7 +178,10 @@ def _learned_pieces(
 
 
 def _words(*, moses: bool) -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
+    """Return what separates words, and cuts those of scripts without spaces where too long."""
+    ends = pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
+    cuts = pre_tokenizers.Split(Regex(f".{{1,{LONGEST_WORD}}}"), "isolated")
+    return pre_tokenizers.Sequence([ends, cuts])
 
 
 def _untrained(

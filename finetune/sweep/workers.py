@@ -20,6 +20,7 @@ import torch
 from tqdm import tqdm
 
 from data_prep.files.workers import begin_worker
+from data_prep.shards.manifest import TokenizerRecord
 from finetune.protocol import Protocol
 from finetune.results.result import TrialResult, save_result
 from finetune.sweep.references import ModelRef, TaskRef
@@ -179,7 +180,7 @@ class Cache:
         self._protocol, self._digests = protocol, digests
         self._ref: ModelRef | None = None
         self._pretrained: Pretrained | None = None
-        self._rows_of: tuple[TaskRef, str, int] | None = None
+        self._rows_of: tuple[TaskRef, str, TokenizerRecord, int] | None = None
         self._rows: EncodedTask | None = None
 
     def load(self, trial: Trial) -> tuple[Pretrained, EncodedTask]:
@@ -193,7 +194,12 @@ class Cache:
             self._pretrained, self._ref = trial.model.load(), trial.model
         text_encoder = self._pretrained.text_encoder
         length = min(self._protocol.sequence_length, self._pretrained.sequence_length)
-        wanted = (trial.task, text_encoder.tokenizer.to_str(), length)
+        wanted = (
+            trial.task,
+            text_encoder.tokenizer.to_str(),
+            text_encoder.record,  # whether Moses comes first
+            length,
+        )
         if self._rows is None or self._rows_of != wanted:
             self._rows = encode_task(
                 self._read(trial.task),

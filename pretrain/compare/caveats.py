@@ -19,6 +19,8 @@ from pretrain.reports.words import listed
 
 # A learning rate below this share of its peak counts as annealed.
 ANNEALED = 0.05
+# Costs that differ by less than this share are not worth a note: BERT's and TUPE's.
+SIMILAR_COST = 0.01
 
 
 def notes_on(
@@ -47,6 +49,7 @@ def notes_on(
         *_worse_than_guessing(runs),
         *_unfinished(runs),
         *_different_training(runs),
+        *_different_cost(arms),
         *_not_annealed(runs),
         *(target_notes(arms, target, entropy) if is_automatic else []),
         *_about_objective(arms),
@@ -138,6 +141,22 @@ def _budget(run: Run) -> str:
     """Return the hours of a run, whose tokens vary with the machine, or its tokens."""
     hours = run.settings.get("hours")
     return f"{run.evaluations[-1]['tokens']} tokens" if hours is None else f"{hours} hours"
+
+
+def _different_cost(arms: Sequence[Arm]) -> list[str]:
+    """Return a note for each arm whose tokens are those of the first one, but not its FLOPs."""
+    (tokens, flops), *others = [
+        (
+            {run.evaluations[-1]["tokens"] for run in arm.runs},
+            arm.median(lambda run: run.evaluations[-1]["flops"]),
+        )
+        for arm in arms
+    ]
+    return [
+        f"{arm.name} took {cost / flops:.0%} of the FLOPs of {arms[0].name} for equally many tokens"
+        for arm, (amount, cost) in zip(arms[1:], others, strict=True)
+        if amount == tokens and cost and flops and abs(cost / flops - 1) > SIMILAR_COST
+    ]
 
 
 def _not_annealed(runs: Sequence[Run]) -> list[str]:

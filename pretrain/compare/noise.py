@@ -3,7 +3,7 @@
 import math
 
 from pretrain.compare.convergence import Comparison
-from pretrain.compare.pairs import CONFIDENCE, Pair
+from pretrain.compare.pairs import CONFIDENCE, Pair, confidence_of_ranges
 from pretrain.compare.tables import differences
 from pretrain.reports.words import counted
 
@@ -26,9 +26,14 @@ def _sentence(comparison: Comparison, pair: Pair) -> str:
     if verdict == "unknown":
         return f"{names}: {size}; whether this is more than noise is not known from one seed each."
     if paired is None:
-        within = "no more than" if verdict == "within" else "more than"
-        return f"{names}: {size}, {within} the noise: the ranges of the seeds " + (
-            "overlap." if verdict == "within" else "do not overlap."
+        if verdict == "within":
+            return f"{names}: {size}, no more than the noise: the ranges of the seeds overlap."
+        confidence = confidence_of_ranges(len(pair.arm.runs), len(pair.against.runs))
+        if confidence >= CONFIDENCE:
+            return f"{names}: {size}, more than the noise: the ranges of the seeds do not overlap."
+        return (
+            f"{names}: {size}, and the ranges of the seeds do not overlap, which has a confidence "
+            f"of {confidence:.0%}: more than noise, if more seeds agree."
         )
     low, high = pair.bootstrap_at_end or (paired.low, paired.high)
     seeds = counted(paired.num_pairs, "seed")

@@ -156,6 +156,14 @@ def verdict(values: Sequence[float], others: Sequence[float]) -> Verdict:
     return "within" if overlap else "beyond"
 
 
+def confidence_of_ranges(num_values: int, num_others: int) -> float:
+    """Return the probability that two ranges overlap where there is no difference.
+
+    All orders of the values are then equally probable, and in two of them the ranges do not.
+    """
+    return 1 - 2 / math.comb(num_values + num_others, num_values)
+
+
 def _coverage(n: int, rank: int) -> float:
     outside: int = 2 * sum(math.comb(n, below) for below in range(rank))
     return 1 - outside / (1 << n)

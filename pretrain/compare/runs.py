@@ -25,6 +25,8 @@ from pretrain.config.settings import stored_settings
 # Runs that differ in these only are repetitions. The same shards may lie elsewhere on another
 # machine: launches hold a checksum of what was read from them.
 NOT_COMPARED = ("name", "seed", "data.shards")
+# Costs that differ by less than this share are equal.
+EQUAL_COST = 0.001
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,10 @@ def read_run(folder: Path) -> Run:
 
 
 def have_equal_flops(runs: Sequence[Run]) -> bool:
-    """Return whether finished runs cost equally many FLOPs, within a step of the dearest.
+    """Return whether finished runs cost equally many FLOPs, within a step or 0.1 %.
 
-    The FLOPs are expected ones, without the chance of layer drop.
+    The FLOPs are expected ones, without the chance of layer drop. Of those of positions the number
+    of ranks and passes decides, which a budget cannot know.
     """
     costs = [None if run.result is None else run.result.get("expected_flops") for run in runs]
     known = [float(cost) for cost in costs if cost is not None]
@@ -142,7 +145,7 @@ def have_equal_flops(runs: Sequence[Run]) -> bool:
         return False
     steps = [run.evaluations[-1]["step"] for run in runs]
     dearest = max(cost / step for cost, step in zip(known, steps, strict=True))
-    return bool(max(known) - min(known) <= dearest)
+    return bool(max(known) - min(known) <= max(dearest, EQUAL_COST * max(known)))
 
 
 def crossing(run: Run, target: float, axis: str) -> float | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pretrain.compare.launches import machine_differences
 from pretrain.compare.runs import Arm, Run
+from pretrain.reports.words import listed
 
 # A run that waited for a processor for a larger share of its training ran on a loaded machine. On
 # an idle one the share is below 0.01; beside one busy process per core it is about a half.
@@ -32,6 +33,7 @@ def reasons_against_seconds(arms: Sequence[Arm]) -> list[str]:
     between_seeds = {arm.name: _spread_over_seeds(arm) for arm in arms}
     return [
         *machine_differences({arm.name: arm.launches for arm in arms}),
+        *_other_precisions(runs),
         *_above(
             waits,
             LOADED,
@@ -53,6 +55,19 @@ def reasons_against_seconds(arms: Sequence[Arm]) -> list[str]:
             UNSTEADY,
             lambda _: f"runs of one arm differ in speed by more than {UNSTEADY:.0%}",
         ),
+    ]
+
+
+def _other_precisions(runs: Sequence[Run]) -> list[str]:
+    """Return a clause if runs that leave the precision to the machine have different ones."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        precisions = {launch["precision"] for launch in run.launches if "precision" in launch}
+        found.setdefault(run.settings["engine.ds_config"], set()).update(precisions)
+    return [
+        f"with ds_config {name} some runs computed in {listed(sorted(precisions))}"
+        for name, precisions in found.items()
+        if len(precisions) > 1
     ]
 
 

@@ -181,6 +181,7 @@ def fill_ds_config(
     """
     check_supported(config, device)
     check_names(config)
+    _check_overlap(config, settings)
     from_recipe = {
         "train_batch_size": settings.batch.global_sequences,
         "train_micro_batch_size_per_gpu": micro_sequences(settings, world_size),
@@ -253,6 +254,17 @@ def check_supported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> N
                 f"zero_optimization.{name} is not supported: an encoder of this size fits on the "
                 "device; remove it"
             )
+
+
+def _check_overlap(config: dict[str, Any], settings: RunSettings) -> None:
+    """Refuse an exchange that begins before it is known which blocks ran in a step."""
+    overlaps = config.get("zero_optimization", {}).get("overlap_comm", False)
+    if overlaps and zero_stage(config) == 1 and settings.layer_drop.schedule != "none":
+        raise ConfigError(
+            "zero_optimization.overlap_comm at stage 1 does not work with layer drop: DeepSpeed "
+            "0.19 exchanges only gradients of blocks that run in the last micro-batch of a step; "
+            "remove it, or use stage 2"
+        )
 
 
 def zero_stage(config: dict[str, Any]) -> Any:

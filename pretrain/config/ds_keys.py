@@ -55,12 +55,19 @@ SWITCHES_NOT_HERE = {
     ("fp16", "fp16_master_weights_and_grads"): "checkpoints hold fp32",
     ("bf16", "bf16_master_weights_and_grads"): "checkpoints hold fp32",
     ("bf16", "bf16_optimizer_states"): "checkpoints hold fp32",
+    ("zero_optimization", "round_robin_gradients"): "its parts of weights have wrong names",
     ("zero_optimization", "cpu_offload"): "an encoder of this size fits on the device",
     ("zero_optimization", "cpu_offload_params"): "an encoder of this size fits on the device",
     ("zero_optimization", "zenflow"): "it offloads, and an encoder of this size fits on the device",
     ("zero_optimization", "zero_quantized_weights"): "its effect on the loss is not tested",
     ("zero_optimization", "zero_quantized_nontrainable_weights"): "all weights are trained",
     ("zero_optimization", "zero_quantized_gradients"): "its effect on the loss is not tested",
+}
+
+# Switches that must stay on, as they are by default.
+SWITCHES_NEEDED = {
+    ("bf16", "check_grad_overflow"): "an update that is not finite would be made",
+    ("zero_optimization", "compute_grad_norm"): "gradients that are not finite would go unseen",
 }
 
 # Numbers of ranks among which stage 3 divides the weights; above 1, not among all.
@@ -89,6 +96,11 @@ def check_names(config: dict[str, Any]) -> None:
         if config.get(block, {}).get(name):
             raise ConfigError(
                 f"{block}.{name} in the DeepSpeed JSON is not supported: {reason}; remove it"
+            )
+    for (block, name), reason in SWITCHES_NEEDED.items():
+        if not config.get(block, {}).get(name, True):
+            raise ConfigError(
+                f"{block}.{name}=false in the DeepSpeed JSON is not supported: {reason}; remove it"
             )
     for name in PARTIAL_DIVISIONS:
         value = config.get("zero_optimization", {}).get(name, 0)

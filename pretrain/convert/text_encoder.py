@@ -72,7 +72,7 @@ class TextEncoder:
         return ids
 
     def _tokens(self, text: str, *, joint: str = "") -> list[int]:
-        text = text.strip()
+        text = " ".join(text.split())  # as in the shards
         if self.record.moses is not None:
             from data_prep.text.moses import moses_words
 

@@ -43,10 +43,10 @@ class ComputingWeights:
 
     def are_finite(self) -> bool:
         """Return whether every weight, on all ranks, is a finite number; waits for the device."""
-        parameters: Iterable[Any] = self._module.parameters()
+        weights: Iterable[Tensor] = self._module.parameters()
         if self._are_divided:
-            parameters = (parameter.ds_tensor for parameter in parameters)
-        finite = [torch.isfinite(weight.detach()).all() for weight in parameters]
+            weights = (self._own_part(parameter) for parameter in weights)
+        finite = [torch.isfinite(weight.detach()).all() for weight in weights]
         bad = (~torch.stack(finite)).any().float()
         distributed.all_reduce(bad)
         return not float(bad)
@@ -62,11 +62,9 @@ class ComputingWeights:
             small[0].partition(small)
         divided: Iterable[tuple[str, Any]] = self._module.named_parameters()
         for name, parameter in divided:
-            part = parameter.ds_tensor.detach().view(-1)
-            start = self._ranks.rank * part.numel()
-            size = min(part.numel(), parameter.ds_numel - start)  # the rest of it is padding
-            if size > 0:
-                part[:size].copy_(checkpoint.read("weight", name, Piece(start, size)))
+            if size := (part := self._own_part(parameter)).numel():
+                start = self._ranks.rank * parameter.ds_tensor.numel()
+                part.copy_(checkpoint.read("weight", name, Piece(start, size)))
         self.gather_small()
 
     def gather_small(self) -> None:
@@ -77,6 +75,12 @@ class ComputingWeights:
         """
         if self._are_divided and (small := self._optimizer.persistent_parameters):
             small[0].all_gather(small)
+
+    def _own_part(self, parameter: Any) -> Tensor:
+        """Return the part of a divided weight on this rank, without its padding."""
+        part: Tensor = parameter.ds_tensor.detach().view(-1)
+        left = parameter.ds_numel - self._ranks.rank * part.numel()
+        return part[: max(0, left)]
 
     def _whole(self, parameter: Any) -> Tensor:
         """Return a weight with all its elements.

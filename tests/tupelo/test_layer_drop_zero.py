@@ -55,12 +55,13 @@ def test_two_ranks_are_the_plain_loop_too(tmp_path):
     check("torchrun", tmp_path)
 
 
-def fake_engine(model, *, stage=2, offload="cpu", accumulation=2, **optimizer):
+def fake_engine(model, *, stage=2, offload="cpu", accumulation=2, overlaps=False, **optimizer):
     return SimpleNamespace(
         module=model,
         optimizer=SimpleNamespace(**optimizer),
         zero_offload_optimizer=lambda: SimpleNamespace(device=offload),
         zero_optimization_stage=lambda: stage,
+        zero_overlap_comm=lambda: overlaps,
         gradient_accumulation_steps=lambda: accumulation,
     )
 
@@ -70,6 +71,8 @@ def test_what_deepspeed_cannot_do_is_refused_in_one_line():
     drop = case.build_drop(model, per_step=False)
     with pytest.raises(ConfigError, match='updates only blocks that run in the last .*"step"'):
         drop.attach(fake_engine(model))
+    with pytest.raises(ConfigError, match="overlap_comm at stage 1 and 2 micro-batches"):
+        drop.attach(fake_engine(model, stage=1, offload="none", overlaps=True))
     with pytest.raises(ConfigError, match="another model than the one of this LayerDrop"):
         drop.attach(fake_engine(case.build_model()))
     with pytest.raises(ConfigError, match="stage 3 needs the gradient buffer grad_partitions_fl"):

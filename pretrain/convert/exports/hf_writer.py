@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, normalizers, processors
+from tokenizers import Regex, Tokenizer, normalizers, processors
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE
@@ -83,15 +83,19 @@ def write_tokenizer(
 
 def _tokenizer(text_encoder: TextEncoder) -> Tokenizer:
     content = json.loads(text_encoder.tokenizer.to_str())
-    # `TextEncoder` drops white space around a text and around the mask, and puts the joint after
-    # the mask. This matters where white space is a token.
+    # `TextEncoder` drops white space around a text and around the mask, makes one space of it
+    # inside, and puts the joint after the mask. This matters where white space is a token.
     has_joint = text_encoder.record.joint != ""
     for token in content["added_tokens"]:
         if token["id"] == text_encoder.special["mask"]:
             token |= {"lstrip": True, "rstrip": not has_joint}
     tokenizer = Tokenizer.from_str(json.dumps(content))
     if _ids(tokenizer, "a ") != _ids(tokenizer, "a"):
-        steps = [normalizers.Strip(left=not has_joint, right=True), tokenizer.normalizer]
+        steps = [
+            normalizers.Replace(Regex(r"\s+"), " "),
+            normalizers.Strip(left=not has_joint, right=True),
+            tokenizer.normalizer,
+        ]
         tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
     cls, sep = (
         text_encoder.tokenizer.id_to_token(text_encoder.special[role]) for role in ("cls", "sep")

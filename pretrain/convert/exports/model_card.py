@@ -5,7 +5,7 @@ The scores are read from the results that fine-tuning has left in the run folder
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -244,7 +244,7 @@ class _Result(BaseModel):
 
 
 def score_rows(run: Path, step: int | None) -> list[list[str]]:
-    """Return a row per protocol, task, split and metric, of the runs from this step.
+    """Return a row per protocol, task, sweep, split and metric, of the runs from this step.
 
     The median over the seeds at the learning rate whose median is best, as TUPE Sec. 4.1 and
     `tupelo finetune table --average tupe` have it; a diverged seed is worse than any score.
@@ -252,20 +252,23 @@ def score_rows(run: Path, step: int | None) -> list[list[str]]:
     Raises:
         ConfigError: a result is damaged.
     """
-    by_task: dict[tuple[str, str], dict[float, list[_Result]]] = defaultdict(dict)
-    main: dict[tuple[str, str], str | None] = {}
+    by_task: dict[tuple[str, str, Path], dict[float, list[_Result]]] = defaultdict(dict)
+    main: dict[tuple[str, str, Path], str | None] = {}
     for file in sorted((run / FINETUNE_FOLDER).glob("*/**/lr_*/seed_*/result.json")):
         result = _read(file)
         if (result.step, result.pretrained) == (step, True) and result.status != "failed":
-            rates = by_task[result.protocol, result.task]
-            rates.setdefault(result.learning_rate, []).append(result)
-            main[result.protocol, result.task] = _main_metric(file, result.task)
+            # FINETUNE_FOLDER/SWEEP/TASK/MODEL/lr_3e-05/seed_0/result.json
+            asked = (result.protocol, result.task, file.parents[4])
+            by_task[asked].setdefault(result.learning_rate, []).append(result)
+            main[asked] = _main_metric(file.parents[4], result.task)
     rows = []
-    for (protocol, task), rates in sorted(by_task.items()):
-        metric = main[protocol, task]
+    num_sweeps = Counter((protocol, task) for protocol, task, _ in by_task)
+    for (protocol, task, sweep), rates in sorted(by_task.items()):
+        name = protocol if num_sweeps[protocol, task] == 1 else f"{protocol}, {sweep.name}"
+        metric = main[protocol, task, sweep]
         ranks = {rate: statistics.median(r.rank(metric) for r in rates[rate]) for rate in rates}
         best = max(ranks, key=ranks.__getitem__)
-        rows += [[protocol, task, *row, f"{best:g}"] for row in _medians(rates[best])]
+        rows += [[name, task, *row, f"{best:g}"] for row in _medians(rates[best])]
     return rows
 
 
@@ -285,13 +288,11 @@ def _medians(results: Sequence[_Result]) -> Iterator[list[str]]:
             yield [split, metric, shown, str(len(finished))]
 
 
-def _main_metric(result: Path, task: str) -> str | None:
-    """Return the main metric that the sweep of a result was asked for; None: none was."""
-    # TASK/MODEL/lr_3e-05/seed_0/result.json
-    sweep = result.parents[4] / SWEEP_FILE
-    if not sweep.is_file():
+def _main_metric(sweep: Path, task: str) -> str | None:
+    """Return the main metric that a sweep was asked for; None: none was."""
+    if not (sweep / SWEEP_FILE).is_file():
         return None
-    metrics = read_json_object(sweep, fix="restore it from a copy").get("metrics")
+    metrics = read_json_object(sweep / SWEEP_FILE, fix="restore it from a copy").get("metrics")
     metric = metrics.get(task) if isinstance(metrics, dict) else None
     return metric if isinstance(metric, str) else None
 

@@ -206,14 +206,14 @@ def test_a_weight_says_how_often_a_training_document_is_used(tmp_path):
         train[-1] = whole_one(train)  # the last row is not full
         halves = [text for text in train if "half" in text]
         often = [text for text in train if "often" in text]
-        # 20 of "half" and 40 of "often" are read, every tenth is held out.
+        # 20 of "half" and 40 of "often" are read, every tenth is held out; half of 36 come again.
         assert len(halves) == 18 == len(set(halves))
         assert len(valid) == 6 == len(set(valid))
         assert not set(valid) & set(train)
         repeats = {text: often.count(text) for text in often}
         assert len(repeats) == 36
         assert set(repeats.values()) == {2, 3}
-        assert abs(sum(repeats.values()) - 90) <= 3
+        assert sum(repeats.values()) == 90
         nearest = min(
             later - earlier
             for text in repeats
@@ -223,6 +223,17 @@ def test_a_weight_says_how_often_a_training_document_is_used(tmp_path):
         assert nearest > 15, "copies must not lie side by side"
         assert manifest.cleaning == {"documents left out: weight below 1": 20}
         assert manifest.splits["train"].documents == 18 + sum(repeats.values())
+
+
+def test_every_tenth_may_be_held_out_and_every_tenth_of_the_others_used_again(tmp_path):
+    (tmp_path / "few.txt").write_text(numbered(100, "few"))
+    corpus = (f"{tmp_path / 'few.txt'}:weight=1.1",)
+    settings = small(tmp_path / "unused.txt", "", corpus=corpus, deduplicate="none")
+    for segment_bytes in (300, 1 << 20):
+        folder = tmp_path / str(segment_bytes)
+        manifest = build(settings, folder, progress=False, workers=1, segment_bytes=segment_bytes)
+        assert manifest.splits["valid"].documents == 10
+        assert manifest.splits["train"].documents == 90 + 9
 
 
 def test_damaged_lines_are_skipped_counted_and_listed(settings, corpus, tmp_path):

@@ -145,6 +145,49 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(settings, corpus, tmp
     assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
+def folder_of(tmp_path, *names):
+    """Return a folder of text files, twelve documents each."""
+    folder = tmp_path / "texts"
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        documents = (f"These are the words of document {n} of {name}." for n in range(12))
+        (folder / f"{name}.txt").write_text("\n\n".join(documents))
+    return folder
+
+
+def read_up_to(settings, folder, num_segments):
+    """Build until so many segments more are read, and stop."""
+    with pytest.MonkeyPatch.context() as patched:
+        stop_at(patched, num_segments + 1, Stopped())  # the first file completed is the identity
+        with pytest.raises(Stopped):
+            build(settings, folder, progress=False, workers=1, segment_bytes=200)
+    records = sorted((folder.parent / f"{folder.name}.building/segments").glob("*.read.json"))
+    assert len(records) >= num_segments
+    return records
+
+
+def test_a_file_that_is_added_to_a_source_that_was_read_is_read_too(few, corpus, tmp_path):
+    texts, shards = folder_of(tmp_path, "a", "b"), tmp_path / "shards"
+    settings = few.model_copy(update={"corpus": (str(texts), str(corpus))})
+    read_up_to(settings, shards, 9)
+    folder_of(tmp_path, "c")
+    build(settings, shards, progress=False, workers=1)
+    build(settings, tmp_path / "straight", progress=False, workers=1)
+    assert contents(shards) == contents(tmp_path / "straight")
+
+
+def test_what_was_read_behind_a_gap_is_forgotten_with_its_files(few, tmp_path):
+    texts, shards = folder_of(tmp_path, *"abcdef"), tmp_path / "shards"
+    settings = few.model_copy(update={"corpus": (str(texts),)})
+    read_up_to(settings, shards, 12)[5].unlink()  # as by a kill, with several workers
+    for name in "def":
+        (texts / f"{name}.txt").unlink()
+    read_up_to(settings, shards, 2)
+    build(settings, shards, progress=False, workers=1)
+    build(settings, tmp_path / "straight", progress=False, workers=1)
+    assert contents(shards) == contents(tmp_path / "straight")
+
+
 @pytest.mark.slow("kills at random; a build stopped at each of its steps is tested above")
 @pytest.mark.ranks
 def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_path):

@@ -51,6 +51,17 @@ def test_a_cased_tokenizer_keeps_capitals_and_accents():
         assert uncased.decode(uncased.encode(text).ids).strip() == "zurich"
 
 
+@pytest.mark.parametrize("moses", [False, True])
+def test_a_clause_without_spaces_has_pieces_however_long(moses):
+    tokenizer = trained("wordpiece", moses=moses)
+    for length in (99, 100, 101, 350):
+        clause = "float" * (length // 5) + "float"[: length % 5]
+        tokens = tokenizer.encode(clause, add_special_tokens=False).tokens
+        assert "".join(token.removeprefix("##") for token in tokens) == clause
+        words = sum(not token.startswith("##") for token in tokens)
+        assert words == -(-length // 100)
+
+
 def test_bytes_write_every_text_and_need_room_for_all_of_them():
     tokenizer = trained("byte-bpe", lowercase=False)
     text = "日本語 🙂 \x00 ñ"

@@ -16,6 +16,7 @@ from finetune.tasks.custom import OwnTask
 from finetune.tasks.task import TaskError
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.sweep.test_sweep import TRIAL
+from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
 
 
 def test_examples_that_changed_after_the_start_are_refused(tmp_path):
@@ -28,6 +29,27 @@ def test_examples_that_changed_after_the_start_are_refused(tmp_path):
     train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
     with pytest.raises(TaskError, match="examples of own have changed since this sweep"):
         cache._read(task)
+
+
+def test_models_of_one_tokenizer_with_and_without_moses_have_rows_of_their_own(tmp_path):
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\nnames, words\tyes\na (list)\tno\n")
+    task = TaskRef(OwnTask(train=train, dev=train))
+    data = task.load()
+    cache = Cache(protocol(), {"own": (data.labelled_digest, data.test_digest)})
+    tokenizer = trained("wordpiece", moses="en")
+
+    def rows(moses):
+        text_encoder = text_encoder_of(tokenizer, tmp_path, moses=moses)
+        model = SimpleNamespace(text_encoder=text_encoder, sequence_length=16)
+        trial = SimpleNamespace(model=SimpleNamespace(load=lambda: model), task=task)
+        found = cache.load(trial)[1]
+        assert cache.load(trial)[1] is found
+        expected = text_encoder.pair_ids("names, words", max_length=16)
+        assert found.train.rows._ids[: found.train.rows.lengths[0]].tolist() == expected
+        return expected
+
+    assert rows(None) != rows("en")
 
 
 @pytest.mark.parametrize("last_words", [b"", b"\0\0", b"\0\0\0\x09part"])

@@ -16,9 +16,10 @@ from pretrain.compare.convergence import compare
 from pretrain.compare.noise import noise
 from pretrain.compare.pairs import median_interval
 from pretrain.compare.run_files import DECISIONS
+from pretrain.compare.runs import have_equal_flops, read_run
 from pretrain.compare.tables import end_table
 from tests.pretrain.commands.test_compare import row_of, runs, write_run
-from tests.pretrain.compare.test_headline import BERT, arm
+from tests.pretrain.compare.test_headline import BERT, DROP, arm
 
 VALUES = [4.1, 3.7, 4.4, 3.9, 4.05, 4.3, 3.85, 4.2, 3.95, 4.6, 3.8]
 
@@ -102,6 +103,11 @@ def test_a_run_that_an_anomaly_stopped_ends_at_infinity_whatever_it_had_reached(
         (
             (4.0, 4.1),
             (4.5, 4.6, 4.7),
+            "the ranges .* do not overlap, .* of 80%: more than noise, if more seeds agree",
+        ),
+        (
+            (4.0, 4.1, 4.2, 4.3),
+            (4.5, 4.6, 4.7, 4.8, 4.9),
             "more than the noise: the ranges .* do not overlap",
         ),
         ((4.0, 4.8), (4.5, 4.6, 4.7), "no more than the noise: the ranges of the seeds overlap"),
@@ -134,6 +140,29 @@ def test_ends_at_equal_flops_are_compared(tmp_path, flops, are_equal):
     assert any(about in note for note in found.notes)
     (sentence,) = noise(found)
     assert ("were not trained on equally much" in sentence) is not are_equal
+
+
+def test_costs_of_many_passes_and_ranks_that_are_nearly_equal_are_equal(tmp_path):
+    """0.1 % of 30,000 steps are more than one of them."""
+    costs = (30e12, 30.02e12, 30.04e12)
+    folders = [write_run(tmp_path / str(cost), "--steps", "30000") for cost in costs]
+    rows = [read_run(with_cost(folder, cost)) for folder, cost in zip(folders, costs, strict=True)]
+    for run in rows:
+        run.evaluations[-1]["step"] = 30_000
+    assert have_equal_flops(rows[:2]) and not have_equal_flops(rows)
+
+
+def test_equal_tokens_of_unequal_cost_are_said(tmp_path):
+    first, second, third = (
+        write_run(tmp_path / name, "--name", name, *words)
+        for name, words in (("a", ()), ("b", DROP), ("c", ("--model.norm", "post")))
+    )
+    lines = [json.loads(line) for line in (second / "evals.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["flops"] *= 0.75
+    (second / "evals.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    about = [note for note in compare(runs(first, second, third)).notes if "FLOPs" in note]
+    assert about == ["b took 75% of the FLOPs of a for equally many tokens"]
 
 
 def test_that_arms_were_tuned_is_believed(tmp_path, capsys):

@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from pretrain.compare.convergence import compare
 from pretrain.compare.finding import finding
-from pretrain.compare.pairs import median_interval, verdict
+from pretrain.compare.pairs import confidence_of_ranges, median_interval, verdict
 from pretrain.compare.tables import pair_table
 from tests.pretrain.commands.test_compare import row_of, runs, write
 from tests.pretrain.compare.test_headline import BERT, DROP, POST, arm
@@ -66,6 +66,16 @@ def test_the_nearest_arm_differs_in_the_fewest_settings(tmp_path):
 )
 def test_a_difference_is_one_where_the_seeds_do_not_overlap(values, others, expected):
     assert verdict(values, others) == expected
+
+
+@pytest.mark.parametrize(("num_values", "num_others"), [(1, 2), (2, 2), (2, 3), (3, 4)])
+def test_the_confidence_of_ranges_is_the_share_of_orders_in_which_they_overlap(
+    num_values, num_others
+):
+    orders = list(itertools.permutations(range(num_values + num_others)))
+    overlap = sum(verdict(o[:num_values], o[num_values:]) == "within" for o in orders)
+    expected = overlap / len(orders)
+    assert confidence_of_ranges(num_values, num_others) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [*range(2, 21), 100])

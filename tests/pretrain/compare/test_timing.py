@@ -31,10 +31,17 @@ def test_time_of_runs_on_one_quiet_machine_is_compared_everywhere(baseline, tmp_
     assert (tmp_path / "report" / "held_out_loss_over_training_seconds.png").is_file()
 
 
+def test_time_of_precisions_that_were_chosen_is_compared(baseline, tmp_path):
+    chosen = ("--engine.ds_config", "zero0_fp32")
+    other = write_run(tmp_path / "other", *OTHER, *chosen, precision="float32")
+    assert compare(runs(baseline, other)).reasons_against_seconds == []
+
+
 @pytest.mark.parametrize(
     "doubt",
     [
         {"threads": 2},
+        {"precision": "float32"},
         {"device": "CPU x 64"},
         {"world_size": 2},
         {"hosts": 2},

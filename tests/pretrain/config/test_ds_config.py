@@ -11,7 +11,7 @@ from pretrain.config.ds_config import (
     lift_layer_drop,
     read_ds_config,
 )
-from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NOT_HERE
+from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NEEDED, SWITCHES_NOT_HERE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import BatchSettings
@@ -138,6 +138,22 @@ def test_a_switch_inside_a_block_is_refused_if_it_is_on(block, name):
     filled({**config, block: {**config.get(block, {}), name: False}})
     with pytest.raises(ConfigError, match=f"^{block}.{name} in the DeepSpeed JSON is not"):
         filled({**config, block: {**config.get(block, {}), name: True}})
+
+
+@pytest.mark.parametrize(("block", "name"), SWITCHES_NEEDED)
+def test_a_switch_inside_a_block_is_refused_if_it_turns_a_check_off(block, name):
+    config = {"zero_optimization": {"stage": 1}}
+    filled({**config, block: {**config.get(block, {}), name: True}})
+    with pytest.raises(ConfigError, match=f"^{block}.{name}=false in the DeepSpeed JSON is not"):
+        filled({**config, block: {**config.get(block, {}), name: False}})
+
+
+def test_gradients_are_not_exchanged_before_it_is_known_which_blocks_ran():
+    drop = ("--layer_drop.schedule", "progressive")
+    for stage, words in ((1, ()), (2, drop), (3, drop)):
+        filled({"zero_optimization": {"stage": stage, "overlap_comm": True}}, *words)
+    with pytest.raises(ConfigError, match="overlap_comm at stage 1 does not work with layer drop"):
+        filled({"zero_optimization": {"stage": 1, "overlap_comm": True}}, *drop)
 
 
 def test_weights_that_are_not_divided_among_all_ranks_are_refused():

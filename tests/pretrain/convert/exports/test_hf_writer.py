@@ -35,7 +35,8 @@ def test_texts_pairs_and_masks_are_the_rows_of_words(kind, tmp_path):
     write_tokenizer(folder, text_encoder, sequence_length=12, with_token_types=False)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.is_fast
-    for first, second in (("The parser reads.", None), ("A list ", "of names\n"), ("", "Names")):
+    texts = [("The parser reads.", None), ("A list ", "of names\n"), ("", "Names")]
+    for first, second in [*texts, ("The  parser\n\nreads.", "a\tlist\r\nof names")]:
         ids = tokenizer(first, second)["input_ids"]
         assert ids == text_encoder.pair_ids(first, second, max_length=99)
     cut = tokenizer(*SENTENCES[:2], truncation=True)["input_ids"]

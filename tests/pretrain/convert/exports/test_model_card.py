@@ -11,8 +11,8 @@ from pretrain.convert.exports.card_header import card_header
 from pretrain.convert.exports.model_card import score_rows
 
 
-def write(run, task, rate, seed, scores, **changes):
-    folder = run / f"finetune/quick/{task}/m/lr_{rate}/seed_{seed}"
+def write(run, task, rate, seed, scores, *, sweep="quick", **changes):
+    folder = run / f"finetune/{sweep}/{task}/m/lr_{rate}/seed_{seed}"
     folder.mkdir(parents=True)
     fields = {"step": 5, "pretrained": True, "task": task, "protocol": "quick", **changes}
     ended = scores if isinstance(scores, str) else "finished"
@@ -52,6 +52,15 @@ def test_one_rate_counts_for_all_development_sets(tmp_path):
     assert score_rows(tmp_path, 5) == [
         ["quick", "MNLI", "dev_1", "accuracy", "70.0", "1", "0.2"],
         ["quick", "MNLI", "dev_2", "accuracy", "70.0", "1", "0.2"],
+    ]
+
+
+def test_sweeps_of_tasks_of_one_name_are_not_mixed(tmp_path):
+    for sweep, value in (("quick", 0.5), ("others", 0.9)):
+        write(tmp_path, "own", 0.1, 0, accuracy(value), sweep=sweep)
+    assert score_rows(tmp_path, 5) == [
+        ["quick, others", "own", "dev_1", "accuracy", "90.0", "1", "0.1"],
+        ["quick, quick", "own", "dev_1", "accuracy", "50.0", "1", "0.1"],
     ]
 
 
