@@ -21,7 +21,9 @@ from data_prep.tokenizer.describe import CLS, CONTINUATION, SEP, SPECIAL_TOKENS,
 TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]
 
 LARGEST_ALPHABET = 1000  # BERT's; rarer characters become [UNK]
-LONGEST_WORD = 100  # characters; WordPiece makes [UNK] of a longer one
+# Runs of scripts that separate clauses by spaces, not words. WordPiece makes [UNK] of more than 100
+# characters; so it does of long words of other scripts, which are hardly words.
+CLAUSES = r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]{1,100}"
 
 
 def train_tokenizer(
@@ -178,10 +180,8 @@ def _learned_pieces(
 
 
 def _words(*, moses: bool) -> pre_tokenizers.PreTokenizer:
-    """Return what separates words, and cuts those of scripts without spaces where too long."""
     ends = pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
-    cuts = pre_tokenizers.Split(Regex(f".{{1,{LONGEST_WORD}}}"), "isolated")
-    return pre_tokenizers.Sequence([ends, cuts])
+    return pre_tokenizers.Sequence([ends, pre_tokenizers.Split(Regex(CLAUSES), "isolated")])
 
 
 def _untrained(

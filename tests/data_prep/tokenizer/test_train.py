@@ -12,12 +12,12 @@ from data_prep.tokenizer.train import alphabet_of, character_counts, train_token
 SENTENCES = ["The boats are boating.", "A boat floats; boaters float!", "Zürich is über alles."] * 3
 
 
-def trained(kind, *, lowercase=True, size=80, moses=False):
+def trained(kind, *, lowercase=True, size=80, moses=False, sentences=SENTENCES):
     size = size + 256 if kind == "byte-bpe" else size
-    counts = character_counts(SENTENCES, lowercase=lowercase)
+    counts = character_counts(sentences, lowercase=lowercase)
     alphabet = alphabet_of(counts, vocabulary_size=size)
     return train_tokenizer(
-        SENTENCES,
+        sentences,
         kind=kind,
         vocabulary_size=size,
         lowercase=lowercase,
@@ -52,14 +52,15 @@ def test_a_cased_tokenizer_keeps_capitals_and_accents():
 
 
 @pytest.mark.parametrize("moses", [False, True])
-def test_a_clause_without_spaces_has_pieces_however_long(moses):
-    tokenizer = trained("wordpiece", moses=moses)
+def test_a_clause_of_a_script_without_spaces_has_pieces_however_long(moses):
+    tokenizer = trained("wordpiece", moses=moses, sentences=["กขคง งคขก"] * 3)
     for length in (99, 100, 101, 350):
-        clause = "float" * (length // 5) + "float"[: length % 5]
+        clause = ("กขคง" * length)[:length]
         tokens = tokenizer.encode(clause, add_special_tokens=False).tokens
         assert "".join(token.removeprefix("##") for token in tokens) == clause
         words = sum(not token.startswith("##") for token in tokens)
         assert words == -(-length // 100)
+    assert trained("wordpiece").encode("a" * 101, add_special_tokens=False).tokens == ["[UNK]"]
 
 
 def test_bytes_write_every_text_and_need_room_for_all_of_them():
