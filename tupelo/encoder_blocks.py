@@ -10,14 +10,25 @@ from pretrain.config.errors import ConfigError
 # Types of models of transformers whose blocks return the output of a LayerNorm.
 POST_NORM = (
     "bert",
+    "big_bird",
     "camembert",
+    "convbert",
+    "data2vec-text",
     "deberta",
     "deberta-v2",
     "distilbert",
     "electra",
+    "ernie",
+    "layoutlm",
+    "longformer",
     "mpnet",
     "nomic_bert",
+    "nystromformer",
+    "rembert",
     "roberta",
+    "roc_bert",
+    "roformer",
+    "splinter",
     "xlm-roberta",
 )
 
@@ -49,9 +60,9 @@ def blocks_of(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Mo
 
 
 def is_post_norm(model: nn.Module) -> bool:
-    """Return whether blocks of a model are known to end in a norm, as BERT's do."""
-    config: Any = vars(model).get("config")
-    return hasattr(config, "model_type") and config.model_type in POST_NORM
+    """Return whether blocks of a model, or of one inside, are known to end in a norm, as BERT's."""
+    configs = (vars(module).get("config") for module in model.modules())
+    return any(getattr(config, "model_type", None) in POST_NORM for config in configs)
 
 
 def _found(model: nn.Module) -> list[nn.Module]:

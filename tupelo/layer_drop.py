@@ -69,7 +69,7 @@ class LayerDrop:
             seed: of the coins.
             blocks: to be dropped, such as model.encoder.layer; default: found, see `blocks_of`.
             rescale: whether a kept block returns x + (f(x) - x) / p, or f(x); default: the first,
-                unless `model.config.model_type` is one of POST_NORM.
+                unless `config.model_type`, of the model or one inside, is one of POST_NORM.
             settings: theta_bar (0.5), gamma, draw_per ("micro_batch", or "step") and compat
                 ("deepspeed": bing_bert's keep probabilities and scales), as the settings
                 `layer_drop.*` of a recipe.

@@ -273,7 +273,11 @@ def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
 def _describe(runs: list[SweepRun], on: str | None) -> None:
     status, elsewhere = 0, [] if on is None else ["--on", on]
     for run in runs:
-        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder)]
+        if run.is_finished:
+            print(f"{run.folder.name}: finished before")
+            continue
+        again = ["--resume"] if run.has_begun else []
+        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), *again]
         ended = run_child(Child(trainer_words(*words, "--dry-run", *elsewhere)))
         status = max(status, ended.status)
         if ended.stopped:

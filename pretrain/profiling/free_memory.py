@@ -11,13 +11,13 @@ def free_memory_bytes(root: Path) -> int:
     values = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if ":" in line}
     left = [values["MemAvailable"]]
     for folder in _memory_groups(root):
-        for limit_name, used_name in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        for limit_name, used_name, cache_name in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
             limit, used = (_number(folder / name) for name in (limit_name, used_name))
             if limit is not None and limit < UNLIMITED:
-                left.append(int(limit - (used or 0)))
+                left.append(int(limit - (used or 0) + _cached(folder, cache_name)))
     return max(0, min(left))
 
 
@@ -34,6 +34,13 @@ def _memory_groups(root: Path) -> list[Path]:
             inner = top / path.lstrip("/")
             found |= {inner: None, **{p: None for p in inner.parents if p.is_relative_to(top)}}
     return [folder for folder in found if folder.is_dir()]
+
+
+def _cached(folder: Path, name: str) -> int:
+    """Return how much of the used memory holds files, which the kernel drops when it needs room."""
+    file = folder / "memory.stat"
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)
 
 
 def _number(file: Path) -> float | None:

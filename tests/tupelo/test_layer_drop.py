@@ -12,6 +12,7 @@ import tupelo
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import LayerDropSettings
 from pretrain.schedules.layer_drop import branch_scales, theta_at
+from tupelo.encoder_blocks import POST_NORM
 
 SHAPE = {
     "vocab_size": 64,
@@ -22,6 +23,8 @@ SHAPE = {
     "pad_token_id": 0,
 }
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+# Where types of models need it: other widths, and small tables.
+OTHER_SHAPES = {"embedding_size": 32, "max_2d_position_embeddings": 16, "attention_window": 4}
 # type of the model -> further settings
 MODELS = {
     "bert": {},
@@ -156,6 +159,33 @@ def test_blocks_that_return_the_output_of_a_norm_are_not_rescaled(kind):
     outputs(model)
     states = of_blocks[0][0] if isinstance(of_blocks[0], tuple) else of_blocks[0]
     assert drop.settings.rescale != any(states is output for output in of_norms)
+
+
+@pytest.mark.parametrize("kind", sorted({*POST_NORM} - {*MODELS}))
+def test_other_types_whose_blocks_end_in_a_norm_do(kind):
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **SHAPE, **OTHER_SHAPES))
+    norms = [m for m in model.modules() if type(m).__name__.endswith("Norm")]
+    ended = []
+    for norm in norms:
+        norm.register_forward_hook(lambda module, inputs, output: ended.append(output))
+    drop = constant_drop(model.eval())
+    assert not drop.settings.rescale
+    states = []
+    drop.blocks[1].register_forward_hook(lambda module, inputs, output: states.append(output))
+    model(input_ids=IDS)
+    output = states[0][0] if isinstance(states[0], tuple) else states[0]
+    assert any(output is one for one in ended)
+
+
+def test_a_model_behind_a_wrapper_is_recognised():
+    class Wrapper(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.config = {"train_batch_size": 8}  # as of a DeepSpeed engine
+            self.module = model
+
+    assert not constant_drop(Wrapper(build("bert"))).settings.rescale
+    assert constant_drop(Wrapper(build("roberta-prelayernorm"))).settings.rescale
 
 
 def test_the_caller_decides_on_rescale():

@@ -23,8 +23,9 @@ from pretrain.launching.sweeps.folder import SETTINGS_FILE, SPEC_FILE, TRIALS, S
 METRICS = "metrics.jsonl"
 MOST_LINES = 40  # of metrics: enough for the curve of a speed, and the quartiles of its pieces
 
-# The result of a run is written last, as by the run: a record that has one is complete.
-COPIED = (RUN_FILE, "launches.jsonl", "evals.jsonl", DECISIONS)
+COPIED = (RUN_FILE, "launches.jsonl", "evals.jsonl")
+# What ends a run is written last, as by the run: a record that has it is complete.
+ENDS = (DECISIONS, RESULT_FILE)
 
 # Of an absolute path in JSON, all but its last name.
 FOLDERS = re.compile(r"""(?<![\w.~/\\-])/(?:[^\s/:"\\]+/)+(?=[^\s/:"\\])""")
@@ -67,7 +68,8 @@ class Records:
         for pattern in ("*", f"{TRIALS}/*"):
             for record in sorted(self.path.glob(pattern)):
                 run = self._sweep.path / record.relative_to(self.path)
-                if has_ended(record) and not has_ended(run):
+                goes_on = (run / RUN_FILE).exists() and not (record / RESULT_FILE).exists()
+                if has_ended(record) and not has_ended(run) and not goes_on:
                     self._bring_run(record, run)
 
     def keep(self, runs: Sequence[SweepRun]) -> None:
@@ -80,7 +82,11 @@ class Records:
             self._copy(self._sweep.path / name, self.path / name)
         for run in runs:
             record = self.path / run.folder.relative_to(self._sweep.path)
-            if run.is_finished and not has_ended(record):
+            # What had diverged may have been continued, and be finished now.
+            is_kept = (record / RESULT_FILE).exists() or (
+                has_ended(record) and not (run.folder / RESULT_FILE).exists()
+            )
+            if run.is_finished and not is_kept:
                 self._keep_run(run.folder, record)
 
     def _refuse_another_sweep(self) -> None:
@@ -96,17 +102,22 @@ class Records:
             raise ConfigError(
                 f"{run} was begun here, and {record} is finished: remove {run} to take the record"
             )
-        for name in (*COPIED, METRICS, RESULT_FILE):
+        for name in (*COPIED, METRICS, *ENDS):
             self._copy(record / name, run / name)
 
     def _keep_run(self, run: Path, record: Path) -> None:
         for name in COPIED:
-            if (run / name).is_file():
-                _save(record / name, without_places((run / name).read_text(encoding="utf-8")))
+            self._copy_without_places(run / name, record / name)
         lines = thinned(read_json_lines(run / METRICS))
         text = "".join(json.dumps(line) + "\n" for line in lines)
         _save(record / METRICS, text)
-        self._copy(run / RESULT_FILE, record / RESULT_FILE)
+        for name in ENDS:
+            self._copy_without_places(run / name, record / name)
+
+    @staticmethod
+    def _copy_without_places(source: Path, target: Path) -> None:
+        if source.is_file():
+            _save(target, without_places(source.read_text(encoding="utf-8")))
 
     @staticmethod
     def _copy(source: Path, target: Path) -> None:

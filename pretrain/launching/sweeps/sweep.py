@@ -18,7 +18,7 @@ from pretrain.launching.sweeps.checks import (
     refuse_names,
 )
 from pretrain.launching.sweeps.smoke import shrunk
-from pretrain.launching.sweeps.spec import ArmSpec, spec_of
+from pretrain.launching.sweeps.spec import ArmSpec, Spec, spec_of
 from pretrain.schedules.fitting import fitted
 
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
@@ -42,10 +42,11 @@ class Sweep:
                 meaning.
         """
         self.spec = spec_of(arguments.recipe or DEFAULT_ARMS)
-        self.budget = _budget(arguments.budget) or self.spec.budget
+        self.budget = _budget(arguments.budget) or _of_spec(self.spec, is_smoke=arguments.smoke)
         self._given_budget: str | None = arguments.budget
         self._given_seeds: list[int] = arguments.seeds or []
         self._given_words = setting_words(arguments, without=("recipe", "name", "seed"))
+        self._refuse_tuned_words()
         self.is_smoke_test: bool = arguments.smoke
         self._seed: str | None = vars(arguments).get("seed")
         self._arguments = shrunk(arguments) if self.is_smoke_test else arguments
@@ -147,6 +148,12 @@ class Sweep:
     def _seed_words(self) -> list[str]:
         return [] if self._seed is None else ["--seed", self._seed]
 
+    def _refuse_tuned_words(self) -> None:
+        given = {word.removeprefix("--") for word in self._given_words} | {*self.spec.settings}
+        tuned = self.spec.tuning.points[0] if self.spec.tuning else {}
+        for name in tuned.keys() & given:
+            raise ConfigError(f"{name} is given, and [tune] tries it; remove one of them")
+
     def _check_seeds(self) -> None:
         seeds = self._given_seeds
         given = " ".join(map(str, seeds))
@@ -172,6 +179,14 @@ class Sweep:
 
 def _budget(text: str | None) -> Budget | None:
     return None if text is None else read_budget(text, "--budget")
+
+
+def _of_spec(spec: Spec, *, is_smoke: bool) -> Budget | None:
+    """Return the budget of a spec; in a smoke test only that arms cost as much as one another."""
+    budget = spec.budget
+    if budget is None or not is_smoke:
+        return budget
+    return None if budget.unit == "seconds" else Budget(budget.unit, None)
 
 
 def _shortened(settings: RunSettings, share: float) -> dict[str, str]:

@@ -114,8 +114,11 @@ class SweepTraining:
 
         Raises:
             SystemExit: a run failed, or a signal asked to stop.
-            ConfigError: a run ended without a result.
+            ConfigError: a run ended without a result, or a finished one has other settings.
         """
+        for run in self._waiting:
+            if run.is_finished:
+                run.refuse_other_settings()
         with Children() as children:
             while True:
                 while self._may_start(children):
@@ -123,7 +126,10 @@ class SweepTraining:
                 if not children.running:
                     break
                 child, status = children.next_ended()
-                self._end(child, status, children)
+                try:
+                    self._end(child, status, children)
+                except ConfigError as error:  # a result or a record; the others still train
+                    self._error = self._error or error
         if self._error is not None:
             raise self._error
 
@@ -135,7 +141,6 @@ class SweepTraining:
     def _start_next(self, children: Children) -> None:
         run = self._waiting[0]
         if run.is_finished:
-            run.refuse_other_settings()
             self._waiting.pop(0)
             self._say(run, "finished before")
             return

@@ -36,6 +36,21 @@ def test_shared_memory_that_others_fill_is_not_to_be_enlarged_but_emptied(machin
         ({"memory/memory.limit_in_bytes": 2**63 - 4096}, 8 * GIB),
         ({"job/7/memory.max": 20 * GIB, "job/memory.max": 6 * GIB}, 6 * GIB),
         ({"memory.max": GIB, "memory.current": 2 * GIB}, 0),
+        (
+            {
+                **{"memory.max": 5 * GIB, "memory.current": 5 * GIB},
+                "memory.stat": f"anon {GIB}\nfile {4 * GIB}\ninactive_file {3 * GIB}",
+            },
+            3 * GIB,
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": 4 * GIB,
+                "memory/memory.usage_in_bytes": 4 * GIB,
+                "memory/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB}",
+            },
+            GIB,
+        ),
     ],
 )
 def test_the_tightest_limit_around_the_process_counts(machine, files, free):

@@ -231,6 +231,23 @@ def test_a_diverged_trial_is_recorded(here, run, tmp_path, monkeypatch):
     assert json.loads(record.read_text())["action"] == "stop"
 
 
+def test_a_diverged_run_that_is_continued_is_recorded_anew(here, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("STUB_DIVERGES", "* train bert_r *")
+    kept, words = tmp_path / "kept", ("bert_a", "bert_r", "tupe_r", "--name", "x")
+    run(*words, "--records", kept)
+    begun, decisions = Path("runs/x/bert_r"), "trouble/decisions.jsonl"
+    (begun / decisions).write_text('{"action": "rewind"}\n')  # as by train --resume
+    monkeypatch.setenv("STUB_DIVERGES", "none")
+    monkeypatch.setenv("STUB_FAILS", "* train bert_r *")
+    resume = ["sweep", "--resume", "--name", "x", "--records", str(kept)]
+    with pytest.raises(SystemExit):  # it is continued, not replaced by its record
+        main(resume)
+    shutil.copy("runs/x/bert_a/result.json", begun)
+    main(resume)
+    assert (kept / "bert_r/result.json").read_text() == (begun / "result.json").read_text()
+    assert json.loads((kept / "bert_r" / decisions).read_text())["action"] == "rewind"
+
+
 def test_gpus_elsewhere_are_divided_among_what_is_left(stubs, shards, tmp_path):
     """The runs that are recorded had other GPUs, on another machine."""
     kept = tmp_path / "kept"

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.launching.sweeps.records import Records
 from tests.pretrain.conftest import lines
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 
@@ -188,6 +190,34 @@ def test_a_finished_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here
     Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="finished with layer_drop.schedule='constant'"):
         main(["sweep", "--resume", "--name", "x"])
+
+
+def test_a_finished_run_of_other_settings_is_refused_before_any_run_is_started(here, run):
+    run("bert_a", "bert_r", "--name", "x", "--steps", "7")
+    Path("runs/x/bert_a/result.json").unlink()
+    Path("runs/x/bert_r/run.json").write_text(json.dumps({"evaluation": {"rows": 9}}))
+    here.log.unlink()
+    with pytest.raises(ConfigError, match="runs/x/bert_r is finished with evaluation.rows=9"):
+        main(["sweep", "--resume", "--name", "x"])
+    assert not here.calls(" train ")
+
+
+def test_a_record_that_cannot_be_written_ends_a_sweep_when_the_other_runs_have_ended(
+    here, run, monkeypatch, tmp_path
+):
+    def keep(self, runs):
+        if any(run.is_finished for run in runs):
+            threading.Timer(0.5, Path(f"{here.log}.release").touch).start()
+            raise ConfigError("the disk is full")
+
+    monkeypatch.setattr(Records, "keep", keep)
+    monkeypatch.setenv("STUB_TOGETHER", "2")
+    monkeypatch.setenv("STUB_HELD", "* train bert_r *")
+    words = ("--name", "x", "--at-once", "2", "--records", tmp_path / "records")
+    with pytest.raises(ConfigError, match="the disk is full; continue with"):
+        run("bert_a", "bert_r", "tupe_r", *words)
+    ended = [Path(f"runs/x/{arm}/result.json").exists() for arm in ("bert_a", "bert_r", "tupe_r")]
+    assert ended == [True, True, False] and len(here.calls(" train ")) == 2
 
 
 def test_a_sweep_of_which_one_run_is_left_compares_nothing(here, run, monkeypatch, capsys):
@@ -390,12 +420,16 @@ def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):
     assert not here.compared and not list(Path("runs").glob("*/settings"))
 
 
-def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here, run):
-    run("bert_a", "--name", "x", "--steps", "7")
+def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here, run, capsys):
+    run("bert_a", "bert_r", "--name", "x", "--steps", "7")
+    Path("runs/x/bert_a/result.json").unlink()
     here.log.unlink()
+    capsys.readouterr()
     main(["sweep", "--resume", "--name", "x", "--dry-run"])
     (call,) = here.calls()
     assert call.startswith("python -m pretrain train bert_a ") and "--steps 7 " in call
+    assert call.endswith(" --resume --dry-run")
+    assert capsys.readouterr().out == "bert_r: finished before\n"
 
 
 @pytest.mark.parametrize(

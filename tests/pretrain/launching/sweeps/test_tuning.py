@@ -67,6 +67,19 @@ def test_each_arm_is_tried_with_each_value_and_trained_with_its_best(
     )
 
 
+def test_a_setting_that_is_given_and_tried_is_refused(spec):
+    for name in ("learning_rate.peak", "optimizer.epsilon"):
+        words = (f"--{name}", "0.001")
+        if name in SPEC:
+            with pytest.raises(ConfigError, match=f"^{name} is given, and .tune. tries it"):
+                sweep(spec, *words)
+        else:
+            sweep(spec, *words)
+    spec.write_text(SPEC.replace("[arms]", "settings.learning_rate.peak = 0.5\n[arms]"))
+    with pytest.raises(ConfigError, match="^learning_rate.peak is given, and .tune. tries it"):
+        sweep(spec)
+
+
 def test_the_better_half_goes_from_rung_to_rung(here, run, spec, monkeypatch):
     """A trial of a part of the length is a run of so many steps, and its own schedule."""
     spec.write_text(SPEC + "rungs = [0.25, 0.5, 1]\nseeds = 2\n")

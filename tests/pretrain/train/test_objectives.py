@@ -64,7 +64,7 @@ def toy(command, tmp_path_factory):
     """A run of the objective: its folder, and what was printed."""
     folder = tmp_path_factory.mktemp("runs") / "toy"
     words = command.words("--run-folder", folder, "--objective", TOY, *SHORT)
-    program = "import sys; from tests.pretrain.engine import test_objectives as t; t.main("
+    program = "import sys; from tests.pretrain.train import test_objectives as t; t.main("
     finished = subprocess.run(
         [sys.executable, "-c", program + "sys.argv[1:])", *words],
         cwd=ROOT,
