@@ -95,8 +95,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden_MD, weight_VD, logit_gradient_MV, bias_gradient_V = ctx.saved_tensors
         with torch.autocast(hidden_MD.device.type, enabled=False):
             # The smaller factor of each product is scaled: a pass over M x D instead of V x D.
-            hidden_gradient_MD = (logit_gradient_MV @ weight_VD) * gradient
-            weight_gradient_VD = logit_gradient_MV.t() @ (hidden_MD * gradient)
+            hidden_gradient_MD = _scaled(logit_gradient_MV @ weight_VD, gradient)
+            weight_gradient_VD = logit_gradient_MV.t() @ _scaled(hidden_MD, gradient)
         return (
             hidden_gradient_MD,
             weight_gradient_VD.to(ctx.weight_type),
@@ -105,6 +105,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _scaled(states: Tensor, factor: Tensor) -> Tensor:
+    """Return a product that is rounded once: on a GPU `*` rounds an fp32 factor to bf16 before."""
+    return (states.float() * factor).to(states.dtype)
 
 
 def _turn_by_kernel(

@@ -137,11 +137,14 @@ KEEP_RATIOS: dict[str, KeepRatio] = {
 }
 
 
-def theta_at(position: float, settings: LayerDropSettings, total_steps: int) -> float:
+def theta_at(
+    position: float, settings: LayerDropSettings, total_steps: int, *, stride: float = 1.0
+) -> float:
     """Return the keep ratio at `position`, which goes from 0 to `total_steps`.
 
     It is that of the last block, and with the schedule "stages" the mean of all blocks. The
-    position is the number of finished steps, unless the run has a time budget (horizon.py).
+    position is the number of finished steps, unless the run has a time budget (horizon.py): then
+    `stride` is by how much a step advances it.
     theta(t) = (1 - theta_bar) exp(-gamma t) + theta_bar, for the schedule "progressive".
 
     Raises:
@@ -150,7 +153,7 @@ def theta_at(position: float, settings: LayerDropSettings, total_steps: int) -> 
     schedule = lookup(KEEP_RATIOS, settings.schedule, setting="layer_drop.schedule")
     if settings.compat == "deepspeed":
         # DeepSpeed computed theta before it counted the finished step.
-        position = max(0, position - 1)
+        position = max(0, position - stride)
     return schedule(position, total_steps, settings)
 
 

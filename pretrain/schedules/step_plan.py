@@ -72,12 +72,11 @@ class Schedule:
         """Return the plan of step `step`."""
         settings, finished = self.settings, finished_before(step)
         position, span = self.horizon.position(finished), self.horizon.span(finished)
-        theta = theta_at(position, settings.layer_drop, span)
+        stride = self.horizon.stride
+        theta = theta_at(position, settings.layer_drop, span, stride=stride)
         return StepPlan(
             step=step,
-            learning_rate=learning_rate_at(
-                position, settings.learning_rate, span, stride=self.horizon.stride
-            ),
+            learning_rate=learning_rate_at(position, settings.learning_rate, span, stride=stride),
             theta=theta,
             branch_scales=scales_of_step(
                 finished, settings, theta=theta, count=self.micro_batches_per_step

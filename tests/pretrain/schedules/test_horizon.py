@@ -11,6 +11,7 @@ from pretrain.config.settings import LayerDropSettings, LearningRateSettings
 from pretrain.schedules.horizon import Horizon, ScheduleSegment
 from pretrain.schedules.layer_drop import theta_at
 from pretrain.schedules.learning_rate import DECAYS, learning_rate_at
+from pretrain.schedules.step_plan import Schedule
 from pretrain.train.recording.progress import Progress
 
 STEPS = 1000  # of the schedule, not of the run
@@ -199,3 +200,11 @@ def test_warm_up_and_decay_keep_their_shape_at_any_number_of_steps(stride):
             assert found == pytest.approx(2e-3 * min(1, (begin + stride) / 100))
         else:
             assert found == pytest.approx(2e-3 * (STEPS - begin) / 900)
+
+
+def test_theta_of_bing_bert_lags_a_step_of_a_time_budget_too():
+    schedule = Schedule(load_settings("pld_base_bing_bert", ("--hours", "1")), 1)
+    schedule.horizon.load(ScheduleSegment(stride=200.0, end_step=1000))
+    thetas = [schedule.plan(step).theta for step in range(1, 5)]
+    expected = [0.5 * math.exp(-0.001 * 200 * max(0, step - 1)) + 0.5 for step in range(4)]
+    assert thetas == pytest.approx(expected, rel=1e-12)
