@@ -59,10 +59,18 @@ def blocks_of(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Mo
     return blocks
 
 
-def is_post_norm(model: nn.Module) -> bool:
-    """Return whether blocks of a model, or of one inside, are known to end in a norm, as BERT's."""
-    configs = (vars(module).get("config") for module in model.modules())
-    return any(getattr(config, "model_type", None) in POST_NORM for config in configs)
+def is_post_norm(model: nn.Module, blocks: Sequence[nn.Module]) -> bool:
+    """Return whether blocks of a model are known to end in a norm, as BERT's do.
+
+    The innermost module around them with a type of model decides: the outer one may be a wrapper.
+    """
+    configs: list[Any] = [
+        vars(module).get("config")
+        for module in model.modules()  # the outer ones first
+        if set(blocks) < set(module.modules())
+    ]
+    types = [config.model_type for config in configs if hasattr(config, "model_type")]
+    return bool(types) and types[-1] in POST_NORM
 
 
 def _found(model: nn.Module) -> list[nn.Module]:

@@ -69,7 +69,7 @@ class LayerDrop:
             seed: of the coins.
             blocks: to be dropped, such as model.encoder.layer; default: found, see `blocks_of`.
             rescale: whether a kept block returns x + (f(x) - x) / p, or f(x); default: the first,
-                unless `config.model_type`, of the model or one inside, is one of POST_NORM.
+                unless `config.model_type` of the module that holds them is one of POST_NORM.
             settings: theta_bar (0.5), gamma, draw_per ("micro_batch", or "step") and compat
                 ("deepspeed": bing_bert's keep probabilities and scales), as the settings
                 `layer_drop.*` of a recipe.
@@ -77,9 +77,9 @@ class LayerDrop:
         Raises:
             ConfigError: there are no such settings, or the blocks are not found or dropped already.
         """
-        if rescale is None:
-            rescale = schedule == "none" or not is_post_norm(model)
         self.blocks = blocks_of(model, blocks)
+        if rescale is None:
+            rescale = schedule == "none" or not is_post_norm(model, self.blocks)
         given = {"schedule": schedule, "rescale": rescale, **settings}
         self.settings = _checked(given, num_layers=len(self.blocks))
         has_gamma = isinstance(self.settings.gamma, float)
@@ -169,25 +169,11 @@ class LayerDrop:
         """
         if not set(self.blocks) <= set(engine.module.modules()):
             raise ConfigError("this engine trains another model than the one of this LayerDrop")
-        stage, accumulated = engine.zero_optimization_stage(), engine.gradient_accumulation_steps()
-        offload = engine.zero_offload_optimizer()
+        stage, offload = engine.zero_optimization_stage(), engine.zero_offload_optimizer()
         is_offloaded = stage > 0 and offload is not None and offload.device in ("cpu", "nvme")
-        if is_offloaded and accumulated > 1 and self.settings.draw_per != "step":
-            raise ConfigError(
-                f"with optimizer offload and {accumulated} micro-batches in a step, DeepSpeed "
-                'updates only blocks that run in the last one; use draw_per="step"'
-            )
-        if (
-            stage == 1
-            and engine.zero_overlap_comm()
-            and accumulated > 1
-            and self.settings.draw_per != "step"
-        ):
-            raise ConfigError(
-                f"with overlap_comm at stage 1 and {accumulated} micro-batches in a step, "
-                "DeepSpeed exchanges only the gradients of blocks that run in the last one; use "
-                'draw_per="step", or overlap_comm=false'
-            )
+        accumulated = engine.gradient_accumulation_steps()
+        if accumulated > 1 and self.settings.draw_per != "step":
+            _refuse_lost_gradients(engine, accumulated, is_offloaded=is_offloaded)
         stale = StaleGradients(engine.optimizer, stage, offloads=is_offloaded)
 
         def begin(module: nn.Module, inputs: Any) -> None:
@@ -242,6 +228,22 @@ class LayerDrop:
                 "forward pass in training mode, or attach(engine) once"
             )
         return self.branch_scales[number]
+
+
+def _refuse_lost_gradients(engine: Any, accumulated: int, *, is_offloaded: bool) -> None:
+    """Refuse engines that lose gradients of blocks that are skipped in the last micro-batch."""
+    remedy = 'use draw_per="step"'
+    if is_offloaded:
+        raise ConfigError(
+            f"with optimizer offload and {accumulated} micro-batches in a step, DeepSpeed updates "
+            f"only blocks that run in the last one; {remedy}"
+        )
+    if engine.zero_optimization_stage() == 1 and engine.zero_overlap_comm():
+        raise ConfigError(
+            f"with overlap_comm at stage 1 and {accumulated} micro-batches in a step, DeepSpeed "
+            f"exchanges only gradients of blocks that run in the last one; {remedy}, or "
+            "overlap_comm=false"
+        )
 
 
 def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:

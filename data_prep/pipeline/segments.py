@@ -234,7 +234,7 @@ class SampleTask(NamedTuple):
         documents, _ = self.files.kept_text()
         valid = EvenSample(self.settings.valid_fraction)
         held_out = valid.taken(self.first_document, len(documents))
-        place = self.first_document - valid.num_taken_before(self.first_document)
+        place = first_trained(self.first_document, self.settings)
         sample: list[str] = []
         for document, is_held_out in zip(documents, held_out.tolist(), strict=True):
             if not is_held_out:
@@ -265,9 +265,9 @@ class EncodeTask(NamedTuple):
         held_out = valid.taken(self.first_document, len(documents))
         again = np.zeros(len(documents), np.bool_)
         if self.weight >= 1:  # a smaller one was applied when the text was read
-            first_trained = self.first_document - valid.num_taken_before(self.first_document)
-            num_trained = np.count_nonzero(~held_out)
-            again[~held_out] = EvenSample(self.weight % 1).taken(first_trained, int(num_trained))
+            first = first_trained(self.first_document, self.settings)
+            num_trained = int(np.count_nonzero(~held_out))
+            again[~held_out] = EvenSample(self.weight % 1).taken(first, num_trained)
         masks = {"train": ~held_out, "repeated": again, "valid": held_out}
         counts = {}
         for name, mask in masks.items():
@@ -297,6 +297,11 @@ class EncodeTask(NamedTuple):
             int(np.count_nonzero(encoded[place].ids == unknown))
             for place in np.flatnonzero(chosen).tolist()
         )
+
+
+def first_trained(first_document: int, settings: BuildSettings) -> int:
+    """Return how many of the documents before this one are not held out."""
+    return first_document - EvenSample(settings.valid_fraction).num_taken_before(first_document)
 
 
 def pieces_of(document: list[str], settings: BuildSettings) -> list[str]:

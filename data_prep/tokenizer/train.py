@@ -22,7 +22,7 @@ TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]
 
 LARGEST_ALPHABET = 1000  # BERT's; rarer characters become [UNK]
 # Runs of scripts that separate clauses by spaces, not words. WordPiece makes [UNK] of more than 100
-# characters; so it does of long words of other scripts, which are hardly words.
+# characters, also of other scripts, where that is hardly a word.
 CLAUSES = r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]{1,100}"
 
 
@@ -195,4 +195,4 @@ def _untrained(
 
 def _may_continue(character: str, words: pre_tokenizers.PreTokenizer) -> bool:
     """Return whether the character can occur inside a word: BERT separates punctuation."""
-    return len(words.pre_tokenize_str(f"a{character}a")) == 1
+    return len(words.pre_tokenize_str(character * 2)) == 1

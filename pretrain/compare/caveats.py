@@ -19,7 +19,7 @@ from pretrain.reports.words import listed
 
 # A learning rate below this share of its peak counts as annealed.
 ANNEALED = 0.05
-# Costs that differ by less than this share are not worth a note: BERT's and TUPE's.
+# Costs that differ by less than this share are not worth a note: BERT and TUPE differ by less.
 SIMILAR_COST = 0.01
 
 

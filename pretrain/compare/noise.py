@@ -7,6 +7,8 @@ from pretrain.compare.pairs import CONFIDENCE, Pair, confidence_of_ranges
 from pretrain.compare.tables import differences
 from pretrain.reports.words import counted
 
+LEAST_CONFIDENCE = 0.5  # below it nothing is said
+
 
 def noise(comparison: Comparison) -> list[str]:
     """Return a sentence for each arm but the baseline."""
@@ -29,6 +31,10 @@ def _sentence(comparison: Comparison, pair: Pair) -> str:
         if verdict == "within":
             return f"{names}: {size}, no more than the noise: the ranges of the seeds overlap."
         confidence = confidence_of_ranges(len(pair.arm.runs), len(pair.against.runs))
+        if confidence < LEAST_CONFIDENCE:
+            return (
+                f"{names}: {size}; whether this is more than noise is not known from so few seeds."
+            )
         if confidence >= CONFIDENCE:
             return f"{names}: {size}, more than the noise: the ranges of the seeds do not overlap."
         return (

@@ -159,7 +159,7 @@ def verdict(values: Sequence[float], others: Sequence[float]) -> Verdict:
 def confidence_of_ranges(num_values: int, num_others: int) -> float:
     """Return the probability that two ranges overlap where there is no difference.
 
-    All orders of the values are then equally probable, and in two of them the ranges do not.
+    Any choice of the values of one arm among all is then equally probable; in two they do not.
     """
     return 1 - 2 / math.comb(num_values + num_others, num_values)
 

@@ -136,8 +136,8 @@ def read_run(folder: Path) -> Run:
 def have_equal_flops(runs: Sequence[Run]) -> bool:
     """Return whether finished runs cost equally many FLOPs, within a step or 0.1 %.
 
-    The FLOPs are expected ones, without the chance of layer drop. Of those of positions the number
-    of ranks and passes decides, which a budget cannot know.
+    The FLOPs are expected ones, without the chance of layer drop. Those of positions depend on the
+    numbers of ranks and passes, which a budget cannot know.
     """
     costs = [None if run.result is None else run.result.get("expected_flops") for run in runs]
     known = [float(cost) for cost in costs if cost is not None]

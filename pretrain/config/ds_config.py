@@ -181,7 +181,8 @@ def fill_ds_config(
     """
     check_supported(config, device)
     check_names(config)
-    _check_overlap(config, settings)
+    if world_size > 1:
+        _check_overlap(config, settings.layer_drop)
     from_recipe = {
         "train_batch_size": settings.batch.global_sequences,
         "train_micro_batch_size_per_gpu": micro_sequences(settings, world_size),
@@ -256,14 +257,15 @@ def check_supported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> N
             )
 
 
-def _check_overlap(config: dict[str, Any], settings: RunSettings) -> None:
+def _check_overlap(config: dict[str, Any], drop: LayerDropSettings) -> None:
     """Refuse an exchange that begins before it is known which blocks ran in a step."""
     overlaps = config.get("zero_optimization", {}).get("overlap_comm", False)
-    if overlaps and zero_stage(config) == 1 and settings.layer_drop.schedule != "none":
+    varies = drop.draw_per == "micro_batch" or (drop.draw_per == "step" and drop.draws > 1)
+    if overlaps and zero_stage(config) == 1 and drop.schedule != "none" and varies:
         raise ConfigError(
             "zero_optimization.overlap_comm at stage 1 does not work with layer drop: DeepSpeed "
             "0.19 exchanges only gradients of blocks that run in the last micro-batch of a step; "
-            "remove it, or use stage 2"
+            "remove it, use stage 2, or --layer_drop.draw_per step"
         )
 
 

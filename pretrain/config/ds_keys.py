@@ -55,7 +55,10 @@ SWITCHES_NOT_HERE = {
     ("fp16", "fp16_master_weights_and_grads"): "checkpoints hold fp32",
     ("bf16", "bf16_master_weights_and_grads"): "checkpoints hold fp32",
     ("bf16", "bf16_optimizer_states"): "checkpoints hold fp32",
-    ("zero_optimization", "round_robin_gradients"): "its parts of weights have wrong names",
+    (
+        "zero_optimization",
+        "round_robin_gradients",
+    ): "checkpoints would name parts of weights wrongly",
     ("zero_optimization", "cpu_offload"): "an encoder of this size fits on the device",
     ("zero_optimization", "cpu_offload_params"): "an encoder of this size fits on the device",
     ("zero_optimization", "zenflow"): "it offloads, and an encoder of this size fits on the device",

@@ -22,7 +22,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     norm by which all of them are divided before the iterations.
 
     A matrix whose gradient is zero, as of a block that layer drop skips in a whole step, moves as
-    far as any other, along its momentum: the norm divides the decay of the momentum away.
+    far as any other, along its momentum: dividing by the norm undoes the decay of the momentum.
 
     `grad_scale` and `found_inf` are those of torch's GradScaler: gradients are divided by the one,
     and if the other is not zero, nothing changes. Unlike in torch's AdamW that waits for the

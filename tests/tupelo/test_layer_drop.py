@@ -12,7 +12,7 @@ import tupelo
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import LayerDropSettings
 from pretrain.schedules.layer_drop import branch_scales, theta_at
-from tupelo.encoder_blocks import POST_NORM
+from tupelo.encoder_blocks import POST_NORM, blocks_of
 
 SHAPE = {
     "vocab_size": 64,
@@ -186,6 +186,10 @@ def test_a_model_behind_a_wrapper_is_recognised():
 
     assert not constant_drop(Wrapper(build("bert"))).settings.rescale
     assert constant_drop(Wrapper(build("roberta-prelayernorm"))).settings.rescale
+    both = nn.ModuleList([build("bert"), build("vit")])
+    for model in both:
+        drop = constant_drop(both, blocks=blocks_of(model, None))
+        assert drop.settings.rescale == (model.config.model_type == "vit")
 
 
 def test_the_caller_decides_on_rescale():

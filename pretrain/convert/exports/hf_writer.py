@@ -54,7 +54,7 @@ def write_tokenizer(
     """Write the files of transformers' AutoTokenizer, which encodes text as `TextEncoder` does.
 
     Two things differ. Moses is no part of these files: users must apply it before. White space in
-    front of a whole text, which `TextEncoder` drops, is kept where the joint is a space.
+    front of a whole text, which `TextEncoder` drops, is one space where the joint is a space.
 
     Args:
         folder: where the files go.

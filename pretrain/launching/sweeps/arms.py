@@ -23,7 +23,7 @@ MASKING = (
 # Beginnings of the names of settings that may not change while a sweep is trained.
 OF_RESULT = (
     *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
-    *("initial_weights", "initial_positions", "data.sequence_length", "evaluation.rows"),
+    *("initial_positions", "data.sequence_length", "evaluation.rows"),
     *("model.", "learning_rate.", "optimizer.", "electra.", *MASKING),
 )
 

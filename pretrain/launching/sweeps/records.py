@@ -8,7 +8,7 @@ is resumed on another machine finds there which runs are finished.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,7 @@ class Records:
             self._copy(self._sweep.path / name, self.path / name)
         for run in runs:
             record = self.path / run.folder.relative_to(self._sweep.path)
-            # What had diverged may have been continued, and be finished now.
-            is_kept = (record / RESULT_FILE).exists() or (
-                has_ended(record) and not (run.folder / RESULT_FILE).exists()
-            )
-            if run.is_finished and not is_kept:
+            if run.is_finished and not _ends_alike(run.folder, record):
                 self._keep_run(run.folder, record)
 
     def _refuse_another_sweep(self) -> None:
@@ -106,25 +102,33 @@ class Records:
             self._copy(record / name, run / name)
 
     def _keep_run(self, run: Path, record: Path) -> None:
+        for name in ENDS:  # of a run that had diverged, and was continued
+            (record / name).unlink(missing_ok=True)
         for name in COPIED:
-            self._copy_without_places(run / name, record / name)
+            self._copy(run / name, record / name, without_places)
         lines = thinned(read_json_lines(run / METRICS))
         text = "".join(json.dumps(line) + "\n" for line in lines)
         _save(record / METRICS, text)
         for name in ENDS:
-            self._copy_without_places(run / name, record / name)
+            self._copy(run / name, record / name, without_places)
 
     @staticmethod
-    def _copy_without_places(source: Path, target: Path) -> None:
+    def _copy(source: Path, target: Path, change: Callable[[str], str] = str) -> None:
         if source.is_file():
-            _save(target, without_places(source.read_text(encoding="utf-8")))
-
-    @staticmethod
-    def _copy(source: Path, target: Path) -> None:
-        if source.is_file():
-            text = source.read_text(encoding="utf-8")
+            text = change(source.read_text(encoding="utf-8"))
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 _save(target, text)
+
+
+def _ends_alike(run: Path, record: Path) -> bool:
+    """Return whether a record has what ended a run; one that diverged may have been continued."""
+    ends = [name for name in ENDS if (run / name).is_file()]
+    return all(
+        (record / name).is_file()
+        and (record / name).read_text(encoding="utf-8")
+        == without_places((run / name).read_text(encoding="utf-8"))
+        for name in ends
+    )
 
 
 def without_places(text: str) -> str:

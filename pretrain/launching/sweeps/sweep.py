@@ -42,7 +42,9 @@ class Sweep:
                 meaning.
         """
         self.spec = spec_of(arguments.recipe or DEFAULT_ARMS)
-        self.budget = _budget(arguments.budget) or _of_spec(self.spec, is_smoke=arguments.smoke)
+        self.budget = _budget(arguments.budget) or _budget_of_spec(
+            self.spec, is_smoke=arguments.smoke
+        )
         self._given_budget: str | None = arguments.budget
         self._given_seeds: list[int] = arguments.seeds or []
         self._given_words = setting_words(arguments, without=("recipe", "name", "seed"))
@@ -150,8 +152,9 @@ class Sweep:
 
     def _refuse_tuned_words(self) -> None:
         given = {word.removeprefix("--") for word in self._given_words} | {*self.spec.settings}
-        tuned = self.spec.tuning.points[0] if self.spec.tuning else {}
-        for name in tuned.keys() & given:
+        tuning = self.spec.tuning
+        tuned = [tuning.points_of(arm)[0].keys() for arm in self.spec.arms] if tuning else []
+        for name in given & set().union(*tuned):
             raise ConfigError(f"{name} is given, and [tune] tries it; remove one of them")
 
     def _check_seeds(self) -> None:
@@ -181,8 +184,8 @@ def _budget(text: str | None) -> Budget | None:
     return None if text is None else read_budget(text, "--budget")
 
 
-def _of_spec(spec: Spec, *, is_smoke: bool) -> Budget | None:
-    """Return the budget of a spec; in a smoke test only that arms cost as much as one another."""
+def _budget_of_spec(spec: Spec, *, is_smoke: bool) -> Budget | None:
+    """Return the budget of a spec; in a smoke test that of the tiny baseline."""
     budget = spec.budget
     if budget is None or not is_smoke:
         return budget

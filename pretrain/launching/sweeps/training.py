@@ -126,10 +126,11 @@ class SweepTraining:
                 if not children.running:
                     break
                 child, status = children.next_ended()
+                run = self._started[child].run
                 try:
                     self._end(child, status, children)
-                except ConfigError as error:  # a result or a record; the others still train
-                    self._error = self._error or error
+                except ConfigError as error:  # of its result or its record
+                    self._fail(run, str(error), error)
         if self._error is not None:
             raise self._error
 

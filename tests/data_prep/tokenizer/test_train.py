@@ -10,6 +10,7 @@ from data_prep.tokenizer.describe import SPECIAL_TOKENS, TokenizerError
 from data_prep.tokenizer.train import alphabet_of, character_counts, train_tokenizer
 
 SENTENCES = ["The boats are boating.", "A boat floats; boaters float!", "Zürich is über alles."] * 3
+THAI = ["กรุงเทพมหานครเป็นเมืองหลวง", "ภาษาไทยไม่มีช่องว่างระหว่างคำ", "เมืองหลวงของประเทศไทย"] * 3
 
 
 def trained(kind, *, lowercase=True, size=80, moses=False, sentences=SENTENCES):
@@ -104,13 +105,18 @@ def test_another_process_trains_the_same_tokenizers():
     kinds = ["wordpiece", "bpe", "byte-bpe"]
     program = (
         "import json\n"
-        "from tests.data_prep.tokenizer.test_train import trained\n"
-        f"print(json.dumps([trained(kind).to_str() for kind in {kinds}]))"
+        "from tests.data_prep.tokenizer.test_train import THAI, SENTENCES, trained\n"
+        f"print(json.dumps([trained(kind, size=120, sentences=text).to_str() for kind in {kinds}"
+        " for text in (SENTENCES, THAI)]))"
     )
     other = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert json.loads(other.stdout) == [trained(kind).to_str() for kind in kinds]
+    assert json.loads(other.stdout) == [
+        trained(kind, size=120, sentences=text).to_str()
+        for kind in kinds
+        for text in (SENTENCES, THAI)
+    ]
 
 
 def test_a_saved_tokenizer_is_the_same(tmp_path):

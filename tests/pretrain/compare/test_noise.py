@@ -105,6 +105,7 @@ def test_a_run_that_an_anomaly_stopped_ends_at_infinity_whatever_it_had_reached(
             (4.5, 4.6, 4.7),
             "the ranges .* do not overlap, .* of 80%: more than noise, if more seeds agree",
         ),
+        ((4.0,), (4.5, 4.6), "-0.550 nats; whether .* is not known from so few seeds"),
         (
             (4.0, 4.1, 4.2, 4.3),
             (4.5, 4.6, 4.7, 4.8, 4.9),

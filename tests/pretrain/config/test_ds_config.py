@@ -150,10 +150,15 @@ def test_a_switch_inside_a_block_is_refused_if_it_turns_a_check_off(block, name)
 
 def test_gradients_are_not_exchanged_before_it_is_known_which_blocks_ran():
     drop = ("--layer_drop.schedule", "progressive")
-    for stage, words in ((1, ()), (2, drop), (3, drop)):
-        filled({"zero_optimization": {"stage": stage, "overlap_comm": True}}, *words)
-    with pytest.raises(ConfigError, match="overlap_comm at stage 1 does not work with layer drop"):
-        filled({"zero_optimization": {"stage": 1, "overlap_comm": True}}, *drop)
+    same = (*drop, "--layer_drop.draw_per", "step")
+    for stage, words in ((1, ()), (2, drop), (3, drop), (1, same)):
+        config = {"zero_optimization": {"stage": stage, "overlap_comm": True}}
+        filled(config, *words, world_size=2)
+    config = {"zero_optimization": {"stage": 1, "overlap_comm": True}}
+    filled(config, *drop)
+    for words in (drop, (*same, "--layer_drop.draws", "2")):
+        with pytest.raises(ConfigError, match="overlap_comm at stage 1 does not work with layer"):
+            filled(config, *words, world_size=2)
 
 
 def test_weights_that_are_not_divided_among_all_ranks_are_refused():

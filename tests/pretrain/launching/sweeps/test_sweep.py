@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.launching.sweeps.records import Records
+from pretrain.launching.sweeps.training import SweepTraining
 from tests.pretrain.conftest import lines
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 
@@ -203,13 +203,18 @@ def test_a_finished_run_of_other_settings_is_refused_before_any_run_is_started(h
 
 
 def test_a_record_that_cannot_be_written_ends_a_sweep_when_the_other_runs_have_ended(
-    here, run, monkeypatch, tmp_path
+    here, run, monkeypatch, tmp_path, capsys
 ):
     def keep(self, runs):
         if any(run.is_finished for run in runs):
-            threading.Timer(0.5, Path(f"{here.log}.release").touch).start()
             raise ConfigError("the disk is full")
 
+    def fail_and_release(self, *words):
+        fail(self, *words)
+        release.touch()
+
+    fail, release = SweepTraining._fail, Path(f"{here.log}.release")
+    monkeypatch.setattr(SweepTraining, "_fail", fail_and_release)
     monkeypatch.setattr(Records, "keep", keep)
     monkeypatch.setenv("STUB_TOGETHER", "2")
     monkeypatch.setenv("STUB_HELD", "* train bert_r *")
@@ -217,7 +222,10 @@ def test_a_record_that_cannot_be_written_ends_a_sweep_when_the_other_runs_have_e
     with pytest.raises(ConfigError, match="the disk is full; continue with"):
         run("bert_a", "bert_r", "tupe_r", *words)
     ended = [Path(f"runs/x/{arm}/result.json").exists() for arm in ("bert_a", "bert_r", "tupe_r")]
+    release.touch()
     assert ended == [True, True, False] and len(here.calls(" train ")) == 2
+    printed = capsys.readouterr()
+    assert "bert_a: the disk is full" in printed.out and "waiting for 1 other run" in printed.err
 
 
 def test_a_sweep_of_which_one_run_is_left_compares_nothing(here, run, monkeypatch, capsys):
