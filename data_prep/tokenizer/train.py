@@ -5,15 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    trainers,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 
 from data_prep.tokenizer.describe import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK, TokenizerError

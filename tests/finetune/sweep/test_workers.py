@@ -19,24 +19,26 @@ from tests.finetune.sweep.test_sweep import TRIAL
 from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
 
 
-def test_examples_that_changed_after_the_start_are_refused(tmp_path):
-    train = tmp_path / "train.tsv"
-    train.write_text("text\tlabel\na\tyes\nb\tno\n")
+def task_and_cache(train, content):
+    """Write examples, and return their task and the cache of a worker that was started on them."""
+    train.write_text(content)
     task = TaskRef(OwnTask(train=train, dev=train))
     data = task.load()
-    cache = Cache(protocol(), {"own": (data.labelled_digest, data.test_digest)})
-    assert cache._read(task) == data
+    return task, Cache(protocol(), {"own": (data.labelled_digest, data.test_digest)})
+
+
+def test_examples_that_changed_after_the_start_are_refused(tmp_path):
+    train = tmp_path / "train.tsv"
+    task, cache = task_and_cache(train, "text\tlabel\na\tyes\nb\tno\n")
+    assert cache._read(task) == task.load()
     train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
     with pytest.raises(TaskError, match="examples of own have changed since this sweep"):
         cache._read(task)
 
 
 def test_models_of_one_tokenizer_with_and_without_moses_have_rows_of_their_own(tmp_path):
-    train = tmp_path / "train.tsv"
-    train.write_text("text\tlabel\nnames, words\tyes\na (list)\tno\n")
-    task = TaskRef(OwnTask(train=train, dev=train))
-    data = task.load()
-    cache = Cache(protocol(), {"own": (data.labelled_digest, data.test_digest)})
+    content = "text\tlabel\nnames, words\tyes\na (list)\tno\n"
+    task, cache = task_and_cache(tmp_path / "train.tsv", content)
     tokenizer = trained("wordpiece", moses="en")
 
     def rows(moses):
