@@ -126,6 +126,27 @@ class TupeAbsoluteTiedCls(PositionEncoding):
         return self.projected.multiply_adds(sequence_length) + product
 
 
+class TupeRelativeTiedCls(TupeAbsoluteTiedCls):
+    """TUPE-R^tie-cls: untied positions and b_{j-i}, [CLS] treated like any word (Eq. 8)."""
+
+    description = "untied absolute and relative positions, [CLS] tied to them (TUPE Eq. 8)"
+    is_foldable = False
+
+    def __init__(self, settings: PositionSettings) -> None:
+        super().__init__(settings)
+        self.relative = RelativeBias(settings)
+
+    def attention_bias(self, sequence_length: int) -> Tensor:
+        """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d) + b_{j-i}."""
+        bias_NSS: Tensor = super().attention_bias(sequence_length) + self.relative(sequence_length)
+        return bias_NSS
+
+    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
+        """Return None: b_{j-i} is no product of few factors."""
+        del sequence_length
+        return None
+
+
 class TupeAbsolute(TupeAbsoluteTiedCls):
     """TUPE-A: untied positions, and [CLS] untied from them (Eq. 7, 9, 10).
 
@@ -282,6 +303,7 @@ POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
     "tupe-a": TupeAbsolute,
     "tupe-r": TupeRelative,
     "tupe-a-tie-cls": TupeAbsoluteTiedCls,
+    "tupe-r-tie-cls": TupeRelativeTiedCls,
     "tupe-a-table": TupeAbsoluteTable,
     "tupe-r-parametric": TupeRelativeParametric,
     "shaw": RelativeQueryKey,
