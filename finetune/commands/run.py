@@ -141,8 +141,7 @@ def main(arguments: argparse.Namespace) -> None:
         return
     with locked(sweep.folder):
         save_sweep_record(sweep.folder, _merged(record, sweep.folder), sweep.data)
-        run_sweep(sweep, arguments.workers)
-        report(sweep)
+        report(sweep, has_failed=run_sweep(sweep, arguments.workers))
 
 
 def _refuse_wrong_options(arguments: argparse.Namespace) -> None:

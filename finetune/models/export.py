@@ -22,6 +22,7 @@ from pretrain.convert.exports.hf_check import (
 )
 from pretrain.convert.exports.whole_folder import written_whole
 
+MOST_ROUNDING = 0.01  # of the spread of the numbers that a model predicts
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
@@ -35,13 +36,14 @@ def export_classifier(kept: KeptModel, target: Path, licence: str | None = None)
 
     Raises:
         ConfigError: the target holds something else than an earlier export of this model or cannot
-            be written, the outputs of the export differ from the trainer's, or the Hub cannot have
-            such a licence.
+            be written, fp32 cannot hold the numbers that it predicts, the outputs of the export
+            differ from the trainer's, or the Hub cannot have such a licence.
     """
     if licence is not None and not LICENCE.fullmatch(licence):
         raise ConfigError(
             f"--licence {licence}: give its name on the Hub, in small letters, such as apache-2.0"
         )
+    _refuse_unrounded_numbers(kept.record)
     _refuse_other_content(target, kept.record)
     with written_whole(target) as partial:
         write_classifier(partial, kept)
@@ -71,13 +73,27 @@ def check_classifier(kept: KeptModel, folder: Path) -> ExportCheck:
     theirs_BC = model.eval()(input_ids=ids_BS, attention_mask=mask_BS).logits
     ours_BC = kept.restored()(ids_BS, lengths_B) * record.spread + record.centre
     difference = ((theirs_BC - ours_BC).abs().max() / record.spread).item()
-    if not difference <= TOLERANCE:  # NaN too
+    if not difference <= TOLERANCE + _rounding(record):  # NaN too
         raise ConfigError(
             f"the outputs of the exported model differ from the trainer's: the largest difference "
             f"is {difference:.2g}, more than {TOLERANCE:.0e}; nothing was written. Report this "
             f"with the fine_tuned.json of {record.describe()}"
         )
     return ExportCheck(difference, theirs_BC.numel(), "a few sentences")
+
+
+def _rounding(record: KeptRecord) -> float:
+    """Return by how much fp32 rounds numbers beside their mean, in units of their spread."""
+    return 4 * torch.finfo(torch.float32).eps * abs(record.centre) / record.spread
+
+
+def _refuse_unrounded_numbers(record: KeptRecord) -> None:
+    if _rounding(record) > MOST_ROUNDING:
+        raise ConfigError(
+            f"{record.describe()} predicts numbers around {record.centre:g} with a spread of "
+            f"{record.spread:g}, which the fp32 of exports rounds away; subtract a constant from "
+            "the labels, and fine-tune again"
+        )
 
 
 def _refuse_other_content(target: Path, record: KeptRecord) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -71,16 +72,18 @@ class PredictionWriter:
 
     def __init__(self, record: KeptRecord, stream: TextIO, output_format: str) -> None:
         self._labels, self._stream = record.labels, stream
+        # Beside a mean such as a year, the digits that count are those of the spread.
+        self._decimals = DIGITS - 1 - math.floor(math.log10(record.spread))
         self._csv = csv.writer(stream, lineterminator="\n") if output_format == "csv" else None
         if self._csv is not None:
             names = [f"probability_{label}" for label in self._labels]
             self._csv.writerow(["label", *names] if self._labels else ["value"])
 
-    def write(self, outputs: NDArray[numpy.float32]) -> None:
+    def write(self, outputs: NDArray[numpy.float64]) -> None:
         """Write one line for each row of the outputs; see `Predictor.outputs`."""
         if not self._labels:
             for value in outputs:
-                self._line({"value": _rounded(value)})
+                self._line({"value": round(float(value), self._decimals)})
             return
         for label, row in zip(outputs.argmax(axis=1), probabilities(outputs), strict=True):
             by_label = dict(zip(self._labels, map(_rounded, row), strict=True))
@@ -94,10 +97,9 @@ class PredictionWriter:
             self._csv.writerow([first, *(p for by_label in others for p in by_label.values())])
 
 
-def probabilities(logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float64]:
+def probabilities(logits_NC: NDArray[numpy.float64]) -> NDArray[numpy.float64]:
     """Return the softmax of each row."""
-    shifted = logits_NC.astype(numpy.float64)
-    powers = numpy.exp(shifted - shifted.max(axis=1, keepdims=True))
+    powers = numpy.exp(logits_NC - logits_NC.max(axis=1, keepdims=True))
     shares: NDArray[numpy.float64] = powers / powers.sum(axis=1, keepdims=True)
     return shares
 

@@ -40,12 +40,12 @@ class Predictor:
         self.num_cut = 0  # texts, so far, that fill the longest row
         self._model = kept.restored(attention=attention_on(device)).to(device)
 
-    def chunks(self, texts: Sequence[tuple[str, ...]]) -> Iterator[NDArray[numpy.float32]]:
+    def chunks(self, texts: Sequence[tuple[str, ...]]) -> Iterator[NDArray[numpy.float64]]:
         """Yield the outputs for `CHUNK` texts after the other, in their order; see `outputs`."""
         for start in range(0, len(texts), CHUNK):
             yield self.outputs(texts[start : start + CHUNK])
 
-    def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float32]:
+    def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""
         length = self.record.sequence_length
         ids = [self._text_encoder.pair_ids(*text, max_length=length) for text in texts]

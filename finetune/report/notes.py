@@ -1,6 +1,7 @@
 """Remarks on a table of scores: what is missing, failed or not comparable."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from finetune.report.score_table import ScoreTable, num_seeds_requested
 from finetune.results.sweep_results import SweepResults, TableRow
@@ -13,7 +14,8 @@ def notes(table: ScoreTable, results: SweepResults) -> list[str]:
         *_remarkable(table, results),
         *_unfinished(table, results),
         *_single_seeds(table, results),
-        *_different_epochs(results),
+        *_different_rates(table, results),
+        *_different_trials(results),
     ]
 
 
@@ -75,14 +77,36 @@ def _single_seeds(table: ScoreTable, results: SweepResults) -> list[str]:
     return [f"one seed only on {', '.join(tasks)}: the spread over seeds is unknown"]
 
 
-def _different_epochs(results: SweepResults) -> list[str]:
-    epochs: dict[str, set[int]] = {}
-    for trial in results.trials:
-        epochs.setdefault(trial.result.task, set()).add(trial.result.epochs)
+def _different_rates(table: ScoreTable, results: SweepResults) -> list[str]:
+    """Return a line per task on which one model could choose among more rates than another."""
+    rates: dict[str, dict[TableRow, set[float]]] = {}
+    for request in results.requested:
+        for task in request.tasks:
+            for row in request.rows:
+                rates.setdefault(task, {}).setdefault(row, set()).update(request.learning_rates)
     return [
-        f"trials on {task} have different numbers of epochs: {', '.join(map(str, sorted(found)))}"
-        for task, found in epochs.items()
-        if len(found) > 1
+        f"models on {task} were tuned over different learning rates: "
+        + "; ".join(
+            f"{_named(table, row)} {', '.join(f'{rate:g}' for rate in sorted(found))}"
+            for row, found in by_row.items()
+        )
+        for task, by_row in rates.items()
+        if len({frozenset(found) for found in by_row.values()}) > 1
+    ]
+
+
+def _different_trials(results: SweepResults) -> list[str]:
+    """Return a line per task whose trials trained for unlike epochs, or in unlike precisions."""
+    kinds: dict[tuple[str, str], set[Any]] = {}
+    for trial in results.trials:
+        found = trial.result
+        kinds.setdefault((found.task, "numbers of epochs"), set()).add(found.epochs)
+        if found.precision is not None:
+            kinds.setdefault((found.task, "precisions"), set()).add(found.precision)
+    return [
+        f"trials on {task} have different {kind}: {', '.join(map(str, sorted(values)))}"
+        for (task, kind), values in kinds.items()
+        if len(values) > 1
     ]
 
 

@@ -59,6 +59,7 @@ class TrialResult(BaseModel):
     scores: Scores = {}  # after the last epoch, not after the best one
     seconds: float = Field(0.0, ge=0)
     threads: int | None = Field(None, ge=1)  # on a CPU: sums are rounded otherwise with others
+    precision: Literal["bf16", "fp32"] | None = None  # of matrix products; None: not recorded
 
     @model_validator(mode="after")
     def _check_scores(self) -> "TrialResult":

@@ -79,6 +79,7 @@ def read_sweep_results(folders: Sequence[Path], refuse: Refuse = raise_it) -> Sw
             _add(trials, _ended(place, result, row, metrics))
     _refuse_other_protocols(list(trials.values()))
     _refuse_other_settings(sweeps)
+    _refuse_other_examples(sweeps)
     majority = _read_majority(folders, metrics)
     return SweepResults(list(trials.values()), list(requested.values()), majority)
 
@@ -204,6 +205,19 @@ def _refuse_other_settings(sweeps: Mapping[Path, SweepRecord]) -> None:
             )
 
 
+def _refuse_other_examples(sweeps: Mapping[Path, SweepRecord]) -> None:
+    found: dict[str, tuple[Path, str]] = {}
+    for folder, record in sweeps.items():
+        for task, digest in record.data.items():
+            first, other = found.setdefault(task, (folder, digest))
+            if other != digest:
+                raise ConfigError(
+                    f"{first} and {folder} hold results on {task} from different examples: their "
+                    "scores cannot be compared; leave one of the folders out, or give a task of "
+                    "your own another --name"
+                )
+
+
 def _files(folders: Sequence[Path], name: str) -> list[Path]:
     """Return all files of this name, each one once."""
     found = [file for folder in folders for file in sorted(folder.resolve().rglob(name))]
@@ -211,25 +225,9 @@ def _files(folders: Sequence[Path], name: str) -> list[Path]:
 
 
 def _read_majority(folders: Sequence[Path], metrics: Mapping[str, str]) -> dict[str, Scores]:
-    """Return the scores of all folders; different scores mean different development sets."""
+    """Return the scores of all folders; of one task they are the same, as its examples are."""
     scores: dict[str, Scores] = {}
-    origins: dict[str, Path] = {}
     for file in _files(folders, MAJORITY_FILE):
         for task, stored in read_majority(file.parent).items():
-            found = with_main_first(stored, metrics.get(task), file)
-            if not _agree(scores.setdefault(task, found), found):
-                raise ConfigError(
-                    f"{origins[task]} and {file} give the majority class different scores on "
-                    f"{task}: their data differ, so their scores cannot be compared"
-                )
-            origins.setdefault(task, file)
+            scores.setdefault(task, with_main_first(stored, metrics.get(task), file))
     return scores
-
-
-def _agree(one: Scores, other: Scores) -> bool:
-    """Return whether scores are equal in the metrics of both: older sweeps have fewer."""
-    return one.keys() == other.keys() and all(
-        one[split][metric] == other[split][metric]
-        for split in one
-        for metric in one[split].keys() & other[split].keys()
-    )

@@ -150,12 +150,15 @@ def _described(sweep: Sweep, task: str, to_run: int) -> list[str | int]:
     return [task, rows, epochs, sweep.steps(task), count, count - to_run, to_run]
 
 
-def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
+def run_sweep(sweep: Sweep, num_workers: int | None) -> bool:
     """Run the missing trials, show the progress, and keep the models that are to stay.
 
     Args:
         sweep: of the command.
         num_workers: trials at once; None: one per GPU, or per core if there is no GPU.
+
+    Returns:
+        Whether a trial failed, if only when it was run again: then its earlier result stays.
 
     Raises:
         ConfigError: torch cannot use the GPUs of this machine.
@@ -174,7 +177,7 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
             # Now rather than at the end: the models of all trials may not fit on the disk.
             remove_others(sweep.folder, [trial])
 
-    _run(sweep, missing, num_workers, ended)
+    has_failed = _run(sweep, missing, num_workers, ended)
     # Of an earlier command, or chosen only now that there are more trials. On a GPU the new scores
     # may differ, and another trial be chosen: until it has its model no model is removed.
     tried: set[Trial] = set()
@@ -182,10 +185,11 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> None:
         tried.update(lacking)
         for trial in lacking:
             print(f"again, as its model was not kept: {trial.describe()}", file=sys.stderr)
-        _run(sweep, lacking, num_workers, lambda trial: None)
+        has_failed |= _run(sweep, lacking, num_workers, lambda trial: None)
     if sweep.keep == "best":
         for remark in remove_others(sweep.folder, sweep.trials):
             print(remark, file=sys.stderr)
+    return has_failed
 
 
 def _run(
@@ -193,10 +197,10 @@ def _run(
     trials: Sequence[Trial],
     num_workers: int | None,
     ended: Callable[[Trial], None],
-) -> None:
-    """Run trials and show the progress; call `ended` with each when it is over."""
+) -> bool:
+    """Run trials, show the progress, call `ended` with each; return whether one failed."""
     if not trials:
-        return
+        return False
     # By all trials, not the missing ones: results depend on the number of threads, which must not
     # change when a sweep is continued.
     devices, threads = divided(num_workers, len(sweep.trials))
@@ -208,10 +212,12 @@ def _run(
         {trial: sweep.rows(trial.task.name) for trial in trials},
         {trial: costs[trial.task.name] for trial in trials},
     )
+    has_failed = False
     try:
         for trial, message in run_trials(trials, context, devices):
             progress.receive(trial, message)
             if isinstance(message, TrialResult):
+                has_failed |= message.status == "failed"
                 ended(trial)
     except KeyboardInterrupt:
         progress.close()
@@ -222,6 +228,7 @@ def _run(
         )
         raise
     progress.close()
+    return has_failed
 
 
 def divided(num_workers: int | None, num_trials: int) -> tuple[list[str], int]:
@@ -232,11 +239,11 @@ def divided(num_workers: int | None, num_trials: int) -> tuple[list[str], int]:
     return devices, threads_each(count)
 
 
-def report(sweep: Sweep) -> None:
+def report(sweep: Sweep, *, has_failed: bool) -> None:
     """Print the table of the folder, its remarks and its place.
 
     Raises:
-        SystemExit: with status 1, a trial of this command failed.
+        SystemExit: with status 1, a trial of this command failed, now (`has_failed`) or before.
     """
     print_table([sweep.folder], step="all", refuse=_warn)
     results = [read_result(sweep.folder / trial.folder) for trial in sweep.trials]
@@ -249,7 +256,8 @@ def report(sweep: Sweep) -> None:
         place = next(iter(kept.values()))
         print(f"use it: {shell_command('finetune', 'predict', place)} FILE")
     print(f"results: {sweep.folder} | curves: {curves_command(sweep.folder)}")
-    if any(result is not None and result.status == "failed" for result in results):
+    has_failed |= any(result is not None and result.status == "failed" for result in results)
+    if has_failed:
         print("Repeat the command with --retry-failed to run failed trials again", file=sys.stderr)
         raise SystemExit(1)
 

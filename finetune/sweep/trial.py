@@ -20,7 +20,7 @@ from finetune.results.result import Scores, TrialResult, predictions_file, read_
 from finetune.sweep.references import ModelRef, TaskRef
 from finetune.tasks.task import Task
 from finetune.training.encoding import EncodedTask
-from finetune.training.evaluation import attention_on
+from finetune.training.evaluation import attention_on, uses_bf16
 from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
 from pretrain.convert.pretrained import Pretrained
 
@@ -158,8 +158,11 @@ def run_trial(
             trial, protocol, "failed", reason=f"{type(error).__name__}: {first_line}"
         )
     seconds = round(time.monotonic() - started, 1)
-    on_cpu = threads if device.type == "cpu" else None
-    result = result.model_copy(update={"seconds": seconds, "threads": on_cpu})
+    computed = {
+        "threads": threads if device.type == "cpu" else None,
+        "precision": "bf16" if uses_bf16(protocol.precision, device) else "fp32",
+    }
+    result = result.model_copy(update={"seconds": seconds, **computed})
     save_result(place, result)
     if earlier:
         _replace(folder, place, result)

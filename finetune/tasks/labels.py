@@ -37,7 +37,7 @@ def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
 
 def _refuse_values(words: set[str], where: str) -> None:
     numbers = [number for number in map(_number, words) if number is not None]
-    fractions = [number for number in numbers if number % 1]
+    fractions = [number for number in numbers if number != number.to_integral_value()]
     if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractions:
         raise TaskError(
             f"{where} holds {len(words):,} different numbers, such as {min(fractions)}, not "

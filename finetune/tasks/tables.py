@@ -112,15 +112,15 @@ def named_rows(
 
 def tab_separated(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield line and fields of each row of TSV; empty lines at its end are ignored."""
-    for number, (line,) in whole_lines(text):
+    for number, (line,) in whole_lines(text.rstrip("\r\n")):
         yield number, line.split("\t")
 
 
 def whole_lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield each line as the only field of a row; empty lines at the end are ignored."""
+    """Yield each line as the only field of a row."""
     # Not splitlines(): it also splits at Unicode separators, which occur inside sentences.
     lines = text.split("\n")
-    while lines and lines[-1] in ("", "\r"):
+    if not lines[-1]:  # the end of the last line begins no other
         lines.pop()
     for number, line in enumerate(lines, start=1):
         yield number, [line.removesuffix("\r")]

@@ -28,9 +28,9 @@ class Classes:
         labels_B = torch.tensor(labels, dtype=torch.int64, device=logits_BC.device)
         return F.cross_entropy(logits_BC, labels_B)
 
-    def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
+    def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float64]:
         """Return the input of the metrics: the logits, N x C."""
-        return logits_NC
+        return logits_NC.astype(numpy.float64)
 
     def predictions(self, logits_NC: NDArray[numpy.float32]) -> list[float]:
         """Return the index of the most probable class of each row."""
@@ -51,9 +51,10 @@ class Values:
         scaled_B = ((labels_B - self.centre) / self.spread).to(logits_BC.device, torch.float32)
         return F.mse_loss(logits_BC.squeeze(1), scaled_B)
 
-    def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
+    def outputs(self, logits_NC: NDArray[numpy.float32]) -> NDArray[numpy.float64]:
         """Return the input of the metrics: N numbers in the units of the labels."""
-        return logits_NC[:, 0] * self.spread + self.centre
+        # In fp64: beside a centre such as a year or a time, fp32 rounds small spreads away.
+        return logits_NC[:, 0].astype(numpy.float64) * self.spread + self.centre
 
     def predictions(self, logits_NC: NDArray[numpy.float32]) -> list[float]:
         """Return the number of each row."""

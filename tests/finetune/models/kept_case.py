@@ -36,8 +36,8 @@ def sentences(count, seed):
     ]
 
 
-def task_data(*, regression=False, pair=False):
-    """How long is the (first) text: one of three classes, or the number of letters times 1000."""
+def task_data(*, regression=False, pair=False, start=0.0):
+    """How long is the (first) text: one of three classes, or 1000 for each letter, from `start`."""
     task = Task(
         "letters",
         () if regression else ("few", "more", "many, many"),
@@ -46,19 +46,22 @@ def task_data(*, regression=False, pair=False):
         "size",
     )
 
+    def number(text):
+        return start + 1000.0 * len(text)
+
     def split(count, seed):
         rows = [(text,) for text in sentences(count, seed)]
         if pair:
             rows = [(text, other) for (text,), other in zip(rows, sentences(count, 9), strict=True)]
         return [
-            Example(row, 1000.0 * len(row[0]) if regression else min(len(row[0]) // 40, 2), str(n))
+            Example(row, number(row[0]) if regression else min(len(row[0]) // 40, 2), str(n))
             for n, row in enumerate(rows)
         ]
 
     return TaskData(task, split(20, 0), {"dev": split(12, 1)}, {})
 
 
-def fine_tuned(place, *, regression=False, pair=False, **variant):
+def fine_tuned(place, *, regression=False, pair=False, start=0.0, **variant):
     """Fine-tune for an epoch, and keep the model in the folder `place`."""
     place.mkdir(parents=True, exist_ok=True)
     text_encoder = text_encoder_of(trained("wordpiece"), place)
@@ -69,7 +72,7 @@ def fine_tuned(place, *, regression=False, pair=False, **variant):
     pretrained = pretrained._replace(
         weights=weights, text_encoder=text_encoder, sequence_length=LENGTH
     )
-    data = task_data(regression=regression, pair=pair)
+    data = task_data(regression=regression, pair=pair, start=start)
     rows = encode_task(data, text_encoder, sequence_length=LENGTH)
     rules = protocol(epochs=1)
     model = build_task_model(

@@ -11,11 +11,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from finetune.__main__ import main
 from finetune.models import export as export_module
-from finetune.models.export import export_classifier
+from finetune.models.export import MOST_ROUNDING, export_classifier
 from finetune.models.kept_model import read_model
 from finetune.models.predictor import Predictor
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.hf_check import quiet
+from pretrain.convert.exports.hf_check import TOLERANCE, quiet
 from pretrain.convert.pretrained import load_pretrained
 from tests.finetune.models.kept_case import (
     development_texts,
@@ -55,6 +55,19 @@ def test_outputs_of_the_export_are_those_of_the_trainer(tmp_path, variant, regre
     scale = read_model(case.folder).record.spread
     assert numpy.ptp(expected) > 0.01 * scale  # there is something to compare
     assert numpy.abs(found.squeeze() - expected).max() <= 1e-5 * scale
+
+
+def test_numbers_beside_a_large_mean_are_exported_while_fp32_holds_them(tmp_path):
+    case = fine_tuned(tmp_path / "trial", regression=True, start=5e8, **VARIANTS[1])
+    kept = read_model(case.folder)
+    check = export_classifier(kept, tmp_path / "exported")
+    assert TOLERANCE < check.largest_difference < MOST_ROUNDING
+    found = theirs(tmp_path / "exported", development_texts(case)).squeeze()
+    assert numpy.abs(found - outputs_in_training(case)).max() <= 64  # two steps of fp32
+    case = fine_tuned(tmp_path / "further", regression=True, start=5e10, **STOCK)
+    with pytest.raises(ConfigError, match=r"numbers around 5.*e\+10 .*subtract a constant"):
+        export_classifier(read_model(case.folder), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
 
 
 @pytest.mark.parametrize("variant", VARIANTS[:2], ids=lambda variant: variant["positions"])

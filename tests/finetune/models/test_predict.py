@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from math import exp
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -13,6 +14,7 @@ from finetune.__main__ import main
 from finetune.models import prediction_files
 from finetune.models import predictor as predictor_module
 from finetune.models.kept_model import read_model
+from finetune.models.prediction_files import PredictionWriter
 from finetune.models.predictor import Predictor
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
@@ -89,6 +91,20 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
         assert row.keys() == {"label", "probabilities"} and row["label"] == label
         assert list(row["probabilities"]) == ["few", "more", "many, many"]
         assert list(row["probabilities"].values()) == pytest.approx(shares, abs=1e-6)
+
+
+def test_empty_lines_at_the_end_are_texts_too(classes, tmp_path, capsys):
+    file = write(tmp_path, "txt", ["a list", "", ""])
+    found = list(csv.DictReader(io.StringIO(predicted(capsys, classes.folder, file).out)))
+    expected = [label for label, _ in expected_classes(classes, [("a list",), ("",), ("",)])]
+    assert [row["label"] for row in found] == expected
+
+
+def test_numbers_beside_a_large_mean_are_written_with_the_digits_of_their_spread():
+    stream = io.StringIO()
+    record = SimpleNamespace(labels=(), spread=30.0)
+    PredictionWriter(record, stream, "csv").write(numpy.array([1.7e9, 1.7e9 + 12.3456789]))
+    assert stream.getvalue().split() == ["value", "1700000000.0", "1700000012.34568"]
 
 
 def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):

@@ -36,16 +36,19 @@ def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes
     return folder
 
 
-def write_sweep_record(sweep, tasks, rates, seeds, metrics=None, **protocol):
-    """Write the grid.json of a model called m."""
-    model = {"model": "m", "source": "/runs/m", "step": None, "pretrained": True, "digest": "a"}
+def write_sweep_record(
+    sweep, tasks, rates, seeds, metrics=None, *, model="m", examples="b", **protocol
+):
+    """Write the grid.json of one model, with a digest of the examples."""
+    named = {"model": model, "source": f"/runs/{model}", "digest": "a"}
     record = {
         "protocol": {"name": "tupe", **protocol},
         "tasks": tasks,
         "learning_rates": rates,
         "seeds": seeds,
-        "models": [model],
-        "data": dict.fromkeys(tasks, "b"),
+        "models": [{**named, "step": None, "pretrained": True}],
+        "data": dict.fromkeys(tasks, examples),
         "metrics": metrics or {},
     }
+    sweep.mkdir(exist_ok=True)
     (sweep / "grid.json").write_text(json.dumps(record))

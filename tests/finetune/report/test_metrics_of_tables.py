@@ -76,18 +76,6 @@ def test_a_main_metric_that_a_result_lacks_is_refused(tmp_path):
         table_of(tmp_path)
 
 
-def test_an_older_sweep_with_fewer_metrics_has_the_same_majority_class(tmp_path):
-    for model, extra in (("a", {}), ("b", {"matthews": 0.0})):
-        write_rates(tmp_path / model, model)
-        scores = {"mine": {"dev": {"accuracy": 0.85, **extra}}}
-        (tmp_path / model / "majority.json").write_text(json.dumps(scores))
-    assert len(table_of(tmp_path).rows) == 3
-    scores = {"mine": {"dev": {"accuracy": 0.84}}}
-    (tmp_path / "a/majority.json").write_text(json.dumps(scores))
-    with pytest.raises(ConfigError, match="their data differ"):
-        table_of(tmp_path)
-
-
 @pytest.mark.parametrize(("average", "value"), [("glue", "85.0"), ("tupe", "80.0")])
 def test_both_metrics_of_mrpc_and_qqp_are_below_the_score_in_every_format(tmp_path, average, value):
     for task in ("MRPC", "QQP"):

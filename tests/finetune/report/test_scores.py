@@ -210,6 +210,21 @@ def test_single_seeds_and_different_epochs_have_a_note(tmp_path):
     ]
 
 
+def test_different_precisions_and_learning_rates_have_a_note(tmp_path):
+    for name, precision, rates in (("a", "bf16", [1e-3]), ("b", "fp32", [1e-3, 3e-3])):
+        write_sweep_record(tmp_path / name, ["RTE"], rates, [0, 1], model=name)
+        for rate in rates:
+            for seed in (0, 1):
+                write_result(
+                    *(tmp_path / name, "RTE", 0.5),
+                    **{"model": name, "rate": rate, "seed": seed, "precision": precision},
+                )
+    assert notes_of(tmp_path) == [
+        "models on RTE were tuned over different learning rates: a 0.001; b 0.001, 0.003",
+        "trials on RTE have different precisions: bf16, fp32",
+    ]
+
+
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="holds no result"):
         read_sweep_results([tmp_path])
@@ -246,12 +261,13 @@ def test_a_failed_trial_gives_way_to_its_repetition(tmp_path):
     assert trial.result.status == "finished"
 
 
-def test_different_data_show_in_the_majority_class_and_are_refused(tmp_path):
-    for name, value in (("a", 0.5), ("b", 0.6)):
+def test_sweeps_of_one_task_on_different_examples_are_refused(tmp_path):
+    for name in ("a", "b"):
         write_result(tmp_path / name, "RTE", 0.7, model=name)
-        scores = {"RTE": scores_of("RTE", value)}
-        (tmp_path / name / "majority.json").write_text(json.dumps(scores))
-    with pytest.raises(ConfigError, match=r"a/majority.json and .*b/majority.json.*RTE"):
+        write_sweep_record(tmp_path / name, ["RTE"], [1e-3], [0], examples="b")
+    assert len(read_sweep_results([tmp_path]).trials) == 2
+    write_sweep_record(tmp_path / "b", ["RTE"], [1e-3], [0], examples="c")
+    with pytest.raises(ConfigError, match=r"/a and .*/b hold results on RTE from different exam"):
         read_sweep_results([tmp_path])
 
 

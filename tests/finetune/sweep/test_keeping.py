@@ -13,6 +13,7 @@ from finetune.models.kept_model import MODEL_FOLDER, has_model, kept_folder, rea
 from finetune.results import result as result_module
 from finetune.results.result import read_result
 from finetune.sweep import sweep as sweep_module
+from finetune.sweep import trial as trial_module
 from finetune.sweep.folder import grown, record_of, save_sweep_record
 from finetune.sweep.keeping import chosen_trials
 from finetune.sweep.references import ModelRef, TaskRef
@@ -318,7 +319,7 @@ def test_a_damaged_result_of_another_model_is_a_warning(in_this_process, tmp_pat
     run_sweep(sweep, 1)
     (chosen,) = chosen_trials(tmp_path, sweep.trials)
     assert has_model(tmp_path / chosen.folder)
-    report(sweep)
+    report(sweep, has_failed=False)
     output, errors = capsys.readouterr()
     assert f"warning: it is not in the table: {damaged} is damaged" in errors
     assert "small step 20" in " ".join(output.split())
@@ -414,6 +415,19 @@ def test_a_model_survives_the_repetition_of_its_trial_for_other_reasons(
     )
     list(sweep_module.run_trials([trial], context, ["cpu"]))
     assert kept_in(undisturbed) == kept
+
+
+def test_a_repetition_that_fails_ends_with_status_1_and_leaves_the_scores(
+    in_this_process, tmp_path, monkeypatch, capsys
+):
+    run_sweep(sweep_in(tmp_path, keep="none"), 1)
+    before = {place: place.read_text() for place in tmp_path.rglob("result.json")}
+    monkeypatch.setattr(trial_module, "_fine_tune", lambda *arguments: 1 / 0)
+    sweep = sweep_in(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        report(sweep, has_failed=run_sweep(sweep, 1))
+    assert ended.value.code == 1
+    assert {place: place.read_text() for place in tmp_path.rglob("result.json")} == before
 
 
 def test_what_was_said_before_about_models_holds_until_something_else_is_said(tmp_path):

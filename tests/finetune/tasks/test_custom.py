@@ -355,6 +355,9 @@ def test_any_text_is_read_as_it_was_written(scratch, suffix, rows):
     assert [example.texts for example in data.train] == [(text,) for text, _ in rows]
 
 
-@pytest.mark.parametrize("words", [("1_2", "12"), ("9007199254740992", "9007199254740993")])
-def test_labels_that_only_rounding_or_python_makes_equal_are_two(words):
+@pytest.mark.parametrize(
+    "words",
+    [("1_2", "12"), ("9007199254740992", "9007199254740993"), ("2", "1e30"), ("56e1234567", "1")],
+)
+def test_labels_that_only_rounding_or_python_makes_equal_or_that_are_large_are_two(words):
     assert set(labels_of([*words] * 3, "file")) == set(words)
