@@ -43,7 +43,7 @@ def export_classifier(kept: KeptModel, target: Path, licence: str | None = None)
         raise ConfigError(
             f"--licence {licence}: give its name on the Hub, in small letters, such as apache-2.0"
         )
-    _refuse_unrounded_numbers(kept.record)
+    _refuse_rounded_numbers(kept.record)
     _refuse_other_content(target, kept.record)
     with written_whole(target) as partial:
         write_classifier(partial, kept)
@@ -71,12 +71,13 @@ def check_classifier(kept: KeptModel, folder: Path) -> ExportCheck:
     )
     mask_BS = (torch.arange(ids_BS.shape[1]) < lengths_B[:, None]).long()
     theirs_BC = model.eval()(input_ids=ids_BS, attention_mask=mask_BS).logits
-    ours_BC = kept.restored()(ids_BS, lengths_B) * record.spread + record.centre
+    ours_BC = kept.restored()(ids_BS, lengths_B).double() * record.spread + record.centre
     difference = ((theirs_BC - ours_BC).abs().max() / record.spread).item()
-    if not difference <= TOLERANCE + _rounding(record):  # NaN too
+    most = TOLERANCE + _rounding(record)
+    if not difference <= most:  # NaN too
         raise ConfigError(
             f"the outputs of the exported model differ from the trainer's: the largest difference "
-            f"is {difference:.2g}, more than {TOLERANCE:.0e}; nothing was written. Report this "
+            f"is {difference:.2g}, more than {most:.1g}; nothing was written. Report this "
             f"with the fine_tuned.json of {record.describe()}"
         )
     return ExportCheck(difference, theirs_BC.numel(), "a few sentences")
@@ -87,7 +88,7 @@ def _rounding(record: KeptRecord) -> float:
     return 4 * torch.finfo(torch.float32).eps * abs(record.centre) / record.spread
 
 
-def _refuse_unrounded_numbers(record: KeptRecord) -> None:
+def _refuse_rounded_numbers(record: KeptRecord) -> None:
     if _rounding(record) > MOST_ROUNDING:
         raise ConfigError(
             f"{record.describe()} predicts numbers around {record.centre:g} with a spread of "

@@ -101,7 +101,7 @@ def _different_trials(results: SweepResults) -> list[str]:
     for trial in results.trials:
         found = trial.result
         kinds.setdefault((found.task, "numbers of epochs"), set()).add(found.epochs)
-        if found.precision is not None:
+        if found.precision is not None and found.status != "failed":
             kinds.setdefault((found.task, "precisions"), set()).add(found.precision)
     return [
         f"trials on {task} have different {kind}: {', '.join(map(str, sorted(values)))}"

@@ -225,7 +225,7 @@ def _files(folders: Sequence[Path], name: str) -> list[Path]:
 
 
 def _read_majority(folders: Sequence[Path], metrics: Mapping[str, str]) -> dict[str, Scores]:
-    """Return the scores of all folders; of one task they are the same, as its examples are."""
+    """Return the scores of all folders, of each task the first; other examples are refused."""
     scores: dict[str, Scores] = {}
     for file in _files(folders, MAJORITY_FILE):
         for task, stored in read_majority(file.parent).items():

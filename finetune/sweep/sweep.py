@@ -158,7 +158,7 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> bool:
         num_workers: trials at once; None: one per GPU, or per core if there is no GPU.
 
     Returns:
-        Whether a trial failed, if only when it was run again: then its earlier result stays.
+        Whether a trial failed, even if only when it was run again and its earlier result stays.
 
     Raises:
         ConfigError: torch cannot use the GPUs of this machine.

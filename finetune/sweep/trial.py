@@ -146,6 +146,10 @@ def run_trial(
     output = TrialOutput(predicts, output.keeps_model or has_model(folder))
     started = time.monotonic()
     threads = (earlier and earlier.threads) or torch.get_num_threads()
+    computed = {
+        "threads": threads if device.type == "cpu" else None,
+        "precision": "bf16" if uses_bf16(protocol.precision, device) else "fp32",
+    }
     try:
         with _computing_with(threads):
             result = _fine_tune(trial, place, protocol, load, device, output, send)
@@ -158,10 +162,6 @@ def run_trial(
             trial, protocol, "failed", reason=f"{type(error).__name__}: {first_line}"
         )
     seconds = round(time.monotonic() - started, 1)
-    computed = {
-        "threads": threads if device.type == "cpu" else None,
-        "precision": "bf16" if uses_bf16(protocol.precision, device) else "fp32",
-    }
     result = result.model_copy(update={"seconds": seconds, **computed})
     save_result(place, result)
     if earlier:

@@ -137,7 +137,8 @@ def _next_message(worker: Worker, context: SweepContext) -> Message:
         assert worker.trial is not None
         result = result_of(worker.trial, context.protocol, "failed", reason=worker.cause_of_death())
         folder = context.folder / worker.trial.folder
-        if read_result(folder) is None:  # a repetition leaves the result that it repeats
+        found = read_result(folder)
+        if found is None or found.status != "finished":  # a repetition leaves what it repeats
             folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
             save_result(folder, result)
         return result
