@@ -82,7 +82,7 @@ def train(text: Path, vocabulary: int, folder: Path) -> tuple[Tokenizer, float]:
     """Build once with a new tokenizer; return the tokenizer and the CPU seconds."""
     settings = BuildSettings(corpus=(str(text),), vocabulary_size=vocabulary, sequence_length=128)
     start = time.process_time()
-    build(settings, folder / "trained", progress=False, workers=1)
+    build(settings, folder / "trained", workers=1)
     seconds = time.process_time() - start
     shutil.copy(folder / "trained" / "tokenizer.json", folder / "tokenizer.json")
     return Tokenizer.from_file(str(folder / "tokenizer.json")), seconds
@@ -100,7 +100,7 @@ def encode(tokenizer: Tokenizer, paragraphs: list[str], method: str) -> None:
 
 def build_once(settings: BuildSettings, folder: Path) -> None:
     """Build in this process and remove the folder."""
-    build(settings, folder, progress=False, workers=1)
+    build(settings, folder, workers=1)
     shutil.rmtree(folder)
 
 

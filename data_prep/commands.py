@@ -47,7 +47,7 @@ def _verify(folder: Path) -> int:
     from data_prep.shards.manifest import summary
     from data_prep.tools.verify import unnamed_files, verify
 
-    problems = verify(folder, progress=True)
+    problems = verify(folder)
     print("\n".join(problems) or f"{folder}: fine\n{summary(read_manifest(folder))}")
     if not problems:
         for warning in unnamed_files(folder, read_manifest(folder)):
@@ -79,7 +79,7 @@ def _stats(folder: Path, json: Path | None, picture: Path | None) -> int:
     from data_prep.tools.statistics_report import draw, tables, write_json
 
     shards = open_shards(folder)
-    counts = count_rows(shards, progress=True)
+    counts = count_rows(shards)
     tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
     statistics = {
         name: statistics_of(split, shards, name, tokenizer) for name, split in counts.items()
@@ -97,7 +97,7 @@ def _split(folder: Path, to: Path, valid_fraction: float, rows_per_shard: int) -
     from data_prep.tools.split import hold_out_again
 
     manifest = hold_out_again(
-        folder, to, valid_fraction=valid_fraction, rows_per_shard=rows_per_shard, progress=True
+        folder, to, valid_fraction=valid_fraction, rows_per_shard=rows_per_shard
     )
     return _report(to, manifest)
 
@@ -110,7 +110,6 @@ def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per
         to,
         sequence_length=sequence_length,
         rows_per_shard=rows_per_shard,
-        progress=True,
     )
     return _report(to, manifest)
 
@@ -118,7 +117,7 @@ def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per
 def _import(places: list[Path], to: Path, **settings: Any) -> int:
     from data_prep.tools.import_shards import ImportSettings, import_shards
 
-    return _report(to, import_shards(places, to, ImportSettings(**settings), progress=True))
+    return _report(to, import_shards(places, to, ImportSettings(**settings)))
 
 
 _COMMANDS: Commands = {

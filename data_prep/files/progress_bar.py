@@ -67,7 +67,7 @@ class ProgressLines:
 
 
 @contextmanager
-def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool) -> Iterator[Bar]:
+def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True) -> Iterator[Bar]:
     """Show the progress of a stage; `update` advances it.
 
     Args:

@@ -68,7 +68,6 @@ def build(
     settings: BuildSettings,
     folder: Path,
     *,
-    progress: bool = True,
     workers: int | None = None,
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Manifest:
@@ -83,7 +82,6 @@ def build(
     Args:
         settings: The text and its preparation.
         folder: Must not exist yet.
-        progress: Whether to show progress and a summary on stderr.
         workers: Number of processes; default: one for each CPU. 1 uses no other process.
         segment_bytes: Size of the segments that workers process.
 
@@ -98,7 +96,7 @@ def build(
     sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
     pool = Workers(workers or cpu_count())
     with workplace_of(folder) as workplace:
-        work = _Build(settings, sources, workplace, pool, progress=progress)
+        work = _Build(settings, sources, workplace, pool)
         work.check()
         try:
             with pool:  # ended before anything is removed: workers write into the folder
@@ -109,9 +107,8 @@ def build(
         except CorpusError as error:
             raise _with_parts(error, workplace) from error
         finish(workplace, folder)
-    if progress:
-        seconds = time.monotonic() - start
-        print(f"{folder}: built in {seconds:.0f} s\n{summary(manifest)}", file=sys.stderr)
+    seconds = time.monotonic() - start
+    print(f"{folder}: built in {seconds:.0f} s\n{summary(manifest)}", file=sys.stderr)
     return manifest
 
 
@@ -119,17 +116,10 @@ class _Build:
     """One call of `build`: its steps, each of which does only what is missing."""
 
     def __init__(
-        self,
-        settings: BuildSettings,
-        sources: list[Source],
-        workplace: Path,
-        pool: Workers,
-        *,
-        progress: bool,
+        self, settings: BuildSettings, sources: list[Source], workplace: Path, pool: Workers
     ) -> None:
         self.settings, self.sources, self.pool = settings, sources, pool
-        self.workplace, self.progress = workplace, progress
-        self.content = workplace / CONTENT
+        self.workplace, self.content = workplace, workplace / CONTENT
         for name in ("segments", WRITTEN, CONTENT):
             (workplace / name).mkdir(exist_ok=True)
         for stray in workplace.rglob("*.partial*"):
@@ -144,12 +134,12 @@ class _Build:
             "files of rows": len(list((self.workplace / WRITTEN).iterdir())),
         }
         for source in self.sources:
-            if isinstance(source, FileSource) and source.left_out and self.progress:
+            if isinstance(source, FileSource) and source.left_out:
                 print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
         reused = [f"{number} {what}" for what, number in found.items() if number]
         if num_discarded:
             reused.append(f"{num_discarded} parts read again, their files have changed")
-        if reused and self.progress:
+        if reused:
             print(f"resuming {self.workplace}: {', '.join(reused)}", file=sys.stderr)
 
     def run(self, segment_bytes: int) -> Manifest:
@@ -159,25 +149,14 @@ class _Build:
         tokenizer = loaded or self.train_tokenizer(segments)
         encoded = self.encode(segments, tokenizer)
         splits = write_shards(
-            segments,
-            encoded,
-            tokenizer,
-            self.settings,
-            self.workplace,
-            self.pool,
-            progress=self.progress,
+            segments, encoded, tokenizer, self.settings, self.workplace, self.pool
         )
         return self.manifest(segments, tokenizer, splits)
 
     def read(self, segment_bytes: int) -> list[Segment]:
         """Read the sources, clean the text, find repetitions, and return the segments."""
         segments = read_sources(
-            self.sources,
-            self.settings,
-            self.workplace,
-            self.pool,
-            segment_bytes=segment_bytes,
-            progress=self.progress,
+            self.sources, self.settings, self.workplace, self.pool, segment_bytes=segment_bytes
         )
         files = [SegmentFiles(self.workplace, number) for number in range(len(segments))]
         if not any(file.path("kept.json").exists() for file in files):  # else it was complete
@@ -226,7 +205,7 @@ class _Build:
         encoded = []
         unknown = UnknownShare(self.settings.tokenizer)
         total = sum(segment.read.characters for segment in segments)
-        with progress_bar("encoding", total, "char", shown=self.progress) as bar:
+        with progress_bar("encoding", total, "char") as bar:
             for segment, record in zip(segments, done, strict=True):
                 encoded.append(record or next(results))
                 unknown.add(encoded[-1])
@@ -271,7 +250,7 @@ class _Build:
         characters = sum(segment.read.characters for segment in segments)
         every = -(-characters // settings.tokenizer_sample_characters)
         tasks = (SampleTask(s.files, settings, s.kept.first_document, every) for s in segments)
-        with progress_bar("sample", len(segments), "part", shown=self.progress) as bar:
+        with progress_bar("sample", len(segments), "part") as bar:
             files = []
             for file in self.pool.map(SampleTask.run, tasks):
                 files.append(file)
@@ -280,7 +259,7 @@ class _Build:
         for segment in segments:
             counts.update(json.loads(segment.files.path("characters.json").read_text()))
         total = sum(file.stat().st_size for file in files)
-        with progress_bar("tokenizer", total, "B", shown=self.progress) as bar:
+        with progress_bar("tokenizer", total, "B") as bar:
             return train_tokenizer(
                 _pieces(files, bar),
                 kind=kind,

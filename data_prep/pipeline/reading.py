@@ -51,7 +51,6 @@ def read_sources(
     pool: Workers,
     *,
     segment_bytes: int,
-    progress: bool,
 ) -> list[ReadSegment]:
     """Read and clean the missing segments, and return all segments.
 
@@ -64,7 +63,7 @@ def read_sources(
         skipped.add(segment)
     known = [source.num_bytes for source in sources]
     total = None if None in known else sum(size for size in known if size is not None)
-    with progress_bar("reading", total, "B", shown=progress) as bar:
+    with progress_bar("reading", total, "B") as bar:
         bar.update(_bytes_read(segments))
         if not _enough_words(segments, settings):
             tasks = _read_tasks(sources, settings, workplace, segments, segment_bytes)

@@ -32,8 +32,6 @@ def write_shards(
     settings: BuildSettings,
     workplace: Path,
     pool: Workers,
-    *,
-    progress: bool,
 ) -> dict[SplitName, SplitRecord]:
     """Write the files of both splits that are missing, and describe all.
 
@@ -54,7 +52,7 @@ def write_shards(
                 f"{in_brackets(cleaning_of(segments))}; use more text, shorter rows "
                 "(sequence_length) or another valid_fraction"
             )
-        records = _write_files(name, tasks, workplace, pool, progress=progress)
+        records = _write_files(name, tasks, workplace, pool)
         splits[name] = SplitRecord(
             **counts.model_dump(),
             rows=sum(record.rows for record in records),
@@ -107,13 +105,11 @@ def _total(encoded: list[EncodedSegment], weights: list[float], name: SplitName)
 
 
 def _write_files(
-    name: SplitName, tasks: list[ShardTask], workplace: Path, pool: Workers, *, progress: bool
+    name: SplitName, tasks: list[ShardTask], workplace: Path, pool: Workers
 ) -> list[ShardRecord]:
     jobs = (_ShardJob(task, workplace) for task in tasks)
     records = []
-    with progress_bar(
-        f"{name} rows", sum(task.num_rows for task in tasks), "row", shown=progress
-    ) as bar:
+    with progress_bar(f"{name} rows", sum(task.num_rows for task in tasks), "row") as bar:
         for record in pool.map(_ShardJob.run, jobs):
             records.append(record)
             bar.update(record.rows)

@@ -96,7 +96,6 @@ def write_splits(
     row_format: RowFormat,
     *,
     rows_per_shard: int,
-    progress: bool,
 ) -> dict[SplitName, SplitRecord]:
     """Cut the streams into rows and write the files of each split.
 
@@ -104,7 +103,7 @@ def write_splits(
         ShardError: A split does not fill a single row.
     """
     total = sum(part.stream.num_tokens for part in counted.values())
-    with progress_bar("write rows", total, "token", shown=progress) as bar:
+    with progress_bar("write rows", total, "token") as bar:
         return {
             name: _write_split(folder, name, part, row_format, rows_per_shard, bar)
             for name, part in counted.items()

@@ -57,9 +57,7 @@ class ImportSettings(NamedTuple):
     rows_per_shard: int = ROWS_PER_SHARD  # upper bound
 
 
-def import_shards(
-    places: list[Path], to: Path, settings: ImportSettings, *, progress: bool = False
-) -> Manifest:
+def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Manifest:
     """Write the text of external shards, unmasked, into a new shard folder.
 
     Copies of a text that differ in their masks only (a "dupe factor") are kept once. Whole texts
@@ -71,7 +69,6 @@ def import_shards(
         places: HDF5 files, and folders of them.
         to: The new folder.
         settings: How they are read and written.
-        progress: Whether to show progress on stderr.
 
     Raises:
         ShardError: A file cannot be read or has an unknown layout, the tokenizer does not fit, or a
@@ -91,7 +88,7 @@ def import_shards(
             names=special_names_beside(settings.tokenizer),
         )
         reader = _Reader(record, known_ids(tokenizer), settings.damaged_files, scratch)
-        texts = reader.read(files, progress=progress)
+        texts = reader.read(files)
         row_format = RowFormat.of(record, settings.sequence_length or reader.sample_length)
         repeated = _repeated(texts, scratch, keep=settings.keep_duplicates)
         assigned = _assigned(texts, repeated, record, settings.valid_fraction, reader.counts)
@@ -100,7 +97,6 @@ def import_shards(
             write_by_split(assigned, scratch, row_format),
             row_format,
             rows_per_shard=settings.rows_per_shard,
-            progress=progress,
         )
         shutil.rmtree(scratch)
         manifest = Manifest(
@@ -141,13 +137,13 @@ class _Reader:
         self._num_predicted = self._num_masked = 0
         self._num_tokens = self._num_unknown = 0
 
-    def read(self, files: list[Path], *, progress: bool) -> CountedStream:
+    def read(self, files: list[Path]) -> CountedStream:
         """Return all texts as a stream."""
         row_format = RowFormat.of(self._record, 3)
         texts = DocumentFile(self._scratch / "texts.ids", row_format)
         total = sum(file.stat().st_size for file in files)
         with (
-            progress_bar("read samples", total, "B", shown=progress) as bar,
+            progress_bar("read samples", total, "B") as bar,
             (self._scratch / "hashes").open("wb") as hashes,
         ):
             for file in files:

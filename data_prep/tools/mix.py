@@ -67,7 +67,6 @@ def mix(
     *,
     sequence_length: int | None = None,
     rows_per_shard: int = ROWS_PER_SHARD,
-    progress: bool = False,
 ) -> Manifest:
     """Write the documents of several shard folders into a new one.
 
@@ -79,7 +78,6 @@ def mix(
         to: The new folder.
         sequence_length: Tokens in a row; default: that of the first folder.
         rows_per_shard: Upper bound of the rows in one file.
-        progress: Whether to show progress on stderr.
 
     Raises:
         ShardError: The tokenizers differ, a folder cannot be read or written, or a split does not
@@ -94,10 +92,9 @@ def mix(
         scratch.mkdir()
         splits = write_splits(
             partial,
-            _weighted_streams(ingredients, scratch, row_format, progress=progress),
+            _weighted_streams(ingredients, scratch, row_format),
             row_format,
             rows_per_shard=rows_per_shard,
-            progress=progress,
         )
         shutil.rmtree(scratch)
         shutil.copyfile(first.tokenizer_path, partial / TOKENIZER_FILE)
@@ -137,12 +134,12 @@ def _ids_of_text(shards: ShardSet) -> dict[str, object]:
 
 
 def _weighted_streams(
-    ingredients: list[Ingredient], scratch: Path, row_format: RowFormat, *, progress: bool
+    ingredients: list[Ingredient], scratch: Path, row_format: RowFormat
 ) -> dict[SplitName, CountedStream]:
     """Write the documents as token ids and return the stream of each split."""
     total = sum(row_bytes(ingredient.shards.manifest) for ingredient in ingredients)
     streams: dict[SplitName, CountedStream] = {}
-    with progress_bar("read documents", total, "B", shown=progress) as bar:
+    with progress_bar("read documents", total, "B") as bar:
         for name in get_args(SplitName):
             parts: list[tuple[CountedStream, CountedStream]] = []
             weights = []

@@ -24,7 +24,7 @@ from data_prep.shards.manifest import (
 from data_prep.tools.verify import verify
 
 
-def repair(folder: Path, *, progress: bool = True, workers: int | None = None) -> list[str]:
+def repair(folder: Path, *, workers: int | None = None) -> list[str]:
     """Build the folder again beside itself, take over what is broken or missing, and name it.
 
     If the text has changed, nothing is changed and the new build stays beside the folder.
@@ -40,14 +40,11 @@ def repair(folder: Path, *, progress: bool = True, workers: int | None = None) -
     from data_prep.pipeline.build import build  # loads libraries that only a build needs
 
     manifest = read_manifest(folder)
-    if not verify(folder, progress=progress):
+    if not verify(folder):
         return []
     settings = _build_settings(folder, manifest)
     side = folder.with_name(f"{folder.name}.rebuilt")
-    if side.exists():
-        rebuilt = read_manifest(side)
-    else:
-        rebuilt = build(settings, side, progress=progress, workers=workers)
+    rebuilt = read_manifest(side) if side.exists() else build(settings, side, workers=workers)
     _refuse_other_text(folder, manifest, side, rebuilt)
     restored = _take_over(folder, side, rebuilt)
     line = f"repair: built {', '.join(restored) or 'nothing'} again"

@@ -20,7 +20,6 @@ def hold_out_again(
     *,
     valid_fraction: float,
     rows_per_shard: int = ROWS_PER_SHARD,
-    progress: bool = False,
 ) -> Manifest:
     """Write the documents of a shard folder into a new one that holds out others.
 
@@ -33,7 +32,6 @@ def hold_out_again(
         to: The new folder.
         valid_fraction: Share of the documents that is held out, in (0, 0.5].
         rows_per_shard: Upper bound of the rows in one file.
-        progress: Whether to show progress on stderr.
 
     Raises:
         ShardError: A folder cannot be read or written, or a split does not fill a row.
@@ -45,11 +43,9 @@ def hold_out_again(
     with complete_or_absent(to) as partial:
         scratch = partial / "scratch"
         scratch.mkdir()
-        documents = _all_documents(shards, progress=progress)
+        documents = _all_documents(shards)
         counted = write_by_split(_assigned(documents, valid_fraction, cut), scratch, row_format)
-        splits = write_splits(
-            partial, counted, row_format, rows_per_shard=rows_per_shard, progress=progress
-        )
+        splits = write_splits(partial, counted, row_format, rows_per_shard=rows_per_shard)
         shutil.rmtree(scratch)
         shutil.copyfile(shards.tokenizer_path, partial / TOKENIZER_FILE)
         line = (
@@ -72,11 +68,11 @@ def hold_out_again(
     return new
 
 
-def _all_documents(shards: ShardSet, *, progress: bool) -> Iterator[StoredDocument]:
+def _all_documents(shards: ShardSet) -> Iterator[StoredDocument]:
     names: tuple[SplitName, ...] = ("train", "valid")
     present = [name for name in names if name in shards.manifest.splits]
     total = row_bytes(shards.manifest)
-    with progress_bar("read documents", total, "B", shown=progress) as bar:
+    with progress_bar("read documents", total, "B") as bar:
         for name in present:
             yield from stored_documents(shards, name, bar)
 

@@ -69,10 +69,10 @@ class SplitCounts(NamedTuple):
     single_piece_words: int
 
 
-def count_rows(shards: ShardSet, *, progress: bool = False) -> dict[SplitName, SplitCounts]:
+def count_rows(shards: ShardSet) -> dict[SplitName, SplitCounts]:
     """Read all rows once and count what is in them."""
     starts = word_start_flags(shards)
-    with progress_bar("count", row_bytes(shards.manifest), "B", shown=progress) as bar:
+    with progress_bar("count", row_bytes(shards.manifest), "B") as bar:
         return {name: _count_split(shards, name, starts, bar) for name in shards.manifest.splits}
 
 

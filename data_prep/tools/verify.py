@@ -38,16 +38,13 @@ BYTES_WITHOUT_BAR = 256 << 20  # about a second's work
 COMPANIONS = {MANIFEST_FILE, TOKENIZER_FILE, "skipped.jsonl", "stats.json", "stats.png"}
 
 
-def verify(folder: Path, *, progress: bool = False) -> list[str]:
+def verify(folder: Path) -> list[str]:
     """Read everything and return each problem as one line; the list is empty if there is none."""
     try:
         manifest = read_manifest(folder)
     except ShardError as error:
         return [str(error)]
-    return [
-        *folder_problems(folder, manifest),
-        *broken_shards(folder, manifest, progress=progress).values(),
-    ]
+    return [*folder_problems(folder, manifest), *broken_shards(folder, manifest).values()]
 
 
 def folder_problems(folder: Path, manifest: Manifest) -> list[str]:
@@ -66,13 +63,12 @@ def folder_problems(folder: Path, manifest: Manifest) -> list[str]:
     return problems + _mixed_formats(folder, manifest)
 
 
-def broken_shards(folder: Path, manifest: Manifest, *, progress: bool = False) -> dict[str, str]:
+def broken_shards(folder: Path, manifest: Manifest) -> dict[str, str]:
     """Read every file and return the problems by name of the file, each as one line."""
     broken: dict[str, str] = {}
     splits = manifest.splits.values()
     total = sum(record.bytes for split in splits for record in split.shards)
-    shown = progress and total > BYTES_WITHOUT_BAR
-    with progress_bar("verify", total, "B", shown=shown) as bar:
+    with progress_bar("verify", total, "B", shown=total > BYTES_WITHOUT_BAR) as bar:
         for split in splits:
             for record in split.shards:
                 before = bar.n

@@ -36,7 +36,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
         num_rows(batches[subject.label]) * _most_networks(subject.settings.model.num_layers)
         for subject in subjects
     )
-    with progress_bar("lesion", total, "row", shown=True) as bar:
+    with progress_bar("lesion", total, "row") as bar:
         for subject in subjects:
             model = subject.model(subject.steps[0])
             loss = held_out_losses(model, batches[subject.label], bar)

@@ -42,7 +42,7 @@ def findings(subjects: Sequence[Subject], folder: Path, most: int | None) -> Fin
     paradigms = read_paradigms(folder, most)
     total = len(subjects) * sum(len(paradigm.pairs) for paradigm in paradigms)
     measured: Accuracies = {}
-    with progress_bar("minimal pairs", total, "pair", shown=True) as bar:
+    with progress_bar("minimal pairs", total, "pair") as bar:
         for subject in subjects:
             pretrained = load_pretrained(subject.folder, checkpoint=subject.steps[0])
             model = restored_model(pretrained)

@@ -135,7 +135,7 @@ def measured_at_steps(
     """
     batches = {subject.label: subject.batches() for subject in subjects}
     total = sum(len(subject.steps) * num_rows(batches[subject.label]) for subject in subjects)
-    with progress_bar(stage, total, "row", shown=True) as bar:
+    with progress_bar(stage, total, "row") as bar:
         return {
             subject.label: {
                 step: measure(subject.model(step), batches[subject.label], bar)

@@ -90,7 +90,7 @@ class Material:
             deduplicate="none",
             rows_per_shard=64,
         )
-        build(settings, self.shards, progress=False)
+        build(settings, self.shards)
         samples = samples_of_steps(self.shards, self.words(Variant()))
         (self.folder / "expected_samples.json").write_text(json.dumps(samples))
 

@@ -60,16 +60,16 @@ def test_a_corpus_that_changes_while_it_is_read_is_read_again(
     with monkeypatch.context() as patched:
         stop_at(patched, call, Stopped())
         with pytest.raises(Stopped):
-            build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=20_000)
+            build(settings, tmp_path / "shards", workers=1, segment_bytes=20_000)
     (folder / "b.txt").write_text("\n\n".join(reversed(documents[150:])))
     (folder / "c.txt").write_text("A new file.\n\nOf two documents.\n")
-    build(settings, tmp_path / "straight", progress=False, workers=1)
+    build(settings, tmp_path / "straight", workers=1)
     finished_reading = (tmp_path / "shards.building/segments/000000.kept.json").exists()
     if finished_reading:
         with pytest.raises(ShardError, match="files of its corpus have changed"):
-            build(settings, tmp_path / "shards", progress=False, workers=1)
+            build(settings, tmp_path / "shards", workers=1)
     else:
-        build(settings, tmp_path / "shards", progress=False, workers=1)
+        build(settings, tmp_path / "shards", workers=1)
         assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
@@ -87,9 +87,9 @@ def test_a_corpus_that_changes_after_it_was_read_is_refused_and_read_again(
     with monkeypatch.context() as patched:
         patched.setattr(build_module, "read_sources", read_sources)
         with pytest.raises(CorpusError, match=r"text\.txt: changed while it was being read; wait"):
-            build(few, tmp_path / "shards", progress=False, workers=1)
-    build(few, tmp_path / "shards", progress=False, workers=1)
-    build(few, tmp_path / "straight", progress=False, workers=1)
+            build(few, tmp_path / "shards", workers=1)
+    build(few, tmp_path / "shards", workers=1)
+    build(few, tmp_path / "straight", workers=1)
     assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 

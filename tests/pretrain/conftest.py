@@ -43,7 +43,7 @@ def shards(tmp_path_factory):
     )
     from data_prep.pipeline.build import build
 
-    build(settings, folder / "shards", progress=False)
+    build(settings, folder / "shards")
     return folder / "shards"
 
 

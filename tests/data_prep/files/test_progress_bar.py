@@ -31,7 +31,7 @@ def lines(capsys):
 
 
 def test_a_log_file_gets_a_line_every_half_minute_and_one_at_the_end(clock, capsys):
-    with progress_bar("reading", 4000, "B", shown=True) as bar:
+    with progress_bar("reading", 4000, "B") as bar:
         for second in range(1, 81):
             clock[0] = second
             bar.update(50)
@@ -43,7 +43,7 @@ def test_a_log_file_gets_a_line_every_half_minute_and_one_at_the_end(clock, caps
 
 
 def test_the_line_of_a_stage_of_unknown_size_and_of_one_that_fails(clock, capsys):
-    with pytest.raises(KeyError), progress_bar("rows", None, "row", shown=True) as bar:
+    with pytest.raises(KeyError), progress_bar("rows", None, "row") as bar:
         clock[0] = 2
         bar.update(7)
         raise KeyError
@@ -62,13 +62,13 @@ def test_a_log_file_that_cannot_be_written_does_not_stop_the_work(monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(sys, "stderr", Full())
-    with progress_bar("rows", 5, "row", shown=True) as bar:
+    with progress_bar("rows", 5, "row") as bar:
         bar.update(5)
     assert bar.n == 5
 
 
 def test_a_terminal_shows_a_bar(monkeypatch):
     terminal = Terminal(monkeypatch, 80)
-    with progress_bar("rows", 5, "row", shown=True) as bar:
+    with progress_bar("rows", 5, "row") as bar:
         bar.update(5)
     assert "\rrows: 100%|" in terminal.read()

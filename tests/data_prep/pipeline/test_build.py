@@ -81,13 +81,7 @@ def test_a_built_folder_is_complete_and_nothing_else(built):
 def test_the_bytes_depend_on_neither_workers_nor_segments(settings, tmp_path, kind, ways):
     settings = settings.model_copy(update={"tokenizer": kind})
     for number, (workers, segment_bytes) in enumerate(ways):
-        build(
-            settings,
-            tmp_path / str(number),
-            progress=False,
-            workers=workers,
-            segment_bytes=segment_bytes,
-        )
+        build(settings, tmp_path / str(number), workers=workers, segment_bytes=segment_bytes)
     expected = contents(tmp_path / "0")
     for number in range(1, len(ways)):
         assert contents(tmp_path / str(number)) == expected, ways[number]
@@ -126,7 +120,7 @@ def test_the_manifest_records_settings_and_source(built, settings, corpus):
 
 def test_text_that_names_special_tokens_holds_none(tmp_path):
     text = "".join(f"The [MASK] and the [PAD] token {n} here.\n\n" for n in range(40))
-    build(small(tmp_path / "text.txt", text), tmp_path / "shards", progress=False)
+    build(small(tmp_path / "text.txt", text), tmp_path / "shards")
     assert not {0, 1, 2, 4} & set(stream_of(tmp_path / "shards", "train"))
 
 
@@ -134,7 +128,7 @@ def test_text_that_names_special_tokens_holds_none(tmp_path):
 def test_max_words_bounds_what_is_used(settings, corpus, tmp_path, segment_bytes):
     limited = settings.model_copy(update={"max_words": 1000})
     folder = tmp_path / "shards"
-    splits = build(limited, folder, progress=False, workers=1, segment_bytes=segment_bytes).splits
+    splits = build(limited, folder, workers=1, segment_bytes=segment_bytes).splits
     num_words, expected = 0, 0
     for paragraph in (paragraph for document in documents_in(corpus) for paragraph in document):
         if num_words < 1000:
@@ -146,7 +140,7 @@ def test_max_words_bounds_what_is_used(settings, corpus, tmp_path, segment_bytes
 
 def test_the_tokenizer_does_not_see_held_out_documents(tmp_path):
     settings = small(tmp_path / "text.txt", "ж " * 50 + "\n\n" + numbered(60))
-    build(settings, tmp_path / "shards", progress=False)
+    build(settings, tmp_path / "shards")
     vocabulary = json.loads((tmp_path / "shards" / "tokenizer.json").read_text())["model"]["vocab"]
     assert "ж" not in vocabulary
     assert "number" in vocabulary
@@ -155,7 +149,7 @@ def test_the_tokenizer_does_not_see_held_out_documents(tmp_path):
 def test_a_tokenizer_can_be_trained_on_a_part_of_the_text(tmp_path):
     text = "".join(f"{'abcdefghij'[n % 10] * 3} word.\n{n} x\n\n" for n in range(200))
     settings = small(tmp_path / "text.txt", text, tokenizer_sample_characters=260)
-    build(settings, tmp_path / "shards", progress=False)
+    build(settings, tmp_path / "shards")
     vocabulary = json.loads((tmp_path / "shards" / "tokenizer.json").read_text())["model"]["vocab"]
     letters = {letter for letter in "abcdefghij" if letter * 3 in vocabulary}
     assert 1 <= len(letters) < 10
@@ -180,9 +174,7 @@ def test_repeated_documents_and_paragraphs_are_dropped_and_counted(tmp_path):
         settings = small(tmp_path / "text.txt", text, deduplicate=deduplicate)
         for segment_bytes in (100, 1 << 20):
             folder = tmp_path / f"{deduplicate}-{segment_bytes}"
-            manifest = build(
-                settings, folder, progress=False, workers=1, segment_bytes=segment_bytes
-            )
+            manifest = build(settings, folder, workers=1, segment_bytes=segment_bytes)
             splits = manifest.splits.values()
             assert sum(split.documents for split in splits) == documents
             assert sum(split.sentences for split in splits) == paragraphs
@@ -201,7 +193,7 @@ def test_a_weight_says_how_often_a_training_document_is_used(tmp_path):
     settings = small(tmp_path / "unused.txt", "", corpus=corpus, deduplicate="none")
     for segment_bytes in (300, 1 << 20):
         folder = tmp_path / str(segment_bytes)
-        manifest = build(settings, folder, progress=False, workers=1, segment_bytes=segment_bytes)
+        manifest = build(settings, folder, workers=1, segment_bytes=segment_bytes)
         train, valid = texts_of(folder, "train"), texts_of(folder, "valid")
         train[-1] = whole_one(train)  # the last row is not full
         halves = [text for text in train if "half" in text]
@@ -231,7 +223,7 @@ def test_every_tenth_may_be_held_out_and_every_tenth_of_the_others_used_again(tm
     settings = small(tmp_path / "unused.txt", "", corpus=corpus, deduplicate="none")
     for segment_bytes in (300, 1 << 20):
         folder = tmp_path / str(segment_bytes)
-        manifest = build(settings, folder, progress=False, workers=1, segment_bytes=segment_bytes)
+        manifest = build(settings, folder, workers=1, segment_bytes=segment_bytes)
         assert manifest.splits["valid"].documents == 10
         assert manifest.splits["train"].documents == 90 + 9
 
@@ -240,7 +232,7 @@ def test_damaged_lines_are_skipped_counted_and_listed(settings, corpus, tmp_path
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"Fine.\n\xff\xfe\xfd broken\nFine again.\n\n" + corpus.read_bytes())
     folder = tmp_path / "shards"
-    manifest = build(settings.model_copy(update={"corpus": (str(bad),)}), folder, progress=False)
+    manifest = build(settings.model_copy(update={"corpus": (str(bad),)}), folder)
     assert manifest.cleaning == {"skipped: not valid UTF-8": 1}
     listed = [json.loads(line) for line in (folder / "skipped.jsonl").read_text().splitlines()]
     assert listed == [{"file": str(bad), "line": 2, "reason": "not valid UTF-8"}]
@@ -263,7 +255,7 @@ def test_damaged_lines_are_skipped_counted_and_listed(settings, corpus, tmp_path
 def test_too_little_text_is_an_error_and_leaves_nothing(tmp_path, text, message):
     settings = small(tmp_path / "text.txt", text)
     with pytest.raises(CorpusError, match=message):
-        build(settings, tmp_path / "to" / "shards", progress=False)
+        build(settings, tmp_path / "to" / "shards")
     assert list((tmp_path / "to").iterdir()) == []
 
 
@@ -276,26 +268,26 @@ def test_a_source_without_text_is_an_error_that_says_what_was_left_out(tmp_path)
     with pytest.raises(
         CorpusError, match=r"empty\.txt: no text at all \(paragraphs dropped: few letters: 1\)"
     ):
-        build(settings, tmp_path / "shards", progress=False)
+        build(settings, tmp_path / "shards")
 
 
 def test_a_single_record_is_refused_without_advice_for_text(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "One document."}\n')
     settings = BuildSettings(corpus=(str(tmp_path / "a.jsonl"),))
     with pytest.raises(CorpusError, match="a single document.*; give a corpus of several"):
-        build(settings, tmp_path / "shards", progress=False)
+        build(settings, tmp_path / "shards")
 
 
 def test_an_existing_folder_is_refused_and_left_alone(settings, tmp_path):
     (tmp_path / "keep.txt").write_text("keep")
     with pytest.raises(ShardError, match="exists already; remove it or"):
-        build(settings, tmp_path, progress=False)
+        build(settings, tmp_path)
     assert (tmp_path / "keep.txt").read_text() == "keep"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(settings, corpus):
     with pytest.raises(ShardError, match=r"cannot be written \(Not a directory\)"):
-        build(settings, corpus / "shards", progress=False)
+        build(settings, corpus / "shards")
 
 
 def test_the_command_line_builds_and_shows(corpus, tmp_path, capsys):
@@ -325,7 +317,7 @@ def test_the_route_of_the_tupe_paper_builds(tmp_path):
     )
     settings = small(tmp_path / "text.txt", text, preset="tupe", vocabulary_size=300)
     assert (settings.sentences, settings.moses, settings.tokenizer) == ("spacy", True, "bpe")
-    manifest = build(settings, tmp_path / "shards", progress=False)
+    manifest = build(settings, tmp_path / "shards")
     assert manifest.tokenizer.moses == "en"
     tokenizer = Tokenizer.from_file(str(tmp_path / "shards" / "tokenizer.json"))
     sentences = ("It's “item 1”, isn't it?", "Costs $3.1, Dr. Who said.")
@@ -364,7 +356,7 @@ def test_documents_come_back_from_the_shards_as_they_went_in(tmp_path, kind):
         valid_fraction=0.1,
     )
     folder = tmp_path / "shards"
-    build(settings, folder, progress=False, workers=1, segment_bytes=3000)
+    build(settings, folder, workers=1, segment_bytes=3000)
     documents = documents_in(tmp_path / "a.txt") + documents_in(tmp_path / "b.txt")
     for name, chosen in (
         ("train", [text for i, text in enumerate(documents) if i % 10]),
@@ -388,5 +380,5 @@ def test_an_unwritten_default_of_workers_is_one_for_each_cpu(monkeypatch, settin
 
     monkeypatch.setattr(module, "Workers", Recorded)
     monkeypatch.setattr(module, "cpu_count", lambda: 5)
-    build(settings, tmp_path / "shards", progress=False)
+    build(settings, tmp_path / "shards")
     assert counts == [5]

@@ -37,7 +37,7 @@ def test_a_file_of_another_encoding_stops_the_build_with_its_conversion(tmp_path
     content = lines_with(100)
     file.write_bytes(gzip.compress(content) if suffix else content)
     with pytest.raises(CorpusError) as error:
-        build(settings_for(file), tmp_path / "shards", progress=False, workers=1)
+        build(settings_for(file), tmp_path / "shards", workers=1)
     assert (
         f"{file}: 100 of 300 lines were skipped (33.3%, allowed: 2.0%): not valid UTF-8, first in "
         f"{file} line 1; it looks like ISO-8859-1: " in str(error.value)
@@ -53,9 +53,9 @@ def test_two_percent_is_the_bound(tmp_path, num_bad):
     file.write_bytes(lines_with(num_bad))
     if num_bad > 6:
         with pytest.raises(CorpusError, match="7 of 300 lines were skipped"):
-            build(settings_for(file), tmp_path / "shards", progress=False, workers=1)
+            build(settings_for(file), tmp_path / "shards", workers=1)
     else:
-        manifest = build(settings_for(file), tmp_path / "shards", progress=False, workers=1)
+        manifest = build(settings_for(file), tmp_path / "shards", workers=1)
         assert manifest.cleaning.get("skipped: not valid UTF-8", 0) == num_bad
 
 
@@ -64,8 +64,8 @@ def test_the_bound_can_be_raised_and_the_rows_do_not_depend_on_it(tmp_path):
     file.write_bytes(lines_with(100))
     file.with_name("b.txt").write_bytes(b"".join(lines_with(100).splitlines(True)[200:]))
     allowed = settings_for(file, max_skipped=0.5)
-    rows = build(allowed, tmp_path / "half", progress=False, workers=1).splits
-    clean = build(settings_for(file.with_name("b.txt")), tmp_path / "b", progress=False, workers=1)
+    rows = build(allowed, tmp_path / "half", workers=1).splits
+    clean = build(settings_for(file.with_name("b.txt")), tmp_path / "b", workers=1)
     assert rows == clean.splits
 
 
@@ -83,7 +83,7 @@ def test_records_that_are_skipped_count_as_documents(tmp_path, bad, reason):
     good = [json.dumps({"text": f"One {n}.\nTwo {n}.\nThree {n}."}) + "\n" for n in range(90)]
     file.write_bytes("".join([*good, *[bad] * 10]).encode("latin-1"))
     with pytest.raises(CorpusError, match=rf"10 of 100 documents .*{reason}") as error:
-        build(settings_for(file), tmp_path / "shards", progress=False, workers=1)
+        build(settings_for(file), tmp_path / "shards", workers=1)
     assert f"first in {file} line 91;" in str(error.value)
 
 
@@ -91,7 +91,7 @@ def test_what_a_dump_leaves_out_by_design_is_no_fault(tmp_path):
     page = "<page><title>T</title><ns>{}</ns><revision><text>{}</text></revision></page>"
     pages = [page.format(n % 2, f"The page of number {n} is here.") for n in range(80)]
     (tmp_path / "a.xml").write_text(f"<mediawiki>{''.join(pages)}</mediawiki>")
-    manifest = build(settings_for(tmp_path / "a.xml"), tmp_path / "s", progress=False, workers=1)
+    manifest = build(settings_for(tmp_path / "a.xml"), tmp_path / "s", workers=1)
     assert manifest.cleaning["skipped: not an article"] == 40
 
 
@@ -101,7 +101,7 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path):
     bad.write_bytes(lines_with(1000, 5000, bad="Le café {}.\n\n"))
     settings = settings_for(tmp_path / "good.txt", bad)
     with pytest.raises(CorpusError, match="bad.txt: .* lines were skipped") as error:
-        build(settings, tmp_path / "s", progress=False, workers=1, segment_bytes=2000)
+        build(settings, tmp_path / "s", workers=1, segment_bytes=2000)
     num_lines = int(str(error.value).partition(" of ")[2].partition(" lines")[0].replace(",", ""))
     assert num_lines < 5000 / 4
     kept = tmp_path / "s.building"
@@ -109,23 +109,17 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path):
     # What was read of the first source is used when the second one is allowed.
     before = (kept / "segments" / "000000.read.json").stat().st_mtime_ns
     with pytest.raises(CorpusError, match="bad.txt"):
-        build(settings, tmp_path / "s", progress=False, workers=1, segment_bytes=2000)
+        build(settings, tmp_path / "s", workers=1, segment_bytes=2000)
     assert (kept / "segments" / "000000.read.json").stat().st_mtime_ns == before
     allowed = settings.model_copy(update={"max_skipped": 1.0})
-    build(allowed, tmp_path / "s", progress=False, workers=1, segment_bytes=2000)
+    build(allowed, tmp_path / "s", workers=1, segment_bytes=2000)
     assert not kept.exists()
 
 
 def test_a_source_that_is_stopped_early_leaves_nothing_in_the_way_of_the_converted_one(tmp_path):
     (tmp_path / "a.txt").write_bytes(lines_with(1000, 5000))
     with pytest.raises(CorpusError, match="lines were skipped"):
-        build(
-            settings_for(tmp_path / "a.txt"),
-            tmp_path / "s",
-            progress=False,
-            workers=1,
-            segment_bytes=2000,
-        )
+        build(settings_for(tmp_path / "a.txt"), tmp_path / "s", workers=1, segment_bytes=2000)
     assert not (tmp_path / "s.building").exists()
 
 
@@ -139,13 +133,7 @@ def test_nothing_is_removed_while_workers_write_into_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(shutil, "rmtree", remove_after_looking)
     with pytest.raises(CorpusError, match="lines were skipped"):
-        build(
-            settings_for(tmp_path / "a.txt"),
-            tmp_path / "s",
-            progress=False,
-            workers=2,
-            segment_bytes=2000,
-        )
+        build(settings_for(tmp_path / "a.txt"), tmp_path / "s", workers=2, segment_bytes=2000)
     assert writing == [[]]
     assert not (tmp_path / "s.building").exists()
 
@@ -156,7 +144,7 @@ def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path):
     settings = settings_for(tmp_path / "a.txt", tokenizer=str(tmp_path / "tokenizer.json"))
     message = r"tokenizer\.json: \d+% of the tokens of this text are \[UNK\]"
     with pytest.raises(TokenizerError, match=message):
-        build(settings, tmp_path / "shards", progress=False, workers=1)
+        build(settings, tmp_path / "shards", workers=1)
     assert not list(tmp_path.glob("shards*"))
 
 
@@ -167,15 +155,15 @@ def test_an_unknown_word_here_and_there_is_no_reason_to_refuse(tmp_path):
     settings = settings_for(
         tmp_path / "a.txt", tokenizer=str(tmp_path / "tokenizer.json"), deduplicate="none"
     )
-    assert build(settings, tmp_path / "shards", progress=False, workers=1).splits["train"].rows
+    assert build(settings, tmp_path / "shards", workers=1).splits["train"].rows
 
 
 def test_a_folder_built_before_the_bound_existed_is_repaired_as_it_was(tmp_path):
     file, folder = tmp_path / "a.txt", tmp_path / "shards"
     file.write_bytes(lines_with(100))
-    manifest = build(settings_for(file, max_skipped=1), folder, progress=False, workers=1)
+    manifest = build(settings_for(file, max_skipped=1), folder, workers=1)
     old = {name: value for name, value in manifest.settings.items() if name != "max_skipped"}
     write_manifest(folder, manifest.model_copy(update={"settings": old}))
     (folder / "valid-00000.h5").unlink()
-    assert repair(folder, progress=False, workers=1) == ["valid-00000.h5"]
+    assert repair(folder, workers=1) == ["valid-00000.h5"]
     assert read_manifest(folder).settings == old

@@ -45,18 +45,18 @@ def stop_at(monkeypatch, call, error):
 
 
 def test_a_build_stopped_at_any_of_its_steps_resumes(few, tmp_path, monkeypatch):
-    build(few, tmp_path / "straight", progress=False, workers=1, segment_bytes=2000)
+    build(few, tmp_path / "straight", workers=1, segment_bytes=2000)
     expected = contents(tmp_path / "straight")
     for call in itertools.count():
         folder = tmp_path / f"stopped-{call}"
         with monkeypatch.context() as patched:
             stop_at(patched, call, Stopped())
             try:
-                build(few, folder, progress=False, workers=1, segment_bytes=2000)
+                build(few, folder, workers=1, segment_bytes=2000)
                 break  # there are not that many steps
             except Stopped:
                 assert not folder.exists()
-        build(few, folder, progress=False, workers=1, segment_bytes=3000)
+        build(few, folder, workers=1, segment_bytes=3000)
         assert contents(folder) == expected, f"stopped at step {call}"
         assert not folder.with_name(f"{folder.name}.building").exists()
     assert call > 20
@@ -67,7 +67,7 @@ def test_finished_parts_are_not_repeated_and_are_reported(settings, tmp_path, mo
     with monkeypatch.context() as patched:
         stop_at(patched, 95, Stopped())
         with pytest.raises(Stopped):
-            build(settings, folder, progress=False, workers=1, segment_bytes=5_000)
+            build(settings, folder, workers=1, segment_bytes=5_000)
     before = {
         file: file.stat().st_mtime_ns
         for file in (tmp_path / "shards.building").rglob("*.json")
@@ -90,14 +90,14 @@ def test_finished_parts_are_not_repeated_and_are_reported(settings, tmp_path, mo
 def test_a_full_disk_is_one_clear_line_and_the_build_resumes_afterwards(
     settings, tmp_path, monkeypatch
 ):
-    build(settings, tmp_path / "straight", progress=False, workers=1)
+    build(settings, tmp_path / "straight", workers=1)
     for call in (0, 3, 6):
         folder = tmp_path / f"full-{call}"
         with monkeypatch.context() as patched:
             stop_at(patched, call, OSError(errno.ENOSPC, "No space left on device"))
             with pytest.raises(ShardError, match="no space left on the disk; free some and give"):
-                build(settings, folder, progress=False, workers=1)
-        build(settings, folder, progress=False, workers=1)
+                build(settings, folder, workers=1)
+        build(settings, folder, workers=1)
         assert contents(folder) == contents(tmp_path / "straight")
 
 
@@ -106,21 +106,21 @@ def test_another_build_in_the_same_place_is_refused(settings, tmp_path, monkeypa
     with monkeypatch.context() as patched:
         stop_at(patched, 3, Stopped())
         with pytest.raises(Stopped):
-            build(settings, folder, progress=False, workers=1)
+            build(settings, folder, workers=1)
     other = settings.model_copy(update={"sequence_length": 32})
     with pytest.raises(ShardError, match="something else .sequence_length was 16 and is 32"):
-        build(other, folder, progress=False, workers=1)
+        build(other, folder, workers=1)
 
 
 def test_a_missing_tokenizer_is_an_error_before_anything_is_read(few, tmp_path):
     folder = tmp_path / "shards"
     wrong = few.model_copy(update={"tokenizer": str(tmp_path / "absent.json")})
     with pytest.raises(TokenizerError, match="no such file"):
-        build(wrong, folder, progress=False, workers=1)
+        build(wrong, folder, workers=1)
     assert not (tmp_path / "shards.building").exists()
-    build(few, folder, progress=False, workers=1)
+    build(few, folder, workers=1)
     loading = few.model_copy(update={"tokenizer": str(folder / "tokenizer.json")})
-    build(loading, tmp_path / "loaded", progress=False, workers=1)
+    build(loading, tmp_path / "loaded", workers=1)
     rows = ("train-00000.h5", "tokenizer.json", "valid-00000.h5")
     for name in rows:
         assert (tmp_path / "loaded" / name).read_bytes() == (folder / name).read_bytes()
@@ -136,12 +136,12 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(settings, corpus, tmp
     (folder / "b.txt.gz").write_bytes(whole[: len(whole) // 2])
     settings = settings.model_copy(update={"corpus": (str(folder),)})
     with pytest.raises(ValueError, match=r"b\.txt\.gz.*--damaged-files skip"):
-        build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=500)
+        build(settings, tmp_path / "shards", workers=1, segment_bytes=500)
     assert (tmp_path / "shards.building/segments/000063.read.json").exists()
     skipping = settings.model_copy(update={"damaged_files": "skip"})
-    manifest = build(skipping, tmp_path / "shards", progress=False, workers=1)
+    manifest = build(skipping, tmp_path / "shards", workers=1)
     assert [what for what in manifest.cleaning if what.startswith("skipped: file")]
-    build(skipping, tmp_path / "straight", progress=False, workers=1)
+    build(skipping, tmp_path / "straight", workers=1)
     assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
@@ -160,7 +160,7 @@ def read_up_to(settings, folder, num_segments):
     with pytest.MonkeyPatch.context() as patched:
         stop_at(patched, num_segments + 1, Stopped())  # the first file completed is the identity
         with pytest.raises(Stopped):
-            build(settings, folder, progress=False, workers=1, segment_bytes=200)
+            build(settings, folder, workers=1, segment_bytes=200)
     records = sorted((folder.parent / f"{folder.name}.building/segments").glob("*.read.json"))
     assert len(records) >= num_segments
     return records
@@ -171,8 +171,8 @@ def test_a_file_that_is_added_to_a_source_that_was_read_is_read_too(few, corpus,
     settings = few.model_copy(update={"corpus": (str(texts), str(corpus))})
     read_up_to(settings, shards, 9)
     folder_of(tmp_path, "c")
-    build(settings, shards, progress=False, workers=1)
-    build(settings, tmp_path / "straight", progress=False, workers=1)
+    build(settings, shards, workers=1)
+    build(settings, tmp_path / "straight", workers=1)
     assert contents(shards) == contents(tmp_path / "straight")
 
 
@@ -183,8 +183,8 @@ def test_what_was_read_behind_a_gap_is_forgotten_with_its_files(few, tmp_path):
     for name in "def":
         (texts / f"{name}.txt").unlink()
     read_up_to(settings, shards, 2)
-    build(settings, shards, progress=False, workers=1)
-    build(settings, tmp_path / "straight", progress=False, workers=1)
+    build(settings, shards, workers=1)
+    build(settings, tmp_path / "straight", workers=1)
     assert contents(shards) == contents(tmp_path / "straight")
 
 
@@ -200,7 +200,7 @@ def test_a_build_killed_again_and_again_ends_with_the_same_bytes(settings, tmp_p
         "from data_prep.settings import BuildSettings\n"
         "if __name__ == '__main__':\n"
         "    settings = BuildSettings.model_validate_json(sys.argv[1])\n"
-        "    build(settings, Path(sys.argv[2]), progress=False, workers=2, segment_bytes=3000)\n"
+        "    build(settings, Path(sys.argv[2]), workers=2, segment_bytes=3000)\n"
     )
 
     def start(folder):

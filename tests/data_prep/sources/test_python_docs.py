@@ -224,16 +224,16 @@ def test_a_build_that_read_something_else_begins_again(settings, tmp_path, monke
         write(tmp_path / "modules" / f"boats_{number:02}.py", f'"""{text}"""')
     monkeypatch.setattr(python_docs, "_installed_roots", lambda: [tmp_path / "modules"])
     settings = settings.model_copy(update={"corpus": ("python-docs",)})
-    build(settings, tmp_path / "straight", progress=False, workers=1)
+    build(settings, tmp_path / "straight", workers=1)
 
     with monkeypatch.context() as patched:
         patched.setattr(python_docs, "READING", "titles", raising=False)
         patched.setattr(python_docs, "prose", lambda text: [text.upper()])
         patched.setattr(reading, "_refuse_too_little", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            build(settings, tmp_path / "shards", progress=False, workers=1, segment_bytes=500)
+            build(settings, tmp_path / "shards", workers=1, segment_bytes=500)
     assert list((tmp_path / "shards.building" / "segments").glob("*.read.json"))
-    build(settings, tmp_path / "shards", progress=False, workers=1)
+    build(settings, tmp_path / "shards", workers=1)
     for file in (tmp_path / "straight").iterdir():
         assert (tmp_path / "shards" / file.name).read_bytes() == file.read_bytes()
 

@@ -36,7 +36,7 @@ def builder(folder, monkeypatch):
     """Replaces the build: it "builds" a copy of the folder as it is now."""
     source = shutil.copytree(folder, folder.parent / "source")
 
-    def build(settings, target, *, progress, workers):
+    def build(settings, target, *, workers):
         assert settings == BuildSettings(max_skipped=1)
         shutil.copytree(source, target)
         return read_manifest(target)
@@ -51,7 +51,7 @@ def test_damaged_and_missing_files_are_restored(folder, builder):
     before = content_of(folder)
     damage(folder, "train-00001.h5", "tokenizer.json")
     (folder / "valid-00000.h5").unlink()
-    restored = repair(folder, progress=False)
+    restored = repair(folder)
     assert restored == ["train-00001.h5", "valid-00000.h5", "tokenizer.json"]
     history = read_manifest(folder).history
     assert history == ("repair: built train-00001.h5, valid-00000.h5, tokenizer.json again",)
@@ -67,14 +67,14 @@ def test_contradicting_row_counts_are_corrected(folder, builder):
     wrong = manifest.splits["train"].model_copy(update={"rows": 1, "rows_per_shard": 3})
     splits = manifest.splits | {"train": wrong}
     write_manifest(folder, manifest.model_copy(update={"splits": splits}))
-    assert repair(folder, progress=False) == ["manifest.json"]
+    assert repair(folder) == ["manifest.json"]
     assert read_manifest(folder).splits == manifest.splits
 
 
 def test_nothing_is_built_where_nothing_is_broken(folder, builder):
     shutil.rmtree(builder)
     before = content_of(folder)
-    assert repair(folder, progress=False) == []
+    assert repair(folder) == []
     assert content_of(folder) == before
 
 
@@ -84,7 +84,7 @@ def test_a_build_of_text_that_has_changed_changes_nothing(folder, builder):
     damage(folder, "train-00001.h5")
     before = content_of(folder)
     with pytest.raises(ShardError, match=r"have changed: \d+ of \d+ files .* nothing was changed"):
-        repair(folder, progress=False)
+        repair(folder)
     assert content_of(folder) == before
     assert verify(folder.with_name("shards.rebuilt")) == []
 
@@ -94,10 +94,10 @@ def test_what_was_not_built_cannot_be_built_again(folder, builder):
     write_manifest(folder, manifest.model_copy(update={"settings": {"command": "mix"}}))
     (folder / "train-00001.h5").unlink()
     with pytest.raises(ShardError, match="made by mix, not by build; run that command again"):
-        repair(folder, progress=False)
+        repair(folder)
 
 
 def test_a_folder_without_a_usable_manifest_is_refused(folder, builder):
     (folder / "manifest.json").write_text("{")
     with pytest.raises(ShardError, match="not JSON.*build the folder again"):
-        repair(folder, progress=False)
+        repair(folder)

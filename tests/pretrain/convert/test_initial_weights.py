@@ -190,7 +190,7 @@ def other_words(tmp_path_factory):
         valid_fraction=0.1,
         deduplicate="none",
     )
-    build(settings, folder / "shards", progress=False)
+    build(settings, folder / "shards")
     return folder / "shards"
 
 

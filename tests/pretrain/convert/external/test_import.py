@@ -172,7 +172,7 @@ def test_training_goes_on_from_an_imported_bert(tmp_path, command, shards):
         *("--engine.ds_config", "zero1_fp32"),
     )
     recipe, words = str(folder / "recipe.toml"), [str(word) for word in words]
-    build(build_settings(load_settings(recipe, words)), tmp_path / "shards", progress=False)
+    build(build_settings(load_settings(recipe, words)), tmp_path / "shards")
     words += ["--data.shards", str(tmp_path / "shards")]
     run = tmp_path / "run"
     status, _, errors = command.run(["train", recipe, *words, "--run-folder", str(run)])
