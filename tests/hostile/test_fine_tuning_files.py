@@ -37,9 +37,12 @@ def glue(tmp_path_factory):
 
 
 def check_examples(data):
-    """Check that every example is what training takes it for."""
+    """Check that there are examples, and that each is what training takes it for."""
+    assert data.train
+    assert all(example.label is not None for example in data.train)
     for examples in (data.train, *data.development.values(), *data.test.values()):
         for example in examples:
+            assert len(example.texts) == len(data.task.texts)
             assert all(
                 isinstance(text, str) and text.encode() is not None for text in example.texts
             )
@@ -47,7 +50,7 @@ def check_examples(data):
                 assert 0 <= example.label < len(data.task.labels)
 
 
-@pytest.mark.parametrize("task", ["CoLA", "STS-B", "QQP", "MNLI", "RTE"])
+@pytest.mark.parametrize("task", GLUE.tasks)
 def test_any_file_of_glue_is_read_or_refused(glue, task):
     file = glue / task / "train.tsv"
     content = file.read_bytes()
@@ -78,7 +81,8 @@ FORMATS = {
 
 @pytest.mark.parametrize("suffix", [*FORMATS, "parquet"])
 @pytest.mark.parametrize("regression", [False, True])
-def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression):
+@pytest.mark.parametrize("has_dev", [False, True])
+def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression, has_dev):
     file = tmp_path / f"train.{suffix}"
     if suffix == "parquet":
         labels = [n % 2 / 2 if regression else "ab"[n % 2] for n in range(8)]
@@ -87,8 +91,10 @@ def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression
         content = file.read_bytes()
     else:
         content = text_rows(suffix, regression=regression).encode()
-    (tmp_path / f"dev.{suffix}").write_bytes(content)
-    own = OwnTask(train=file, dev=tmp_path / f"dev.{suffix}", label="class", regression=regression)
+    dev = tmp_path / f"dev.{suffix}" if has_dev else None  # None: rows of `file` are held out
+    if dev is not None:
+        dev.write_bytes(content)
+    own = OwnTask(train=file, dev=dev, label="class", regression=regression)
 
     @few(60)
     @given(mutated_lines(content) if suffix == "jsonl" else mutated_bytes(content))

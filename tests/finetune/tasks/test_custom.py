@@ -316,30 +316,6 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("own")
 
 
-PIECES = ["text", "label", ",", "\t", "\n", "\r", '"', "{", "}", ":", "1", "0.5", "x", "\0", "\\u"]
-BYTES = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=30).map(
-    lambda pieces: "".join(pieces).encode()
-)
-HEADERS = {".tsv": b"text\tlabel\n", ".csv": b"text,label\n", ".jsonl": b"", ".parquet": b"PAR1"}
-
-
-@pytest.mark.parametrize("suffix", HEADERS)
-@given(content=BYTES, has_header=st.booleans(), regression=st.booleans(), has_dev=st.booleans())
-def test_any_bytes_give_examples_or_one_clear_line(
-    scratch, suffix, content, has_header, regression, has_dev
-):
-    file = scratch / f"train{suffix}"
-    file.write_bytes(HEADERS[suffix] * has_header + content)
-    try:
-        data = read_own(OwnTask(train=file, dev=file if has_dev else None, regression=regression))
-    except TaskError as error:
-        assert str(error).isprintable()
-        assert str(file) in str(error)
-    else:
-        assert data.train and data.development["dev"]
-        assert all(example.label is not None for example in data.train)
-
-
 @given(
     rows=st.lists(
         st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("xy")),

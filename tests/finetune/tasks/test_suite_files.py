@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from finetune.tasks.glue import GLUE
 from finetune.tasks.suite_files import folders_of_tasks, read_task
@@ -257,33 +255,3 @@ def test_a_folder_in_the_place_of_a_file_is_refused(glue):
     (glue / "RTE/train.tsv").unlink()
     (glue / "RTE/train.tsv").mkdir()
     assert "train.tsv missing" in refused("RTE", glue)
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory):
-    return write_small_glue(tmp_path_factory.mktemp("glue"))
-
-
-COLUMNS = {name: (*task.texts, task.label) for name, task in GLUE.tasks.items()}
-BYTES = st.binary(max_size=60) | st.lists(
-    st.sampled_from([b"\t", b"\n", b"\r", b"0", b"1", b"-", b'"', b"\0", b"\xef\xbb\xbf", b"e"]),
-    max_size=30,
-).map(b"".join)
-
-
-@pytest.mark.parametrize("name", GLUE.tasks)
-@given(content=BYTES, has_header=st.booleans())
-def test_any_bytes_give_examples_or_one_clear_line(scratch, name, content, has_header):
-    header = "\t".join(COLUMNS[name]).encode() + b"\n"
-    file = scratch / name / "train.tsv"
-    file.write_bytes(header * has_header + content)
-    try:
-        examples = read(name, scratch).train
-    except TaskError as error:
-        assert str(error).isprintable()
-        assert str(file) in str(error)
-    else:
-        assert examples
-        for example in examples:
-            assert len(example.texts) == len(GLUE.tasks[name].texts)
-            assert example.label is not None
