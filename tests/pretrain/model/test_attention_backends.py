@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from pretrain.config.recipe import load_settings
 from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
-from pretrain.model.encoder import build_position_encoding
 from pretrain.model.position_encoding import PositionTerms, transform_query_key
-from tests.pretrain.model.attention_reference import needs_triton
+from tests.pretrain.model.attention_reference import (
+    model_settings,
+    needs_triton,
+    random_encoding,
+)
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
 HERE = ["eager", "sdpa", "folded"]
@@ -20,19 +22,8 @@ BOUNDS = {torch.float64: 1e-6, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.
 
 
 def encoding_of(positions, **model):
-    words = {
-        "positions": positions,
-        "width": HEADS * HEAD_WIDTH,
-        "num_heads": HEADS,
-        "max_sequence_length": 32,
-        **model,
-    }
-    settings = [word for name, value in words.items() for word in (f"--model.{name}", str(value))]
-    torch.manual_seed(0)
-    encoding = build_position_encoding(load_settings("tiny_cpu", settings).model)
-    for parameter in encoding.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return encoding
+    shape = {"width": HEADS * HEAD_WIDTH, "num_heads": HEADS, "max_sequence_length": 32}
+    return random_encoding(model_settings(positions=positions, **shape, **model), std=0.3)
 
 
 def queries_keys_values(dtype):

@@ -8,14 +8,17 @@ import torch
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import load_settings
 from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
 from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_baselines import alibi_slopes
 from pretrain.model.position_encoding import transform_query_key
-from tests.pretrain.model.attention_reference import needs_triton
+from tests.pretrain.model.attention_reference import (
+    model_settings,
+    needs_triton,
+    random_encoding,
+)
 
 BATCH, LENGTH, LAYERS, HEADS, HEAD_WIDTH = 2, 7, 3, 3, 16
 BUCKETS, MAX_DISTANCE, CLIP = 8, 12, 3
@@ -25,23 +28,18 @@ BACKENDS = ["eager", "sdpa", *FUSED, pytest.param("triton", marks=needs_triton)]
 
 
 def settings(positions, **model):
-    words = {
+    values = {
         **{"positions": positions, "num_layers": LAYERS, "width": HEADS * HEAD_WIDTH},
         **{"num_heads": HEADS, "relative_buckets": BUCKETS, "max_sequence_length": 32},
         "relative_max_distance": MAX_DISTANCE,
         **({"relative_clip": CLIP} if positions == "shaw" else {}),
         **model,
     }
-    named = [word for name, value in words.items() for word in (f"--model.{name}", str(value))]
-    return load_settings("tiny_cpu", named).model
+    return model_settings(**values)
 
 
-def encoding_for(positions, **model):
-    torch.manual_seed(0)
-    encoding = build_position_encoding(settings(positions, **model))
-    for parameter in encoding.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return encoding
+def encoding_for(positions):
+    return random_encoding(settings(positions), std=0.5)
 
 
 def bucket(distance):

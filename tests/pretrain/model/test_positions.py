@@ -13,37 +13,25 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import load_settings
 from pretrain.model.attention import Attention
 from pretrain.model.encoder import build_position_encoding
 from pretrain.model.position_encoding import transform_query_key
 from pretrain.model.position_tables import relative_bucket
 from pretrain.model.positions import POSITION_ENCODINGS
+from tests.pretrain.model.attention_reference import model_settings, random_encoding
 
 LENGTH, HEADS, HEAD_WIDTH, WIDTH = 7, 3, 4, 12
 UNTIED = ("tupe-a", "tupe-r", "tupe-a-tie-cls", "tupe-r-tie-cls")
 
 
 def settings(positions, **model):
-    overrides = {
-        "positions": positions,
-        "width": WIDTH,
-        "num_heads": HEADS,
-        "relative_buckets": 8,
-        "relative_max_distance": 12,
-        "max_sequence_length": 32,
-        **model,
-    }
-    words = [word for name, value in overrides.items() for word in (f"--model.{name}", str(value))]
-    return load_settings("tiny_cpu", words).model
+    shape = {"width": WIDTH, "num_heads": HEADS, "max_sequence_length": 32}
+    buckets = {"relative_buckets": 8, "relative_max_distance": 12}
+    return model_settings(**{"positions": positions, **shape, **buckets, **model})
 
 
 def encoding_for(positions, **model):
-    torch.manual_seed(0)
-    encoding = build_position_encoding(settings(positions, **model))
-    for parameter in encoding.parameters():
-        torch.nn.init.normal_(parameter)
-    return encoding
+    return random_encoding(settings(positions, **model), std=1)
 
 
 @torch.no_grad()
