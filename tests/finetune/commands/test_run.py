@@ -22,6 +22,7 @@ from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep.references import read_model_refs
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,13 +79,6 @@ class Command:
 
     def scores(self):
         return {name: result.scores for name, result in self.results().items()}
-
-
-def wait_until(condition, process):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
 
 
 def workers_of(process):

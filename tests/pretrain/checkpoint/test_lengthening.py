@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import time
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ import torch
 from pretrain.checkpoint.folders import newest_checkpoint
 from pretrain.checkpoint.format import load_weights
 from tests.pretrain.conftest import lines
+from tests.waiting import wait_until
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", 0.4)
 CONSTANT = ("--learning_rate.schedule", "warmup_constant", "--learning_rate.warmup_ratio", 0)
@@ -116,7 +116,7 @@ def test_a_lengthened_run_that_is_killed_is_resumed_as_it_was(command, run, tmp_
     words = ("--steps", "60", "--lengthen", how)
     continued(command, run, *words)
     process = command.start(["train", str(killed), "--resume", *words])
-    wait_for(process, lambda: len(lines(killed, "metrics.jsonl")) > 4)
+    wait_until(lambda: len(lines(killed, "metrics.jsonl")) > 4, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (killed / "result.json").exists()
@@ -124,18 +124,11 @@ def test_a_lengthened_run_that_is_killed_is_resumed_as_it_was(command, run, tmp_
         if folder.name != "step_00000020":
             shutil.rmtree(folder)
     process = command.start(["train", str(killed), "--resume"])
-    wait_for(process, (killed / "checkpoints/step_00000030").exists)
+    wait_until((killed / "checkpoints/step_00000030").exists, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     continued(command, killed)
     assert_same_run(killed, run)
-
-
-def wait_for(process, condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
 
 
 def test_an_unfinished_run_is_restarted_where_it_stands(command, run):

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import numpy
@@ -32,6 +31,7 @@ from tests.pretrain.train.recording.test_progress import (
     step_flops,
 )
 from tests.selection import mostly_slow
+from tests.waiting import wait_until
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 ROOT = Path(__file__).parents[3]
@@ -67,10 +67,7 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
     process = command.start(words)
-    deadline = time.monotonic() + 120
-    while not (folder / "checkpoints/step_00000020").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until((folder / "checkpoints/step_00000020").exists, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "result.json").exists()

@@ -17,6 +17,7 @@ from pretrain.distributed.signals import (
     silence_unread_output,
 )
 from tests.pretrain.conftest import ROOT, lines, two_ranks
+from tests.waiting import wait_until
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 STEPS, FAR = 60, 1_000_000
@@ -165,10 +166,8 @@ def test_output_without_a_reader_is_discarded_and_other_output_is_kept():
 
 
 def wait_for_step(process, folder, step):
-    deadline, file = time.monotonic() + 300, folder / "metrics.jsonl"
-    while not (file.exists() and f'"step": {step},' in file.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
+    file, wanted = folder / "metrics.jsonl", f'"step": {step},'
+    wait_until(lambda: file.exists() and wanted in file.read_text(), process, seconds=300)
 
 
 def ranks_of(process, folder):

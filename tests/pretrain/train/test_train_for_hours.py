@@ -3,7 +3,6 @@
 import itertools
 import json
 import signal
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from pretrain.checkpoint.format import Checkpoint
 from pretrain.config.recipe import load_settings
 from pretrain.schedules.learning_rate import learning_rate_at
 from tests.pretrain.conftest import lines, two_ranks
+from tests.waiting import wait_until
 
 HOURS = 0.002
 PEAK = 1e-3
@@ -65,10 +65,7 @@ def test_a_run_of_given_hours_ends_on_time_with_its_rate_annealed(command, tmp_p
 def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     folder = tmp_path / "run"
     process = command.start(command.words("--run-folder", folder, "--hours", HOURS, *OFTEN))
-    deadline = time.monotonic() + 120
-    while not (folder / "checkpoints/step_00000050").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until((folder / "checkpoints/step_00000050").exists, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "result.json").exists()
