@@ -1,8 +1,11 @@
-"""Folders of fine-tuning results with scores that a test chooses."""
+"""Folders of fine-tuning results with scores that a test chooses, and their table."""
 
 import json
 
+from finetune.report.entries import entries, headers
+from finetune.report.score_table import score_table
 from finetune.results.result import TrialResult, save_result
+from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.catalog import known_tasks
 
 
@@ -52,3 +55,13 @@ def write_sweep_record(
     }
     sweep.mkdir(exist_ok=True)
     (sweep / "grid.json").write_text(json.dumps(record))
+
+
+def table_of(*folders, average="glue", step="newest"):
+    return score_table(read_sweep_results(folders), average, step)
+
+
+def texts(table):
+    """Return the entries by row and column."""
+    names = headers(table)
+    return {row[0].value: dict(zip(names, row, strict=True)) for row in entries(table)}

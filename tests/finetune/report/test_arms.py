@@ -9,13 +9,11 @@ import pytest
 
 from finetune.__main__ import main
 from finetune.report.caption import caption
-from finetune.report.entries import entries, headers
+from finetune.report.entries import entries
 from finetune.report.page import print_table
-from finetune.report.score_table import score_table
 from finetune.report.text import as_csv, as_latex
-from finetune.results.sweep_results import read_sweep_results
 from pretrain.config.errors import ConfigError
-from tests.finetune.report.score_case import write_result
+from tests.finetune.report.score_case import table_of, texts, write_result
 from tests.pretrain.commands.test_compare import write_run
 
 # RTE by run: of each rate the scores of its seeds of fine-tuning.
@@ -48,15 +46,6 @@ def runs(tmp_path):
     ]
 
 
-def table_of(folders, **options):
-    return score_table(read_sweep_results(folders), "glue", **options)
-
-
-def texts(table):
-    names = headers(table)
-    return {row[0].value: dict(zip(names, row, strict=True)) for row in entries(table)}
-
-
 def scores_of_runs(arm):
     """Return the best median of each run of an arm."""
     return [
@@ -67,7 +56,7 @@ def scores_of_runs(arm):
 
 
 def test_the_score_of_an_arm_is_the_median_of_its_runs_each_at_its_own_best_rate(runs):
-    found = texts(table_of(runs))
+    found = texts(table_of(*runs))
     median, ends = statistics.median(scores_of_runs("a")), scores_of_runs("a")
     assert list(found) == [
         *("a (3 seeds)", "b", "a (a-seed0)", "a (a-seed1)", "a (a-seed2)"),
@@ -79,16 +68,16 @@ def test_the_score_of_an_arm_is_the_median_of_its_runs_each_at_its_own_best_rate
 
 
 def test_the_best_is_marked_among_arms_and_single_runs_not_among_the_runs_of_an_arm(runs):
-    found = texts(table_of(runs[:3]))
+    found = texts(table_of(*runs[:3]))
     assert [name for name, row in found.items() if row["RTE"].best] == ["a (3 seeds)"]
 
 
 def test_a_run_that_diverged_is_the_worst_of_its_arm_and_one_without_scores_is_none(tmp_path):
     for seed, scores in enumerate(([0.6] * 3, ["diverged"] * 3, [0.7] * 3, ["failed"] * 3)):
         write_arm(tmp_path / f"a-seed{seed}", "a", seed, {1e-3: scores})
-    entry = texts(table_of([tmp_path]))["a (4 seeds)"]["RTE"]
+    entry = texts(table_of(tmp_path))["a (4 seeds)"]["RTE"]
     assert entry[:3] == ("60.0", "60.0 - 70.0", "2 of 4 seeds")  # of -inf, 60, 70
-    (line, *_) = csv.DictReader(as_csv(table_of([tmp_path])).splitlines())
+    (line, *_) = csv.DictReader(as_csv(table_of(tmp_path)).splitlines())
     numbers = [line[name] for name in ("score", "seeds", "finished", "diverged")]
     assert numbers == ["60", "4", "2", "1"]
 
@@ -99,11 +88,11 @@ def test_the_average_of_an_arm_is_the_median_of_those_of_its_runs(tmp_path):
         for task, score in zip(("CoLA", "RTE"), scores, strict=True):
             write_arm(tmp_path / f"a-seed{seed}", "a", seed, {1e-3: [score]}, task=task)
     averages = [100 * statistics.fmean(pair) for pair in pairs]
-    entry = texts(table_of([tmp_path]))["a (3 seeds)"]["average"]
+    entry = texts(table_of(tmp_path))["a (3 seeds)"]["average"]
     assert entry.value == f"{statistics.median(averages):.1f}"
     assert entry.spread == f"{min(averages):.1f} - {max(averages):.1f}"
     write_arm(tmp_path / "a-seed3", "a", 3, {1e-3: [0.5]}, task="RTE")
-    assert texts(table_of([tmp_path]))["a (4 seeds)"]["average"][:3] == ("-", "", "lacks CoLA")
+    assert texts(table_of(tmp_path))["a (4 seeds)"]["average"][:3] == ("-", "", "lacks CoLA")
 
 
 @pytest.mark.parametrize(
@@ -123,14 +112,14 @@ def test_runs_that_differ_in_more_than_the_seed_are_no_arm(tmp_path, other):
         *(tmp_path / "other", case["name"], case["seed"], {1e-3: [0.6]}, *case["words"]),
         **{"step": case["step"], **case["run"]},
     )
-    assert table_of([tmp_path]).arms == []
+    assert table_of(tmp_path).arms == []
 
 
 def test_ends_of_runs_of_equal_hours_are_an_arm_whatever_their_steps(tmp_path):
     for seed, step in enumerate((1990, 2013)):
         folder = write_arm(tmp_path / f"a-seed{seed}", "a", seed, {1e-3: [0.5]}, step=step)
         (folder / "result.json").write_text(json.dumps({"step": step}))
-    assert texts(table_of([tmp_path]))["a (2 seeds)"]["steps"].value == "1,990 - 2,013"
+    assert texts(table_of(tmp_path))["a (2 seeds)"]["steps"].value == "1,990 - 2,013"
 
 
 def test_every_checkpoint_of_an_arm_has_a_row(tmp_path):
@@ -138,7 +127,7 @@ def test_every_checkpoint_of_an_arm_has_a_row(tmp_path):
         for step in (10, STEPS):
             folder = tmp_path / f"a-seed{seed}"
             write_arm(folder, "a", seed, {1e-3: [0.5 + step / 1000 + seed / 10]}, step=step)
-    rows = [row for row in entries(table_of([tmp_path], step="all")) if "(2 seeds)" in row[0].value]
+    rows = [row for row in entries(table_of(tmp_path, step="all")) if "(2 seeds)" in row[0].value]
     assert [[entry.value for entry in row] for row in rows] == [
         ["a (2 seeds)", "10", "56.0"],
         ["a (2 seeds)", "40", "59.0"],
@@ -150,7 +139,7 @@ def test_seeds_that_were_fine_tuned_together_and_go_by_their_folders_are_an_arm(
     for run in runs[:2]:
         source = f"{run}/checkpoints/step_00000040"
         write_result(place, "CoLA", 0.5, model=run.name, source=source, step=STEPS)
-    assert list(texts(table_of([place]))) == ["a (2 seeds)", "a-seed0", "a-seed1"]
+    assert list(texts(table_of(place))) == ["a (2 seeds)", "a-seed0", "a-seed1"]
 
 
 def test_arms_of_one_name_are_told_apart_by_the_folders_of_their_runs(tmp_path):
@@ -158,19 +147,19 @@ def test_arms_of_one_name_are_told_apart_by_the_folders_of_their_runs(tmp_path):
         for seed in (0, 1):
             words = ("--learning_rate.peak", rate)
             write_arm(tmp_path / place / f"a-seed{seed}", "a", seed, {1e-3: [0.5]}, *words)
-    names = list(texts(table_of([tmp_path])))
+    names = list(texts(table_of(tmp_path)))
     assert names[:2] == ["a (first, 2 seeds)", "a (second, 2 seeds)"]
 
 
 def test_runs_that_are_not_there_any_more_have_their_own_rows(runs, tmp_path):
     for run in runs:
         (run / "run.json").unlink()
-    table = table_of(runs)
+    table = table_of(*runs)
     assert table.arms == [] and len(table.listed) == 4
 
 
 def test_csv_names_the_arm_the_seed_and_the_folder_of_each_run_and_latex_has_a_line_between(runs):
-    table = table_of(runs)
+    table = table_of(*runs)
     lines = list(csv.DictReader(as_csv(table).splitlines()))
     assert [(line["model"], line["arm"], line["pretraining_seed"]) for line in lines] == [
         ("a (3 seeds)", "a (3 seeds)", ""),

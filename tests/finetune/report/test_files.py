@@ -12,7 +12,6 @@ from PIL import Image
 from finetune.commands.table import add_arguments, main
 from finetune.report.entries import entries, headers
 from finetune.report.page import print_table
-from finetune.report.score_table import score_table
 from finetune.report.text import as_csv, as_latex, as_markdown
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.compare.convergence import compare
@@ -20,7 +19,7 @@ from pretrain.compare.page.report import report_folder, write_report
 from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
-from tests.finetune.report.score_case import scores_of, write_result
+from tests.finetune.report.score_case import scores_of, table_of, write_result
 from tests.pretrain.commands.test_compare import write_run
 
 ODD = "bad|one & 10 %"
@@ -46,12 +45,8 @@ def sweeps(tmp_path):
     return tmp_path
 
 
-def table_of(folder, step="all"):
-    return score_table(read_sweep_results([folder]), "glue", step)
-
-
 def test_csv_holds_every_median_with_its_digits(sweeps):
-    lines = list(csv.DictReader(as_csv(table_of(sweeps)).splitlines()))
+    lines = list(csv.DictReader(as_csv(table_of(sweeps, step="all")).splitlines()))
     results = [trial.result for trial in read_sweep_results([sweeps]).trials]
     own = [line for line in lines if line["column"] == "mine"]
     assert len(own) == 4
@@ -73,7 +68,7 @@ def test_csv_holds_every_median_with_its_digits(sweeps):
 
 
 def test_markdown_and_latex_have_all_cells_and_mark_the_best(sweeps):
-    table = table_of(sweeps)
+    table = table_of(sweeps, step="all")
     shown, names = entries(table), headers(table)
     markdown = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -98,7 +93,7 @@ def test_markdown_and_latex_have_all_cells_and_mark_the_best(sweeps):
 
 
 def test_names_and_notes_are_escaped(sweeps, capsys):
-    table = table_of(sweeps)
+    table = table_of(sweeps, step="all")
     assert r"bad\|one & 10 %" in as_markdown(table, [])
     assert r"good\_one &" in as_latex(table, [])
     assert r"bad|one \& 10 \% &" in as_latex(table, [])
@@ -139,7 +134,7 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
     text = (out / "index.html").read_text(encoding="utf-8")
     page = Cells()
     page.feed(text)
-    table = table_of(sweeps)
+    table = table_of(sweeps, step="all")
     assert page.rows[0] == [[name] for name in headers(table)]
     for row, expected in zip(page.rows[1:], entries(table), strict=True):
         values = [[part for part in entry[:3] if part] for entry in expected]

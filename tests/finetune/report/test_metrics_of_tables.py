@@ -8,11 +8,9 @@ import pytest
 
 from finetune.report.caption import caption
 from finetune.report.entries import entries
-from finetune.report.score_table import score_table
 from finetune.report.text import as_csv, as_latex, as_markdown, as_text
-from finetune.results.sweep_results import read_sweep_results
 from pretrain.config.errors import ConfigError
-from tests.finetune.report.score_case import write_result, write_sweep_record
+from tests.finetune.report.score_case import table_of, write_result, write_sweep_record
 
 # Of each learning rate; the best one differs by metric.
 RATES = {1e-3: {"accuracy": 0.9, "macro_f1": 0.4}, 2e-3: {"accuracy": 0.8, "macro_f1": 0.7}}
@@ -21,10 +19,6 @@ RATES = {1e-3: {"accuracy": 0.9, "macro_f1": 0.4}, 2e-3: {"accuracy": 0.8, "macr
 def write_rates(sweep, model="m"):
     for rate, metrics in RATES.items():
         write_result(sweep, "mine", {"dev": metrics}, rate=rate, model=model)
-
-
-def table_of(*folders, average="glue"):
-    return score_table(read_sweep_results(folders), average)
 
 
 def best(table):

@@ -6,14 +6,20 @@ import re
 import numpy as np
 import pytest
 
-from finetune.report.entries import entries, headers
+from finetune.report.entries import entries
 from finetune.report.notes import notes
 from finetune.report.score_table import MAJORITY, score_table
 from finetune.report.text import as_text
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.glue import GLUE
 from pretrain.config.errors import ConfigError
-from tests.finetune.report.score_case import scores_of, write_result, write_sweep_record
+from tests.finetune.report.score_case import (
+    scores_of,
+    table_of,
+    texts,
+    write_result,
+    write_sweep_record,
+)
 
 # TUPE's Table 2: MNLI-m, MNLI-mm, QNLI, QQP, SST, CoLA, MRPC, RTE, STS; average.
 TUPE_TASKS = ("QNLI", "QQP", "SST-2", "CoLA", "MRPC", "RTE", "STS-B")
@@ -29,19 +35,9 @@ TUPE_TABLE_2 = {
 }
 
 
-def table_of(*folders, average="glue", step="newest"):
-    return score_table(read_sweep_results(folders), average, step)
-
-
 def notes_of(*folders):
     results = read_sweep_results(folders)
     return notes(score_table(results, "glue", "newest"), results)
-
-
-def texts(table):
-    """Return the entries by row and column."""
-    names = headers(table)
-    return {row[0].value: dict(zip(names, row, strict=True)) for row in entries(table)}
 
 
 def write_rates(sweep, task, rates):
