@@ -21,16 +21,6 @@ from pretrain.config.settings import LayerDropSettings, RunSettings, explain
 DS_CONFIGS = Path(__file__).parents[2] / "ds_configs"
 AUTO = "auto"
 
-# Blocks at which DeepSpeed 0.19 raises an error, and what to do instead.
-REMOVED_BLOCKS = {
-    "amp": 'use a "fp16" or "bf16" block',
-    "elasticity": "start the run again with --resume on the new machine",
-    "sparse_attention": "it has no successor",
-    "sparse_gradients": "it has no successor",
-    "curriculum_learning": "it has no successor here",
-    "compression_training": "it has no successor here",
-}
-
 # As DeepSpeed spells them, with or without "torch." in front.
 AUTOCAST_TYPES = {
     "bfloat16": torch.bfloat16,
@@ -207,22 +197,11 @@ def fill_ds_config(
 
 
 def check_supported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
-    """Refuse what DeepSpeed no longer has, computes wrongly, or cannot do on this device.
+    """Refuse what DeepSpeed computes wrongly, or cannot do on this device.
 
     Raises:
         ConfigError: the configuration asks for it.
     """
-    for block, instead in REMOVED_BLOCKS.items():
-        if block in config:
-            raise ConfigError(
-                f"DeepSpeed no longer has {block!r}, which the DeepSpeed JSON holds; remove it: "
-                f"{instead}"
-            )
-    if "scheduler" in config:
-        raise ConfigError(
-            "the DeepSpeed JSON has a scheduler; the learning rate is the recipe's, see "
-            "learning_rate.schedule: remove the block"
-        )
     # DeepSpeed imports the modules of these names, which executes them.
     modules = config.get("torch_autocast", {}).get("lower_precision_safe_modules") or []
     listed = modules if isinstance(modules, list) else [modules]

@@ -36,18 +36,25 @@ PASSED_ON = (
     "comet",
 )
 
-# Supported by DeepSpeed, refused here, and why.
+# Of DeepSpeed as it is or was, refused here, and why.
 NOT_HERE = {
     "activation_checkpointing": "this model does not read it; set engine.recompute_blocks=true",
     "aio": "nothing is offloaded here",
+    "amp": 'DeepSpeed 0.19 no longer has it; use a "fp16" or "bf16" block',
     "checkpoint": "checkpoints are this trainer's own; see the settings under checkpoint",
     "compile": "each block is compiled separately; see engine.compile_blocks",
+    "compression_training": "DeepSpeed 0.19 no longer has it",
+    "curriculum_learning": "DeepSpeed 0.19 no longer has it",
     "data_efficiency": "it would choose other samples than the recipe",
     "data_types": "it changes where gradients and their sums are kept, which checkpoints rely on",
+    "elasticity": "DeepSpeed 0.19 no longer has it; use --resume on the new machine",
     "gradient_allreduce_op": "gradients are means over the ranks",
     "gradient_predivide_factor": "ZeRO 2 and 3 do not have it",
     "managed_gradient_accumulation": "each micro-batch would become an optimizer step",
     "prescale_gradients": "ZeRO 2 and 3 do not have it",
+    "scheduler": "the learning rate is the recipe's; see learning_rate.schedule",
+    "sparse_attention": "DeepSpeed 0.19 no longer has it",
+    "sparse_gradients": "DeepSpeed 0.19 no longer has it",
 }
 
 # Switches inside the blocks, likewise.
