@@ -74,10 +74,7 @@ class OurStep:
         """
         settings = settings_of(shape, ranks.world_size * accumulation, *words)
         config = fill_ds_config(
-            read_ds_config(ds_config, ranks.device),
-            settings,
-            world_size=ranks.world_size,
-            device=ranks.device,
+            read_ds_config(ds_config, ranks.device), settings, world_size=ranks.world_size
         )
         self.engine = build_engine(settings, with_fitted_buckets(config, settings), ranks)
         self.progress = Progress(settings, ranks.world_size)

@@ -157,11 +157,7 @@ def lift_layer_drop(
 
 
 def fill_ds_config(
-    config: dict[str, Any],
-    settings: RunSettings,
-    *,
-    world_size: int,
-    device: Literal["cpu", "cuda"],
+    config: dict[str, Any], settings: RunSettings, *, world_size: int
 ) -> dict[str, Any]:
     """Return the configuration for DeepSpeed, checked, with every "auto" replaced.
 
@@ -169,7 +165,7 @@ def fill_ds_config(
         ConfigError: it contradicts the recipe, the batch does not divide, or the combination is
             known not to work.
     """
-    check_supported(config, device)
+    _check_supported(config)
     check_names(config)
     if world_size > 1:
         _check_overlap(config, settings.layer_drop)
@@ -196,12 +192,8 @@ def fill_ds_config(
     return filled
 
 
-def check_supported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> None:
-    """Refuse what DeepSpeed computes wrongly, or cannot do on this device.
-
-    Raises:
-        ConfigError: the configuration asks for it.
-    """
+def _check_supported(config: dict[str, Any]) -> None:
+    """Refuse what DeepSpeed computes wrongly, and what no encoder needs."""
     # DeepSpeed imports the modules of these names, which executes them.
     modules = config.get("torch_autocast", {}).get("lower_precision_safe_modules") or []
     listed = modules if isinstance(modules, list) else [modules]
@@ -210,14 +202,8 @@ def check_supported(config: dict[str, Any], device: Literal["cpu", "cuda"]) -> N
             "torch_autocast.lower_precision_safe_modules in the DeepSpeed JSON names "
             f"{quoted(strange[0])}; name modules of torch.nn, or remove it"
         )
-    fp16, bf16 = (config.get(name, {}).get("enabled", False) for name in ("fp16", "bf16"))
-    if fp16 and device == "cpu":
-        raise ConfigError(
-            "fp16 needs a CUDA device and this run is on a CPU; use bf16: "
-            "--engine.ds_config zero1_bf16_autocast"
-        )
     zero = config.get("zero_optimization", {})
-    if (fp16 or bf16) and zero_stage(config) == 0:
+    if weight_type(config) != torch.float32 and zero_stage(config) == 0:
         raise ConfigError(
             "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
             "scaled, bf16 makes a step too many); use stage 1"

@@ -12,11 +12,12 @@ import torch
 
 from pretrain.config.ds_config import (
     AUTO,
-    check_supported,
     fill_ds_config,
     lift_layer_drop,
     read_ds_config,
+    weight_type,
 )
+from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.distributed.ranks import Ranks
@@ -65,7 +66,7 @@ def checked_settings(
     check_table_rates(settings)
     # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
     checked_optimizer(settings.optimizer, "cuda", ds_config)
-    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size, device="cuda")
+    filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size)
     filled = with_fitted_buckets(filled, settings)
     check_ds_config(filled)
     return settings, filled
@@ -82,7 +83,11 @@ def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Devi
     Raises:
         ConfigError: precision, optimizer or kernels are not available on it.
     """
-    check_supported(ds_config, device)
+    if weight_type(ds_config) == torch.float16 and device == "cpu":
+        raise ConfigError(
+            "fp16 needs a CUDA device and this run is on a CPU; use bf16: "
+            "--engine.ds_config zero1_bf16_autocast"
+        )
     checked_optimizer(settings.optimizer, device, ds_config)
     check_buildable(settings.optimizer)
     plan_execution(settings, this_machine(ds_config, device))

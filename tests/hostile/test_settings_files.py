@@ -95,7 +95,7 @@ def test_any_deepspeed_json_runs_or_is_refused(tmp_path, content):
         config = read_ds_config(str(file), "cpu")
         lifted, _ = lift_layer_drop(config, settings.layer_drop)
         run = settings.model_copy(update={"layer_drop": lifted})
-        filled = fill_ds_config(config, run, world_size=1, device="cuda")
+        filled = fill_ds_config(config, run, world_size=1)
         compute_type(filled)
         check_ds_config(filled)
         return describe_run(run, filled, 1)
@@ -122,10 +122,7 @@ def test_a_module_that_deepspeed_would_import_is_refused(tmp_path):
         )
         with pytest.raises(ConfigError, match="lower_precision_safe_modules"):
             fill_ds_config(
-                read_ds_config(str(file), "cpu"),
-                load_settings("tiny_cpu"),
-                world_size=1,
-                device="cpu",
+                read_ds_config(str(file), "cpu"), load_settings("tiny_cpu"), world_size=1
             )
 
 

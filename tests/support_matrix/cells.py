@@ -88,7 +88,7 @@ def ds_config_of(cell):
     if "fp16" in config:
         config["fp16"]["initial_scale_power"] = 8  # 2^16 overflows at first, as it is meant to
     # As on a GPU, so that fp16 is not refused for want of one.
-    return fill_ds_config(config, settings_of(cell), world_size=cell.ranks, device="cuda")
+    return fill_ds_config(config, settings_of(cell), world_size=cell.ranks)
 
 
 def refusal(cell):

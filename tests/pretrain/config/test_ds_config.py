@@ -15,6 +15,7 @@ from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NEEDED, SWITCHES_NOT_HERE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import BatchSettings
+from pretrain.engine.launch import check_machine
 
 ALL = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
 
@@ -23,13 +24,13 @@ def settings(*words):
     return load_settings("tiny_cpu", words)
 
 
-def filled(config, *words, world_size=1, device="cpu"):
-    return fill_ds_config(config, settings(*words), world_size=world_size, device=device)
+def filled(config, *words, world_size=1):
+    return fill_ds_config(config, settings(*words), world_size=world_size)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_configuration_gets_its_numbers_from_the_recipe(name):
-    config = filled(read_ds_config(name, "cuda"), world_size=2, device="cuda")
+    config = filled(read_ds_config(name, "cuda"), world_size=2)
     assert config["train_batch_size"] == 8
     assert config["train_micro_batch_size_per_gpu"] == 4
     assert config["gradient_accumulation_steps"] == 1
@@ -102,13 +103,13 @@ def test_a_json_that_agrees_with_the_recipe_is_accepted():
 
 def test_fp16_on_a_cpu_is_refused_with_bf16_named():
     with pytest.raises(ConfigError, match="fp16 needs a CUDA device.*use bf16"):
-        filled(read_ds_config("zero1_fp16", "cpu"))
+        check_machine(settings(), filled(read_ds_config("zero1_fp16", "cpu")), "cpu")
 
 
 @pytest.mark.parametrize("block", ["fp16", "bf16"])
 def test_half_precision_at_stage_0_is_refused(block):
     with pytest.raises(ConfigError, match="stage 0 is wrong"):
-        filled({block: {"enabled": True}}, device="cuda")
+        filled({block: {"enabled": True}})
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

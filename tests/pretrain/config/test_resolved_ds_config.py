@@ -15,7 +15,7 @@ RECIPES = {"tupe_base": (256, 1.0, 112_423_040 // 4), "pld_base": (4096, 1.0, 10
 @pytest.mark.parametrize("name", sorted(file.stem for file in DS_CONFIGS.glob("*.json")))
 def test_deepspeed_reads_what_the_name_says(name, recipe):
     settings = load_settings(recipe, [])
-    filled = fill_ds_config(read_ds_config(name, "cuda"), settings, world_size=1, device="cuda")
+    filled = fill_ds_config(read_ds_config(name, "cuda"), settings, world_size=1)
     found = DeepSpeedConfig(with_fitted_buckets(filled, settings))
     stage, _, precision = name.removeprefix("zero").partition("_")
     assert found.zero_optimization_stage == int(stage)

@@ -20,7 +20,7 @@ def run(machine, shards):
     def context(*words, folder=shards):
         settings = load_settings("tiny_cpu", ("--data.shards", str(folder), *words))
         read = read_ds_config("zero1_fp32", "cpu")
-        filled = fill_ds_config(read, settings, world_size=1, device="cpu")
+        filled = fill_ds_config(read, settings, world_size=1)
         return machine.context(recipe="tiny_cpu", settings=settings, ds_config=filled)
 
     return context

@@ -155,7 +155,7 @@ assert settings.optimizer.kind == "auto" and settings.engine.ds_config == "zero1
 for stage in map(int, stages):
     config = read_ds_config("zero1_fp16", "cuda")
     config["zero_optimization"]["stage"] = stage
-    config = fill_ds_config(config, settings, world_size=1, device="cuda")
+    config = fill_ds_config(config, settings, world_size=1)
     assert config["fp16"]["loss_scale"] == 0  # dynamic
     engine = launch.build_engine(settings, config, ranks)
     inner = inner_optimizer(engine._optimizer)

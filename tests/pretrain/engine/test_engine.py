@@ -160,7 +160,7 @@ get_accelerator().is_fp16_supported = lambda: True   # slow on a CPU, but the sa
 settings = case.case_settings()
 config = read_ds_config("zero1_fp16", "cpu")
 config["fp16"]["initial_scale_power"] = 24
-config = fill_ds_config(config, settings, world_size=1, device="cuda")
+config = fill_ds_config(config, settings, world_size=1)
 engine = Engine(
     case.build_model(settings), settings, config, ranks, MicroBatches(2, 4, "as set")
 )

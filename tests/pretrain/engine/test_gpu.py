@@ -245,9 +245,7 @@ def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
     words += ["--data.sequence_length", "512", "--model.max_sequence_length", "512"]
     words += ["--batch.global_sequences", "128", "--batch.micro_sequences", "auto"]
     settings = load_settings("tiny_cpu", [*words, "--model.dropout", "0.1"])
-    config = fill_ds_config(
-        read_ds_config("zero1_fp16", "cuda"), settings, world_size=1, device="cuda"
-    )
+    config = fill_ds_config(read_ds_config("zero1_fp16", "cuda"), settings, world_size=1)
     config = with_fitted_buckets(config, settings)
     model, ranks = MaskedLanguageModel(settings.model, ExecutionPlan("sdpa")), Ranks(0, 1, "cuda")
     candidates = micro_batches._Candidates(settings, config, ranks, model.execution, 0)

@@ -61,9 +61,7 @@ class FakeGpu(GpuMemory):
 
 def case(*words, name="zero0_fp32", world_size=1):
     settings = load_settings("tiny_cpu", [*WORDS, "--model.dropout", "0.1", *words])
-    config = fill_ds_config(
-        read_ds_config(name, "cpu"), settings, world_size=world_size, device="cuda"
-    )
+    config = fill_ds_config(read_ds_config(name, "cpu"), settings, world_size=world_size)
     return settings, with_fitted_buckets(config, settings)
 
 

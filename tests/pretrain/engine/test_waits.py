@@ -29,7 +29,7 @@ def waits(found, name, *words, micro_batches=PLACES, timers=None):
     words = (*words, *EXECUTION, "--batch.global_sequences", str(2 * micro_batches))
     ranks, settings = start_ranks(), case.case_settings(*words)
     config = read_ds_config(name, "cpu") | ({} if timers is None else {"timers": timers})
-    config = fill_ds_config(config, settings, world_size=1, device="cpu")
+    config = fill_ds_config(config, settings, world_size=1)
     engine = launch.build_engine(settings, config, ranks)
 
     def step(number):

@@ -151,7 +151,7 @@ def test_buckets_are_a_quarter_of_the_model_but_hold_every_parameter():
 @pytest.mark.parametrize("name", ["zero1_fp32", "zero2_bf16", "zero3_fp32"])
 def test_deepspeed_allocates_what_is_predicted(name):
     settings, ranks = case.case_settings(), start_ranks()
-    config = fill_ds_config(read_ds_config(name, "cpu"), settings, world_size=1, device="cpu")
+    config = fill_ds_config(read_ds_config(name, "cpu"), settings, world_size=1)
     config = with_fitted_buckets(config, settings)
     engine = launch.build_engine(settings, config, ranks)
     optimizer, allocated = engine._optimizer, []

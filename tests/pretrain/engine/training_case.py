@@ -95,10 +95,7 @@ def train_steps(engine, settings, steps, places=PLACES):
 
 def build_engine(settings, ranks, name):
     config = fill_ds_config(
-        read_ds_config(name, ranks.device),
-        settings,
-        world_size=ranks.world_size,
-        device=ranks.device,
+        read_ds_config(name, ranks.device), settings, world_size=ranks.world_size
     )
     # The other ranks must get the weights of the first.
     seeded = settings.model_copy(update={"seed": settings.seed + ranks.rank})

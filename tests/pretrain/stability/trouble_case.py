@@ -81,7 +81,7 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
     config_name, what, steps, settings_words = SCENARIOS[scenario]
     settings = load_settings("tiny_cpu", [*words(shards), *settings_words, *extra])
     config = fill_ds_config(
-        read_ds_config(config_name, "cpu"), settings, world_size=ranks.world_size, device="cuda"
+        read_ds_config(config_name, "cpu"), settings, world_size=ranks.world_size
     )
     taken, take_step, train_step = [], trainer.Trainer._take_step, Engine.train_step
 
