@@ -1,8 +1,9 @@
 """Dumps of a few pages, and what a source gives."""
 
+import pickle
 from xml.sax.saxutils import escape
 
-from data_prep.sources.source import Skipped
+from data_prep.sources.source import BEGINNING, Skipped
 from data_prep.sources.spec import open_source
 
 
@@ -22,14 +23,17 @@ def dump(*pages):
     )
 
 
-def read(name, damaged_files="stop"):
-    """Return the documents of a source, and what was skipped, in order."""
-    source = open_source(str(name), damaged_files=damaged_files)
+def read(name, damaged_files="stop", *, start=BEGINNING):
+    """Return the documents of a source, and what was skipped, in order.
+
+    Source and documents are pickled on the way, as for a worker process.
+    """
+    source = pickle.loads(pickle.dumps(open_source(str(name), damaged_files=damaged_files)))
     found = []
-    for raw in source.raw_documents():
+    for raw in source.raw_documents(start):
         if isinstance(raw, Skipped):
             found.append(raw)
         else:
-            parsed = source.parse(raw)
+            parsed = source.parse(pickle.loads(pickle.dumps(raw)))
             found += [*parsed.skipped, *([parsed.paragraphs] if parsed.paragraphs else [])]
     return found

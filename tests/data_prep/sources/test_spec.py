@@ -3,7 +3,6 @@ import gzip
 import json
 import lzma
 import os
-import pickle
 from pathlib import Path
 
 import pyarrow
@@ -15,8 +14,9 @@ from pyarrow import parquet
 
 from data_prep.settings import PYTHON_DOCS
 from data_prep.sources import hub, lines, python_docs, tables, text
-from data_prep.sources.source import BEGINNING, CorpusError, RawDocument, Skipped
+from data_prep.sources.source import CorpusError, RawDocument, Skipped
 from data_prep.sources.spec import describe, open_source
+from tests.data_prep.sources.source_case import read
 
 COMPRESS = {
     "": lambda content: content,
@@ -25,19 +25,6 @@ COMPRESS = {
     ".xz": lzma.compress,
     ".zst": zstandard.ZstdCompressor().compress,
 }
-
-
-def read(name, *, start=BEGINNING, damaged_files="stop"):
-    """Return the documents of a source, and what was skipped, in order."""
-    source = pickle.loads(pickle.dumps(open_source(str(name), damaged_files=damaged_files)))
-    found = []
-    for raw in source.raw_documents(start):
-        if isinstance(raw, Skipped):
-            found.append(raw)
-        else:
-            parsed = source.parse(pickle.loads(pickle.dumps(raw)))
-            found += [*parsed.skipped, *([parsed.paragraphs] if parsed.paragraphs else [])]
-    return found
 
 
 def extracted(*articles):
