@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -185,14 +186,9 @@ def test_the_compiled_loss_is_that_of_torchs_operations(dtype):
         assert float((compiled.float() - plain.float()).norm() / plain.float().norm()) < 1e-2
 
 
-def attention_example(length, *, batch=4, heads=3, head_width=64, dtype=torch.bfloat16):
-    """q, k, v as views of one projection, a bias and a gradient of the output, on the GPU."""
-    generator = torch.Generator().manual_seed(length)
-    projected = torch.randn(batch, length, 3, heads, head_width, generator=generator)
-    q, k, v = projected.to("cuda", dtype).permute(2, 0, 3, 1, 4)
-    bias = torch.randn(heads, length, length, generator=generator).cuda()
-    d_o = torch.randn(batch, heads, length, head_width, generator=generator).to("cuda", dtype)
-    return q, k, v, bias, d_o
+attention_example = partial(
+    reference.example, batch=4, heads=3, head_width=64, dtype=torch.bfloat16
+)
 
 
 def check_attention(q, k, v, bias, lengths, d_o):

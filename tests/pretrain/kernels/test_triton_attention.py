@@ -21,6 +21,7 @@ from tests.pretrain.model.attention_reference import (
     DEVICE,
     assert_close,
     exact,
+    example,
     needs_triton,
     with_gradients,
 )
@@ -41,18 +42,6 @@ def architecture(request, monkeypatch):
         64, torch.float16, triton_kernels.architecture()
     ):
         pytest.skip(f"tiles for sm_{request.param}")
-
-
-def example(
-    length, *, batch=2, heads=2, head_width=16, dtype=torch.float32, bias_dtype=torch.float32
-):
-    """q, k, v as views of one projection, a bias and a gradient of the output."""
-    generator = torch.Generator().manual_seed(length)
-    projected = torch.randn(batch, length, 3, heads, head_width, generator=generator)
-    q, k, v = projected.to(DEVICE, dtype).permute(2, 0, 3, 1, 4)
-    bias = torch.randn(heads, length, length, generator=generator).to(DEVICE, bias_dtype)
-    d_o = torch.randn(batch, heads, length, head_width, generator=generator).to(DEVICE, dtype)
-    return q, k, v, bias, d_o
 
 
 def counts(*lengths):

@@ -42,6 +42,18 @@ def random_encoding(settings, *, std):
     return encoding
 
 
+def example(
+    length, *, batch=2, heads=2, head_width=16, dtype=torch.float32, bias_dtype=torch.float32
+):
+    """q, k, v as views of one projection, a bias and a gradient of the output."""
+    generator = torch.Generator().manual_seed(length)
+    projected = torch.randn(batch, length, 3, heads, head_width, generator=generator)
+    q, k, v = projected.to(DEVICE, dtype).permute(2, 0, 3, 1, 4)
+    bias = torch.randn(heads, length, length, generator=generator).to(DEVICE, bias_dtype)
+    d_o = torch.randn(batch, heads, length, head_width, generator=generator).to(DEVICE, dtype)
+    return q, k, v, bias, d_o
+
+
 def eager(q, k, v, bias, lengths, scale, factors=1.0):
     """Return (factors * softmax(scale q k^T + bias)) v with the whole score matrix in memory.
 
