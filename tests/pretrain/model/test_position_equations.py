@@ -233,7 +233,7 @@ def test_a_setting_of_another_encoding_is_refused(name, value, where):
         build_position_encoding(settings("t5", **{name: value}))
 
 
-@pytest.mark.parametrize("positions", ["nope", "alibi"])
+@pytest.mark.parametrize("positions", ["nope", "alibi", "rope"])
 def test_what_is_not_learned_has_no_parameters(positions):
     encoding = encoding_for(positions)
     assert not list(encoding.parameters()) and not encoding.state_dict()

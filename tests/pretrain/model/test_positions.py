@@ -287,13 +287,6 @@ def test_bf16_queries_are_rotated_in_fp32_and_cast_back(autocast):
         assert actual.dtype is torch.bfloat16 and torch.equal(actual, exact.bfloat16())
 
 
-def test_rope_has_no_parameters_and_adds_nothing_to_the_words():
-    encoding = encoding_for("rope")
-    assert not list(encoding.parameters()) and not encoding.state_dict()
-    words = torch.randn(2, LENGTH, WIDTH)
-    assert encoding.add_to_embeddings(words) is words
-
-
 def test_rope_refuses_heads_of_odd_width():
     with pytest.raises(ConfigError, match="model.positions='rope': model.width=15 and .* width 5"):
         build_position_encoding(settings("rope", width=15))
