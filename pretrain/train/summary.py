@@ -1,7 +1,6 @@
 """Describes a run before it starts: size, disk, time and cost (`--dry-run`)."""
 
 import shutil
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from pretrain.engine.micro_batches import predicted_micro_batches
 from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
+from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import keep_probabilities, theta_at
@@ -113,10 +113,7 @@ def in_columns(rows: Sequence[tuple[str, str]]) -> str:
     first = max(len(name) for name, _ in rows) + 2
     width = shutil.get_terminal_size().columns - 1
     return "\n".join(
-        textwrap.fill(
-            f"{name:{first}}{text}", width, subsequent_indent=" " * first, break_on_hyphens=False
-        )
-        for name, text in rows
+        paragraph(text, width, first=name.ljust(first), rest=" " * first) for name, text in rows
     )
 
 
