@@ -81,8 +81,6 @@ class PythonDocs(Source):
     same text wherever it is. Files that cannot be read or decoded are skipped.
     """
 
-    roots: tuple[Path, ...] = ()
-
     @property
     def description(self) -> str:
         """Return the version of Python and the number of packages."""
@@ -120,15 +118,12 @@ class PythonDocs(Source):
         return Parsed([text for text in paragraphs if is_unicode(text)], [])
 
     def _files(self) -> list[Path]:
-        return [file for root in self._roots() for file in _module_files(root)]
+        return [file for root in _installed_roots() for file in _module_files(root)]
 
     def _packages(self) -> list[str]:
         # Not those of sys.path: importing setuptools adds its vendored packages to it.
-        found = importlib.metadata.distributions(path=[str(root) for root in self._roots()])
+        found = importlib.metadata.distributions(path=[str(root) for root in _installed_roots()])
         return sorted(f"{package.name} {package.version}" for package in found)
-
-    def _roots(self) -> tuple[Path, ...]:
-        return self.roots or _installed_roots()
 
 
 def triple_quoted(source: str) -> list[str]:

@@ -99,8 +99,10 @@ def installation(tmp_path):
 
 
 def documents(root):
-    source = PythonDocs("python-docs", 1.0, roots=(root,))
-    return [source.parse(raw).paragraphs for raw in source.raw_documents()]
+    source = PythonDocs("python-docs", 1.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(python_docs, "_installed_roots", lambda: [root])
+        return [source.parse(raw).paragraphs for raw in source.raw_documents()]
 
 
 def test_docstrings_are_read_in_order_without_code(installation):
@@ -208,7 +210,8 @@ def test_packages_on_other_paths_than_those_that_are_read_do_not_count(tmp_path,
             f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
         )
     monkeypatch.syspath_prepend(tmp_path / "imported")
-    source = PythonDocs("python-docs", 1.0, roots=(tmp_path / "read",))
+    monkeypatch.setattr(python_docs, "_installed_roots", lambda: [tmp_path / "read"])
+    source = PythonDocs("python-docs", 1.0)
     assert source.identity()[0][-1] == "boats 1.0"
     assert source.description.endswith(" and 1 installed packages")
 
