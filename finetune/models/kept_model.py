@@ -5,7 +5,6 @@ model.safetensors    the weights of a `TaskModel`
 tokenizer.json       of the encoder
 """
 
-import hashlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor
 from data_prep.files.atomic import put_in_place, save_text, write_through
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
-from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
+from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of
 from finetune.results.result import SWEEP_FILE, Scores, TrialResult, read_json
 from finetune.training.encoding import EncodedTask
 from finetune.training.model import ENCODER, TaskModel
@@ -127,7 +126,7 @@ def save_model(
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     save_weights(partial / WEIGHTS_FILE, weights)
     write_through(partial / WEIGHTS_FILE)
-    record = _record_of(model, data, pretrained, result, _digest(partial / WEIGHTS_FILE))
+    record = _record_of(model, data, pretrained, result, sha256_of(partial / WEIGHTS_FILE))
     save_text(partial / RECORD_FILE, record.model_dump_json(indent=1) + "\n")
     put_in_place(partial, folder)
 
@@ -273,7 +272,7 @@ def read_model(folder: Path) -> KeptModel:
     """
     record, file = read_record(folder), folder / WEIGHTS_FILE
     try:
-        if _digest(file) != record.weights:
+        if sha256_of(file) != record.weights:
             raise ConfigError(f"{file} is damaged: it is not as it was written; {REPEAT}")
         weights = load_file(file)
     except (OSError, SafetensorError) as error:
@@ -314,8 +313,3 @@ def _check_weights(weights: Mapping[str, Tensor], record: KeptRecord, file: Path
             f"two only; {REPEAT}"
         )
     check_shapes(weights, expected, expected, place=str(file))
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
