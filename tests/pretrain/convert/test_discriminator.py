@@ -26,7 +26,7 @@ from pretrain.convert.external.import_model import import_model
 from pretrain.convert.external.loader import TokenizerFiles
 from pretrain.convert.initial_weights import weights_for
 from pretrain.convert.pretrained import load_pretrained, restored_discriminator
-from tests.pretrain.convert.external.test_hf_bert import ENTRIES, ROWS, rows
+from tests.pretrain.convert.external.test_hf_bert import ROWS, rows, save_random
 
 ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
 # Which are stock ELECTRA, and one of each kind of the others.
@@ -182,15 +182,7 @@ def electra_config(**changes):
 
 
 def save(folder, kind=ElectraForPreTraining, **changes):
-    """Save an ELECTRA whose every weight is random, token types and biases too."""
-    torch.manual_seed(0)
-    model = kind(electra_config(**changes)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    model.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(ENTRIES) + "\n")
-    return model
+    return save_random(folder, kind(electra_config(**changes)))
 
 
 @torch.no_grad()

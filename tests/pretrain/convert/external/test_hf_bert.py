@@ -31,16 +31,19 @@ def configuration(**changes):
     )
 
 
-def save(folder, kind=BertForMaskedLM, **changes):
-    """Save a BERT whose every weight is random, token types and biases too."""
+def save_random(folder, model):
+    """Save a model whose every weight is random, token types and biases too."""
     torch.manual_seed(0)
-    model = kind(configuration(**changes)).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in model.eval().parameters():
             parameter.normal_(std=0.3)
     model.save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(ENTRIES) + "\n")
     return model
+
+
+def save(folder, kind=BertForMaskedLM, **changes):
+    return save_random(folder, kind(configuration(**changes)))
 
 
 def rewrite(folder, change):
