@@ -14,7 +14,8 @@ from data_prep.sources.source import CorpusError
 from pretrain.config.errors import ConfigError
 from pretrain.reports.report_folder import RECORD_FILE
 from pretrain.train.recording import run_folder
-from tests.data_prep.pipeline.test_resume import Stopped, contents, stop_at
+from tests.data_prep.pipeline.test_resume import Stopped, stop_at
+from tests.data_prep.small_shards import contents
 from tests.pretrain.reports.test_report_folder import written
 
 

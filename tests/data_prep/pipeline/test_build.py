@@ -15,6 +15,7 @@ from data_prep.shards.packing import documents_of, unpack
 from data_prep.sources.source import CorpusError
 from data_prep.text.moses import moses_words
 from data_prep.tools.verify import verify
+from tests.data_prep.small_shards import contents
 
 
 def stream_of(folder, name):
@@ -35,10 +36,6 @@ def documents_in(file):
     """Return the paragraphs of each document of a text file."""
     blocks = file.read_text(encoding="utf-8").split("\n\n")
     return [block.split("\n") for block in map(str.strip, blocks) if block]
-
-
-def contents(folder):
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def small(file, text, **changes):

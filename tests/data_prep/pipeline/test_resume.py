@@ -17,14 +17,11 @@ from data_prep.pipeline.build import build
 from data_prep.shards import format as shard_format
 from data_prep.shards.manifest import ShardError
 from data_prep.tokenizer.describe import TokenizerError
+from tests.data_prep.small_shards import contents
 
 
 class Stopped(BaseException):
     """Like a kill: nothing in the program catches it."""
-
-
-def contents(folder):
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def stop_at(monkeypatch, call, error):

@@ -1,4 +1,3 @@
-import json
 import multiprocessing
 import pickle
 
@@ -16,7 +15,7 @@ from data_prep.shards.manifest import (
     sha256_of,
     write_manifest,
 )
-from tests.data_prep.small_shards import SPECIAL, random_documents, write_folder
+from tests.data_prep.small_shards import SPECIAL, change_manifest, random_documents, write_folder
 
 
 def written(folder, rows, *, rows_per_shard=10):
@@ -182,20 +181,14 @@ def test_another_tokenizer_file_is_an_error(folder):
     assert_refused(folder, r"tokenizer\.json: no such file")
 
 
-def changed_manifest(folder, change):
-    content = json.loads((folder / "manifest.json").read_text())
-    change(content)
-    (folder / "manifest.json").write_text(json.dumps(content))
-
-
 def test_rows_of_another_length_are_an_error(folder):
-    changed_manifest(folder, lambda content: content.update(sequence_length=32))
+    change_manifest(folder, lambda content: content.update(sequence_length=32))
     assert_refused(folder, r"holds uint16 \(\d+, 16\) instead of contiguous uint16 \(\d+, 32\)")
 
 
 @pytest.mark.parametrize("change", [{"rows": 1}, {"rows_per_shard": 3}])
 def test_row_counts_that_contradict_are_an_error(folder, change):
-    changed_manifest(folder, lambda content: content["splits"]["train"].update(change))
+    change_manifest(folder, lambda content: content["splits"]["train"].update(change))
     assert_refused(folder, r"manifest\.json: the row counts of train contradict each other")
 
 
@@ -203,7 +196,7 @@ def test_a_file_that_is_named_twice_is_an_error(folder):
     def twice(content):
         content["splits"]["valid"] = content["splits"]["train"]
 
-    changed_manifest(folder, twice)
+    change_manifest(folder, twice)
     assert_refused(folder, r"manifest\.json: names train-00000\.h5 more than once")
 
 

@@ -8,7 +8,7 @@ from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
 from data_prep.tools.repair import repair
 from data_prep.tools.verify import verify
-from tests.data_prep.small_shards import random_documents, write_folder
+from tests.data_prep.small_shards import contents, random_documents, write_folder
 
 
 @pytest.fixture
@@ -19,10 +19,6 @@ def folder(tmp_path):
     settings = BuildSettings().model_dump(mode="json")
     write_manifest(folder, read_manifest(folder).model_copy(update={"settings": settings}))
     return folder
-
-
-def content_of(folder):
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def damage(folder, *names):
@@ -48,14 +44,14 @@ def builder(folder, monkeypatch):
 
 
 def test_damaged_and_missing_files_are_restored(folder, builder):
-    before = content_of(folder)
+    before = contents(folder)
     damage(folder, "train-00001.h5", "tokenizer.json")
     (folder / "valid-00000.h5").unlink()
     restored = repair(folder)
     assert restored == ["train-00001.h5", "valid-00000.h5", "tokenizer.json"]
     history = read_manifest(folder).history
     assert history == ("repair: built train-00001.h5, valid-00000.h5, tokenizer.json again",)
-    after = content_of(folder)
+    after = contents(folder)
     assert before.pop("manifest.json") != after.pop("manifest.json")
     assert after == before
     assert verify(folder) == []
@@ -73,19 +69,19 @@ def test_contradicting_row_counts_are_corrected(folder, builder):
 
 def test_nothing_is_built_where_nothing_is_broken(folder, builder):
     shutil.rmtree(builder)
-    before = content_of(folder)
+    before = contents(folder)
     assert repair(folder) == []
-    assert content_of(folder) == before
+    assert contents(folder) == before
 
 
 def test_a_build_of_text_that_has_changed_changes_nothing(folder, builder):
     shutil.rmtree(builder)
     write_folder(builder, {"train": random_documents(60, seed=1), "valid": random_documents(30)})
     damage(folder, "train-00001.h5")
-    before = content_of(folder)
+    before = contents(folder)
     with pytest.raises(ShardError, match=r"have changed: \d+ of \d+ files .* nothing was changed"):
         repair(folder)
-    assert content_of(folder) == before
+    assert contents(folder) == before
     assert verify(folder.with_name("shards.rebuilt")) == []
 
 

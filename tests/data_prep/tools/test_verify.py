@@ -9,7 +9,12 @@ from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import read_manifest, sha256_of
 from data_prep.tools import verify as verify_module
 from data_prep.tools.verify import broken_shards, unnamed_files, verify
-from tests.data_prep.small_shards import random_documents, word_tokenizer, write_folder
+from tests.data_prep.small_shards import (
+    change_manifest,
+    random_documents,
+    word_tokenizer,
+    write_folder,
+)
 
 
 @pytest.fixture
@@ -35,12 +40,6 @@ def change_rows(folder, name, change, *, honest=True):
                 if record["file"] == name
             ],
         )
-
-
-def change_manifest(folder, change):
-    content = json.loads((folder / "manifest.json").read_text())
-    change(content)
-    (folder / "manifest.json").write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("bytes_per_read", [1, 100, 4 << 20])

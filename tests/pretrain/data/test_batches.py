@@ -25,16 +25,8 @@ from pretrain.data.batches import (
     predictions_per_batch,
 )
 from pretrain.data.shards import HELD_OUT_SEED, held_out_fingerprint, masking_of, shards_folder
+from tests.pretrain.data.conftest import settings
 from tests.selection import mostly_slow
-
-
-@pytest.fixture(scope="module")
-def opened(shards):
-    return open_shards(shards)
-
-
-def settings(shards, *words):
-    return load_settings("tiny_cpu", ["--data.shards", str(shards), *words])
 
 
 class UnmaskedRows(MaskedSplit):

@@ -6,22 +6,12 @@ import scipy.stats
 import torch
 
 from data_prep.masking import IGNORED
-from data_prep.shards.format import open_shards
-from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data import frequencies
 from pretrain.data.batches import HeldOutBatches, Place
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.conftest import lines
-
-
-@pytest.fixture(scope="module")
-def opened(shards):
-    return open_shards(shards)
-
-
-def settings(shards, *words):
-    return load_settings("tiny_cpu", ["--data.shards", str(shards), *words])
+from tests.pretrain.data.conftest import settings
 
 
 def held_out_words(opened, chosen):

@@ -25,10 +25,7 @@ from tests.pretrain.conftest import lines
 from tests.pretrain.convert.external import test_fairseq_tupe as tupe
 from tests.pretrain.convert.external import test_hf_bert as bert
 from tests.pretrain.convert.external.authors_model import checkpoint
-
-
-def equal(ours, theirs):
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in theirs)
+from tests.pretrain.convert.test_pretrained import equal
 
 
 def imported(tmp_path, place, *options):
