@@ -48,7 +48,6 @@ def clock(study: Study, file: Path) -> None:
     """Draw the held-out loss of every run over seconds of training."""
     figure, axes = _panel(
         "A line for each seed; dotted: the entropy of word frequencies.",
-        HEIGHT,
         xlabel="minutes of training",
         ylabel="held-out loss in nats",
     )
@@ -74,7 +73,6 @@ def cost(study: Study, baseline: str, *lengths: str, file: Path) -> None:
     """
     figure, axes = _panel(
         f"Loss at the end over cost: {OF_INTERVALS}",
-        HEIGHT,
         xlabel=f"FLOPs against {baseline}",
         ylabel=f"nats against {baseline}",
     )
@@ -108,8 +106,8 @@ def _line_of(number: int) -> dict[str, Any]:
     return {**line_style(number), "markevery": 0.1, "markersize": 3.5, "linewidth": 1.3}
 
 
-def _panel(caption: str, height: float, *, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
-    figure = empty_figure(caption, height=height)
+def _panel(caption: str, *, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+    figure = empty_figure(caption, height=HEIGHT)
     ((axes,),) = rows_of_panels(figure, (1,))
     set_up(axes, "", xlabel=xlabel, ylabel=ylabel)
     return figure, axes

@@ -24,9 +24,10 @@ SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 SEP = SPECIAL["sep"]
 WORDS = ["a", "boat", "river", "slow", "##ly", "##ing", "over", "found", "."]
 FIRST_WORD = len(SPECIAL)
+NUM_WORDS = 100
 
 
-def word_tokenizer(num_words=100):
+def word_tokenizer(num_words=NUM_WORDS):
     """A WordPiece tokenizer with some English words, then artificial ones up to `num_words`."""
     names = [f"[{name.upper()}]" for name in SPECIAL]
     words = WORDS + [f"word{n}" for n in range(num_words - len(WORDS))]
@@ -38,10 +39,10 @@ def word_tokenizer(num_words=100):
     return tokenizer
 
 
-def random_documents(count, *, seed=0, num_words=100, longest=60):
+def random_documents(count, *, seed=0, longest=60):
     generator = np.random.default_rng(seed)
     lengths = generator.integers(1, longest, count)
-    last = FIRST_WORD + num_words
+    last = FIRST_WORD + NUM_WORDS
     return [generator.integers(FIRST_WORD, last, length).tolist() for length in lengths]
 
 

@@ -76,13 +76,13 @@ class Launch:
             time.sleep(POLL_SECONDS)
         return self.is_running
 
-    def end_well(self, limit: float = LIMIT_SECONDS) -> None:
+    def end_well(self) -> None:
         """Wait for an end in good order.
 
         Raises:
             NotSurvivedError: it ended otherwise, or not at all.
         """
-        statuses = self.wait(limit)
+        statuses = self.wait()
         if any(statuses):
             raise NotSurvivedError(f"ended with status {statuses}: {self.tail()}")
 

@@ -29,15 +29,15 @@ def few(num_examples=60):
 
 
 @contextmanager
-def time_limit(seconds=SECONDS):
+def time_limit():
     """End an example that hangs: in Python by an exception, in a library by ending the process."""
 
     def stop(*_):
-        raise Hang(f"still running after {seconds} s")
+        raise Hang(f"still running after {SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(2 * seconds, exit=True)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    faulthandler.dump_traceback_later(2 * SECONDS, exit=True)
     try:
         yield
     finally:

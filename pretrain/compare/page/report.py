@@ -61,7 +61,6 @@ def _page(comparison: Comparison, pictures: Pictures) -> str:
         finding=finding(comparison),
         headline=headline(comparison),
         noise=noise(comparison),
-        trained_on=_trained_on(comparison),
         tables=result_tables(comparison),
         runs=runs if len(runs.rows) > len(arms) else None,
         notes=comparison.notes,

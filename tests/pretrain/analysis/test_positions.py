@@ -4,27 +4,20 @@ import math
 
 import numpy
 import pytest
-import torch
 
 from pretrain.analysis.measures.head_patterns import head_pattern
 from pretrain.analysis.measures.positions import correlation_parts, rank
-from pretrain.config.recipe import load_settings
-from pretrain.model.encoder import build_position_encoding
 from pretrain.model.positions import POSITION_ENCODINGS
+from tests.pretrain.model.attention_reference import model_settings, random_encoding
 
 LENGTH = 24
 HEADS, WIDTH = 2, 8
 
 
-def encoding_named(name, *, width=HEADS * WIDTH):
+def encoding_named(name):
     """Return an encoding in fp64 with random weights."""
-    words = ("--model.positions", name, "--model.width", str(width))
-    torch.manual_seed(0)
-    encoding = build_position_encoding(load_settings("tiny_cpu", words).model)
-    with torch.no_grad():
-        for parameter in encoding.parameters():
-            parameter.copy_(torch.randn_like(parameter))
-    return encoding.double()
+    settings = model_settings(positions=name, width=HEADS * WIDTH)
+    return random_encoding(settings, std=1).double()
 
 
 def test_the_parts_of_tupe_equal_its_equations():

@@ -131,9 +131,9 @@ def test_a_part_that_another_machine_wrote_elsewhere_is_missed(tmp_path):
     assert checkpoints_of(tmp_path) == []
 
 
-def flip(file, place=-1):
+def flip(file):
     content = bytearray(file.read_bytes())
-    content[place] ^= 1
+    content[-1] ^= 1
     file.write_bytes(content)
 
 

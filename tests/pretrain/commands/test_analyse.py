@@ -16,7 +16,6 @@ from pretrain.config.errors import ConfigError
 
 STEPS = ("--checkpoint.every_steps", "4", "--steps", "8", "--evaluation.every_steps", "8")
 ALL = ("--checkpoint.keep_last", "none", *STEPS)
-ROPE = ("--model.positions", "rope")
 # A run that may rewind writes its weights before the first step.
 FROM_THE_START = ("--trouble.on_not_finite", "rewind")
 

@@ -70,8 +70,8 @@ def neighbour():
     process.wait()
 
 
-def peer_of(process, rank=1):
-    return RankProcess(rank, this_host(), process.pid, process_of(process.pid).started)
+def peer_of(process):
+    return RankProcess(1, this_host(), process.pid, process_of(process.pid).started)
 
 
 def test_the_state_of_a_process_is_that_of_psutil(neighbour):

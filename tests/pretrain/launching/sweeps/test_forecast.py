@@ -12,8 +12,8 @@ from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.forecast import Forecast, forecast_of, roughly
 
 
-def made_run(folder, name="a", *, step=None, result=None, **settings):
-    """Return a run of `tiny_cpu`, trained up to a step, or finished."""
+def made_run(folder, name="a", *, step=None, **settings):
+    """Return a run of `tiny_cpu`, trained up to a step."""
     words = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
     words += ["--evaluation.every_steps", "10", "--evaluation.rows", "24"]
     run = SweepRun(Arm(name, name, load_settings("tiny_cpu", words)), folder / name, ())
@@ -23,8 +23,6 @@ def made_run(folder, name="a", *, step=None, result=None, **settings):
         rows = [{"step": n, "training_seconds": 3.0 * n} for n in (step, step + 5)]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (run.folder / "metrics.jsonl").write_text(text + '{"step": 99')  # cut by a kill
-    if result is not None:
-        (run.folder / "result.json").write_text(json.dumps(result))
     return run
 
 
