@@ -10,6 +10,8 @@ Python packages.
 """
 
 import argparse
+import contextlib
+import io
 import os
 import shutil
 import statistics
@@ -82,7 +84,7 @@ def train(text: Path, vocabulary: int, folder: Path) -> tuple[Tokenizer, float]:
     """Build once with a new tokenizer; return the tokenizer and the CPU seconds."""
     settings = BuildSettings(corpus=(str(text),), vocabulary_size=vocabulary, sequence_length=128)
     start = time.process_time()
-    build(settings, folder / "trained", workers=1)
+    build_quietly(settings, folder / "trained")
     seconds = time.process_time() - start
     shutil.copy(folder / "trained" / "tokenizer.json", folder / "tokenizer.json")
     return Tokenizer.from_file(str(folder / "tokenizer.json")), seconds
@@ -100,8 +102,14 @@ def encode(tokenizer: Tokenizer, paragraphs: list[str], method: str) -> None:
 
 def build_once(settings: BuildSettings, folder: Path) -> None:
     """Build in this process and remove the folder."""
-    build(settings, folder, workers=1)
+    build_quietly(settings, folder)
     shutil.rmtree(folder)
+
+
+def build_quietly(settings: BuildSettings, folder: Path) -> None:
+    """Build in this process, without progress in the terminal."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        build(settings, folder, workers=1)
 
 
 def alternate(

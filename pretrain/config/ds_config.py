@@ -193,7 +193,7 @@ def fill_ds_config(
 
 
 def _check_supported(config: dict[str, Any]) -> None:
-    """Refuse what DeepSpeed computes wrongly, and what no encoder needs."""
+    """Refuse what DeepSpeed would import or computes wrongly, and what no encoder needs."""
     # DeepSpeed imports the modules of these names, which executes them.
     modules = config.get("torch_autocast", {}).get("lower_precision_safe_modules") or []
     listed = modules if isinstance(modules, list) else [modules]

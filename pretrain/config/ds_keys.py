@@ -36,7 +36,7 @@ PASSED_ON = (
     "comet",
 )
 
-# Of DeepSpeed as it is or was, refused here, and why.
+# Keys that DeepSpeed has or had, refused here, and why.
 NOT_HERE = {
     "activation_checkpointing": "this model does not read it; set engine.recompute_blocks=true",
     "aio": "nothing is offloaded here",
@@ -47,7 +47,7 @@ NOT_HERE = {
     "curriculum_learning": "DeepSpeed 0.19 no longer has it",
     "data_efficiency": "it would choose other samples than the recipe",
     "data_types": "it changes where gradients and their sums are kept, which checkpoints rely on",
-    "elasticity": "DeepSpeed 0.19 no longer has it; use --resume on the new machine",
+    "elasticity": "DeepSpeed 0.19 no longer has it; use --resume --elastic on other GPUs",
     "gradient_allreduce_op": "gradients are means over the ranks",
     "gradient_predivide_factor": "ZeRO 2 and 3 do not have it",
     "managed_gradient_accumulation": "each micro-batch would become an optimizer step",

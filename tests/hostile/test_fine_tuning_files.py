@@ -38,7 +38,7 @@ def glue(tmp_path_factory):
 
 def check_examples(data):
     """Check that there are examples, and that each is what training takes it for."""
-    assert data.train
+    assert data.train and all(data.development.values())
     assert all(example.label is not None for example in data.train)
     for examples in (data.train, *data.development.values(), *data.test.values()):
         for example in examples:
@@ -81,8 +81,8 @@ FORMATS = {
 
 @pytest.mark.parametrize("suffix", [*FORMATS, "parquet"])
 @pytest.mark.parametrize("regression", [False, True])
-@pytest.mark.parametrize("has_dev", [False, True])
-def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression, has_dev):
+@pytest.mark.parametrize("damaged", [("train",), ("dev",), ("train", "dev")])
+def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression, damaged):
     file = tmp_path / f"train.{suffix}"
     if suffix == "parquet":
         labels = [n % 2 / 2 if regression else "ab"[n % 2] for n in range(8)]
@@ -91,15 +91,17 @@ def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression
         content = file.read_bytes()
     else:
         content = text_rows(suffix, regression=regression).encode()
-    dev = tmp_path / f"dev.{suffix}" if has_dev else None  # None: rows of `file` are held out
-    if dev is not None:
-        dev.write_bytes(content)
+    # Where only the file of the training rows is damaged, some of them are held out.
+    dev = None if damaged == ("train",) else tmp_path / f"dev.{suffix}"
+    for place in filter(None, (file, dev)):
+        place.write_bytes(content)
     own = OwnTask(train=file, dev=dev, label="class", regression=regression)
 
     @few(60)
     @given(mutated_lines(content) if suffix == "jsonl" else mutated_bytes(content))
     def check(mutated):
-        file.write_bytes(mutated)
+        for name in damaged:
+            (tmp_path / f"{name}.{suffix}").write_bytes(mutated)
         data = result_or_clear_error(lambda: read_own(own), TaskError, naming=[str(tmp_path)])
         if data is not None:
             check_examples(data)

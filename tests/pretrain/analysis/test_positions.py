@@ -8,7 +8,7 @@ import pytest
 from pretrain.analysis.measures.head_patterns import head_pattern
 from pretrain.analysis.measures.positions import correlation_parts, rank
 from pretrain.model.positions import POSITION_ENCODINGS
-from tests.pretrain.model.attention_reference import model_settings, random_encoding
+from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 LENGTH = 24
 HEADS, WIDTH = 2, 8

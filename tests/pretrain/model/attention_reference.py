@@ -1,4 +1,4 @@
-"""Attention with a shared bias by its formula, in fp64, and encodings to measure against it."""
+"""Attention with a shared bias by its formula, in fp64, and inputs for kernels."""
 
 from functools import partial
 
@@ -7,9 +7,6 @@ import pytest
 import torch
 import triton
 from packaging.version import Version
-
-from pretrain.config.recipe import load_settings
-from pretrain.model.encoder import build_position_encoding
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -25,21 +22,6 @@ needs_triton = pytest.mark.skipif(
 # operands and results are rounded, by 2^-11 and 2^-8 at most; Triton's interpreter cuts bf16 off
 # instead, which doubles it, and gradients see it in three factors.
 BOUNDS = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.5e-2}
-
-
-def model_settings(**model):
-    """Return the model of tiny_cpu with other values."""
-    words = [word for name, value in model.items() for word in (f"--model.{name}", str(value))]
-    return load_settings("tiny_cpu", words).model
-
-
-def random_encoding(settings, *, std):
-    """Return a position encoding with normal weights, always the same."""
-    torch.manual_seed(0)
-    encoding = build_position_encoding(settings)
-    for parameter in encoding.parameters():
-        torch.nn.init.normal_(parameter, std=std)
-    return encoding
 
 
 def example(

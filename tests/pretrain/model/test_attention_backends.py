@@ -6,11 +6,8 @@ import torch
 from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
 from pretrain.model.position_encoding import PositionTerms, transform_query_key
-from tests.pretrain.model.attention_reference import (
-    model_settings,
-    needs_triton,
-    random_encoding,
-)
+from tests.pretrain.model.attention_reference import needs_triton
+from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
 HERE = ["eager", "sdpa", "folded"]

@@ -14,11 +14,8 @@ from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_baselines import alibi_slopes
 from pretrain.model.position_encoding import transform_query_key
-from tests.pretrain.model.attention_reference import (
-    model_settings,
-    needs_triton,
-    random_encoding,
-)
+from tests.pretrain.model.attention_reference import needs_triton
+from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, LENGTH, LAYERS, HEADS, HEAD_WIDTH = 2, 7, 3, 3, 16
 BUCKETS, MAX_DISTANCE, CLIP = 8, 12, 3

@@ -18,7 +18,7 @@ from pretrain.model.encoder import build_position_encoding
 from pretrain.model.position_encoding import transform_query_key
 from pretrain.model.position_tables import relative_bucket
 from pretrain.model.positions import POSITION_ENCODINGS
-from tests.pretrain.model.attention_reference import model_settings, random_encoding
+from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 LENGTH, HEADS, HEAD_WIDTH, WIDTH = 7, 3, 4, 12
 UNTIED = ("tupe-a", "tupe-r", "tupe-a-tie-cls", "tupe-r-tie-cls")
