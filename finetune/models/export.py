@@ -77,7 +77,7 @@ def check_classifier(kept: KeptModel, folder: Path) -> ExportCheck:
     if not difference <= most:  # NaN too
         raise ConfigError(
             f"the outputs of the exported model differ from the trainer's: the largest difference "
-            f"is {difference:.2g}, more than {most:.1g}; nothing was written. Report this "
+            f"is {difference:.2g}, more than {most:.0e}; nothing was written. Report this "
             f"with the fine_tuned.json of {record.describe()}"
         )
     return ExportCheck(difference, theirs_BC.numel(), "a few sentences")
