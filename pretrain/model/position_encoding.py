@@ -111,7 +111,7 @@ class PositionEncoding(nn.Module):
         return None
 
     def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return the attention bias as factors (fp32); None where it is no such product."""
+        """Return the attention bias as factors (fp32); asked for only where it `is_foldable`."""
         del sequence_length
         return None
 

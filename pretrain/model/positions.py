@@ -130,7 +130,7 @@ class TupeRelativeTiedCls(TupeAbsoluteTiedCls):
     """TUPE-R^tie-cls: untied positions and b_{j-i}, [CLS] treated like any word (Eq. 8)."""
 
     description = "untied absolute and relative positions, [CLS] tied to them (TUPE Eq. 8)"
-    is_foldable = False
+    is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -140,11 +140,6 @@ class TupeRelativeTiedCls(TupeAbsoluteTiedCls):
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d) + b_{j-i}."""
         bias_NSS: Tensor = super().attention_bias(sequence_length) + self.relative(sequence_length)
         return bias_NSS
-
-    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return None: b_{j-i} is no product of few factors."""
-        del sequence_length
-        return None
 
 
 class TupeAbsolute(TupeAbsoluteTiedCls):
@@ -191,7 +186,7 @@ class TupeRelative(TupeAbsolute):
 
     description = "untied absolute and relative positions (TUPE-R, Eq. 11)"
     has_reference_reset = True
-    is_foldable = False
+    is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -206,11 +201,6 @@ class TupeRelative(TupeAbsolute):
             from_cls_N, to_cls_N = from_cls_N + from_scalar_N, to_cls_N + to_scalar_N
         return reset_cls(words_NSS + self.relative(sequence_length), from_cls_N, to_cls_N)
 
-    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return None: b_{j-i} is no product of few factors."""
-        del sequence_length
-        return None
-
 
 class TupeRelativeParametric(TupeAbsolute):
     """TUPE-R with b_{j-i} = (r_{j-i} F^Q)(r_{j-i} F^K)^T / sqrt(2d), "marginal" (Sec. 5).
@@ -219,7 +209,7 @@ class TupeRelativeParametric(TupeAbsolute):
     """
 
     description = "untied absolute positions and projected relative ones (TUPE, Sec. 5)"
-    is_foldable = False
+    is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -229,11 +219,6 @@ class TupeRelativeParametric(TupeAbsolute):
         """Return reset_theta((p_i U^Q)(p_j U^K)^T / sqrt(2d) + b_{j-i}, i, j)."""
         words_NSS, from_cls_N, to_cls_N = self.words_and_thetas(sequence_length)
         return reset_cls(words_NSS + self.relative(sequence_length), from_cls_N, to_cls_N)
-
-    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return None: b_{j-i} is no product of few factors."""
-        del sequence_length
-        return None
 
     def multiply_adds(self, sequence_length: int) -> int:
         """Return the multiply-adds of TUPE-A and of the projections of r."""
