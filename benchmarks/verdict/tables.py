@@ -51,7 +51,7 @@ def ends(study: Study, baseline: str) -> str:
                 str(len(runs)),
                 _share_of_flops(runs, study.of_arm(baseline)),
                 mean_and_range(runs),
-                tokens(study, [run.reached(study.plateau_end) for run in runs.values()]),
+                tokens(study, list(runs.values())),
                 "baseline" if arm == baseline else difference(pairs[arm], len(runs)),
             ]
         )
@@ -150,13 +150,15 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
         [
             question.text,
             f"{_in_words(question.arm)} - {_in_words(question.against)}",
+            UNKNOWN if pair is None else str(pair.num_pairs),
             difference(pair),
             f"{p_value:.3f}" if p_value >= 0.001 else "< 0.001",
             _answer(pair, p_value),
         ]
         for question, pair, p_value in zip(questions, pairs, p_values, strict=True)
     ]
-    return markdown(["question", "arms", "nats at the end, 95 % interval", "p (Holm)", ""], rows)
+    header = ["question", "arms", "pairs", "nats at the end, 95 % interval", "p (Holm)", ""]
+    return markdown(header, rows)
 
 
 def _answered(study: Study, question: Question) -> PairedMean | None:
@@ -224,10 +226,17 @@ def mean_and_range(runs: Mapping[int, StudyRun]) -> str:
     return f"{mean_loss(runs):.3f}{span}"
 
 
-def tokens(study: Study, steps: Sequence[float | None]) -> str:
-    """Return the median number of tokens of some steps, in millions; never counts as infinity."""
+def tokens(study: Study, runs: Sequence[StudyRun]) -> str:
+    """Return the median tokens with which runs left the plateau, in millions; never: infinity.
+
+    An upper bound where a run had left it at its first evaluation.
+    """
+    steps = [run.reached(study.plateau_end) for run in runs]
     median = statistics.median(math.inf if step is None else step for step in steps)
-    return f"{median * study.tokens_per_step / 1e6:.2f}" if math.isfinite(median) else "not left"
+    if math.isinf(median):
+        return "not left"
+    bound = "<= " if any(run.curve[0][1] <= study.plateau_end for run in runs) else ""
+    return f"{bound}{median * study.tokens_per_step / 1e6:.2f}"
 
 
 def point(run: StudyRun, trials: Sequence[StudyRun]) -> str:

@@ -144,7 +144,7 @@ class Comparison:
         if axis not in self.axes or any(self.never_left_plateau(arm) for arm in arms):
             return None
         if (paired := self.paired_share(pair, axis)) is not None:
-            return paired.median or None  # 0: the other one mostly did not reach it
+            return paired.median
         ours, others = (self.reached(arm, axis) for arm in arms)
         return ours / others if ours and others else None
 

@@ -174,9 +174,12 @@ def _end(run: Run) -> float:
 
 
 def _ratio(ours: float | None, others: float | None) -> float:
-    """Return a ratio of amounts; NaN: not known, because neither was reached or the other is 0."""
+    """Return a ratio of amounts; NaN: not known, because neither was reached or the other is 0.
+
+    -Infinity: only the other was not reached. It is below any ratio, and no median averages it.
+    """
     if others is None:
-        return math.nan if ours is None else 0.0
+        return math.nan if ours is None else -math.inf
     if ours is None:
         return math.inf
     return float(ours / others) if others else math.nan

@@ -97,9 +97,11 @@ class Arm:
 
     @property
     def compared_settings(self) -> dict[str, Any]:
-        """Return the settings that its runs share."""
+        """Return the settings that its runs share, texts by their names without folders."""
         settings = self.runs[0].settings
-        return {name: value for name, value in settings.items() if name not in NOT_COMPARED}
+        corpus = [Path(place).name for place in settings["data.corpus"]]
+        shared = {name: value for name, value in settings.items() if name not in NOT_COMPARED}
+        return shared | {"data.corpus": corpus}
 
 
 def read_run(folder: Path) -> Run:

@@ -82,10 +82,11 @@ def _phases(comparison: Comparison, arm: Arm) -> list[list[str]]:
     if comparison.target >= comparison.plateau_end:
         return [*phases, ["to the target", *whole[1:]]]
     way = [amount(comparison.after_plateau(arm, axis), axis) for axis in axes]
+    if comparison.reached(arm, "step") is None:
+        return [*phases, ["from there", *way]]
     if is_plateau_bound:
         way = [NONE if is_bound else f">= {text}" for text in way]
-    way = ["from there", *way]
-    return [*phases, way] if comparison.reached(arm, "step") is None else [*phases, way, whole]
+    return [*phases, ["from there", *way], whole]
 
 
 def end_table(comparison: Comparison) -> Table:
@@ -213,7 +214,6 @@ def _share(comparison: Comparison, pair: Pair, axis: str) -> str:
 
 def percentages(interval: Interval) -> str:
     """Return an interval of shares as "88 - 95%"."""
-    # A share of 0: of that seed, only the other run never reached the target.
     low, high = max(0.0, interval.low), interval.high
     if math.isfinite(high):
         return f"{100 * low:.0f} - {high:.0%}" if low else f"{high:.0%} or less"

@@ -57,7 +57,7 @@ class Sweep:
         self._check_seeds()
         refuse_names(self.arms, num_seeds=len(self.seeds_of(self.arms[0])))
         refuse_layer_drop(self.arms)
-        if self.spec.file is not None and not self.is_smoke_test:  # which can make recipes equal
+        if not self.is_smoke_test:  # which can make recipes equal
             refuse_equal_arms(self.arms)
         refuse_incomparable_losses(self.arms)
 

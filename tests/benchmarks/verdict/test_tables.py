@@ -76,7 +76,7 @@ def test_a_question_may_compare_differences_of_arms():
     mean = (lead_slow - lead_fast).mean()
     p_value = stats.ttest_rel(lead_slow, lead_fast).pvalue
     table = answers(study, [Question("Larger?", "slow - slow_base", "fast - fast_base")])
-    assert f"| (`slow` - `slow_base`) - (`fast` - `fast_base`) | {mean:+.3f} (" in table
+    assert f"| (`slow` - `slow_base`) - (`fast` - `fast_base`) | 3 | {mean:+.3f} (" in table
     assert f"| {p_value:.3f} |" in table
 
 
@@ -91,7 +91,7 @@ def test_a_question_may_compare_means_of_arms():
     test = stats.ttest_rel(ours[:2], theirs)
     table = answers(study, [Question("Higher?", "a, b", "c, d")])
     words = "mean of `a`, `b` - mean of `c`, `d`"
-    assert f"| {words} | {(ours[:2] - theirs).mean():+.3f} (" in table
+    assert f"| {words} | 2 | {(ours[:2] - theirs).mean():+.3f} (" in table
     assert f"| {test.pvalue:.3f} |" in table
 
 
@@ -115,6 +115,16 @@ def test_the_number_of_pairs_stands_where_runs_have_no_partner():
         *(run_of("other", seed, [5.0]) for seed in (2, 3, 4)),
     )
     assert "; 2 pairs) |" in ends(study, "base")
+
+
+def test_tokens_are_a_bound_where_a_run_was_behind_the_plateau_from_its_first_evaluation():
+    """The plateau ends at 6.7 nats; a step has 1,000 tokens."""
+    from tables import tokens
+
+    seen, unseen = run_of("a", 1, [6.9, 6.5]), run_of("a", 2, [6.5, 6.4])
+    study = study_of(seen, unseen)
+    assert tokens(study, [seen]) == "0.15" and tokens(study, [unseen]) == "<= 0.10"
+    assert tokens(study, [run_of("a", 3, [6.9, 6.8])]) == "not left"
 
 
 def test_the_steps_from_the_plateau_to_a_target_are_interpolated_and_averaged_as_ratios():

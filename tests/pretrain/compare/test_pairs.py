@@ -188,6 +188,10 @@ def test_a_seed_that_never_got_there_counts_as_later_than_all(tmp_path):
     (pair,) = (turned := paired(tmp_path / "turned", (4.0, 4.0, 4.0), (3.0, 3.0, 5.0))).pairs
     row = row_of(pair_table(turned), "new\nagainst base")
     assert row["steps"] == "108%\n108% or less" and turned.verdict(pair, "step") == "within"
+    # The other one never did with half of the seeds: no mean with what is not known.
+    (pair,) = (half := paired(tmp_path / "half", (4.0, 4.0), (4.0, 5.0))).pairs
+    assert half.share(pair, "step") is None and half.speed_up(pair.arm, "step") is None
+    assert row_of(pair_table(half), "new\nagainst base")["steps"] == "-"
     # Of the same seed both never did: any ratio is possible.
     (pair,) = (comparison := paired(tmp_path / "both", (3.0, 5.0), (4.0, 5.0))).pairs
     assert comparison.share(pair, "step") is None

@@ -116,6 +116,7 @@ def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(
     command = ["/opt/tupelo/pretrain/__main__.py", "train", f"{tmp_path}/mine.toml", "a/b"]
     source = f"text files in {elsewhere}, 4 MB"
     words = ("--name", "one", "--seed", "1", "--data.shards", str(elsewhere))
+    words += ("--data.corpus", f"{elsewhere.parent}/text.txt")
     folder = write_run(sweep.path / "one-seed1", *words, command=command, source=source)
     Records(Path("kept"), sweep).keep([SweepRun(Arm("one", "one", None), folder, ())])
     for file in Path("kept").rglob("*.json*"):
@@ -125,10 +126,10 @@ def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(
     (launch,) = record.launches
     assert launch["command"] == ["__main__.py", "train", "mine.toml", "a/b"]
     assert launch["source"] == "text files in shards-1, 4 MB"
-    here = write_run(tmp_path / "here", "--name", "one", "--seed", "2", "--data.shards", "shards")
+    words = ("--name", "one", "--data.shards", "shards", "--data.corpus", "/srv/text.txt")
+    here = write_run(tmp_path / "here", *words, "--seed", "2")
     assert [len(arm.runs) for arm in compare([record, read_run(here)]).arms] == [2]
-    words = ("--name", "one", "--seed", "3", "--data.shards", "shards")
-    other = write_run(tmp_path / "other", *words, training_data="another text")
+    other = write_run(tmp_path / "other", *words, "--seed", "3", training_data="another text")
     assert [len(arm.runs) for arm in compare([record, read_run(here), read_run(other)]).arms] == [
         2,
         1,

@@ -277,6 +277,8 @@ def test_a_spec_is_given_alone(written):
 def test_an_option_that_makes_arms_equal_is_refused():
     with pytest.raises(ConfigError, match="have the same settings.*option of the command line"):
         sweep("theta_bar", "--layer_drop.theta_bar", "0.5", "--corpus", "text.txt")
+    with pytest.raises(ConfigError, match="tupe_r and tupe_r_pld have the same settings"):
+        sweep("tupe_r", "tupe_r_pld", "--layer_drop.schedule", "none", "--corpus", "text.txt")
 
 
 def test_a_folder_of_a_sweep_can_be_renamed(here, run, written):
