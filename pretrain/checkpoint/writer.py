@@ -56,7 +56,10 @@ class Saver:
         self.attempted = newest  # step of the last save, completed or failed
         if ranks.is_first:
             remove_remains(run)
-            self._remove_old()  # on a full disk, a smaller keep_last makes room
+            try:
+                self._remove_old()  # on a full disk, a smaller keep_last makes room
+            except OSError as error:
+                _warn_of_old(_reason(error))
 
     def save(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
         """Begin to write a checkpoint, after the one before has completed or failed.
@@ -125,9 +128,7 @@ class Saver:
             self._together(lambda: self._remove_old() if is_first else None)
         except NotWritten as failure:
             if is_first:
-                print(
-                    f"\nwarning: an old checkpoint cannot be removed ({failure})", file=sys.stderr
-                )
+                _warn_of_old(str(failure))
 
     def _together(self, action: Callable[[], Result]) -> list[Result]:
         """Let every rank act and return all results; a failure is raised on all ranks.
@@ -175,6 +176,10 @@ class NotWritten(Exception):
 def _make_empty(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+
+
+def _warn_of_old(reason: str) -> None:
+    print(f"\nwarning: an old checkpoint cannot be removed ({reason})", file=sys.stderr)
 
 
 def _reason(error: OSError) -> str:
