@@ -74,4 +74,5 @@ def learning_rate_at(
     warmup_steps = round(settings.warmup_ratio * total_steps)
     if position < warmup_steps:
         return settings.peak * min(position + stride, warmup_steps) / warmup_steps
-    return settings.peak * decay(position - warmup_steps, total_steps - warmup_steps, settings)
+    until_end = max(1, total_steps - warmup_steps)  # steps are measured beyond an end in warm-up
+    return settings.peak * decay(position - warmup_steps, until_end, settings)
