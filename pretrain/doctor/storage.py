@@ -43,10 +43,10 @@ def space_for_runs(context: CheckContext, *, statvfs: StatVfs = os.statvfs) -> C
     one = checkpoint_bytes(context.settings)
     kept_count = num_kept_checkpoints(context.settings)
     # A new one is complete before an old one is removed.
-    most = (kept_count + 1) * one
-    described += (
-        f"; a checkpoint takes {size(one)}, the {kept_count} kept and a new one {size(most)}"
-    )
+    most = ((kept_count or 1) + 1) * one
+    described += f"; a checkpoint takes {size(one)}"
+    if kept_count is not None:
+        described += f", the {kept_count} kept and a new one {size(most)}"
     return compare_free(free, 2 * one, most, described, elsewhere)
 
 

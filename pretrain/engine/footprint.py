@@ -54,8 +54,10 @@ def checkpoint_bytes(settings: RunSettings) -> int:
     return FP32_BYTES * (parameters + state_numbers(settings))
 
 
-def num_kept_checkpoints(settings: RunSettings) -> int:
-    """Return how many checkpoints a run of these steps leaves."""
+def num_kept_checkpoints(settings: RunSettings) -> int | None:
+    """Return how many checkpoints a run leaves; None: its hours do not say after which steps."""
+    if settings.hours is not None:
+        return None
     checkpoint, last = settings.checkpoint, settings.steps
     written = {*range(checkpoint.every_steps, last + 1, checkpoint.every_steps), last}
     written |= {step for step in checkpoint.pinned if step <= last}

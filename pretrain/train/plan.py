@@ -177,7 +177,7 @@ def describe_plan(
         *_schedule_rows(settings, steps),
         ("not in this time", "evaluation and checkpoints"),
         ("parameters", f"{parameters / 1e6:.2f} M"),
-        *disk_rows(settings.model_copy(update={"steps": steps}), shards),
+        *disk_rows(settings.model_copy(update={"steps": steps, "hours": None}), shards),
         cost_row(steps * speed.seconds_per_step, ranks),
     ]
     return in_columns(rows)

@@ -120,8 +120,11 @@ def in_columns(rows: Sequence[tuple[str, str]]) -> str:
 def disk_rows(settings: RunSettings, shards: ShardSet | None) -> list[tuple[str, str]]:
     """Return what a run takes on the disk, in words; None: its shards are still to be built."""
     kept, one = num_kept_checkpoints(settings), checkpoint_bytes(settings)
+    checkpoints = f"{size(one)} each"
+    if kept is not None:
+        checkpoints = f"{size(kept * one)}: {kept} are kept, of {checkpoints}"
     return [
-        ("checkpoints", f"{size(kept * one)}: {kept} are kept, of {size(one)} each"),
+        ("checkpoints", checkpoints),
         ("shards", _shards_in_words(shards)),
     ]
 

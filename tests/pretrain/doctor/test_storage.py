@@ -12,8 +12,9 @@ from pretrain.doctor.storage import (
     space_for_shards,
     write_speed,
 )
-from pretrain.engine.footprint import checkpoint_bytes
+from pretrain.engine.footprint import checkpoint_bytes, size
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.train.summary import disk_rows
 from tests.pretrain.doctor.conftest import GIB, disk
 
 
@@ -53,6 +54,16 @@ def test_room_is_compared_with_the_checkpoints_that_are_kept_and_a_new_one(machi
         found = space_for_runs(machine.context(settings=settings), statvfs=disk(int(room * one)))
         assert found.status == mark, (room, found)
         assert mark == "ok" or "--run-folder" in found.fix
+
+
+def test_of_a_run_of_hours_the_size_of_one_checkpoint_is_known_and_not_their_number(machine):
+    settings = settings_of("--hours", "2", "--steps", "100")
+    one = checkpoint_bytes(settings)
+    for room, mark in ((1.9, "problem"), (2.1, "ok")):
+        found = space_for_runs(machine.context(settings=settings), statvfs=disk(int(room * one)))
+        assert found.status == mark and found.message.endswith(f"a checkpoint takes {size(one)}")
+    (row, _) = disk_rows(settings, None)
+    assert row == ("checkpoints", f"{size(one)} each")
 
 
 def test_without_a_recipe_little_room_is_a_warning(machine):
