@@ -215,8 +215,6 @@ def complete(partial: Path, content: Content) -> Path:
     (partial / CONTENT).write_text(text + "\n", encoding="utf-8")
     write_through(partial / CONTENT)
     final = partial.with_suffix("")
-    if final.exists():  # a rewound run saves this step again
-        remove(final)
     put_in_place(partial, final)
     return final
 
