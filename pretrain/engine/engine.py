@@ -48,7 +48,7 @@ class StepResult:
     """Result of one optimizer step; reading the tensor waits for the device."""
 
     losses: Tensor  # one per micro-batch of this rank
-    gradient_norm: Any  # before clipping; None at ZeRO stage 0 without clipping
+    gradient_norm: Any  # before clipping, inf if skipped; None at ZeRO stage 0 without clipping
     skipped: bool  # nothing was updated: fp16 overflow, or a gradient that is not finite
     loss_scale: float
     # By name, of an objective whose loss is a sum: total and number [2] of this rank, in fp64.

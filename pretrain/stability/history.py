@@ -116,9 +116,6 @@ class _Unread:
         numbers, norm = self.numbers.tolist(), self.result.gradient_norm
         if isinstance(norm, Tensor):
             norm = numbers.pop()
-        if self.result.skipped:
-            # DeepSpeed keeps the norm of an earlier step.
-            norm = math.inf
         scales = self.plan.branch_scales
         return StepStats(
             self.plan.step,

@@ -1,6 +1,7 @@
 """DeepSpeed, on one rank and on two, against a plain PyTorch loop."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -168,7 +169,7 @@ found = []
 for step in range(9):
     batches = [(case.micro_batch(step, place), [1.0] * 3) for place in range(4)]
     result = engine.train_step(batches, 0.01)
-    found.append([result.skipped, result.loss_scale])
+    found.append([result.skipped, result.loss_scale, float(result.gradient_norm)])
 print(json.dumps(found))
 """
 
@@ -179,8 +180,9 @@ def test_an_fp16_overflow_skips_the_step_and_halves_the_scale():
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     found = json.loads(finished.stdout.splitlines()[-1])
-    skipped = [step for step, _ in found]
+    skipped = [step for step, _, _ in found]
     assert found[0][1] in (2.0**24, 2.0**23)  # the JSON may forgive a first overflow
     assert skipped[0] and not skipped[-1]  # 2^24 is too large for these gradients, and ends
-    for (_, before), (was_skipped, after) in zip(found, found[1:], strict=False):
+    for (_, before, _), (was_skipped, after, _) in zip(found, found[1:], strict=False):
         assert after == (before / 2 if was_skipped else before)
+    assert all((norm == math.inf) == was_skipped for was_skipped, _, norm in found)

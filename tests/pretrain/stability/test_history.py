@@ -15,8 +15,8 @@ from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.history import KEPT_STEPS, StepHistory, rows_of_step
 
 
-def result(losses, norm, *, skipped=False):
-    return StepResult(torch.tensor(losses), norm, skipped=skipped, loss_scale=8.0)
+def result(losses, norm):
+    return StepResult(torch.tensor(losses), norm, skipped=False, loss_scale=8.0)
 
 
 def plan(step):
@@ -38,12 +38,6 @@ def test_numbers_are_read_once_and_in_order():
     assert one.kept_blocks == [[1], [0, 1]] and one.loss_scale == 8.0
     assert (two.step, two.losses, two.gradient_norm) == (2, [3.0, math.inf], None)
     assert history.next_read() is None and history.steps() == [one, two]
-
-
-def test_the_norm_of_a_step_without_update_is_not_that_of_an_earlier_one():
-    history = StepHistory("cpu")
-    add(history, 1, result([5.0], 1.25, skipped=True))
-    assert history.next_read().gradient_norm == math.inf
 
 
 def test_only_the_last_steps_are_kept():
