@@ -18,7 +18,7 @@ from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.launch import build_engine, check_machine, checked_settings
 from pretrain.profiling.hardware import peak_flops
 from pretrain.profiling.operators import costliest_operators, trace
-from pretrain.schedules.layer_drop import theta_at
+from pretrain.schedules.run_thetas import last_theta
 from pretrain.train.benchmark import MeasuredSteps, endless_batches
 from pretrain.train.recording.provenance import environment
 
@@ -50,7 +50,7 @@ def profile(
         engine = build_engine(settings, ds_config, ranks)
         settings = engine.micro_batches.of(settings)
         batches = endless_batches(settings, shards, ranks)
-        theta = keep_ratio_at_the_end(settings, full_depth=full_depth)
+        theta = 1.0 if full_depth else last_theta(settings)
         steps = MeasuredSteps(engine, batches, settings, theta)
         for _ in range(WARM_UP_STEPS):
             steps.take_one()
@@ -79,11 +79,6 @@ def profile(
             print(describe(numbers, folder))
     finally:
         stop_ranks()
-
-
-def keep_ratio_at_the_end(settings: RunSettings, *, full_depth: bool) -> float:
-    """Return theta at the end of the schedule, or 1 if every block is to run."""
-    return 1.0 if full_depth else theta_at(settings.steps, settings.layer_drop, settings.steps)
 
 
 def describe(numbers: dict[str, Any], folder: Path) -> str:

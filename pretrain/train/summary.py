@@ -30,8 +30,8 @@ from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import keep_probabilities, theta_at
-from pretrain.schedules.step_plan import finished_before, horizon_of_steps
+from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.run_thetas import last_theta
 from pretrain.train.checks import obstacles
 from pretrain.train.recording.progress import Progress
 from pretrain.train.request import RunRequest
@@ -194,9 +194,7 @@ def _step_rows(
     progress = Progress(settings, world_size)
     accumulation = progress.micro_batches_per_step
     full = progress.pass_flops([1] * settings.model.num_layers) * accumulation
-    horizon, last_step = horizon_of_steps(settings), finished_before(settings.steps)
-    theta = theta_at(horizon.position(last_step), settings.layer_drop, horizon.span(last_step))
-    kept = keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
+    kept = keep_probabilities(last_theta(settings), settings.model.num_layers, settings.layer_drop)
     last = progress.pass_flops(kept) * accumulation
     state = optimizer_state_bytes(settings, ds_config, world_size)
     micro = ds_config["train_micro_batch_size_per_gpu"]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from argparse import Namespace
 
 import pytest
@@ -107,6 +108,13 @@ def test_layer_drop_is_in_its_steady_state_unless_full_depth_is_asked_for(comman
     metrics = full["metrics"]
     assert metrics["flops"] == metrics["full_depth_flops"] == metrics["expected_flops"]
     assert metrics["theta"] == 1
+
+
+def test_a_run_that_restarts_is_profiled_at_its_last_step(command, tmp_path):
+    """Step 20 begins one step after the restart, not at the end of one curve of 20 steps."""
+    restarts = ("--restarts_after", "18", "--layer_drop.gamma", "0.5")
+    _, numbers = profiled(command, tmp_path, *DROPS, *restarts, "--steps", 2)
+    assert numbers["metrics"]["theta"] == pytest.approx(0.1 + 0.9 * math.exp(-0.5))
 
 
 def test_a_run_of_hours_is_profiled_at_its_end_too(command, tmp_path):
