@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy
 
+from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import LayerDropSettings, RunSettings
 
@@ -297,6 +298,23 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
             f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers} is less "
             f"than the first and the last block, which always run; give at least "
             f"{ALWAYS_KEPT / num_layers:.3g}"
+        )
+
+
+def check_row_draws(settings: RunSettings, world_size: int) -> None:
+    """Refuse draws by sequence that never drop a row: micro-batches have too few of them.
+
+    Raises:
+        ConfigError: they are such; of "auto" with the largest micro-batch that there may be.
+    """
+    drop, rows = settings.layer_drop, micro_sequences(settings, world_size)
+    least = min(drop.stages) if drop.schedule == "stages" else drop.theta_bar
+    if drop.schedule == "none" or drop.draw_per != "sequence" or least == 1:
+        return
+    if all(share == 1 for share in kept_shares(least, settings.model.num_layers, drop, rows)):
+        raise ConfigError(
+            f"layer_drop.draw_per='sequence' drops no row of micro-batches of {rows}, "
+            f"even at a keep ratio of {least:g}; raise batch.micro_sequences"
         )
 
 

@@ -30,7 +30,7 @@ from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import keep_probabilities
+from pretrain.schedules.layer_drop import check_row_draws, keep_probabilities
 from pretrain.schedules.run_thetas import last_theta
 from pretrain.train.checks import obstacles
 from pretrain.train.recording.progress import Progress
@@ -72,6 +72,7 @@ def dry_run(request: RunRequest, ranks: Ranks, *, show_settings: bool) -> bool:
         before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
         predicted = predicted_micro_batches(settings, ds_config, ranks, execution, before=before)
         settings, ds_config = predicted.of(settings), predicted.filled_in(ds_config)
+        check_row_draws(settings, ranks.world_size)
         rows.append(("micro-batches", predicted.describe()))
     print(describe_run(settings, ds_config, ranks.world_size))
     stage = stage_of_run(settings, ds_config, ranks)

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
+from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
 from pretrain.data.batches import predictions_per_batch
@@ -77,7 +78,6 @@ class Progress:
         )
         self._unfetched: list[Tensor] = []
         self._unfetched_norm: Any = None
-        self._refuse_draws_without_effect()
         self._parts = LossParts()
 
     @property
@@ -279,27 +279,10 @@ class Progress:
         ]
         return math.fsum(flops) / thetas.total()
 
-    def _refuse_draws_without_effect(self) -> None:
-        drop = self.settings.layer_drop
-        least = min(drop.stages) if drop.schedule == "stages" else drop.theta_bar
-        if drop.schedule == "none" or drop.draw_per != "sequence" or least == 1:
-            return
-        if all(share == 1 for share in self._kept_shares(least)):
-            raise ConfigError(
-                f"layer_drop.draw_per='sequence' drops no row of micro-batches of {self._rows}, "
-                f"even at a keep ratio of {least:g}; raise batch.micro_sequences"
-            )
-
-    @property
-    def _rows(self) -> int:
-        """Return the rows of a micro-batch of a rank."""
-        ranks = self.world_size * self.micro_batches_per_step
-        return self.settings.batch.global_sequences // ranks
-
     def _kept_shares(self, theta: float) -> list[float]:
         """Return the shares of the rows of a micro-batch on which its blocks run."""
-        settings = self.settings
-        return kept_shares(theta, settings.model.num_layers, settings.layer_drop, self._rows)
+        settings, rows = self.settings, micro_sequences(self.settings, self.world_size)
+        return kept_shares(theta, settings.model.num_layers, settings.layer_drop, rows)
 
     def _speed(self, rate: PeakFlops) -> dict[str, Any]:
         """Return speed, utilisation and shares of time of the steps since the last line.

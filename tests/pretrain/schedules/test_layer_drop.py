@@ -10,6 +10,8 @@ import torch
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LayerDropSettings, as_json, flat, stored_settings
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine.launch import checked_settings
 from pretrain.model.encoder import Encoder
 from pretrain.schedules.layer_drop import (
     branch_scales,
@@ -255,6 +257,13 @@ def test_a_stage_of_the_first_and_last_block_leaves_nothing_to_draw_by_sequence(
     with pytest.raises(ConfigError, match="is the first and the last block alone"):
         check_layer_drop(stages, 4)
     check_layer_drop(stages, 6)
+
+
+def test_draws_by_sequence_that_drop_no_row_are_refused():
+    words = ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
+    words += ["--batch.micro_sequences", "1", "--batch.global_sequences", "4"]
+    with pytest.raises(ConfigError, match="drops no row of micro-batches of 1, even at a keep"):
+        checked_settings(load_settings("tiny_cpu", words), Ranks(0, 1, "cpu"))
 
 
 def test_a_uniform_profile_keeps_as_many_blocks_as_the_linear_one():

@@ -10,8 +10,9 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
+from pretrain.engine.launch import checked_settings
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
-from pretrain.schedules.run_thetas import mean_theta
+from pretrain.schedules.run_thetas import last_theta, mean_theta
 from pretrain.train import benchmark as speed
 from pretrain.train.benchmark import MeasuredSteps, RandomBatches, measure_speed
 
@@ -62,6 +63,16 @@ def test_the_coins_of_the_measured_steps_are_real_ones(monkeypatch):
     assert engine.kept == coins
     assert found.blocks == pytest.approx(sum(coins[4:]) / len(coins[4:]))
     assert found.blocks == pytest.approx(0.7 + 0.4, abs=0.15)  # 4 deviations of 300 passes
+
+
+def test_steps_of_few_rows_are_measured_where_depth_has_grown_and_no_row_is_dropped(monkeypatch):
+    """`profile` measures the end of a run, whose earlier steps drop rows."""
+    words = ["--model.num_layers", "12", "--layer_drop.schedule", "reverse"]
+    settings = load_settings("tiny_cpu", [*words, "--layer_drop.draw_per", "sequence"])
+    checked_settings(settings, CountingEngine.ranks)  # the run trains
+    theta = last_theta(settings)
+    steps = MeasuredSteps(CountingEngine(monkeypatch), itertools.count(), settings, theta)
+    assert steps.settings.layer_drop.theta_bar == theta < 1
 
 
 @pytest.mark.parametrize(

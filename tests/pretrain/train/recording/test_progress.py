@@ -8,7 +8,6 @@ import math
 import pytest
 import torch
 
-from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.profiling.hardware import PeakFlops
@@ -125,13 +124,6 @@ def test_draws_by_sequence_cost_the_same_in_every_step_and_that_is_what_is_expec
         assert progress.counters.flops == pytest.approx(2 * expected * progress.step, rel=1e-12)
     assert progress.counters.expected_flops == progress.counters.flops
     assert progress.counters.kept_since_log == pytest.approx([4 * share for share in shares])
-
-
-def test_draws_by_sequence_that_drop_no_row_are_refused():
-    words = ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
-    words += ["--batch.micro_sequences", "1", "--batch.global_sequences", "4"]
-    with pytest.raises(ConfigError, match="drops no row of micro-batches of 1, even at a keep"):
-        Progress(load_settings("tiny_cpu", words), 1)
 
 
 @pytest.mark.parametrize(
