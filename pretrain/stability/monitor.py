@@ -238,30 +238,47 @@ class StabilityMonitor:
     def _decide(
         self, anomaly: Anomaly, by_rank: list[list[StepStats]], replay: dict[str, Any]
     ) -> Decision:
-        """Write the recording, then the decision: a kill in between loses nothing."""
+        """Decide what to do, and record it."""
         checkpoint = next(reversed(checkpoints_of(self.run_folder)), None)
         newest = 0 if checkpoint is None else step_of(checkpoint)
         decision, why = decide(anomaly, self.settings.trouble, self.log.decisions(), newest)
         rows = [rows_of_step(step, self.shards, self.settings) for step in decision.steps]
-        recording = self.log.write_recording(
-            anomaly.step,
-            {
-                "at": time.strftime("%FT%T%z"),
-                **vars(anomaly),
-                "action": decision.action,
-                "why": why,
-                "inspection": replay,
-                "rows": rows,
-                "steps": [[vars(one) for one in stats] for stats in by_rank],
-            },
-        )
-        self.log.add_decision(decision, why)
+        content = {
+            "at": time.strftime("%FT%T%z"),
+            **vars(anomaly),
+            "action": decision.action,
+            "why": why,
+            "inspection": replay,
+            "rows": rows,
+            "steps": [[vars(one) for one in stats] for stats in by_rank],
+        }
+        observed = f"{anomaly.reason}{_first_not_finite(replay)}"
+        try:
+            # The decision last: a kill in between loses nothing.
+            recording = self.log.write_recording(anomaly.step, content)
+            self.log.add_decision(decision, why)
+        except OSError as error:
+            self._report_unrecorded(decision, observed, error)
+            return decision
         if decision.action != "stop":  # the error that ends the run says the same
-            first = _first_not_finite(replay)
-            _report(f"step {anomaly.step}: {anomaly.reason}{first}; recorded in {recording}")
+            _report(f"step {anomaly.step}: {observed}; recorded in {recording}")
         if decision.action == "rewind":
             _report(_rewind_message(decision, rows))
         return decision
+
+    def _report_unrecorded(self, decision: Decision, observed: str, error: OSError) -> None:
+        """Report it where the run goes on, as after a spike; raise it where it stops or rewinds."""
+        problem = f"{observed}; {self._not_recorded(error)}"
+        if decision.action != "record":
+            again = shell_command("train", self.run_folder, "--resume")
+            raise AnomalyError(
+                f"{decision.kind} at step {decision.step}: {problem}; no checkpoint holds it; free "
+                f"space, and continue from the newest one: {again}"
+            )
+        _report(f"step {decision.step}: {problem}")
+
+    def _not_recorded(self, error: OSError) -> str:
+        return f"it cannot be recorded in {self.log.folder} ({error.strerror or error})"
 
     def _stop(self, anomaly: Anomaly, replay: dict[str, Any]) -> NoReturn:
         policy = self.settings.trouble
@@ -297,9 +314,12 @@ class StabilityMonitor:
     def _write_replay(self, step: int, kind: str, replay: dict[str, Any]) -> None:
         replay["weights"] = f"those before step {step}, after a rewind"
         content = {"kind": kind, "step": step, "is_replay": True, "inspection": replay}
-        file = self.log.write_recording(step, content)
+        try:
+            recorded = f"recorded in {self.log.write_recording(step, content)}"
+        except OSError as error:
+            recorded = self._not_recorded(error)
         first = _first_not_finite(replay) or "; everything in it was finite this time"
-        _report(f"step {step}: its rows are left out{first}; recorded in {file}")
+        _report(f"step {step}: its rows are left out{first}; {recorded}")
 
 
 def _first_not_finite(replay: dict[str, Any]) -> str:
