@@ -5,11 +5,12 @@ from the sums all of them detect the same anomaly at the same step. Steps are nu
 metrics.jsonl.
 """
 
+import contextlib
 import dataclasses
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ from pretrain.distributed.ranks import from_all_ranks, on_first_rank
 from pretrain.engine.engine import Engine
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
+from pretrain.profiling.stopwatch import Stopwatch
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.detector import (
     Anomaly,
@@ -64,9 +66,11 @@ class StabilityMonitor:
         batches: TrainingBatches,
         saver: Saver,
         run_folder: Path,
+        clock: Stopwatch,
     ) -> None:
         self.settings, self.engine, self.shards, self.batches = settings, engine, shards, batches
         self.ranks, self.saver, self.run_folder = engine.ranks, saver, run_folder
+        self.clock = clock  # of training: stops while this acts
         self.log = AnomalyLog(run_folder)
         self.history = StepHistory(self.ranks.device)
         self.detector = AnomalyDetector(settings.trouble, smallest_scale=engine.smallest_loss_scale)
@@ -125,7 +129,8 @@ class StabilityMonitor:
         )
         anomaly = self.detector.check(numbers)
         if anomaly is not None:
-            self._respond(anomaly, done)
+            with self._off_the_clock():
+                self._respond(anomaly, done)
 
     def check_weights(self, done: int) -> None:
         """Check the weights before they are saved; raises as `check_step` does."""
@@ -145,9 +150,18 @@ class StabilityMonitor:
         """
         decisions = on_first_rank(self.ranks, self.log.decisions)
         kinds = [one.kind for one in decisions if one.action == "rewind" and one.step == plan.step]
-        if kinds:
+        if not kinds:
+            return
+        with self._off_the_clock():
             replay = self._replay(plan, self.engine.loss_scale())
             on_first_rank(self.ranks, lambda: self._write_replay(plan.step, kinds[-1], replay))
+
+    @contextlib.contextmanager
+    def _off_the_clock(self) -> Iterator[None]:
+        """Stop the clock, after the device has finished the steps that it covers."""
+        self.engine.synchronize()
+        with self.clock.paused():
+            yield
 
     def _replay(self, plan: StepPlan, loss_scale: float) -> dict[str, Any]:
         """Run a step again on a copy of the weights; the run does not change."""

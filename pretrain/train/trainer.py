@@ -63,9 +63,10 @@ class Trainer:
         self.training_batches = TrainingBatches(shards, settings, place)
         self.held_out_batches = HeldOutBatches(shards, settings, place)
         self.all_reduce = DelayedAllReduce(self.ranks)
+        self.clock = Stopwatch()  # of training only
         self._stops = False  # whether all ranks know that one was interrupted
         self.monitor = StabilityMonitor(
-            settings, engine, shards, self.training_batches, saver, record.folder
+            settings, engine, shards, self.training_batches, saver, record.folder, self.clock
         )
 
     def train(self) -> None:
@@ -110,11 +111,12 @@ class Trainer:
         """Take optimizer steps; return whether the run is finished.
 
         The clock covers training only: it stops, after the device has finished, whenever
-        something is evaluated or written. With a time budget, the horizon is renewed then.
+        something is evaluated, written or replayed. With a time budget, the horizon is renewed
+        when it is read.
         """
         progress, horizon = self.progress, self.progress.schedule.horizon
         batches = self._batches()
-        clock = Stopwatch()
+        self.clock.restart()
         while not horizon.is_end(progress.step):
             plan = progress.next_plan()
             self.watchdog.begin_step(plan.step)
@@ -125,9 +127,9 @@ class Trainer:
             display.advance()
             self._handle(self.all_reduce.start(self._numbers()))
             if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
-                self._read_the_clock(clock, display)
+                self._read_the_clock(display)
                 self._do_what_is_due(plan, display)
-                clock = Stopwatch()
+                self.clock.restart()
             if self._stops:
                 break
         return horizon.is_end(progress.step)
@@ -220,10 +222,10 @@ class Trainer:
         )
         self.record.close()
 
-    def _read_the_clock(self, clock: Stopwatch, display: StepDisplay) -> None:
-        """Count the time since `clock` started, and fetch the losses of these steps."""
+    def _read_the_clock(self, display: StepDisplay) -> None:
+        """Count the time since the clock started, and fetch the losses of these steps."""
         self.engine.synchronize()
-        seconds, waited = clock.seconds(), clock.waited()
+        seconds, waited = self.clock.seconds(), self.clock.waited()
         self.progress.add_seconds(seconds, self.engine.pop_costs(), waited)
         self.progress.fetch_losses(self.engine.mean_over_ranks)
         self._renew_horizon(display)
