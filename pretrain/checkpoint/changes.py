@@ -99,7 +99,7 @@ def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: str
     described = ", ".join(f"{n} (was {bound[n][0]}, is {bound[n][1]})" for n in sorted(refused))
     hint = "; a resume is the same run: leave these out, or start a new one"
     if refused == needs_elastic:
-        hint = "; with --elastic it is resumed, equal within rounding"
+        hint = "; with --elastic it is resumed, not bit for bit"
     raise ConfigError(f"cannot resume {folder} with other settings: {described}{hint}")
 
 

@@ -3,7 +3,8 @@
 On as many ranks with the same settings a resumed run equals the uninterrupted one bit for bit. With
 --elastic the number of ranks, the ZeRO stage and the execution may change: samples, their order,
 learning rate and schedules stay the same, and losses are equal within rounding (dropout and, unless
-layer_drop.draw_per=step, layer drop draw other numbers). More steps or hours lengthen the run.
+layer_drop.draw_per=step, layer drop draw other numbers; unless data.masking=tokens, rows weigh a
+little more or less). More steps or hours lengthen the run.
 """
 
 import sys

@@ -42,7 +42,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--elastic",
         action="store_true",
         help="like --resume, and on another number of ranks or with other --engine settings, such "
-        "as another ZeRO stage: equal within rounding",
+        "as another ZeRO stage: the same samples and rates, not bit for bit the same losses",
     )
     parser.add_argument(
         "--lengthen",

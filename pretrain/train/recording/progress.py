@@ -35,7 +35,7 @@ class Counters:
     """The state of a resumed run besides weights and optimizer; the fields of a checkpoint."""
 
     step: Count = 0  # number of finished steps: the last one, counted from 1
-    training_seconds: Amount = 0.0  # without evaluation and checkpoints
+    training_seconds: Amount = 0.0  # without evaluation, checkpoints and replays
     flops: Amount = 0.0  # of the blocks that ran
     expected_flops: Amount = 0.0  # by the keep probabilities
     full_depth_flops: Amount = 0.0  # had every block run
@@ -309,6 +309,7 @@ class Progress:
         }
 
     def _totals(self) -> dict[str, Any]:
+        """Return what is spent; steps that were left out count in `tokens`, not in `flops`."""
         return {
             "step": self.step,
             "tokens": self.step * self.tokens_per_step,
