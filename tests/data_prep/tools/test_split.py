@@ -2,6 +2,7 @@ import pytest
 
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
+from data_prep.tools.mix import mix, open_ingredient
 from data_prep.tools.split import hold_out_again
 from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import (
@@ -43,6 +44,27 @@ def test_every_nth_document_of_all_is_held_out(folder, tmp_path, fraction, p, q)
     assert verify(tmp_path / "new") == []
     assert shards.manifest == manifest
     assert {file.suffix for file in (tmp_path / "new").iterdir()} == {".h5", ".json"}
+
+
+def test_repetitions_go_where_the_first_copy_goes(folder, tmp_path):
+    """Of a mixed folder, in which every training document is there two or three times."""
+    mix([open_ingredient(f"{folder}:weight=2.5")], tmp_path / "mixed")
+    documents = stored(tmp_path / "mixed")
+    sample = {tuple(document) for document in documents[::10]}
+    first_places = {}
+    for place, document in enumerate(documents):
+        first_places.setdefault(tuple(document), place)
+    expected = [document for document in documents if first_places[tuple(document)] % 10 == 0]
+    manifest = hold_out_again(tmp_path / "mixed", tmp_path / "new", valid_fraction=0.1)
+    shards = open_shards(tmp_path / "new")
+    found = {
+        name: {tuple(document) for document in cut_at_separators(tokens_of(shards, name))[:-1]}
+        for name in ("train", "valid")
+    }
+    assert not found["train"] & found["valid"]
+    assert len(sample) > len(set(map(tuple, expected))), "no repetition has a place of the sample"
+    assert manifest.splits["valid"].documents == len(expected)
+    assert tokens_of(shards, "valid") == stream_of(expected)[: len(tokens_of(shards, "valid"))]
 
 
 def test_a_folder_without_held_out_rows_gets_some(tmp_path):
