@@ -1,5 +1,7 @@
 """Read the sources of a build segment by segment, continuing after the last complete one."""
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,7 +60,8 @@ def read_sources(
         CorpusError: A source cannot be read, or too much of it is skipped.
         TooLittleText: A source holds no text, or all of them a single document.
     """
-    segments, skipped = read_segments(workplace), SkippedShare(sources, settings.max_skipped)
+    segments = _up_to_enough(read_segments(workplace), settings)
+    skipped = SkippedShare(sources, settings.max_skipped)
     for segment in segments:
         skipped.add(segment)
     known = [source.num_bytes for source in sources]
@@ -167,6 +170,14 @@ def in_brackets(counts: Mapping[str, int]) -> str:
     """Return counts in brackets, for an error message."""
     found = ", ".join(f"{what}: {count}" for what, count in counts.items())
     return f" ({found})" if found else ""
+
+
+def _up_to_enough(segments: list[ReadSegment], settings: BuildSettings) -> list[ReadSegment]:
+    """Return the segments that a straight build uses: workers of a killed one had read ahead."""
+    limit = settings.max_words or math.inf
+    totals = itertools.accumulate(segment.words for segment in segments)
+    pairs = zip(segments, totals, strict=True)
+    return [segment for segment, total in pairs if total - segment.words < limit]
 
 
 def _enough_words(segments: list[ReadSegment], settings: BuildSettings) -> bool:

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from data_prep.files import atomic
+from data_prep.pipeline import reading
 from data_prep.pipeline.build import build
 from data_prep.shards import format as shard_format
 from data_prep.shards.manifest import ShardError
@@ -183,6 +184,16 @@ def test_what_was_read_behind_a_gap_is_forgotten_with_its_files(few, tmp_path):
     build(settings, shards, workers=1)
     build(settings, tmp_path / "straight", workers=1)
     assert contents(shards) == contents(tmp_path / "straight")
+
+
+def test_what_workers_had_read_beyond_the_wanted_words_is_not_used(few, tmp_path, monkeypatch):
+    limited = few.model_copy(update={"max_words": 300, "tokenizer_sample_characters": 2000})
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "_enough_words", lambda *_: False)  # as workers read ahead
+        read_up_to(limited, tmp_path / "shards", 20)
+    build(limited, tmp_path / "straight", workers=1, segment_bytes=200)
+    build(limited, tmp_path / "shards", workers=1, segment_bytes=200)
+    assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
 
 
 @pytest.mark.slow("kills at random; a build stopped at each of its steps is tested above")
