@@ -41,6 +41,7 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
     before: dict[str, Any] = json.loads(file.read_text()) if is_resumed else now
     if not is_resumed:
         (workplace / TOKENIZER_RECORD).unlink(missing_ok=True)
+        discard_segments(workplace, 0, 0)  # later ones may be complete, and of another text
     for part in ("settings", "libraries"):
         for name in now[part]:
             then, today = before[part].get(name), now[part][name]

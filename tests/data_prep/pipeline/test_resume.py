@@ -186,6 +186,18 @@ def test_what_was_read_behind_a_gap_is_forgotten_with_its_files(few, tmp_path):
     assert contents(shards) == contents(tmp_path / "straight")
 
 
+def test_another_build_in_the_place_of_one_without_a_first_part_gets_none_of_its_text(
+    few, corpus, tmp_path
+):
+    shards = tmp_path / "shards"
+    other = few.model_copy(update={"corpus": (str(folder_of(tmp_path, *"abc")),)})
+    read_up_to(other, shards, 6)[0].unlink()  # as by a kill, with several workers
+    read_up_to(few, shards, 1)
+    build(few, shards, workers=1)
+    build(few, tmp_path / "straight", workers=1)
+    assert contents(shards) == contents(tmp_path / "straight")
+
+
 def test_what_workers_had_read_beyond_the_wanted_words_is_not_used(few, tmp_path, monkeypatch):
     limited = few.model_copy(update={"max_words": 300, "tokenizer_sample_characters": 2000})
     with monkeypatch.context() as patched:
