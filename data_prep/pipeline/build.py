@@ -50,9 +50,15 @@ from data_prep.shards.packing import RowFormat
 from data_prep.sources.source import CorpusError, FileSource, Source
 from data_prep.sources.spec import open_source
 from data_prep.text.encode import DocumentEncoder
+from data_prep.text.sentences import check_language
 from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
-from data_prep.tokenizer.train import TokenizerKind, alphabet_of, train_tokenizer
+from data_prep.tokenizer.train import (
+    TokenizerKind,
+    alphabet_of,
+    check_vocabulary_size,
+    train_tokenizer,
+)
 
 if TYPE_CHECKING:
     from data_prep.files.progress_bar import Bar
@@ -89,10 +95,12 @@ def build(
         CorpusError: The text cannot be read or is too small, or too much of it is skipped.
         ShardError: `folder` exists, cannot be written, is being built by another process, or an
             unfinished build there has other settings or other sources.
-        TokenizerError: The tokenizer cannot be loaded or used, or does not know the text.
+        TokenizerError: The tokenizer cannot be loaded, trained or used, or does not know the text;
+            or the language is unknown.
         WorkerDied: A worker process was killed. Finished parts are kept.
     """
     start = time.monotonic()
+    _check_settings(settings)
     sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
     pool = Workers(workers or cpu_count())
     with workplace_of(folder) as workplace:
@@ -279,6 +287,13 @@ class _Build:
                 lines.append(json.dumps(place._asdict(), ensure_ascii=False) + "\n")
         if lines:
             save_text(self.content / SKIPPED_FILE, "".join(lines))
+
+
+def _check_settings(settings: BuildSettings) -> None:
+    """Refuse at once what would fail only when all of the text has been read."""
+    check_language(settings.language, splitter=settings.sentences)
+    if kind := _trained_kind(settings):
+        check_vocabulary_size(settings.vocabulary_size, kind=kind)
 
 
 def _with_parts(error: CorpusError, workplace: Path) -> CorpusError:

@@ -32,6 +32,21 @@ QUOTATIONS, MOST_QUOTATIONS = "“«„", 2000
 MOST_WORDS_KEPT = 200_000
 
 
+def check_language(language: str, *, splitter: SentenceSplitter) -> None:
+    """Check the code of a language.
+
+    Raises:
+        TokenizerError: The code is malformed, or spaCy does not know it.
+    """
+    if not LANGUAGE.fullmatch(language):
+        raise TokenizerError(
+            f"language={language!r} is not a code of a language; give one in lower case, such as "
+            "en, de or zh-hant"
+        )
+    if splitter == "spacy":
+        _sentencizer(language)
+
+
 def split_sentences(
     paragraphs: Iterable[str], *, splitter: SentenceSplitter, language: str
 ) -> Iterator[list[str]]:
@@ -47,11 +62,7 @@ def split_sentences(
     Raises:
         TokenizerError: The code is malformed, or spaCy does not know it.
     """
-    if not LANGUAGE.fullmatch(language):
-        raise TokenizerError(
-            f"language={language!r} is not a code of a language; give one in lower case, such as "
-            "en, de or zh-hant"
-        )
+    check_language(language, splitter=splitter)
     for paragraph in paragraphs:
         pieces = list(_pieces(paragraph))
         if splitter == "sentencex":

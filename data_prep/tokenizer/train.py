@@ -43,6 +43,7 @@ def train_tokenizer(
     Raises:
         TokenizerError: The vocabulary is too small for the 256 bytes.
     """
+    check_vocabulary_size(vocabulary_size, kind=kind)
     if kind == "byte-bpe":
         return _finished(_trained_on_bytes(sentences, vocabulary_size, lowercase=lowercase))
     words = _words(moses=moses)
@@ -54,6 +55,20 @@ def train_tokenizer(
             learned["vocab"], merges, unk_token=UNK, continuing_subword_prefix=CONTINUATION
         )
     return bert_tokenizer(model, words, lowercase=lowercase)
+
+
+def check_vocabulary_size(vocabulary_size: int, *, kind: TokenizerKind) -> None:
+    """Check the size of a vocabulary that is to be learned.
+
+    Raises:
+        TokenizerError: The vocabulary is too small for the 256 bytes.
+    """
+    smallest = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
+    if kind == "byte-bpe" and vocabulary_size < smallest:
+        raise TokenizerError(
+            f"vocabulary_size={vocabulary_size} is too small for byte-bpe: special tokens and "
+            f"bytes alone are {smallest}; raise it"
+        )
 
 
 def character_counts(sentences: Iterable[str], *, lowercase: bool) -> Counter[str]:
@@ -110,12 +125,6 @@ def _trained_on_bytes(
     sentences: Iterable[str], vocabulary_size: int, *, lowercase: bool
 ) -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    smallest = len(SPECIAL_TOKENS) + len(alphabet)
-    if vocabulary_size < smallest:
-        raise TokenizerError(
-            f"vocabulary_size={vocabulary_size} is too small for byte-bpe: special tokens and "
-            f"bytes alone are {smallest}; raise it"
-        )
     tokenizer = Tokenizer(models.BPE())
     if lowercase:
         # Accents can be stripped from decomposed characters only; the rest is composed again.

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import read_manifest, write_manifest
@@ -146,6 +147,25 @@ def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(TokenizerError, match=message):
         build(settings, tmp_path / "shards", workers=1)
     assert not list(tmp_path.glob("shards*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"language": "EN"}, "language='EN' is not a code of a language"),
+        ({"language": "zz", "sentences": "spacy"}, "language='zz': spaCy does not know it"),
+        ({"tokenizer": "byte-bpe", "vocabulary_size": 260}, "too small for byte-bpe: .* 261"),
+    ],
+)
+def test_settings_that_must_fail_are_refused_before_anything_is_read(
+    tmp_path, monkeypatch, changes, message
+):
+    (tmp_path / "a.txt").write_bytes(lines_with(0))
+    read = []
+    monkeypatch.setattr(build_module, "read_sources", lambda *_, **__: read.append("all of it"))
+    with pytest.raises(TokenizerError, match=message):
+        build(settings_for(tmp_path / "a.txt", **changes), tmp_path / "shards", workers=1)
+    assert not read
 
 
 def test_an_unknown_word_here_and_there_is_no_reason_to_refuse(tmp_path):
