@@ -12,6 +12,7 @@ from data_prep.tokenizer.describe import CLS, UNK, SpecialNames, TokenizerError,
 from data_prep.tokenizer.train import bert_tokenizer
 
 VOCABULARY_FILE = "vocab.txt"
+FILE_SUFFIXES = (".json", ".txt")  # names on the Hub hold dots too: "BAAI/bge-base-en-v1.5"
 CHOICES = (
     "give a tokenizer.json, a vocab.txt, a folder that holds one, or a name on the Hugging Face "
     "Hub; or train one: wordpiece, bpe, byte-bpe"
@@ -32,7 +33,7 @@ def load_tokenizer(place: str) -> Tokenizer:
     file = _file_in(path) if path.is_dir() else path
     if file.is_file():
         tokenizer = _from_vocabulary(file) if file.suffix == ".txt" else _from_file(file)
-    elif path.suffix or path.is_absolute() or place.startswith("."):
+    elif path.suffix in FILE_SUFFIXES or path.is_absolute() or place.startswith("."):
         raise TokenizerError(f"{place}: no such file; {CHOICES}")
     else:
         tokenizer = _from_hub(place)

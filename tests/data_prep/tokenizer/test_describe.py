@@ -222,7 +222,8 @@ def test_a_name_that_needs_the_network_fails_fast_and_clearly(monkeypatch):
         raise OSError("Name or service not known")
 
     monkeypatch.setattr(tokenizer_loading, "connect_to_hub", refused)
-    with pytest.raises(TokenizerError, match="nobody/knows-this: no such file, and the Hugging"):
-        load_tokenizer("nobody/knows-this")
+    for name in ("nobody/knows-this", "nobody/knows-this-v1.5"):
+        with pytest.raises(TokenizerError, match=f"{name}: no such file, and the Hugging"):
+            load_tokenizer(name)
     with pytest.raises(TokenizerError, match="neither a file nor a name on the Hub"):
         load_tokenizer("not a name")
