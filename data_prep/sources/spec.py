@@ -85,10 +85,12 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
 def describe(names: Iterable[str]) -> str:
     """Return the descriptions of these sources, as they are now.
 
+    Files that a build may have skipped are no reason to refuse them.
+
     Raises:
         CorpusError: One of them does not exist or holds no text.
     """
-    return "; ".join(open_source(name).description for name in names)
+    return "; ".join(open_source(name, damaged_files="skip").description for name in names)
 
 
 def _spec_of(text: str) -> SourceSpec:

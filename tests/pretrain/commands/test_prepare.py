@@ -14,9 +14,9 @@ def corpus(tmp_path, monkeypatch):
     return file
 
 
-def prepare(corpus):
+def prepare(corpus, *options):
     words = ["--model.vocabulary_size", "256", "--data.valid_fraction", "0.1"]
-    main(["prepare", "tiny_cpu", "--corpus", str(corpus), *words])
+    main(["prepare", "tiny_cpu", "--corpus", str(corpus), *words, *options])
 
 
 def test_shards_are_built_once_and_used_again(corpus, capsys):
@@ -33,6 +33,18 @@ def test_text_that_changed_since_its_shards_were_built_is_said(corpus, capsys):
     corpus.write_text(corpus.read_text() + "\nOne more line of text is added here.\n")
     prepare(corpus)
     assert "note: the text has changed since" in capsys.readouterr().out
+
+
+def test_a_file_that_was_skipped_is_no_changed_text(corpus, capsys):
+    texts = corpus.parent / "texts"
+    texts.mkdir()
+    corpus.rename(texts / "text.txt")
+    (texts / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    skip = ("--data.damaged_files", "skip")
+    prepare(texts, *skip)
+    for options in (skip, ()):
+        prepare(texts, *options)
+    assert "note:" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("more", "noted"), [(0, False), (1, True)])
