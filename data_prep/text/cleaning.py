@@ -46,14 +46,15 @@ def letter_ratio(paragraph: str) -> float:
 
 def _clean_paragraph(paragraph: str, settings: TextSettings, counts: Counter[str]) -> str:
     """Return the cleaned paragraph, or an empty string if it is dropped."""
+    # First: characters on the two sides of what is removed may combine.
+    if settings.remove_control_characters and _CONTROLS.search(paragraph):
+        counts["paragraphs with control characters removed"] += 1
+        paragraph = " ".join(_CONTROLS.sub("", paragraph).split())
     form = settings.unicode_form
     if form != "none" and not unicodedata.is_normalized(form, paragraph):
         counts[f"paragraphs normalised to {form}"] += 1
         # NFKC turns some other characters into spaces.
         paragraph = " ".join(unicodedata.normalize(form, paragraph).split())
-    if settings.remove_control_characters and _CONTROLS.search(paragraph):
-        counts["paragraphs with control characters removed"] += 1
-        paragraph = " ".join(_CONTROLS.sub("", paragraph).split())
     if (
         settings.min_letter_ratio
         and paragraph

@@ -62,3 +62,8 @@ def test_what_comes_out_is_one_line_in_the_wanted_form_without_controls(text, fo
     for paragraph in cleaned(words, unicode_form=form)[0]:
         assert paragraph == " ".join(paragraph.split()) != ""
         assert not any(unicodedata.category(character) == "Cc" for character in paragraph)
+        assert form == "none" or unicodedata.is_normalized(form, paragraph)
+
+
+def test_a_letter_and_its_accent_are_joined_over_what_is_removed_between_them():
+    assert cleaned("cafe\u200b\u0301")[0] == ["café"]
