@@ -131,7 +131,7 @@ def kind_of(file: Path) -> str | None:
         return "jsonl" if _beginning_of(file).startswith(b"{") else "wikiextractor"
     if _INDEX_OF_DUMP.search(stem):
         return None
-    return KIND_OF_SUFFIX.get(Path(_PART_OF_DUMP.sub("", stem)).suffix)
+    return KIND_OF_SUFFIX.get(Path(_PART_OF_DUMP.sub("", stem)).suffix.lower())
 
 
 def kind_of_text(files: tuple[Path, ...]) -> str:

@@ -67,6 +67,14 @@ def test_a_folder_is_read_file_by_file_in_order_without_hidden_ones(tmp_path):
     assert read(tmp_path) == [["first"], ["second"], ["third"]]
 
 
+def test_suffixes_in_capital_letters_are_known(tmp_path):
+    (tmp_path / "A.TXT").write_text("first\n")
+    (tmp_path / "B.Txt.gz").write_bytes(gzip.compress(b"second\n"))
+    assert read(tmp_path) == [["first"], ["second"]]
+    parquet.write_table(pyarrow.table({"text": ["third"]}), tmp_path / "C.PARQUET")
+    assert read(tmp_path / "C.PARQUET") == [["third"]]
+
+
 def test_long_lines_and_documents_are_read_in_parts_that_lose_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "BLOCK_BYTES", 50)
     monkeypatch.setattr(text, "LONGEST_DOCUMENT", 100)
