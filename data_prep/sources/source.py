@@ -35,6 +35,8 @@ BEGINNING = Position(0, 0)
 DAMAGED, NOT_A_TEXT_FILE = "file cut short or damaged", "not a text file"
 INVALID_UTF8 = "not valid UTF-8"
 
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1000  # `EvenSample` takes nothing of a smaller share
+
 LONGEST_PARAGRAPH = 1 << 20  # characters; some data sets hold a whole book in one line
 
 
@@ -200,6 +202,24 @@ class FileSource(Source):
                 yield Skipped(str(file), 0, NOT_A_TEXT_FILE)
                 return
             raise
+
+
+def weight_of(name: str, digits: str) -> float:
+    """Return the weight in the name of a source or a shard folder.
+
+    Raises:
+        CorpusError: It is not a number, too small or too large.
+    """
+    try:
+        weight = float(digits)
+    except ValueError:
+        weight = 0.0
+    if not SMALLEST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise CorpusError(
+            f"{name}: weight={digits} is not a number from {SMALLEST_WEIGHT:f} to "
+            f"{LARGEST_WEIGHT}; it is the number of uses of each document"
+        )
+    return weight
 
 
 def paragraphs_of(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from data_prep.sources.places import (
     refuse_stored,
 )
 from data_prep.sources.python_docs import PythonDocs
-from data_prep.sources.source import CorpusError, FileSource, Source
+from data_prep.sources.source import CorpusError, FileSource, Source, weight_of
 from data_prep.sources.tables import JsonLines, ParquetFiles
 from data_prep.sources.text import DocumentEnd, TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
@@ -181,17 +181,7 @@ def _instead(found: Found) -> str:
 
 
 def _weight(spec: SourceSpec) -> float:
-    text = spec.keys.get("weight", "1")
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = 0.0
-    if not 0 < weight <= 1000:
-        raise CorpusError(
-            f"{spec.name}: weight={text} is not a number above 0 and up to 1000; it is the number "
-            "of uses of each document"
-        )
-    return weight
+    return weight_of(spec.name, spec.keys.get("weight", "1"))
 
 
 def _text(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:

@@ -23,12 +23,11 @@ from data_prep.shards.manifest import (
 from data_prep.shards.packing import RowFormat, TokenStream
 from data_prep.shards.repacking import ROWS_PER_SHARD, CountedStream, DocumentFile, write_splits
 from data_prep.shards.unpacking import row_bytes, stored_documents
+from data_prep.sources.source import weight_of
 from data_prep.text.sampling import EvenSample, passes
 
 if TYPE_CHECKING:
     from data_prep.files.progress_bar import Bar
-
-LARGEST_WEIGHT = 1000
 
 
 class Ingredient(NamedTuple):
@@ -45,19 +44,13 @@ def open_ingredient(text: str) -> Ingredient:
     """Open "FOLDER" or "FOLDER:weight=2.5".
 
     Raises:
-        ShardError: It is not a shard folder, or the weight is not a number in (0, 1000].
+        CorpusError: The weight is not a number, too small or too large.
+        ShardError: It is not a shard folder.
     """
     place, separator, digits = text.rpartition(":weight=")
     if not separator:
         return Ingredient(open_shards(Path(text)), 1.0)
-    try:
-        weight = float(digits)
-    except ValueError:
-        weight = 0.0
-    if not 1e-6 <= weight <= LARGEST_WEIGHT:
-        raise ShardError(
-            f"{text}: the weight {digits!r} is not a number above 0 and up to {LARGEST_WEIGHT}"
-        )
+    weight = weight_of(text, digits)
     return Ingredient(open_shards(Path(place)), weight)
 
 

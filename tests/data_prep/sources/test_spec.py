@@ -14,8 +14,9 @@ from pyarrow import parquet
 
 from data_prep.settings import PYTHON_DOCS
 from data_prep.sources import hub, lines, python_docs, tables, text
-from data_prep.sources.source import CorpusError, RawDocument, Skipped
+from data_prep.sources.source import SMALLEST_WEIGHT, CorpusError, RawDocument, Skipped
 from data_prep.sources.spec import describe, open_source
+from data_prep.text.sampling import EvenSample
 from tests.data_prep.sources.source_case import read
 
 COMPRESS = {
@@ -365,8 +366,9 @@ def test_the_identity_of_a_source_changes_with_its_files(tmp_path):
         ("jsonk:FOLDER/mixed", "'jsonk' is no kind of source; did you mean jsonl?"),
         ("FOLDER/mixed/a.txt:wieght=2", "text has no key 'wieght'; did you mean weight?"),
         ("FOLDER/mixed/a.txt:column=a", "text has no key 'column'; it has weight, documents"),
-        ("FOLDER/mixed/a.txt:weight=0", "weight=0 is not a number above 0"),
-        ("FOLDER/mixed/a.txt:weight=much", "weight=much is not a number above 0"),
+        ("FOLDER/mixed/a.txt:weight=0", "weight=0 is not a number from 0.000001"),
+        ("FOLDER/mixed/a.txt:weight=1e-7", "weight=1e-7 is not a number from 0.000001"),
+        ("FOLDER/mixed/a.txt:weight=much", "weight=much is not a number from 0.000001"),
         ("hub:x:colum=a", "hub has no key 'colum'; did you mean column?"),
         ("python-docs:split=a", "python-docs has no key 'split'"),
     ],
@@ -381,6 +383,13 @@ def test_an_unknown_source_is_refused_with_a_suggestion(tmp_path, name, message)
     with pytest.raises(CorpusError, match=message.replace("FOLDER", str(tmp_path))) as error:
         open_source(name.replace("FOLDER", str(tmp_path)))
     assert "\n" not in str(error.value)
+
+
+def test_the_smallest_weight_takes_a_document(tmp_path):
+    (tmp_path / "a.txt").write_text("text\n")
+    source = open_source(f"{tmp_path / 'a.txt'}:weight={SMALLEST_WEIGHT}")
+    sample = EvenSample(source.weight)
+    assert [place for place in (0, 1, 999_999, 1_000_000) if sample.takes(place)] == [0, 1_000_000]
 
 
 def test_a_path_with_colons_is_a_path_if_it_exists(tmp_path):

@@ -4,6 +4,7 @@ from tokenizers.processors import TemplateProcessing
 
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
+from data_prep.sources.source import CorpusError
 from data_prep.tools.mix import mix, open_ingredient
 from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import (
@@ -131,9 +132,9 @@ def test_words_cut_by_moses_in_one_folder_only_are_refused_by_that_reason(folder
         mixed(folders, tmp_path / "new")
 
 
-@pytest.mark.parametrize("weight", ["0", "-1", "x", "nan", "inf", "1001", ""])
+@pytest.mark.parametrize("weight", ["0", "9e-7", "-1", "x", "nan", "inf", "1001", ""])
 def test_an_invalid_weight_is_refused(folders, weight):
-    with pytest.raises(ShardError, match=f"the weight '{weight}' is not a number above 0"):
+    with pytest.raises(CorpusError, match=f"weight={weight} is not a number from 0.000001 to 1000"):
         open_ingredient(f"{folders[0]}:weight={weight}")
 
 
