@@ -1,8 +1,6 @@
 """Recover the documents from the rows of a shard folder."""
 
-import re
 from collections.abc import Iterator
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,14 +25,13 @@ def stored_documents(
 ) -> Iterator[StoredDocument]:
     """Yield the documents of a split in order."""
     sep_id = shards.manifest.tokenizer.special_tokens["sep"]
-    for run in stored_runs(shards, name, bar):
-        last: Tokens | None = None
-        for document in documents_of(run, sep_id):
-            if last is not None:
-                yield StoredDocument(last, may_be_cut=False)
-            last = document
+    last: Tokens | None = None
+    for document in documents_of(stored_tokens(shards, name, bar), sep_id):
         if last is not None:
-            yield StoredDocument(last, may_be_cut=True)
+            yield StoredDocument(last, may_be_cut=False)
+        last = document
+    if last is not None:
+        yield StoredDocument(last, may_be_cut=True)
 
 
 def row_bytes(manifest: Manifest) -> int:
@@ -43,32 +40,11 @@ def row_bytes(manifest: Manifest) -> int:
     return num_rows * manifest.sequence_length * np.dtype(manifest.dtype).itemsize
 
 
-def stored_runs(
-    shards: ShardSet, name: SplitName, bar: "Bar | None" = None
-) -> Iterator[Iterator[Tokens]]:
-    """Yield the text of a split as streams of tokens, each in pieces of bounded size.
-
-    There is one stream, unless the numbers of the files have gaps, as in folders from which damaged
-    files were dropped: no document continues across a gap. Read each stream before the next one.
-    """
-    records = shards.manifest.splits[name].shards
-    numbers = np.array([_number(record.file, n) for n, record in enumerate(records)])
-    places = np.arange(len(records))
-    for _, run in groupby(places.tolist(), lambda place: int(numbers[place]) - place):
-        yield _pieces(shards, name, list(run), bar)
-
-
-def _pieces(
-    shards: ShardSet, name: SplitName, files: list[int], bar: "Bar | None"
-) -> Iterator[Tokens]:
+def stored_tokens(shards: ShardSet, name: SplitName, bar: "Bar | None" = None) -> Iterator[Tokens]:
+    """Yield the text of a split as one stream of tokens, in pieces of bounded size."""
     max_rows = max(1, TOKENS_PER_GROUP // shards.manifest.sequence_length)
+    files = range(len(shards.manifest.splits[name].shards))
     for rows in shards.split(name).read_in_order(files, max_rows=max_rows):
         yield unpack(rows)
         if bar is not None:
             bar.update(rows.nbytes)
-
-
-def _number(file: str, place: int) -> int:
-    """Return the number in the name of a file, or else its place."""
-    found = re.search(r"-(\d+)\.h5$", file)
-    return int(found[1]) if found else place

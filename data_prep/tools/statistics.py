@@ -15,7 +15,7 @@ from data_prep.files.progress_bar import progress_bar
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import SplitName, TokenizerRecord
 from data_prep.shards.packing import Tokens
-from data_prep.shards.unpacking import row_bytes, stored_runs
+from data_prep.shards.unpacking import row_bytes, stored_tokens
 from data_prep.tokenizer.describe import TokenizerError, described_tokenizer, word_starts
 
 if TYPE_CHECKING:
@@ -132,22 +132,23 @@ def _count_split(
 ) -> SplitCounts:
     tokenizer = shards.manifest.tokenizer
     tokens = np.zeros(tokenizer.vocabulary_size, np.int64)
-    lengths: Counter[int] = Counter()
-    words = single = 0
-    for run in stored_runs(shards, name, bar):
-        counted = _Run(tokenizer.special_tokens["sep"], starts)
-        for piece in run:
-            tokens += np.bincount(piece, minlength=len(tokens))
-            counted.add(piece)
-        counted.finish()
-        lengths += counted.lengths
-        words, single = words + counted.words, single + counted.single_piece_words
-    distinct = sorted(lengths)
-    documents = [lengths[length] for length in distinct]
-    return SplitCounts(tokens, np.array(distinct), np.array(documents), words, single)
+    counted = _Stream(tokenizer.special_tokens["sep"], starts)
+    for piece in stored_tokens(shards, name, bar):
+        tokens += np.bincount(piece, minlength=len(tokens))
+        counted.add(piece)
+    counted.finish()
+    lengths = sorted(counted.lengths)
+    documents = [counted.lengths[length] for length in lengths]
+    return SplitCounts(
+        tokens,
+        np.array(lengths),
+        np.array(documents),
+        counted.words,
+        counted.single_piece_words,
+    )
 
 
-class _Run:
+class _Stream:
     """Counts documents and words in a stream of tokens that comes in pieces."""
 
     def __init__(self, sep_id: int, starts: Flags | None) -> None:
