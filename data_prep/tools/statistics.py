@@ -119,12 +119,9 @@ def word_start_flags(shards: ShardSet) -> Flags | None:
     """Return which entries start a word [V]; None where the tokens do not mark it."""
     tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
     try:
-        starts = word_starts(tokenizer)
+        return word_starts(tokenizer)
     except TokenizerError:
         return None
-    flags = np.ones(shards.manifest.tokenizer.vocabulary_size, bool)
-    flags[: len(starts)] = starts[: len(flags)]
-    return flags
 
 
 def _count_split(
