@@ -79,8 +79,8 @@ class ReadSegment(StepResult):
     characters: int
     cleaning: dict[str, int]
     skipped: tuple[Skipped, ...]
-    units: int = 0  # lines or documents, see `Source.unit`; 0 in records of earlier versions
-    units_skipped: int = 0  # without those that the source expects to skip
+    units: int  # lines or documents, see `Source.unit`
+    units_skipped: int  # without those that the source expects to skip
 
 
 class KeptSegment(StepResult):
@@ -97,7 +97,7 @@ class EncodedSegment(StepResult):
     train: TextCounts
     repeated: TextCounts  # the documents of the partial pass of a weight such as 2.5
     valid: TextCounts
-    unknown: int = 0  # tokens of train that are [UNK]; 0 in records of earlier versions
+    unknown: int  # tokens of train that are [UNK]
 
 
 class SegmentFiles(NamedTuple):
