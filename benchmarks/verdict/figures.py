@@ -29,13 +29,15 @@ def curves(study: Study, file: Path) -> None:
         set_up(axes, "", xlabel="tokens in millions", ylabel=ylabel)
     order = sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm)))
     for number, arm in enumerate(order):
+        runs = study.of_arm(arm).values()
         points: dict[int, list[float]] = {}
-        for run in study.of_arm(arm).values():
+        for run in runs:
             for step, loss in run.curve:
                 points.setdefault(step, []).append(loss)
         line = [
-            (step * study.tokens_per_step / 1e6, statistics.fmean(points[step]))
-            for step in sorted(points)
+            (step * study.tokens_per_step / 1e6, statistics.fmean(found))
+            for step, found in sorted(points.items())
+            if len(found) == len(runs)  # beyond the end of one, the mean would be of others
         ]
         for axes, part in ((whole, line), (last, line[-len(line) // 3 :])):
             axes.plot(*zip(*part, strict=True), **_line_of(number))

@@ -1,5 +1,6 @@
 """Lines of arms in a panel: one bold line per arm, and its runs as thin ones."""
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,13 +40,18 @@ def draw_arms(axes: Axes, arms: Sequence[Arm], series: Callable[[Run], Line]) ->
                 axes.plot(x, y, color=style["color"], linewidth=0.5, alpha=0.5)
         shortest = min(len(x) for x, _ in lines)
         x = [statistics.median(line[0][place] for line in lines) for place in range(shortest)]
-        y = [statistics.median(line[1][place] for line in lines) for place in range(shortest)]
+        y = [_median([line[1][place] for line in lines]) for place in range(shortest)]
         # Each arm begins its markers at another place, so that equal lines show all of them.
         every = max(1, shortest // NUM_MARKERS)
         begin = number * every // len(arms)
         axes.plot(x, y, linewidth=1.6, markersize=4, markevery=(begin, every), **style)
         bold.append((x, y))
     return bold
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median; NaN, which has no order, counts as infinite."""
+    return statistics.median(math.inf if math.isnan(value) else value for value in values)
 
 
 def column(rows: Sequence[dict[str, Any]], x: str, y: str) -> Line:

@@ -177,11 +177,16 @@ def _level_text(*, ha: str, va: str, shift: tuple[int, int]) -> dict[str, Any]:
 
 
 def _label_ends(axes: Axes, arms: Sequence[Arm], lines: Sequence[Line], height: float) -> None:
-    """Write name and loss beside the end of each curve, where all names are short."""
+    """Write name and loss beside the end of each curve, where all names are short.
+
+    A curve ends with the first seed that an anomaly stopped: that is no end of its arm.
+    """
     if any(len(arm.name) > MOST_LETTERS_AT_END for arm in arms):
         return
     ends = {
-        n: line[1][-1] for n, line in enumerate(lines) if line[1] and math.isfinite(line[1][-1])
+        n: line[1][-1]
+        for n, line in enumerate(lines)
+        if line[1] and math.isfinite(line[1][-1]) and not any(r.was_stopped for r in arms[n].runs)
     }
     low, high = axes.get_ylim()
     space = 1.35 * FONT / 72 / height * (high - low)

@@ -1,5 +1,6 @@
 """The verdict's figures and page against the records that they are made of."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,6 +30,10 @@ def test_the_figures_draw_means_and_intervals_over_seeds(drawn):
         np.array([[0.1, 6.7], [0.2, 6.1], [0.3, 5.1]])
     )
     assert last.lines[1].get_xydata() == pytest.approx(np.array([[0.3, 5.1]]))
+    # A mean ends where an anomaly stopped one of its runs.
+    figures.curves(study_of(*study.runs, run_of("base", 2, [6.4, math.inf])), Path())
+    (line,) = (one for one in drawn()[0].lines if one.get_ydata()[0] == pytest.approx(6.6))
+    assert line.get_ydata() == pytest.approx([6.6, math.inf])
 
     low, high = stats.ttest_rel([4.6, 4.6], [5.0, 5.2]).confidence_interval(0.95)
     figures.cost(study, "base", "better", file=Path())

@@ -14,8 +14,9 @@ from pretrain.compare.convergence import compare
 from pretrain.compare.page.loss_picture import height_of_line, spread
 from pretrain.compare.page.phase_bars import phases
 from pretrain.compare.page.pictures import draw_pictures, time_parts
+from pretrain.compare.run_files import DECISIONS
 from pretrain.reports.html import COLOURS, DASHES, DPI, MARKERS, WIDTH, line_style
-from tests.pretrain.commands.test_compare import runs
+from tests.pretrain.commands.test_compare import runs, write_run
 from tests.pretrain.compare.test_headline import DROP, POST, arm
 
 TELEPHONE = 368  # pixels for a picture on a page of 400
@@ -73,6 +74,7 @@ def is_on(line, x, y):
     return any(
         x0 <= x <= x1 and y == pytest.approx(y0 + (x - x0) / (x1 - x0) * (y1 - y0))
         for (x0, y0), (x1, y1) in itertools.pairwise(points)
+        if math.isfinite(y0)
     )
 
 
@@ -200,6 +202,25 @@ def test_an_arm_that_diverged_behind_the_plateau_is_not_called_slow(tmp_path, fi
     for name in ("held_out_loss_over_step", "narrow"):
         texts = written(figures[name].axes[-1])
         assert "diverged" in texts and "target not reached" not in texts
+
+
+def test_the_median_curve_counts_a_seed_that_diverged_as_infinite(tmp_path, figures):
+    ends = (math.nan, 4.2, 4.0)
+    folders = [*arm(tmp_path, "base", ends=ends), *arm(tmp_path, "new", *POST, ends=(3.9,))]
+    draw_pictures(compare(runs(*folders), "5.5"), tmp_path)
+    first, _ = bold_lines(figures["held_out_loss_over_step"])
+    assert first.get_ydata()[-1] == 4.2
+
+
+def test_no_loss_stands_beside_a_curve_that_ends_where_a_seed_was_stopped(tmp_path, figures):
+    new = arm(tmp_path, "new", *POST, ends=(3.9, 3.8))
+    stopped = tmp_path / "stopped"
+    write_run(stopped, "--name", "new", "--seed", "2", *POST, losses=(7.0, 6.0), finished=False)
+    (stopped / DECISIONS).parent.mkdir()
+    (stopped / DECISIONS).write_text('{"action": "stop"}\n')
+    draw_pictures(compare(runs(*arm(tmp_path, "base"), *new, stopped), "5.5"), tmp_path)
+    texts = written(figures["held_out_loss_over_step"].axes[0])
+    assert "base 4.000" in texts and not any(text.startswith("new") for text in texts)
 
 
 @pytest.mark.filterwarnings("error")
