@@ -81,15 +81,16 @@ def cost(study: Study, baseline: str, *lengths: str, file: Path) -> None:
     flops = mean_flops(study.of_arm(baseline))
     pairs = _differences(study, baseline)
     shares = {arm: mean_flops(study.of_arm(arm)) / flops for arm in pairs}
-    line = [baseline, *lengths]
-    axes.plot(
-        [shares[arm] for arm in line],
-        [pairs[arm].mean for arm in line],
-        color=INK,
-        linestyle="--",
-        linewidth=0.8,
-        label=f"other lengths of {baseline}",
-    )
+    if lengths:
+        line = [baseline, *lengths]
+        axes.plot(
+            [shares[arm] for arm in line],
+            [pairs[arm].mean for arm in line],
+            color=INK,
+            linestyle="--",
+            linewidth=0.8,
+            label=f"other lengths of {baseline}",
+        )
     for number, (arm, pair) in enumerate(pairs.items()):
         style, share = line_style(number), shares[arm]
         is_known = math.isfinite(pair.low)
