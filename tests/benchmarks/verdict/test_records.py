@@ -32,7 +32,7 @@ def test_every_sweep_of_the_verdict_names_arms_that_exist(file):
     ("recipe", "record", "arm"),
     [
         ("tupe_r_tuned", "post_norm_seeds", "tupe_r_post"),
-        ("tupe_r_drop", "layer_drop/layer_drop_pays", "paper_10"),
+        ("tupe_r_drop", "depth/layer_drop_width", "paper_10"),
     ],
 )
 def test_a_recipe_of_the_verdict_trains_what_its_runs_trained(recipe, record, arm):
