@@ -1,7 +1,5 @@
 """Read the sources of a build segment by segment, continuing after the last complete one."""
 
-import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -174,10 +172,12 @@ def in_brackets(counts: Mapping[str, int]) -> str:
 
 def _up_to_enough(segments: list[ReadSegment], settings: BuildSettings) -> list[ReadSegment]:
     """Return the segments that a straight build uses: workers of a killed one had read ahead."""
-    limit = settings.max_words or math.inf
-    totals = itertools.accumulate(segment.words for segment in segments)
-    pairs = zip(segments, totals, strict=True)
-    return [segment for segment, total in pairs if total - segment.words < limit]
+    used: list[ReadSegment] = []
+    for segment in segments:
+        if _enough_words(used, settings):
+            break
+        used.append(segment)
+    return used
 
 
 def _enough_words(segments: list[ReadSegment], settings: BuildSettings) -> bool:
