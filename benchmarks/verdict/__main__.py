@@ -3,7 +3,7 @@
     python benchmarks/verdict build                                   tables and figures
     python benchmarks/verdict collect runs/positions                  results/positions.json
     python benchmarks/verdict collect runs/positions --minimal-pairs BLiMP=FOLDER/paradigms.csv
-    python benchmarks/verdict collect runs/against --tasks scores/table.csv
+    python benchmarks/verdict collect runs/against --tasks scores/table.csv slow=slow/table.csv
 
 `collect` takes the folder of a sweep, of its records, or of benchmarks/against_hugging_face.
 `build` reads the records in results/ and replaces what stands between the marks of docs/VERDICT.md.
@@ -46,7 +46,11 @@ def main() -> None:
         help="the table of `tupelo analyse minimal_pairs` on these runs, as the score NAME",
     )
     collect.add_argument(
-        "--tasks", metavar="FILE", help="table.csv of `tupelo finetune table` on these runs"
+        "--tasks",
+        nargs="+",
+        default=(),
+        metavar="[NAME=]FILE",
+        help="table.csv of `tupelo finetune table` on these runs; NAME is appended to its scores",
     )
     arguments = options.parse_args()
     if arguments.command == "build":
@@ -57,8 +61,10 @@ def main() -> None:
     name = arguments.sweep.name
     file = arguments.to or records_of(ROOT).get(name, ROOT / "results" / f"{name}.json")
     study = collected(arguments, file.stem)
-    if file.exists() and has_scores(read_study(file)) and not has_scores(study):
-        raise SystemExit(f"{file} has scores: give --minimal-pairs or --tasks again")
+    lost = score_names(read_study(file)) - score_names(study) if file.exists() else set()
+    if lost:
+        lost_names = "; ".join(sorted(lost))
+        raise SystemExit(f"{file} has scores ({lost_names}): give --minimal-pairs or --tasks again")
     write_study(study, file)
     print(f"{file}: {len(study.runs)} runs, {file.stat().st_size:,} bytes")
 
@@ -76,9 +82,9 @@ def records_of(root: Path) -> dict[str, Path]:
     return records
 
 
-def has_scores(study: Study) -> bool:
-    """Return whether any run has other measures than its losses."""
-    return any(run.scores for run in study.runs)
+def score_names(study: Study) -> set[str]:
+    """Return the names of the measures that runs have besides their losses."""
+    return {name for run in study.runs for name in run.scores}
 
 
 def collected(arguments: argparse.Namespace, name: str) -> Study:
@@ -88,11 +94,11 @@ def collected(arguments: argparse.Namespace, name: str) -> Study:
         SystemExit: a run of it cannot be read, or none of its runs has the scores that are given.
     """
     scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for words, read in (
-        (arguments.minimal_pairs, scores_of_pairs),
-        (arguments.tasks, scores_of_tasks),
-    ):
-        for run, found in read(words).items() if words else ():
+    tables = [scores_of_tasks(words) for words in arguments.tasks]
+    if arguments.minimal_pairs:
+        tables.insert(0, scores_of_pairs(arguments.minimal_pairs))
+    for table in tables:
+        for run, found in table.items():
             scores[run] |= found
     if is_comparison(arguments.sweep):
         study = read_comparison(arguments.sweep, name, scores)
@@ -102,7 +108,7 @@ def collected(arguments: argparse.Namespace, name: str) -> Study:
         except ConfigError as error:
             raise SystemExit(str(error)) from None
         study = condense(name, runs, scores)
-    if scores and not has_scores(study):
+    if scores and not score_names(study):
         raise SystemExit(f"{arguments.sweep} has no run that the table of scores names")
     return study
 
@@ -139,19 +145,28 @@ def scores_of_pairs(words: str) -> dict[str, dict[str, float]]:
     return {run: {name: 100 * statistics.fmean(found)} for run, found in accuracies.items()}
 
 
-def scores_of_tasks(file: str) -> dict[str, dict[str, float]]:
+def scores_of_tasks(words: str) -> dict[str, dict[str, float]]:
     """Return the score of each run on each task in percent, as `tupelo finetune table` counts it.
+
+    Args:
+        words: the table, or NAME=FILE; then scores are named `TASK, NAME`.
 
     Raises:
         SystemExit: there is no such table.
     """
+    name, _, file = words.rpartition("=")
     scores: dict[str, dict[str, float]] = {}
-    for row in rows_of_table(f"--tasks {file}", file):
+    for row in rows_of_table(f"--tasks {words}", file):
         found, column = scores.setdefault(row["run"], {}), row["column"]
         is_one_of_several = any(column.startswith(f"{task} ") for task in found)
         if not is_one_of_several:  # metrics of a task follow the score of the task
             found[column] = float(row["score"])
-    return scores
+    if not name:
+        return scores
+    return {
+        run: {f"{task}, {name}": score for task, score in found.items()}
+        for run, found in scores.items()
+    }
 
 
 def rows_of_table(option: str, file: str) -> list[dict[str, str]]:

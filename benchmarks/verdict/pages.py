@@ -6,6 +6,8 @@ A mark names a table or a figure, a study or several joined by +, and what it is
     ...
     <!-- end -->
     <!-- table answers positions: Is the untied form lower? | tupe_r | bert_r; ... -->
+    <!-- table answers positions: Does it score higher? | tupe_r | bert_r | average; ... -->
+    <!-- table scores positions bert_r: CoLA | average -->
     <!-- figure curves positions -->
 """
 
@@ -28,7 +30,6 @@ TABLES: Mapping[str, Table] = {
     "clock": tables.clock,
     "ends": tables.ends,
     "tuning": tables.tuning,
-    "scores": tables.scores,
     "seconds": tables.seconds,
     "speed": lambda study, baseline, *targets: tables.speed(
         study, baseline, [float(target) for target in targets]
@@ -56,7 +57,7 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
     begin, kind, words, old, end = mark.groups()
     if "<!--" in old:
         raise SystemExit(f"{PAGE}: <!-- end --> is missing after {begin.strip()}")
-    head, _, questions = words.partition(":")
+    head, _, asked = words.partition(":")
     part, name, *given = head.split()
     for one in name.split("+"):
         if one not in studies:
@@ -68,7 +69,9 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
         FIGURE_KINDS[part](study, *given, file=file)
         content = f"![{part} of {name}]({FIGURES}/{file.name})"
     elif part == "answers":
-        content = tables.answers(study, [_question(one) for one in questions.split(";")])
+        content = tables.answers(study, [_question(one) for one in asked.split(";")])
+    elif part == "scores":
+        content = tables.scores(study, *given, _parts(asked))
     else:
         _known(part, TABLES)
         content = TABLES[part](study, *given)
@@ -76,7 +79,11 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
 
 
 def _question(text: str) -> Question:
-    return Question(*(part.strip() for part in text.split("|")))
+    return Question(*_parts(text))
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split("|") if part.strip()]
 
 
 def _known(part: str, parts: Mapping[str, object]) -> None:

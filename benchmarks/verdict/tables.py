@@ -22,11 +22,13 @@ class Question:
         text: the question.
         arm: whose loss is compared; `A - B`: the difference of two arms is; `A, B`: their mean.
         against: with that of this arm, difference or mean.
+        score: what is compared instead of the loss, in percent; the same for a table.
     """
 
     text: str
     arm: str
     against: str
+    score: str = ""
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -71,9 +73,21 @@ def tuning(study: Study) -> str:
     return markdown(["arm", "steps of a trial", "tried, the best first"], rows)
 
 
-def scores(study: Study, baseline: str) -> str:
-    """Return the other measures of each arm in percent, and its difference from the baseline."""
-    names = list(dict.fromkeys(name for run in study.runs for name in run.scores))
+def scores(study: Study, baseline: str, names: Sequence[str] = ()) -> str:
+    """Return other measures of each arm in percent, and its difference from the baseline.
+
+    Args:
+        study: whose runs were measured.
+        baseline: an arm.
+        names: of measures; none: all.
+
+    Raises:
+        SystemExit: no run has a measure of such a name.
+    """
+    known = list(dict.fromkeys(name for run in study.runs for name in run.scores))
+    names = names or known
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"{study.name} has no scores {unknown}; its scores: {'; '.join(known)}")
     rows = []
     for arm in study.arms:
         against = {} if arm == baseline else study.of_arm(baseline)
@@ -139,7 +153,8 @@ def clock(study: Study, baseline: str) -> str:
 def answers(study: Study, questions: Sequence[Question]) -> str:
     """Return a row for each question: the difference with its interval, and what it says.
 
-    The p values are corrected for the number of questions, and an answer needs such a p value.
+    Of losses at the end or, where questions name one, of a score. The p values are corrected for
+    the number of questions, and an answer needs such a p value.
 
     Raises:
         SystemExit: a question names an unknown arm, or arms that have no seed in common.
@@ -151,33 +166,39 @@ def answers(study: Study, questions: Sequence[Question]) -> str:
             question.text,
             f"{_in_words(question.arm)} - {_in_words(question.against)}",
             UNKNOWN if pair is None else str(pair.num_pairs),
-            difference(pair),
+            difference(pair, digits=1 if question.score else 3),
             f"{p_value:.3f}" if p_value >= 0.001 else "< 0.001",
             _answer(pair, p_value),
         ]
         for question, pair, p_value in zip(questions, pairs, p_values, strict=True)
     ]
-    header = ["question", "arms", "pairs", "nats at the end, 95 % interval", "p (Holm)", ""]
+    what = "points" if questions[0].score else "nats at the end"
+    header = ["question", "arms", "pairs", f"{what}, 95 % interval", "p (Holm)", ""]
     return markdown(header, rows)
 
 
 def _answered(study: Study, question: Question) -> PairedMean | None:
-    ours, theirs = (_compared(study, arms) for arms in (question.arm, question.against))
+    ours, theirs = (
+        _compared(study, arms, question.score) for arms in (question.arm, question.against)
+    )
     if not ours.keys() & theirs.keys():
         raise SystemExit(f"{question.arm} and {question.against} have no seed in common")
     return paired_mean(ours, theirs)
 
 
-def _compared(study: Study, arms: str) -> dict[int, float]:
-    first, *others = (_mean_over(study, several.split(MEAN)) for several in arms.split(MINUS))
+def _compared(study: Study, arms: str, score: str) -> dict[int, float]:
+    first, *others = (
+        _mean_over(study, several.split(MEAN), score) for several in arms.split(MINUS)
+    )
     for other in others:
         first = {seed: first[seed] - other[seed] for seed in first.keys() & other.keys()}
     return first
 
 
-def _mean_over(study: Study, arms: Sequence[str]) -> dict[int, float]:
-    """Return the mean loss at the end over some arms, of each seed that all of them have."""
-    found = [losses(study.of_arm(arm)) for arm in arms]
+def _mean_over(study: Study, arms: Sequence[str], score: str) -> dict[int, float]:
+    """Return the mean score or loss at the end over arms, of each seed that all of them have."""
+    runs = [study.of_arm(arm) for arm in arms]
+    found = [_scores(one, score) if score else losses(one) for one in runs]
     seeds = set[int].intersection(*(set(one) for one in found))
     return {seed: statistics.fmean(one[seed] for one in found) for seed in seeds}
 
@@ -209,14 +230,15 @@ def mean_flops(runs: Mapping[int, StudyRun]) -> float:
     return statistics.fmean(run.flops for run in runs.values())
 
 
-def difference(pair: PairedMean | None, num_runs: int = 0) -> str:
-    """Return a difference in nats, its interval, and the number of pairs where runs lack one."""
+def difference(pair: PairedMean | None, num_runs: int = 0, digits: int = 3) -> str:
+    """Return a difference, its interval, and the number of pairs where runs lack one."""
     if pair is None:
         return UNKNOWN
+    mean, low, high = (f"{one:+.{digits}f}" for one in (pair.mean, pair.low, pair.high))
     if pair.num_pairs < 2:
-        return f"{pair.mean:+.3f} (one seed)"
+        return f"{mean} (one seed)"
     pairs = f"; {pair.num_pairs} pairs" if pair.num_pairs < num_runs else ""
-    return f"{pair.mean:+.3f} ({pair.low:+.3f} to {pair.high:+.3f}{pairs})"
+    return f"{mean} ({low} to {high}{pairs})"
 
 
 def mean_and_range(runs: Mapping[int, StudyRun]) -> str:
@@ -252,17 +274,18 @@ def point(run: StudyRun, trials: Sequence[StudyRun]) -> str:
 
 
 def _score(runs: Mapping[int, StudyRun], others: Mapping[int, StudyRun], name: str) -> str:
-    ours, theirs = (
-        {seed: run.scores[name] for seed, run in found.items() if name in run.scores}
-        for found in (runs, others)
-    )
+    ours, theirs = _scores(runs, name), _scores(others, name)
     if not ours:
         return UNKNOWN
     pair = paired_mean(ours, theirs)
     mean = f"{statistics.fmean(ours.values()):.1f}"
     if pair is None or pair.num_pairs < 2:
         return mean
-    return f"{mean}; {pair.mean:+.1f} ({pair.low:+.1f} to {pair.high:+.1f})"
+    return f"{mean}; {difference(pair, len(ours), digits=1)}"
+
+
+def _scores(runs: Mapping[int, StudyRun], name: str) -> dict[int, float]:
+    return {seed: run.scores[name] for seed, run in runs.items() if name in run.scores}
 
 
 def _tried(trials: Sequence[StudyRun]) -> str:

@@ -48,7 +48,11 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
     study = study_of(
         *(run_of("base", seed, [6.9, 5.0 + seed / 100]) for seed in (1, 2, 3)),
         *(
-            replace(run_of("better", seed, [6.6, 4.5 + seed / 90]), flops=0.9e12)
+            replace(
+                run_of("better", seed, [6.6, 4.5 + seed / 90]),
+                flops=0.9e12,
+                scores={"CoLA": 8.0 + seed, "CoLA, slow": 9.0},
+            )
             for seed in (1, 2, 3)
         ),
         run_of("better", 7, [6.6, 4.4], is_trial=True, **{"learning_rate.peak": 2e-3}),
@@ -61,6 +65,7 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
         "# By hand\n<!-- table ends toy base -->\nold\n<!-- end -->\nmore\n"
         "<!-- table answers toy: Is it better? | better | base; And base? | base | better -->\n"
         "<!-- end -->\n<!-- table tuning toy -->\n<!-- end -->\n"
+        "<!-- table scores toy base: CoLA, slow | CoLA -->\n<!-- end -->\n"
         "<!-- figure curves toy -->\n<!-- end -->\n"
         "<!-- figure cost toy base -->\n<!-- end -->\n"
     )
@@ -71,6 +76,7 @@ def test_a_page_is_filled_from_the_records_and_says_what_is_wrong_with_a_mark(tm
     assert "| `better` | 3 | 90.0% | 4.522 (4.511 - 4.533) | <= 0.10 | -0.498" in text
     assert "| Is it better? | `better` - `base` | 3 | -0.498" in text and "| lower |" in text
     assert "peak 0.002: 4.400; peak 0.004: 4.600" in text
+    assert "`base` | CoLA, slow | CoLA |" in text and "| `better` | 9.0 | 10.0 |" in text
     for kind in ("curves", "cost"):
         assert (tmp_path / "docs" / "figures" / f"toy-{kind}.png").exists()
     assert build(tmp_path).returncode == 0 and page.read_text() == text

@@ -118,5 +118,6 @@ def test_scores_of_tasks_are_those_that_the_table_of_fine_tuning_counts(tmp_path
         "ours-seed1": {"CoLA": 20.5, "STS-B": 61.0},
         "theirs-seed1": {"CoLA": 3.5},
     }
+    assert main["scores_of_tasks"](f"slow={file}")["theirs-seed1"] == {"CoLA, slow": 3.5}
     with pytest.raises(SystemExit, match="there is no such file"):
         main["scores_of_tasks"](str(tmp_path / "nothing.csv"))

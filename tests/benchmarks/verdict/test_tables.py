@@ -151,7 +151,7 @@ def test_the_steps_from_the_plateau_to_a_target_are_interpolated_and_averaged_as
 
 
 def test_scores_of_minimal_pairs_are_means_over_paradigms_and_compared_by_seed(tmp_path):
-    from tables import scores
+    from tables import Question, answers, scores
 
     main = runpy.run_path(str(ROOT / "benchmarks" / "verdict" / "__main__.py"))
     file = tmp_path / "paradigms.csv"
@@ -172,6 +172,14 @@ def test_scores_of_minimal_pairs_are_means_over_paradigms_and_compared_by_seed(t
     table = scores(study, "base")
     assert "| `base` | 59.7 |" in table and "| `unknown` | - |" in table
     assert f"| `better` | 62.3; +2.7 ({interval.low:+.1f} to {interval.high:+.1f}) |" in table
+    assert scores(study, "base", ["BLiMP"]) == table
+    with pytest.raises(SystemExit, match="no scores .'CoLA'.; its scores: BLiMP"):
+        scores(study, "base", ["CoLA"])
+    p_value = stats.ttest_rel(ours, theirs).pvalue
+    asked = answers(study, [Question("Better?", "better", "base", "BLiMP")])
+    assert "| points, 95 % interval |" in asked
+    span = f"({interval.low:+.1f} to {interval.high:+.1f})"
+    assert f"| 3 | +2.7 {span} | {p_value:.3f} | cannot tell |" in asked
 
 
 def test_by_the_clock_an_arm_is_compared_at_the_end_of_the_baseline(drawn):
