@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.batch import micro_batches_per_step, micro_sequences
-from pretrain.config.ds_keys import check_names
+from pretrain.config.ds_keys import check_names, check_names_in_blocks
 from pretrain.config.errors import ConfigError, lookup, nearest
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import LayerDropSettings, RunSettings, explain
@@ -41,6 +41,7 @@ OBJECTS = (
     "optimizer",
     "optimizer.params",
     "timers",
+    "flops_profiler",
     "progressive_layer_drop",
 )
 
@@ -71,8 +72,19 @@ def read_ds_config(
         name = default_ds_config(device, automatic_stage, in_bf16=in_bf16)
     path = _ds_config_path(name)
     config = read_json_object(path)
+    _leave_out_automatic(config)
     check_types(config, path)
+    check_names_in_blocks(config)
     return config
+
+
+def _leave_out_automatic(config: dict[str, Any]) -> None:
+    """Remove what transformers' Trainer would fill in: buckets and thresholds of ZeRO."""
+    zero = config.get("zero_optimization")
+    if isinstance(zero, dict):
+        config["zero_optimization"] = {
+            key: value for key, value in zero.items() if key == "stage" or value != AUTO
+        }
 
 
 def check_types(config: dict[str, Any], place: str | Path) -> None:

@@ -5,8 +5,10 @@ without a message. Some known keys change what is computed, and some where the s
 checkpoint saves.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from data_prep.files.quoting import plain
 from pretrain.config.errors import ConfigError, nearest
 
 # Filled in or read by the trainer, or for logging only.
@@ -35,6 +37,23 @@ PASSED_ON = (
     "wandb",
     "comet",
 )
+
+# Of blocks whose unknown keys are ignored; DeepSpeed refuses them in the others itself.
+KEYS_OF_BLOCKS = {
+    "torch_autocast": ("enabled", "dtype", "lower_precision_safe_modules"),
+    "progressive_layer_drop": ("enabled", "theta", "gamma"),
+    "optimizer": ("type", "params"),
+    "timers": ("throughput",),
+    "flops_profiler": (
+        "enabled",
+        "recompute_fwd_factor",
+        "profile_step",
+        "module_depth",
+        "top_modules",
+        "detailed",
+        "output_file",
+    ),
+}
 
 # Keys that DeepSpeed has or had, refused here, and why.
 NOT_HERE = {
@@ -84,6 +103,26 @@ SWITCHES_NEEDED = {
 PARTIAL_DIVISIONS = ("zero_hpz_partition_size", "mics_shard_size")
 
 PRECISIONS = ("fp16", "bf16", "torch_autocast")
+
+
+def check_names_in_blocks(config: dict[str, Any]) -> None:
+    """Refuse unknown keys in the blocks where they would be ignored.
+
+    Raises:
+        ConfigError: the DeepSpeed JSON, as it was read, holds such a key.
+    """
+    for block, known in KEYS_OF_BLOCKS.items():
+        for name in config.get(block, {}):
+            if name not in known:
+                raise unknown_key(block, name, known)
+
+
+def unknown_key(block: str, name: str, known: Sequence[str]) -> ConfigError:
+    """Return the error of a block with a key that is none of those that it can have."""
+    return ConfigError(
+        f"the DeepSpeed JSON has {plain(name)!r} in {block}, an unknown key"
+        f"{nearest(name, known)}; remove it"
+    )
 
 
 def check_names(config: dict[str, Any]) -> None:

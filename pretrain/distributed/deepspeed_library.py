@@ -10,6 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from data_prep.files.quoting import plain, quoted
+from pretrain.config.ds_keys import unknown_key
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
 from pretrain.distributed.unusable_gpus import sees_gpu
@@ -49,13 +50,33 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
     try:
         DeepSpeedConfig(checked)
     except ValidationError as error:
-        raise ConfigError(f"the DeepSpeed JSON: {explain(error)}") from None
+        raise _refused(error, ds_config) from None
     # Raised by its own code at a value of an unexpected type.
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
             f"{plain(str(error))}"
         ) from None
+
+
+def _refused(error: ValidationError, ds_config: dict[str, Any]) -> ConfigError:
+    """Return an error that names the block, which the error of DeepSpeed leaves out."""
+    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    blocks = {
+        "fp16": DeepSpeedFP16Config,
+        "bf16": DeepSpeedBF16Config,
+        "zero_optimization": DeepSpeedZeroConfig,
+    }
+    first = error.errors()[0]
+    for block, config in blocks.items():
+        if error.title == config.__name__ and len(first["loc"]) == 1:
+            if first["type"] == "extra_forbidden":
+                return unknown_key(block, str(first["loc"][0]), list(config.model_fields))
+            if first["type"] != "value_error":  # whose messages name what they are about
+                return ConfigError(f"the DeepSpeed JSON: {block}.{explain(error)}")
+    return ConfigError(f"the DeepSpeed JSON: {explain(error)}")
 
 
 def count_collectives(phases: Phases) -> CountedCollectives:

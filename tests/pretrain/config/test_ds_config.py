@@ -15,7 +15,9 @@ from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NEEDED, SWITCHES_NOT_HERE
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import BatchSettings
+from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.engine.launch import check_machine
+from pretrain.engine.zero_choice import with_fitted_buckets
 
 ALL = sorted(file.stem for file in DS_CONFIGS.glob("*.json"))
 
@@ -259,3 +261,44 @@ def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
     broken.write_text("[]")
     with pytest.raises(ConfigError, match="broken.json is damaged: not a JSON object"):
         read_ds_config(str(broken), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"torch_autocast": {"enable": True}}, "'enable' in torch_autocast.*mean enabled"),
+        ({"progressive_layer_drop": {"gama": 0.1}}, "'gama' in progressive_layer_drop.*mean gamma"),
+        ({"optimizer": {"param": {"lr": 5}}}, "'param' in optimizer.*did you mean params"),
+        ({"timers": {"throughputs": {}}}, "'throughputs' in timers.*did you mean throughput"),
+        ({"flops_profiler": {"enable": True}}, "'enable' in flops_profiler.*did you mean enabled"),
+    ],
+)
+def test_keys_that_a_block_would_ignore_are_refused(tmp_path, block, message):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(block))
+    with pytest.raises(ConfigError, match=message):
+        read_ds_config(str(file), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"fp16": {"enable": True}}, "'enable' in fp16, .*did you mean enabled.; remove it"),
+        ({"zero_optimization": {"stag": 1}}, "'stag' in zero_optimization, .*did you mean stage"),
+        ({"fp16": {"hysteresis": "x"}}, "JSON: fp16.hysteresis='x': input should be"),
+        ({"fp16": {"loss_scale": "x"}}, "JSON: fp16.loss_scale must be a number"),
+    ],
+)
+def test_a_complaint_of_deepspeed_names_the_block(block, message):
+    with pytest.raises(ConfigError, match=message):
+        check_ds_config({"train_micro_batch_size_per_gpu": 1, **block})
+
+
+def test_what_transformers_would_fill_in_is_as_if_it_were_not_there(tmp_path):
+    file = tmp_path / "theirs.json"
+    automatic = {"reduce_bucket_size": "auto", "overlap_comm": "auto", "allgather_bucket_size": 9}
+    file.write_text(json.dumps({"zero_optimization": {"stage": 1, **automatic}}))
+    config = read_ds_config(str(file), "cpu")
+    assert config["zero_optimization"] == {"stage": 1, "allgather_bucket_size": 9}
+    fitted = with_fitted_buckets(config, settings())["zero_optimization"]["reduce_bucket_size"]
+    assert 0 < fitted < 500_000_000
