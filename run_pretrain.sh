@@ -40,6 +40,8 @@ CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./environment.sh
 
 SOURCE_OPTIONS='corpus|data\.corpus'
+LIST_OPTIONS="$SOURCE_OPTIONS|arms|seeds"
+FLAGS='smoke|resume|dry-run'
 PATH_OPTIONS='data\.shards|data\.tokenizer|engine\.ds_config|initial_weights|hostfile|arms|records'
 command=(sweep) options=() names_arms=''
 
@@ -62,18 +64,20 @@ main() {
 
 # Everything is passed on; paths are resolved from the folder of the caller.
 read_options() { # ARGUMENT ...
-  local option=''
+  local option='' value=''
   while (($#)); do
     if [[ $1 =~ ^--($SOURCE_OPTIONS|$PATH_OPTIONS|run-folder)= ]]; then
       set -- "${1%%=*}" "${1#*=}" "${@:2}"
     fi
     refuse_misplaced "$1"
     if [[ $1 == -* ]]; then
-      option=$1
+      option=$1 value=''
+    elif takes_no_more "$option" "$value"; then
+      fail "$1 comes first: ./run_pretrain.sh $1 ...; recipes to compare come after --arms"
     elif [[ $option =~ ^--($PATH_OPTIONS)$ ]]; then
       set -- "$(path_from_caller "$1")" "${@:2}"
     elif [[ $option =~ ^--($SOURCE_OPTIONS)$ ]]; then
-      set -- "$(source_from_caller "$1")" "${@:2}"
+      set -- "$(sources_from_caller "$option" "$1")" "${@:2}"
     elif [[ $option == --run-folder ]]; then
       set -- "$(folder_from_caller "$1")" "${@:2}"
     fi
@@ -84,6 +88,7 @@ read_options() { # ARGUMENT ...
     else
       command+=("$1")
     fi
+    [[ $1 == -* ]] || value=$1
     shift
   done
 }
@@ -92,6 +97,23 @@ refuse_misplaced() { # ARGUMENT
   if [[ ${command[0]} == train && $1 =~ ^--(arms|seeds|smoke|budget|records|at-once)(=|$) ]]; then
     fail "${1%%=*} belongs to a comparison, whose recipes come after --arms: ./run_pretrain.sh --arms ${command[1]}"
   fi
+}
+
+# Whether a word after this option of a comparison belongs to none.
+takes_no_more() { # OPTION VALUE
+  [[ ${command[0]} == sweep && ! $1 =~ ^--($LIST_OPTIONS)$ ]] &&
+    [[ -n $2 || $1 == *=* || $1 =~ ^--($FLAGS)$ ]]
+}
+
+# --data.corpus has several, separated by commas.
+sources_from_caller() { # OPTION SOURCES
+  local one sources=("$2") found=()
+  [[ $1 != --data.corpus ]] || IFS=, read -ra sources <<<"$2"
+  for one in "${sources[@]}"; do
+    found+=("$(source_from_caller "$one")")
+  done
+  local IFS=,
+  echo "${found[*]}"
 }
 
 # A source is [KIND:]PLACE[:key=value]...; only its PLACE can be a path.

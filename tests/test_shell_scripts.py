@@ -306,6 +306,9 @@ def test_everything_is_passed_on_to_train_or_to_sweep(checkout, words, started):
         ("bert_a --seeds 3", ("--seeds belongs to a comparison", "--arms bert_a")),
         ("bert_a --steps 7 --smoke", ("--smoke belongs to a comparison", "--arms bert_a")),
         ("bert_a --arms=tupe_r", ("--arms belongs to a comparison", "--arms bert_a")),
+        ("--dry-run bert_a", ("bert_a comes first: ./run_pretrain.sh bert_a",)),
+        ("--hours 1 my.toml", ("my.toml comes first",)),
+        ("--hours=1 my.toml", ("my.toml comes first",)),
     ],
 )
 def test_a_run_is_not_taken_for_a_comparison_nor_a_comparison_for_another(checkout, words, parts):
@@ -334,10 +337,11 @@ def test_paths_that_exist_in_the_callers_folder_are_taken_from_there(checkout, t
     for name in ("my.toml", "base", "hosts", "bert.pt"):
         (caller / name).touch()
     options = ["--corpus", "texts", "more", "text:texts:weight=2", "--model.preset", "base"]
-    options += ["--initial_weights", "bert.pt", "--hostfile=hosts"]
+    options += ["--initial_weights", "bert.pt", "--hostfile=hosts", "--data.corpus", "more,texts"]
     resolved = (
         f"--corpus {caller}/texts more text:{caller}/texts:weight=2 --model.preset base "
-        f"--initial_weights {caller}/bert.pt --hostfile {caller}/hosts"
+        f"--initial_weights {caller}/bert.pt --hostfile {caller}/hosts "
+        f"--data.corpus more,{caller}/texts"
     )
     checkout.run("run_pretrain.sh", "my.toml", *options, cwd=caller)
     checkout.run("run_pretrain.sh", *options, "--arms", "bert_a", "my.toml", cwd=caller)

@@ -5,6 +5,7 @@ what it printed. FOLDER/work holds shards and run folders and may be removed.
 """
 
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -40,7 +41,8 @@ class Session:
             limit: seconds for each part, instead of its own.
         """
         self.folder, self.machine, self._limit = folder, machine, limit
-        self._end = None if budget is None else time.monotonic() + budget
+        self._budget = math.inf if budget is None else budget
+        self._end = time.monotonic() + self._budget
 
     def run(self, parts: Sequence[Part], only: Container[str] | None = None) -> int:
         """Run those that have not passed yet, and return the exit status.
@@ -82,11 +84,12 @@ class Session:
         reason = part.obstacle(self.machine)
         if reason is not None:
             return self._report(part, "skipped", reason)
-        if self._end is not None and self._end - time.monotonic() < limit:
+        if self._end - time.monotonic() < limit:
             # Not written: the next call begins with it.
             rest = max(0, round(self._end - time.monotonic()))
+            more = f"; give --minutes {math.ceil(limit / 60)}" if limit > self._budget else ""
             return self._report(
-                part, "left out", f"may take {limit} s, {rest} s were left", write=False
+                part, "left out", f"may take {limit} s, {rest} s were left{more}", write=False
             )
         print_wrapped(f"{part.name}: {part.title} (at most {limit:.0f} s)", gap=True)
         started = time.monotonic()

@@ -109,9 +109,10 @@ def _from_here(path: Path) -> Path:
 def _missing(package: str) -> str:
     checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").is_file():
-        fix = f"install it with: {shlex.quote(sys.executable)} -m pip install -e {checkout}"
+        here = shlex.quote(str(checkout))
+        fix = f"install it with: {shlex.quote(sys.executable)} -m pip install -e {here}"
         if (checkout / ".venv" / "bin" / "tupelo").is_file():
-            fix = f"use the environment of this project: source {checkout}/.venv/bin/activate"
+            fix = f"use the environment of this project: source {here}/.venv/bin/activate"
     else:
         fix = f"install it with: {shlex.quote(sys.executable)} -m pip install {package}"
     return f"the package {package} is not installed for {sys.executable}; {fix}"

@@ -44,15 +44,16 @@ def findings(subjects: Sequence[Subject]) -> Findings:
 def draw_gradients(measured: Measured, caption: str) -> Figure:
     """Draw a panel per run over its steps, and three panels of all runs over depth."""
     figure = empty_figure(caption, height=2 * PANEL_HEIGHT)
+    depth = max(len(found.weights) for steps in measured.values() for found in steps.values())
     panels, (weights, sizes, cosines) = rows_of_panels(figure, (len(measured), 3))
     for axes, (run, steps) in zip(panels, measured.items(), strict=True):
         axes.sharey(panels[0])
         set_up(axes, run, xlabel="optimizer steps", ylabel="norm of dE/dW of a block, nats")
         curves = list(zip(*(found.weights for found in steps.values()), strict=True))
-        draw_by_depth(axes, list(steps), curves)
+        draw_by_depth(axes, list(steps), curves, depth=depth)
         log_scale(axes)
         whole_ticks(axes)
-    legend_of_blocks(figure, panels[0])
+    legend_of_blocks(figure, panels)
     set_up(weights, "weights", xlabel="block", ylabel="norm of dE/dW, nats")
     set_up(sizes, "states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
     set_up(cosines, "states: direction", xlabel="layer l", ylabel="cosine of dE/dx_l, dE/dx_L")

@@ -51,6 +51,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
 def draw_layers(measured: Measured, caption: str) -> Figure:
     """Draw distance and cosine over steps, a panel per run each, and the means over blocks."""
     figure = empty_figure(caption, height=2.8 * PANEL_HEIGHT)
+    depth = max(len(changes) for steps in measured.values() for changes in steps.values())
     distances, cosines, (means,) = rows_of_panels(figure, (len(measured), len(measured), 1))
     for number, (run, steps) in enumerate(measured.items()):
         moments, changes = list(steps), list(zip(*steps.values(), strict=True))
@@ -58,13 +59,15 @@ def draw_layers(measured: Measured, caption: str) -> Figure:
         upper.sharey(distances[0])
         lower.sharey(cosines[0])
         set_up(upper, run, xlabel="optimizer steps", ylabel="L2 distance, input to output")
-        draw_by_depth(upper, moments, [[one.distance for one in block] for block in changes])
+        curves = [[one.distance for one in block] for block in changes]
+        draw_by_depth(upper, moments, curves, depth=depth)
         log_scale(upper)
         set_up(lower, run, xlabel="optimizer steps", ylabel="cosine, input and output")
-        draw_by_depth(lower, moments, [[one.cosine for one in block] for block in changes])
+        curves = [[one.cosine for one in block] for block in changes]
+        draw_by_depth(lower, moments, curves, depth=depth)
         for axes in (upper, lower):
             whole_ticks(axes)
-    legend_of_blocks(figure, distances[0])
+    legend_of_blocks(figure, distances)
     _draw_means(means, measured)
     return figure
 

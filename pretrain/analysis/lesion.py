@@ -40,8 +40,9 @@ def findings(subjects: Sequence[Subject]) -> Findings:
         for subject in subjects:
             model = subject.model(subject.steps[0])
             loss = held_out_losses(model, batches[subject.label], bar)
-            drop = subject.settings.layer_drop
-            measured[subject.label] = measure_lesions(loss, len(model.encoder.blocks), drop)
+            measured[subject.label] = measure_lesions(
+                loss, len(model.encoder.blocks), rescale=subject.settings.layer_drop.rescale
+            )
     steps = {subject.label: subject.steps[0] for subject in subjects}
     caption = _caption(subjects)
     tables = {
@@ -122,6 +123,6 @@ def _caption(subjects: Sequence[Subject]) -> str:
     )
     return (
         f"{named}: held-out loss above that of the whole network. Left: without one block. Right: "
-        "blocks dropped at random as layer drop does with the keep ratio theta of the last block, "
+        "blocks dropped at random as PLD does with the keep ratio theta of the last block, "
         f"mean over {DRAWS} draws, which are the same for all runs, with a 95 % bootstrap interval."
     )

@@ -19,7 +19,7 @@ from pretrain.analysis.panels import (
     when,
 )
 from pretrain.analysis.subjects import Subject
-from pretrain.convert.pretrained import load_pretrained, restored_model
+from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
 from pretrain.reports.html import GRID, INK, line_style
 
 ROW, LEGEND = 0.24, 1.2  # inches
@@ -44,7 +44,7 @@ def findings(subjects: Sequence[Subject], folder: Path, most: int | None) -> Fin
     measured: Accuracies = {}
     with progress_bar("minimal pairs", total, "pair") as bar:
         for subject in subjects:
-            pretrained = load_pretrained(subject.folder, checkpoint=subject.steps[0])
+            pretrained = _pretrained(subject)
             model = restored_model(pretrained)
             longest = subject.settings.model.max_sequence_length
             measured[subject.label] = {
@@ -61,6 +61,14 @@ def findings(subjects: Sequence[Subject], folder: Path, most: int | None) -> Fin
         {"minimal_pairs": draw_accuracies(measured, paradigms, caption)},
         [caption],
     )
+
+
+def _pretrained(subject: Subject) -> Pretrained:
+    step = subject.steps[0]
+    if step:
+        return load_pretrained(subject.folder, checkpoint=step)
+    # The weights at the start need no checkpoint.
+    return load_pretrained(subject.folder)._replace(weights=subject.model(step).state_dict())
 
 
 def draw_accuracies(measured: Accuracies, paradigms: Sequence[Paradigm], caption: str) -> Figure:
@@ -108,9 +116,10 @@ def _short(measured: Accuracies, steps: dict[str, int], paradigms: Sequence[Para
     rows: list[tuple[Cell, ...]] = []
     for run, found in measured.items():
         shares = {term: _mean(found, names) for term, names in terms.items()}
+        mean = shares.pop("all")
         best, worst = (choose(shares, key=shares.__getitem__) for choose in (max, min))
         rows.append(
-            (run, steps[run], f"{shares['all']:.1%}")
+            (run, steps[run], f"{mean:.1%}")
             + (f"{best} {shares[best]:.1%}", f"{worst} {shares[worst]:.1%}")
         )
     return Table(("run", "step", "solved", "best", "worst"), rows)

@@ -69,32 +69,33 @@ def log_scale(axes: Axes) -> None:
 
 
 def draw_by_depth(
-    axes: Axes, steps: Sequence[int], curves: Sequence[Sequence[float]], *, first: int = 1
+    axes: Axes, steps: Sequence[int], curves: Sequence[Sequence[float]], *, depth: int
 ) -> None:
-    """Draw a line per layer, early ones dark and late ones light.
+    """Draw a line per block, early ones dark and late ones light.
 
     Args:
         axes: of the panel.
         steps: at which each curve has a value.
-        curves: one per layer.
-        first: number of the first layer.
+        curves: one per block.
+        depth: blocks of the deepest run of the picture, so that colours mean the same in all.
     """
     for number, values in enumerate(curves):
         axes.plot(
             steps,
             values,
-            color=colormaps["viridis"](0.9 * number / max(1, len(curves) - 1)),
+            color=colormaps["viridis"](0.9 * number / max(1, depth - 1)),
             linestyle=DASHES[number % len(DASHES)],
             marker="o",
             markersize=2.5,
             linewidth=1.2,
-            label=str(first + number),
+            label=str(number + 1),
         )
 
 
-def legend_of_blocks(figure: Figure, axes: Axes) -> None:
+def legend_of_blocks(figure: Figure, panels: Sequence[Axes]) -> None:
     """Name the lines of `draw_by_depth` beside the panels, where the legend covers nothing."""
-    handles, labels = axes.get_legend_handles_labels()
+    deepest = max(panels, key=lambda axes: len(axes.lines))
+    handles, labels = deepest.get_legend_handles_labels()
     figure.legend(
         handles,
         labels,

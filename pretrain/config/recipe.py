@@ -25,6 +25,7 @@ from pretrain.config.recipe_files import (
     read_recipe,
     recipe_files,
     sweep_file,
+    without_usual_feedforward,
 )
 from pretrain.config.settings import RunSettings, explain, sections, setting_fields
 from pretrain.config.settings_help import describe_values, page
@@ -165,7 +166,7 @@ def read_settings(
     if arguments.corpus:
         tree = merged_settings(tree, {"data": {"corpus": tuple(arguments.corpus)}})
     preset = vars(arguments).get("model.preset")
-    if preset is not None:
+    if preset not in (None, "none"):  # as written, which names no shape to replace the recipe's
         tree = merged_settings(tree, {"model": {"preset": preset}})
     return settings_from(tree, _cli_settings_source=source(parsed_args=arguments))
 
@@ -209,7 +210,10 @@ def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -
     Raises:
         ConfigError: unknown recipe or name, wrong type, or an impossible combination.
     """
-    tree = recipe.model_dump() if isinstance(recipe, RunSettings) else read_recipe(str(recipe))
+    if isinstance(recipe, RunSettings):
+        tree = without_usual_feedforward(recipe.model_dump())
+    else:
+        tree = read_recipe(str(recipe))
     changes: dict[str, Any] = {}
     for name, value in values.items():
         *sections, last = name.split(".")

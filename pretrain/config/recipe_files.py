@@ -36,7 +36,7 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     """
     path = Path(recipe)
     if os.path.isfile(path / "run.json"):  # unlike pathlib, False for a name that is too long
-        return read_json_object(path / "run.json")
+        return without_usual_feedforward(read_json_object(path / "run.json"))
     if path.suffix == ".toml" and os.path.isfile(path):
         return read_toml(path)
     files = recipe_files()
@@ -51,6 +51,20 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         f"there is no recipe {quoted(recipe)}{nearest(recipe, [*known, *sweep_files()])}; recipes: "
         f"{', '.join(known)}"
     )
+
+
+def without_usual_feedforward(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return complete settings without a feed-forward width that follows from the width.
+
+    So it follows another width too, as it does where a recipe gives the width alone.
+    """
+    model = tree.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("width"), int):
+        return tree
+    if model.get("feedforward_width") != 4 * model["width"]:
+        return tree
+    kept = {name: value for name, value in model.items() if name != "feedforward_width"}
+    return {**tree, "model": kept}
 
 
 def recipe_files() -> dict[str, Path]:

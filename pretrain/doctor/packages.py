@@ -1,5 +1,6 @@
 """The packages that the other checks import: this file imports none of them but `packaging`."""
 
+import shlex
 import tomllib
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -22,7 +23,8 @@ def packages_are_installed(context: CheckContext, *, checkout: Path = CHECKOUT) 
             missing.append(f"'{requirement}'")
             wrong.append(f"{requirement.name} {found or 'is not installed'} (not {requirement})")
     if wrong:
-        fix = f"python -m pip install -c {checkout / 'constraints.txt'} {' '.join(missing)}"
+        constraints = shlex.quote(str(checkout / "constraints.txt"))
+        fix = f"python -m pip install -c {constraints} {' '.join(missing)}"
         return CheckResult("problem", "; ".join(wrong), fix)
     untested = ", ".join(_untested(checkout))
     return CheckResult(

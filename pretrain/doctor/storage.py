@@ -63,7 +63,9 @@ def space_for_shards(context: CheckContext, *, statvfs: StatVfs = os.statvfs) ->
     there = nearest_folder(folder)
     disk = statvfs(there)
     free = disk.f_bavail * disk.f_frsize
-    described = f"{size(free)} free in {there}; shards take 2 bytes a token"
+    described = (
+        f"{size(free)} free in {there}; shards take 2 bytes a token, 4 with over 65,536 words"
+    )
     fix = "choose another disk with --data.shards FOLDER"
     return compare_free(free, 0, LITTLE_SPACE, described, fix)
 

@@ -27,7 +27,7 @@ LOCAL_LAUNCHER = b"deepspeed.launcher.launch"  # the lower of the launcher's two
 LINE_OF_LAUNCHER = re.compile(r"\[[^]]*\] \[[A-Z]+\] \[(launch|runner)\.py:")
 
 
-SignalsTo = Literal["child", "ranks"]
+SignalsTo = Literal["child", "launcher", "ranks"]
 
 POLL_SECONDS = 0.1  # between looks at several children
 
@@ -64,8 +64,9 @@ class Child:
         Args:
             words: the command line.
             variables: the environment; default: that of this process.
-            signals_to: who gets the signals that this process receives meanwhile: the child, or,
-                below a child that is the deepspeed launcher of this machine, its ranks.
+            signals_to: who gets the signals that this process receives meanwhile: the child; as a
+                deepspeed launcher of several machines, which acts on SIGTERM and SIGINT only; or,
+                below the launcher of this machine, its ranks.
             output: a file to which stdout and stderr are appended; default: those of this process.
         """
         self.words, self.output = words, output
@@ -193,7 +194,9 @@ def _ignore_queue() -> None:
 def _pass_on(number: int, child: "subprocess.Popen[bytes]", signals_to: SignalsTo) -> None:
     if child.returncode is not None:
         return
-    if signals_to == "child":
+    if signals_to == "launcher" and number == signal.SIGUSR1:
+        number = signal.SIGTERM
+    if signals_to != "ranks":
         _send(number, [child.pid])
         return
     launchers = [p for p in _children(child.pid) if LOCAL_LAUNCHER in _read(p, "cmdline")]

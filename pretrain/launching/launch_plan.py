@@ -60,7 +60,7 @@ class LaunchPlan:
             [*self.launcher, "--module", "pretrain", *words],
             variables=variables,
             # On several machines the launcher itself must act on a signal.
-            signals_to="child" if self.several_machines else "ranks",
+            signals_to="launcher" if self.several_machines else "ranks",
             output=output,
         )
 
@@ -103,7 +103,8 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
         "--gpus",
         type=_number_of_gpus,
         metavar="N",
-        help="use N GPUs, of each machine (default: all that CUDA_VISIBLE_DEVICES allows)",
+        help="use N GPUs, of each machine (default: all that CUDA_VISIBLE_DEVICES allows, of "
+        "machines in --hostfile all slots)",
     )
     parser.add_argument(
         "--hostfile",
@@ -123,8 +124,8 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
         hostfile: of DeepSpeed; None: this machine.
 
     Raises:
-        ConfigError: there are fewer GPUs, no such file, no machine in it, or this process is a
-            rank already.
+        ConfigError: there are fewer GPUs or slots, no such file, no machine in it, or this process
+            is a rank already.
     """
     if is_launched():
         if (gpus, hostfile) == (None, None):
@@ -136,8 +137,16 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     if hostfile is not None:
         if not hostfile.is_file():
             raise ConfigError(f"--hostfile {hostfile}: there is no such file")
+        slots = _slots_of(hostfile)
+        if gpus is not None and gpus > min(slots):
+            raise ConfigError(
+                f"--gpus {gpus}: --hostfile {hostfile} has a machine with slots={min(slots)}; ask "
+                "for fewer, or leave --gpus out"
+            )
         words = (_deepspeed(), *_num_gpus(gpus), "--hostfile", str(hostfile))
-        return LaunchPlan(words, several_machines=True, ranks=_ranks_of(hostfile, gpus))
+        ranks = sum(slots) if gpus is None else gpus * len(slots)
+        # A single one is this machine to DeepSpeed, whatever its name.
+        return LaunchPlan(words, several_machines=len(slots) > 1, ranks=ranks)
     visible = _visible(gpus)
     return _plan_here(visible[:gpus], visible, gpus)
 
@@ -226,11 +235,11 @@ def _plan_on(used: Sequence[str], port: int) -> LaunchPlan:
     return LaunchPlan((_deepspeed(), *include), ranks=len(used))
 
 
-def _ranks_of(hostfile: Path, gpus: int | None) -> int:
+def _slots_of(hostfile: Path) -> list[int]:
     slots = [int(count) for count in SLOTS.findall(hostfile.read_text())]
     if not slots:
         raise ConfigError(f"--hostfile {hostfile}: no line names a machine; write: NAME slots=8")
-    return sum(slots) if gpus is None else gpus * len(slots)
+    return slots
 
 
 def _num_gpus(gpus: int | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 from tabulate import tabulate
 
@@ -215,9 +216,11 @@ def _step_rows(
 
 def _shards_in_words(shards: ShardSet | None) -> str:
     if shards is None:
-        return "to be built: 2 bytes a token of the text"
-    tokens = sum(split.rows for split in shards.manifest.splits.values())
-    return f"{size(2 * tokens * shards.manifest.sequence_length)} in {shards.folder}"
+        return "to be built: 2 bytes a token of the text, 4 with over 65,536 words"
+    manifest = shards.manifest
+    rows = sum(split.rows for split in manifest.splits.values())
+    of_row = numpy.dtype(manifest.dtype).itemsize * manifest.sequence_length
+    return f"{size(rows * of_row)} in {shards.folder}"
 
 
 def _flops(settings: RunSettings, mean: float, full: float) -> str:

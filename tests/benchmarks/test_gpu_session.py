@@ -121,6 +121,7 @@ def test_parts_that_no_longer_fit_are_named_and_the_next_call_begins_with_them(
     assert calls(tmp_path) == ["short", "also"]
     printed = capsys.readouterr().out
     assert "left out: long: may take 500 s, " in printed and "call it again" in printed
+    assert "were left; give --minutes 9" in " ".join(printed.split())
     assert "| long | title of long |" in (tmp_path / "summary.md").read_text()
     assert run(*parts, budget=600) == 0
     assert calls(tmp_path) == ["short", "also", "long"]

@@ -1,10 +1,10 @@
 """Held-out loss without a block, and at random depth.
 
 PLD's body shows what dropping blocks does to a trained network. Here every block is left out
-alone, and blocks are dropped at random as layer drop does in training: block i of L is kept with
-the probability 1 - (i / L)(1 - theta), and the branches of kept blocks are scaled by its inverse if
-the run's `layer_drop.rescale` says so. Draw d of all keep ratios and runs uses the same coins, so
-that differences between them are not those of the draws.
+alone, and blocks are dropped at random as PLD does in training, whatever the run's own schedule:
+block i of L is kept with the probability 1 - (i / L)(1 - theta), and the branches of kept blocks
+are scaled by its inverse if the run's `layer_drop.rescale` says so. Draw d of all keep ratios and
+runs uses the same coins, so that differences between them are not those of the draws.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,19 +45,20 @@ class Lesions(NamedTuple):
     random: list[RandomDepth]
 
 
-def measure_lesions(loss: Loss, num_layers: int, drop: LayerDropSettings) -> Lesions:
+def measure_lesions(loss: Loss, num_layers: int, *, rescale: bool) -> Lesions:
     """Evaluate the whole network, those without one block, and those of random depth.
 
     Args:
         loss: of branch scales.
         num_layers: number of blocks.
-        drop: how kept blocks are scaled, and which blocks may be dropped.
+        rescale: whether kept branches are scaled, as `layer_drop.rescale`.
     """
     whole = loss(None)
     without = [
         loss([float(layer != left_out) for layer in range(num_layers)])
         for left_out in range(num_layers)
     ]
+    drop = LayerDropSettings(schedule="constant", rescale=rescale)
     random = [_random_depth(loss, num_layers, drop, ratio) for ratio in KEEP_RATIOS]
     return Lesions(whole, without, random)
 

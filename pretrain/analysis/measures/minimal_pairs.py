@@ -8,6 +8,7 @@ The pairs are files of JSON Lines with `sentence_good` and `sentence_bad`, as BL
 (Warstadt et al., TACL 2020), one file a paradigm; `linguistics_term` names the phenomenon.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from data_prep.files.progress_bar import Bar
+from data_prep.files.quoting import quoted
 from data_prep.files.strict_json import JsonError, json_in
 from pretrain.analysis.subjects import TOKENS_AT_ONCE
 from pretrain.config.errors import ConfigError
@@ -23,6 +25,7 @@ from pretrain.convert.text_encoder import TextEncoder
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 GOOD, BAD, TERM = "sentence_good", "sentence_bad", "linguistics_term"
+FRAME = 2  # [CLS] and [SEP]
 
 
 class Paradigm(NamedTuple):
@@ -90,9 +93,13 @@ def solved(
         bar: gets a unit for each pair.
 
     Raises:
-        ConfigError: a sentence is longer than the rows of the model.
+        ConfigError: a sentence is empty, or longer than the rows of the model.
     """
-    sentences = [text_encoder.ids(text) for pair in paradigm.pairs for text in pair]
+    texts = [text for pair in paradigm.pairs for text in pair]
+    sentences = [text_encoder.pair_ids(text, max_length=sys.maxsize) for text in texts]
+    for text, ids in zip(texts, sentences, strict=True):
+        if len(ids) == FRAME:  # its score would be 0, the highest that there is
+            raise ConfigError(f"{paradigm.name} has {quoted(text)}, without a token; remove it")
     longest = max(map(len, sentences))
     if longest > longest_row:
         raise ConfigError(
@@ -120,7 +127,7 @@ def pseudo_log_likelihoods(
     for number, ids in enumerate(sentences):
         by_length.setdefault(len(ids), []).append(number)
     for length, numbers in by_length.items():
-        at_once = max(1, TOKENS_AT_ONCE // (length * max(1, length - 2)))
+        at_once = max(1, TOKENS_AT_ONCE // (length * max(1, length - FRAME)))
         for first in range(0, len(numbers), at_once):
             chosen = numbers[first : first + at_once]
             found = _scores(model, torch.tensor([sentences[one] for one in chosen]), mask)
@@ -132,7 +139,7 @@ def pseudo_log_likelihoods(
 def _scores(model: MaskedLanguageModel, ids_NS: Tensor, mask: int) -> list[float]:
     """Return the score of each of N sentences of equal length."""
     num_sentences, length = ids_NS.shape
-    hidden = max(0, length - 2)  # tokens between [CLS] and [SEP]
+    hidden = length - FRAME  # tokens that are masked
     columns_M = torch.arange(1, hidden + 1).repeat(num_sentences)
     rows_M = torch.arange(num_sentences * hidden)
     ids_MS = ids_NS.repeat_interleave(hidden, 0)

@@ -18,7 +18,7 @@ BAR = SimpleNamespace(update=lambda n=1: None)
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_loss_without_a_block_is_that_of_a_model_that_lacks_it(norm):
     model, made = small_model("--model.norm", norm), batches(3, 3, filled=1)
-    found = measure_lesions(held_out_losses(model, made, BAR), 3, LayerDropSettings())
+    found = measure_lesions(held_out_losses(model, made, BAR), 3, rescale=True)
     with torch.no_grad():
         assert found.whole == pytest.approx(float(states_and_loss(model, made)[1]))
         all_blocks = list(model.encoder.blocks)
@@ -39,7 +39,7 @@ def test_random_depth_is_the_mean_over_the_draws_of_layer_drop():
         return 0.0 if scales is None else float(weights @ numpy.array(scales))
 
     drop = LayerDropSettings(schedule="constant", rescale=False)
-    found = measure_lesions(loss, 3, drop)
+    found = measure_lesions(loss, 3, rescale=False)
     for depth, ratio in zip(found.random, KEEP_RATIOS, strict=True):
         drawn = [
             branch_scales(0, draw, drop, theta=ratio, num_layers=3, seed=0) for draw in range(DRAWS)
@@ -56,11 +56,7 @@ def test_kept_blocks_are_scaled_as_the_run_scaled_them():
     def largest(scales):
         return 0.0 if scales is None else max(scales)
 
-    scaled = measure_lesions(
-        largest, 3, LayerDropSettings(schedule="constant", rescale=True)
-    ).random[0]
-    plain = measure_lesions(
-        largest, 3, LayerDropSettings(schedule="constant", rescale=False)
-    ).random[0]
+    scaled = measure_lesions(largest, 3, rescale=True).random[0]
+    plain = measure_lesions(largest, 3, rescale=False).random[0]
     assert scaled.loss > plain.loss
     assert plain.high <= 1.0

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pretrain.analysis.measures.minimal_pairs import pseudo_log_likelihoods
+from pretrain.analysis.measures.minimal_pairs import Paradigm, pseudo_log_likelihoods, solved
+from pretrain.config.errors import ConfigError
 from tests.pretrain.analysis.small_models import WORDS, small_model
 
 CLS, SEP, MASK = 0, 1, 2
@@ -27,3 +28,15 @@ def test_a_score_is_the_sum_over_tokens_that_are_masked_alone(monkeypatch):
     assert pseudo_log_likelihoods(model, sentences, MASK) == pytest.approx(expected, rel=1e-5)
     assert expected[3] == 0.0
     assert len({round(score, 3) for score in expected}) == len(lengths)
+
+
+def test_a_sentence_without_a_token_is_refused_instead_of_scoring_the_most():
+    class Letters:
+        special = {"mask": MASK}
+
+        def pair_ids(self, text, *, max_length):
+            return [CLS, *map(ord, text.strip()), SEP][:max_length]
+
+    paradigm = Paradigm("odd", "odd", [("ab", " ")])
+    with pytest.raises(ConfigError, match="odd has ' ', without a token; remove it"):
+        solved(small_model(), Letters(), paradigm, longest_row=9, bar=None)

@@ -158,6 +158,8 @@ def test_minimal_pairs_are_scored_file_by_file_and_a_tie_is_not_solved(runs, pai
     main(["analyse", *words, "--rows", "1", "--to", str(tmp_path / "first")])
     first = table(tmp_path / "first" / "paradigms.csv")
     assert [float(row["accuracy"]) for row in first] == [2 * float(row["accuracy"]) for row in rows]
+    main(["analyse", *words, "--checkpoint", "0", "--to", str(tmp_path / "start")])
+    assert {row["step"] for row in table(tmp_path / "start" / "paradigms.csv")} == {"0"}
 
 
 def test_a_run_that_keeps_one_checkpoint_gets_a_note(runs, tmp_path, capsys):

@@ -4,7 +4,7 @@ import pytest
 
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import load_settings
+from pretrain.config.recipe import load_settings, settings_with
 from pretrain.config.recipe_files import RECIPES, recipe_files, sweep_files
 from pretrain.config.settings import as_json
 from pretrain.model.cost import parameters_by_group
@@ -71,6 +71,20 @@ def test_a_preset_replaces_the_shape_of_the_recipe_below_it():
     model = load_settings("tupe_r", ["--model.preset", "base"]).model
     assert (model.num_layers, model.width, model.num_heads) == (12, 768, 12)
     assert model.feedforward_width == 3072 and model.vocabulary_size == 8192
+
+
+def test_no_preset_on_the_command_line_leaves_the_shape_of_the_recipe():
+    assert load_settings("tiny_cpu", ["--model.preset", "none"]) == load_settings("tiny_cpu")
+
+
+def test_the_feed_forward_width_of_a_run_follows_another_width_unless_it_is_its_own(tmp_path):
+    shape = ("--model.width", "48", "--model.num_heads", "2")
+    (tmp_path / "run.json").write_text(as_json(load_settings("tiny_cpu", shape)))
+    wider = load_settings(tmp_path, ["--model.width", "96"])
+    assert wider.model.feedforward_width == 4 * 96
+    assert settings_with(wider, {"model.width": 24}).model.feedforward_width == 4 * 24
+    own = settings_with(wider, {"model.feedforward_width": 50})
+    assert settings_with(own, {"model.width": 24}).model.feedforward_width == 50
 
 
 def test_written_settings_are_read_back_equal(tmp_path):

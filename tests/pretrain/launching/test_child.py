@@ -70,7 +70,18 @@ def test_on_several_machines_the_launcher_itself_gets_the_signal(stubs, shards, 
     process = stubs.start_waiting(*words, STUB_WAITS="train", STUB_STATUS="7")
     process.send_signal(number)
     assert end(process)[0] == 7
-    assert stubs.calls("heard") == [f"heard {number.name[3:]}"]
+    heard = signal.SIGTERM if number == signal.SIGUSR1 else number  # of which DeepSpeed would die
+    assert stubs.calls("heard") == [f"heard {heard.name[3:]}"]
+
+
+def test_a_host_file_with_one_machine_is_this_machine(stubs, shards):
+    """To DeepSpeed, whose launcher then handles no signal: the ranks get it."""
+    (stubs.folder / "hosts").write_text("one slots=2\n")
+    stubs.launcher_with_two_ranks()
+    process = stubs.start_waiting(*train(shards), "--hostfile", "hosts")
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == 0
+    assert stubs.calls("heard") == ["heard SIGTERM"] * 2
 
 
 def test_a_signal_ends_a_launcher_that_has_not_started_a_rank(stubs, shards):

@@ -96,11 +96,13 @@ def test_one_gpu_and_a_cpu_need_no_launcher(stubs, monkeypatch, gpus, allowed, v
         (["--gpus", "3"], "--gpus 3: there are 2 NVIDIA GPUs here"),
         (["--hostfile", "absent"], "--hostfile absent: there is no such file"),
         (["--hostfile", "hosts"], "--hostfile hosts: no line names a machine"),
+        (["--hostfile", "small", "--gpus", "5"], "--gpus 5: --hostfile small has a machine with"),
     ],
 )
 def test_a_wrong_number_or_file_is_one_line(stubs, words, options, parts):
     stubs.gpus(2)
     (stubs.folder / "hosts").write_text("one\n")
+    (stubs.folder / "small").write_text("one slots=8\ntwo slots=4\n")
     status, output, errors = stubs.run(*words, *options)
     assert status == 1 and "shards" not in output and stubs.calls() == []
     assert errors.startswith("error: ") and parts in errors and errors.count("\n") == 1
