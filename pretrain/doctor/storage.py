@@ -63,9 +63,7 @@ def space_for_shards(context: CheckContext, *, statvfs: StatVfs = os.statvfs) ->
     there = nearest_folder(folder)
     disk = statvfs(there)
     free = disk.f_bavail * disk.f_frsize
-    described = (
-        f"{size(free)} free in {there}; shards take 2 bytes a token, 4 with over 65,536 words"
-    )
+    described = f"{size(free)} free in {there}; shards take 2 bytes a token, 4 with over 65,536 ids"
     fix = "choose another disk with --data.shards FOLDER"
     return compare_free(free, 0, LITTLE_SPACE, described, fix)
 

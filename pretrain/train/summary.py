@@ -216,7 +216,7 @@ def _step_rows(
 
 def _shards_in_words(shards: ShardSet | None) -> str:
     if shards is None:
-        return "to be built: 2 bytes a token of the text, 4 with over 65,536 words"
+        return "to be built: 2 bytes a token of the text, 4 with over 65,536 ids"
     manifest = shards.manifest
     rows = sum(split.rows for split in manifest.splits.values())
     of_row = numpy.dtype(manifest.dtype).itemsize * manifest.sequence_length
