@@ -50,6 +50,11 @@ class SweepRecord(BaseModel):
     keep: Keep | None = None  # whose models stay; None: was never said
 
 
+def are_same_examples(digest: str, other: str) -> bool:
+    """Return whether two digests are of the same examples; old ones have the first part alone."""
+    return all(one == two for one, two in zip(digest.split("-"), other.split("-"), strict=False))
+
+
 def model_folder(name: str, step: int | None, *, pretrained: bool) -> str:
     """Return the name of the folder of a model in a sweep; it contains no path separators."""
     extra = "" if step is None else f" step_{step:08d}"

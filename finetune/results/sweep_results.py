@@ -1,5 +1,6 @@
 """Everything that the folders of sweeps hold: results, requests and majority-class scores."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from finetune.results.result import (
 )
 from finetune.results.sweep_record import (
     SweepRecord,
+    are_same_examples,
     changed_settings,
     read_majority,
     read_sweep_record,
@@ -206,11 +208,9 @@ def _refuse_other_settings(sweeps: Mapping[Path, SweepRecord]) -> None:
 
 
 def _refuse_other_examples(sweeps: Mapping[Path, SweepRecord]) -> None:
-    found: dict[str, tuple[Path, str]] = {}
-    for folder, record in sweeps.items():
-        for task, digest in record.data.items():
-            first, other = found.setdefault(task, (folder, digest))
-            if other != digest:
+    for (first, one), (folder, other) in itertools.combinations(sweeps.items(), 2):
+        for task, digest in one.data.items():
+            if not are_same_examples(digest, other.data.get(task, digest)):
                 raise ConfigError(
                     f"{first} and {folder} hold results on {task} from different examples: their "
                     "scores cannot be compared; leave one of the folders out, or give a task of "

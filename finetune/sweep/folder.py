@@ -20,6 +20,7 @@ from finetune.results.sweep_record import (
     Keep,
     ModelRecord,
     SweepRecord,
+    are_same_examples,
     changed_settings,
     read_majority,
 )
@@ -172,7 +173,7 @@ def _refuse_other_examples(before: SweepRecord, now: SweepRecord, folder: Path) 
         ("predictions", before.test, now.test),
     ):
         for name, digest in new.items():
-            if old.get(name, digest) != digest:
+            if not are_same_examples(old.get(name, digest), digest):
                 raise ConfigError(
                     f"{folder} holds {what} on {name} from other examples than the present ones: "
                     "restore the files, choose another folder (--to FOLDER), or give a task of "

@@ -1,7 +1,7 @@
 """What a task is to the rest of the program, whether it belongs to a suite or to the user."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -73,20 +73,31 @@ class TaskData(NamedTuple):
 
     @property
     def labelled_digest(self) -> str:
-        """Return a digest of all texts and labels of the training and development splits."""
-        return _digest([self.train, *self.development.values()])
+        """Return a digest of the training and development splits; its second part is newer.
+
+        The first part is of all texts and labels, these as indices, one split after the other; the
+        second of the names of the labels and of where each split ends.
+        """
+        splits = {"train": self.train, **self.development}
+        sizes = [(name, len(examples)) for name, examples in splits.items()]
+        first = _rows_digest(example for examples in splits.values() for example in examples)
+        return f"{first}-{_digest([repr((self.task.labels, sizes))])}"
 
     @property
     def test_digest(self) -> str:
-        """Return a digest of all texts of the test splits."""
-        return _digest(self.test.values())
+        """Return a digest of the test splits: of all texts, and in a newer part of identities."""
+        rows = [example for examples in self.test.values() for example in examples]
+        return f"{_rows_digest(rows)}-{_digest(repr(example.identity) for example in rows)}"
 
 
-def _digest(splits: Iterable[Sequence[Example]]) -> str:
+def _rows_digest(examples: Iterable[Example]) -> str:
+    return _digest(repr((example.texts, example.label)) for example in examples)
+
+
+def _digest(words: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for examples in splits:
-        for example in examples:
-            digest.update(repr((example.texts, example.label)).encode())
+    for word in words:
+        digest.update(word.encode())
     return digest.hexdigest()[:16]
 
 

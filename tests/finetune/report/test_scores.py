@@ -267,6 +267,16 @@ def test_sweeps_of_one_task_on_different_examples_are_refused(tmp_path):
         read_sweep_results([tmp_path])
 
 
+def test_of_digests_with_a_second_part_it_counts_where_both_folders_have_it(tmp_path):
+    for name, examples in (("a", "b"), ("b", "b-1"), ("c", "b-1")):
+        write_result(tmp_path / name, "RTE", 0.7, model=name)
+        write_sweep_record(tmp_path / name, ["RTE"], [1e-3], [0], examples=examples)
+    assert len(read_sweep_results([tmp_path]).trials) == 3
+    write_sweep_record(tmp_path / "c", ["RTE"], [1e-3], [0], examples="b-2")
+    with pytest.raises(ConfigError, match=r"/b and .*/c hold results on RTE from different exam"):
+        read_sweep_results([tmp_path])
+
+
 @pytest.mark.parametrize("content", [b"{", b'{"tasks": 3}', b"\xff"])
 def test_a_damaged_record_is_named(tmp_path, content):
     write_result(tmp_path, "RTE", 0.5)

@@ -100,6 +100,20 @@ def test_predictions_of_other_test_examples_are_refused_and_those_of_none_are_no
     assert both == record(test="one")
 
 
+def test_a_sweep_from_before_digests_had_a_second_part_continues_with_the_same_examples(tmp_path):
+    now = record(test="one")
+    first_parts = {
+        field: {name: digest.partition("-")[0] for name, digest in getattr(now, field).items()}
+        for field in ("data", "test")
+    }
+    old = now.model_copy(update=first_parts)
+    assert grown(old, now, tmp_path) == now
+    with pytest.raises(ConfigError, match="results on tiny from other examples"):
+        grown(old, record(text="y", test="one"), tmp_path)
+    with pytest.raises(ConfigError, match="predictions on tiny from other examples"):
+        grown(old, record(test="another"), tmp_path)
+
+
 def test_another_model_of_the_same_name_is_refused_and_a_moved_one_is_not(tmp_path):
     moved = ModelRef("/elsewhere", "small", 20, True, "bb")
     assert grown(record(), record((moved,)), tmp_path) == record()
