@@ -46,7 +46,9 @@ class SweepRecord(BaseModel):
     models: list[ModelRecord]
     data: dict[str, str]  # digest of the labelled examples by task
     metrics: dict[str, str] = {}  # the main one by task; none: the first of its results
-    test: dict[str, str] = {}  # digest of the test examples by task, if predictions were requested
+    # Digest of each test split by `split_title`, if predictions were requested; older folders hold
+    # one by task, which is the same where there is one split.
+    test: dict[str, str] = {}
     keep: Keep | None = None  # whose models stay; None: was never said
 
 

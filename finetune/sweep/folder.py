@@ -61,7 +61,10 @@ def record_of(
         data={name: found.labelled_digest for name, found in data.items()},
         metrics={name: found.task.metrics[0] for name, found in data.items()},
         test={
-            name: found.test_digest for name, found in data.items() if predicts_test and found.test
+            split: digest
+            for found in data.values()
+            if predicts_test
+            for split, digest in found.test_digests.items()
         },
         keep=keep,
     )

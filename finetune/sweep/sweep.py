@@ -204,7 +204,7 @@ def _run(
     # By all trials, not the missing ones: results depend on the number of threads, which must not
     # change when a sweep is continued.
     devices, threads = divided(num_workers, len(sweep.trials))
-    digests = {name: (data.labelled_digest, data.test_digest) for name, data in sweep.data.items()}
+    digests = {name: (data.labelled_digest, data.test_digests) for name, data in sweep.data.items()}
     output = TrialOutput(predicts_test=sweep.predicts_test, keeps_model=sweep.keep != "none")
     context = SweepContext(sweep.folder, sweep.protocol, output, threads, digests)
     costs = {task: sweep.row_cost(task) for task in sweep.data}

@@ -42,7 +42,8 @@ class SweepContext:
     protocol: Protocol
     output: TrialOutput
     threads: int  # of each worker
-    digests: Mapping[str, tuple[str, str]]  # of the labelled and the test examples, by task
+    # Of the labelled examples and of each test split, by task.
+    digests: Mapping[str, tuple[str, dict[str, str]]]
 
 
 class Worker:
@@ -178,7 +179,9 @@ def run_worker(connection: Connection, context: SweepContext, device: str) -> No
 class Cache:
     """Keeps the last model and rows: consecutive trials share them."""
 
-    def __init__(self, protocol: Protocol, digests: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(
+        self, protocol: Protocol, digests: Mapping[str, tuple[str, dict[str, str]]]
+    ) -> None:
         self._protocol, self._digests = protocol, digests
         self._ref: ModelRef | None = None
         self._pretrained: Pretrained | None = None
@@ -214,7 +217,7 @@ class Cache:
 
     def _read(self, task: TaskRef) -> TaskData:
         data = task.load()
-        if (data.labelled_digest, data.test_digest) != self._digests[task.name]:
+        if (data.labelled_digest, data.test_digests) != self._digests[task.name]:
             raise TaskError(
                 f"the examples of {task.name} have changed since this sweep was started; "
                 "restore the files, or choose another folder (--to FOLDER)"

@@ -84,10 +84,16 @@ class TaskData(NamedTuple):
         return f"{first}-{_digest([repr((self.task.labels, sizes))])}"
 
     @property
-    def test_digest(self) -> str:
-        """Return a digest of the test splits: of all texts, and in a newer part of identities."""
-        rows = [example for examples in self.test.values() for example in examples]
-        return f"{_rows_digest(rows)}-{_digest(repr(example.identity) for example in rows)}"
+    def test_digests(self) -> dict[str, str]:
+        """Return a digest of each test split, by `split_title`: a split may be added later.
+
+        The first part is of texts, the second, newer one of identities.
+        """
+        return {
+            split_title(self.task.name, split): f"{_rows_digest(rows)}-"
+            + _digest(repr(example.identity) for example in rows)
+            for split, rows in self.test.items()
+        }
 
 
 def _rows_digest(examples: Iterable[Example]) -> str:

@@ -100,6 +100,16 @@ def test_predictions_of_other_test_examples_are_refused_and_those_of_none_are_no
     assert both == record(test="one")
 
 
+def test_a_test_split_that_is_added_later_or_is_missing_then_is_not_refused(tmp_path):
+    """As GLUE's diagnostic set may be."""
+    one = data()
+    both = one._replace(test={**one.test, "test_ax": one.test["test"][:1]})
+    fewer, more = (
+        record_of([NEW], {"tiny": found}, protocol(), predicts_test=True) for found in (one, both)
+    )
+    assert grown(fewer, more, tmp_path) == more == grown(more, fewer, tmp_path)
+
+
 def test_a_sweep_from_before_digests_had_a_second_part_continues_with_the_same_examples(tmp_path):
     now = record(test="one")
     first_parts = {

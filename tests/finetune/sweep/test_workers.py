@@ -24,7 +24,7 @@ def task_and_cache(train, content):
     train.write_text(content)
     task = TaskRef(OwnTask(train=train, dev=train))
     data = task.load()
-    return task, Cache(protocol(), {"own": (data.labelled_digest, data.test_digest)})
+    return task, Cache(protocol(), {"own": (data.labelled_digest, data.test_digests)})
 
 
 def test_examples_that_changed_after_the_start_are_refused(tmp_path):
