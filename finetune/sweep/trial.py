@@ -1,6 +1,5 @@
 """One trial of a sweep: its folder, its run, and its result."""
 
-import json
 import shutil
 import time
 import traceback
@@ -17,11 +16,11 @@ from data_prep.files.atomic import save_text
 from finetune.models.kept_model import has_model, remove_model, save_model
 from finetune.protocol import Protocol
 from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
+from finetune.sweep.predictions import write_predictions
 from finetune.sweep.references import ModelRef, TaskRef
-from finetune.tasks.task import Task
 from finetune.training.encoding import EncodedTask
 from finetune.training.evaluation import attention_on, uses_bf16
-from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
+from finetune.training.train import Diverged, FineTuning, build_task_model
 from pretrain.convert.pretrained import Pretrained
 
 REPORT_SECONDS = 0.5
@@ -250,7 +249,7 @@ def _fine_tune(
         outcome = run.run(curves, predicts_test=output.predicts_test)
     finally:
         curves.close()
-    _write_predictions(folder, data, outcome)
+    write_predictions(folder, data, outcome)
     reason = CONSTANT if outcome.is_constant else ""
     result = result_of(trial, protocol, "finished", reason=reason, scores=outcome.scores)
     if output.keeps_model:
@@ -260,30 +259,6 @@ def _fine_tune(
             remove_model(folder)
             send(Remark(f"the model of {trial.describe()} was not kept: {error.strerror}"))
     return result
-
-
-def _write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None:
-    for name, predictions in outcome.predictions.items():
-        split = (data.development | data.test)[name]
-        expected: list[float | None] = [*split.labels] or [None] * len(predictions)
-        rows = zip(split.identities, predictions, expected, strict=True)
-        lines = [_predicted(data.task, *row) for row in rows]
-        save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
-
-
-def _predicted(
-    task: Task, identity: str, value: float, expected: float | None
-) -> dict[str, str | float]:
-    """Return a prediction as it is written; a class has its label too.
-
-    Of a development set, what was right is written beside it.
-    """
-    is_class = task.kind == "classification"
-    label = {"label": task.labels[int(value)]} if is_class else {}
-    right = {}
-    if expected is not None:
-        right = {"expected": task.labels[int(expected)] if is_class else expected}
-    return {"identity": identity, "prediction": value, **label, **right}
 
 
 class Curves:
