@@ -26,6 +26,7 @@ from pretrain.convert.pretrained import Pretrained
 REPORT_SECONDS = 0.5
 # Beside the folder of a trial that is run again: the new one, and for a moment the earlier one.
 AGAIN, BEFORE = ".again-", ".before-"
+TEST_PREDICTIONS = "predictions_test*.json"
 CONSTANT = "it predicts the same for every row"
 
 
@@ -141,7 +142,7 @@ def run_trial(
     place = folder.with_name(f"{AGAIN}{folder.name}") if earlier else folder
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    predicts = output.predicts_test or any(folder.glob("predictions_test*.json"))
+    predicts = output.predicts_test or any(folder.glob(TEST_PREDICTIONS))
     output = TrialOutput(predicts, output.keeps_model or has_model(folder))
     started = time.monotonic()
     threads = (earlier and earlier.threads) or torch.get_num_threads()
@@ -184,6 +185,9 @@ def _replace(folder: Path, again: Path, result: TrialResult) -> None:
     if result.status != "finished":
         shutil.rmtree(again)
         return
+    for file in folder.glob(TEST_PREDICTIONS):  # this command may name no test file
+        if not (again / file.name).exists():
+            shutil.copyfile(file, again / file.name)
     before = folder.with_name(f"{BEFORE}{folder.name}")
     shutil.rmtree(before, ignore_errors=True)
     folder.rename(before)

@@ -234,6 +234,14 @@ def test_a_finished_result_stays_until_the_trial_finishes_again(tmp_path):
     assert [place.name for place in tmp_path.iterdir()] == ["seed_0"]
 
 
+def test_predictions_stay_when_their_trial_finishes_again_without_the_test_file(tmp_path):
+    folder, data = tmp_path / "seed_0", tiny_task()
+    ended(folder, lambda trial: (tiny_pretrained(), data), predicts_test=True)
+    before = predictions_file(folder, "test").read_bytes()
+    ended(folder, lambda trial: (tiny_pretrained(), replace(data, test={})))
+    assert predictions_file(folder, "test").read_bytes() == before
+
+
 def test_a_model_that_cannot_be_written_costs_no_scores(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
