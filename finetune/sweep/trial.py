@@ -156,11 +156,8 @@ def run_trial(
     except Diverged as error:
         result = result_of(trial, protocol, "diverged", reason=str(error))
     except Exception as error:
-        save_text(place / "error.txt", traceback.format_exc())
-        first_line = str(error).partition("\n")[0]
-        result = result_of(
-            trial, protocol, "failed", reason=f"{type(error).__name__}: {first_line}"
-        )
+        reason = _write_traceback(folder, error, is_again=earlier is not None)
+        result = result_of(trial, protocol, "failed", reason=reason)
     seconds = round(time.monotonic() - started, 1)
     result = result.model_copy(update={"seconds": seconds, **computed})
     save_result(place, result)
@@ -178,6 +175,15 @@ def _computing_with(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _write_traceback(folder: Path, error: Exception, *, is_again: bool) -> str:
+    """Write the traceback of an error into the folder of a trial; return the error in one line."""
+    file = folder / ("error_again.txt" if is_again else "error.txt")
+    save_text(file, traceback.format_exc())
+    first_line = str(error).partition("\n")[0]
+    place = f"; see {file}" if is_again else ""  # it lies beside a result that is none of its own
+    return f"{type(error).__name__}: {first_line}{place}"
 
 
 def _replace(folder: Path, again: Path, result: TrialResult) -> None:

@@ -225,7 +225,13 @@ def test_a_finished_result_stays_until_the_trial_finishes_again(tmp_path):
 
     failed = ended(folder, runs_out_of_memory, keeps_model=True)
     assert failed.status == "failed"
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    traceback = folder / "error_again.txt"
+    assert failed.reason == f"RuntimeError: out of memory; see {traceback}"
+    after = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert (
+        b'in runs_out_of_memory\n    raise RuntimeError("out of memory")' in after[traceback.name]
+    )
+    assert after == {**before, traceback.name: after[traceback.name]}
     assert [place.name for place in tmp_path.iterdir()] == ["seed_0"]
     again = ended(folder, lambda trial: (tiny_pretrained(), tiny_task()))
     assert again.scores == first.scores
