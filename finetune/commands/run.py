@@ -167,8 +167,12 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
     _refuse_single_texts(protocol, data)
     predicts_test = arguments.predict_test or arguments.test is not None
     _print_notes(data, predicts_test=predicts_test)
+    before = read_sweep_record(folder)
     models = read_model_refs(
-        arguments.models, arguments.checkpoints, from_scratch=arguments.from_scratch
+        arguments.models,
+        arguments.checkpoints,
+        from_scratch=arguments.from_scratch,
+        recorded=before.models if before else (),
     )
     record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)
     sweep = Sweep(

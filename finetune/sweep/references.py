@@ -14,7 +14,7 @@ from finetune.models.kept_model import (
     refuse_folder_of_models,
     size_when_kept,
 )
-from finetune.results.sweep_record import WITHOUT_PRETRAINING, model_folder
+from finetune.results.sweep_record import WITHOUT_PRETRAINING, ModelRecord, model_folder
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
@@ -96,16 +96,22 @@ class TaskRef:
 
 
 def read_model_refs(
-    places: Sequence[str], checkpoints: Sequence[str], *, from_scratch: bool
+    places: Sequence[str],
+    checkpoints: Sequence[str],
+    *,
+    from_scratch: bool,
+    recorded: Sequence[ModelRecord] = (),
 ) -> list[ModelRef]:
     """Find the models and load each once, so that damage is found before the start.
 
-    Runs of one name, such as the seeds of an arm, go by the names of their folders.
+    Runs of one name, such as the seeds of an arm, go by the names of their folders; recorded models
+    by the names that they have.
 
     Args:
         places: as `load_pretrained` takes them, or folders of fine-tuned models.
         checkpoints: of the runs among them: "newest", "all", or steps.
         from_scratch: whether each encoder is fine-tuned with new weights too.
+        recorded: models of earlier commands on the folder of the sweep.
 
     Raises:
         ConfigError: there is no such model or checkpoint, or two have the same name.
@@ -124,7 +130,8 @@ def read_model_refs(
     for place, refs in found.items():
         for ref in refs:
             is_repeated = names[ref.name] > 1 and (Path(place) / RUN_FILE).is_file()
-            model = replace(ref, name=Path(place).resolve().name) if is_repeated else ref
+            name = Path(place).resolve().name if is_repeated else ref.name
+            model = replace(ref, name=_recorded_name(ref, recorded, name))
             other = models.setdefault(model.folder_name, model)
             if other.digest != model.digest:
                 raise ConfigError(
@@ -133,6 +140,21 @@ def read_model_refs(
                     f"folders to {shell_command('finetune', 'table')}"
                 )
     return list(models.values())
+
+
+def _recorded_name(ref: ModelRef, recorded: Sequence[ModelRecord], name: str) -> str:
+    """Return the name of a model in its sweep, whose trials would be repeated under another.
+
+    Args:
+        ref: to be named.
+        recorded: models of the sweep.
+        name: of a new one; of one that is there under several names, this one if it is among them.
+    """
+    same = (ref.digest, ref.step, ref.pretrained)
+    names = [
+        model.model for model in recorded if (model.digest, model.step, model.pretrained) == same
+    ]
+    return name if name in names else next(iter(names), name)
 
 
 def refuse_missing_models(places: Sequence[str], checkpoints: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from finetune.__main__ import main
 from finetune.commands.run import add_arguments, read_protocol
+from finetune.report.arms import find_arms
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep.references import read_model_refs
@@ -447,6 +448,27 @@ def test_runs_of_the_same_name_go_by_their_folders(run, command, tmp_path):
     assert [
         model.name for model in read_model_refs([str(run)], ["newest"], from_scratch=False)
     ] == ["small"]
+
+
+def test_a_model_keeps_the_name_that_it_has_in_its_sweep(run, files, command, tmp_path, capsys):
+    """Whichever other runs are named beside it, so that no trial of it is repeated."""
+    twin = command.train(tmp_path / "twin", "--name", "small", "--seed", "1")
+    task = [
+        *("--train", str(files / "train.tsv"), "--label", "begins", "--to", str(tmp_path / "to")),
+        *("--epochs", "1", "--seeds", "1", "--learning-rates", "1e-3"),
+    ]
+    main(["run", str(run), *task])
+    main(["run", str(run), str(twin), *task, "--dry-run"])
+    output = capsys.readouterr().out
+    assert "models: small step 20, twin step 20\n" in output
+    assert "to run: 1 trials" in output
+    main(["run", str(run), str(twin), *task])
+    found = read_sweep_results([tmp_path / "to"])
+    assert {trial.row.model for trial in found.trials} == {"small", "twin"}
+    (arm,) = find_arms([trial.row for trial in found.trials], found.trials)
+    assert sorted(row.model for row in arm.seeds) == ["small", "twin"]
+    main(["run", str(twin), *task, "--dry-run"])
+    assert "models: twin step 20\n" in capsys.readouterr().out
 
 
 def test_folders_of_the_same_name_are_distinguished_by_folders_of_results(
