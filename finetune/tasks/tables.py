@@ -111,8 +111,12 @@ def named_rows(
 
 
 def tab_separated(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield line and fields of each row of TSV; empty lines at its end are ignored."""
-    for number, (line,) in whole_lines(text.rstrip("\r\n")):
+    """Yield line and fields of each row of TSV; empty lines at its end are ignored.
+
+    Of one column they are rows, as they are elsewhere in it.
+    """
+    has_columns = "\t" in text.partition("\n")[0]
+    for number, (line,) in whole_lines(text.rstrip("\r\n") if has_columns else text):
         yield number, line.split("\t")
 
 
@@ -197,11 +201,14 @@ def _split(header: str, separator: str) -> set[str]:
 def _comma_separated(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # the module's default is 131,072 characters
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    begins = 1
+    begins, num_columns = 1, 0
     try:
         for fields in rows:
+            num_columns = num_columns or len(fields)
             if fields:
                 yield begins, fields
+            elif num_columns == 1:
+                yield begins, [""]
             begins = rows.line_num + 1
     except csv.Error as error:
         raise TaskError(

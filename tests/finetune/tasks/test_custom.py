@@ -79,6 +79,25 @@ def test_a_test_file_needs_no_labels(tmp_path):
     assert data.test == {"test": [Example(("new",), None, "0")]}
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_empty_line_of_a_file_of_one_column_is_an_empty_text(tmp_path, suffix, end):
+    """Predictions are by the number of the row."""
+    texts = ["", "one", "", "two", ""]
+    test = tmp_path / f"test{suffix}"
+    test.write_bytes("".join(text + end for text in ("text", *texts)).encode())
+    found = read_own(own(tmp_path, ROWS, test=test)).test["test"]
+    assert found == [Example((text,), None, str(number)) for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_empty_lines_at_the_end_of_several_columns_are_no_rows(tmp_path, separator):
+    test = tmp_path / ("test.csv" if separator == "," else "test.tsv")
+    test.write_text(f"text{separator}other\none{separator}1\n\n\n")
+    found = read_own(own(tmp_path, ROWS, test=test)).test["test"]
+    assert found == [Example(("one",), None, "0")]
+
+
 def test_labels_that_are_numbers_stand_in_the_order_of_numbers(tmp_path):
     rows = [{"text": "t", "label": number} for number in (10, 9, -1, 9)]
     data = read_own(own(tmp_path, rows))
