@@ -17,6 +17,7 @@ from finetune.results.result import (
     results_of,
 )
 from finetune.results.sweep_record import (
+    ModelRecord,
     SweepRecord,
     are_same_examples,
     changed_settings,
@@ -69,7 +70,7 @@ def read_sweep_results(folders: Sequence[Path], refuse: Refuse = raise_it) -> Sw
 
     Raises:
         ConfigError: a folder holds no result, a file is damaged, two files contradict each other
-            on a trial or task, or the trials follow different protocols.
+            on a trial, a task or a model, or the trials follow different protocols.
     """
     sweeps = _read_sweep_records(folders)
     requested = {folder: _requested(record) for folder, record in sweeps.items()}
@@ -82,6 +83,7 @@ def read_sweep_results(folders: Sequence[Path], refuse: Refuse = raise_it) -> Sw
     _refuse_other_protocols(list(trials.values()))
     _refuse_other_settings(sweeps)
     _refuse_other_examples(sweeps)
+    _refuse_other_weights(sweeps)
     majority = _read_majority(folders, metrics)
     return SweepResults(list(trials.values()), list(requested.values()), majority)
 
@@ -117,11 +119,12 @@ def _read_sweep_records(folders: Sequence[Path]) -> dict[Path, SweepRecord]:
 
 
 def _requested(record: SweepRecord) -> Requested:
-    rows = [
-        TableRow(model.model, _origin(model.source), model.step, model.pretrained)
-        for model in record.models
-    ]
+    rows = [_row_of_record(model) for model in record.models]
     return Requested(rows, record.tasks, record.learning_rates, record.seeds)
+
+
+def _row_of_record(model: ModelRecord) -> TableRow:
+    return TableRow(model.model, _origin(model.source), model.step, model.pretrained)
 
 
 def _main_metrics(sweeps: Mapping[Path, SweepRecord]) -> dict[str, str]:
@@ -215,6 +218,23 @@ def _refuse_other_examples(sweeps: Mapping[Path, SweepRecord]) -> None:
                     f"{first} and {folder} hold results on {task} from different examples: their "
                     "scores cannot be compared; leave one of the folders out, or give a task of "
                     "your own another --name"
+                )
+
+
+def _refuse_other_weights(sweeps: Mapping[Path, SweepRecord]) -> None:
+    """Refuse two models in one row, as of a run that was trained anew in its folder.
+
+    Not those without pre-training: their digest is of the settings, of which a version may add one.
+    """
+    found: dict[TableRow, tuple[Path, str]] = {}
+    for folder, record in sweeps.items():
+        for model in record.models:
+            row = _row_of_record(model)
+            first, other = found.setdefault(row, (folder, model.digest))
+            if other != model.digest and row.pretrained:
+                raise ConfigError(
+                    f"{first} and {folder} hold results of {model.model} ({row.origin}) with "
+                    "different weights: they are of two models; leave one of the folders out"
                 )
 
 

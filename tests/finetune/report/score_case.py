@@ -40,10 +40,10 @@ def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes
 
 
 def write_sweep_record(
-    sweep, tasks, rates, seeds, metrics=None, *, model="m", examples="b", **protocol
+    sweep, tasks, rates, seeds, metrics=None, *, model="m", examples="b", weights="a", **protocol
 ):
-    """Write the grid.json of one model, with a digest of the examples."""
-    named = {"model": model, "source": f"/runs/{model}", "digest": "a"}
+    """Write the grid.json of one model, with digests of the examples and the weights."""
+    named = {"model": model, "source": f"/runs/{model}", "digest": weights}
     record = {
         "protocol": {"name": "tupe", **protocol},
         "tasks": tasks,

@@ -267,6 +267,17 @@ def test_sweeps_of_one_task_on_different_examples_are_refused(tmp_path):
         read_sweep_results([tmp_path])
 
 
+def test_models_of_one_name_and_folder_with_different_weights_are_refused(tmp_path):
+    """As of a run that was removed and trained again, between two sweeps of it."""
+    for name, task in (("a", "RTE"), ("b", "CoLA")):
+        write_result(tmp_path / name, task, 0.7)
+        write_sweep_record(tmp_path / name, [task], [1e-3], [0], weights="w")
+    assert len(table_of(tmp_path).rows) == 1
+    write_sweep_record(tmp_path / "b", ["CoLA"], [1e-3], [0], weights="x")
+    with pytest.raises(ConfigError, match=r"/a and .*/b hold results of m \(/runs/m\) with diff"):
+        read_sweep_results([tmp_path])
+
+
 def test_of_digests_with_a_second_part_it_counts_where_both_folders_have_it(tmp_path):
     for name, examples in (("a", "b"), ("b", "b-1"), ("c", "b-1")):
         write_result(tmp_path / name, "RTE", 0.7, model=name)
