@@ -29,6 +29,7 @@ from finetune.sweep.folder import (
 )
 from finetune.sweep.references import (
     NEWEST,
+    ModelRef,
     TaskRef,
     read_model_refs,
     refuse_missing_models,
@@ -174,6 +175,7 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
         from_scratch=arguments.from_scratch,
         recorded=before.models if before else (),
     )
+    _print_model_notes(models, data)
     record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)
     sweep = Sweep(
         folder,
@@ -193,6 +195,14 @@ def _print_notes(data: Mapping[str, TaskData], *, predicts_test: bool) -> None:
             print(f"{name}: {note}", file=sys.stderr)
         if predicts_test and not found.test:
             print(f"{name}: no test file, nothing is predicted", file=sys.stderr)
+
+
+def _print_model_notes(models: Sequence[ModelRef], data: Mapping[str, TaskData]) -> None:
+    """Say how models of other programs differ here, which matters where texts come in pairs."""
+    if any(len(found.task.texts) == 2 for found in data.values()):
+        for model in models:
+            for note in model.notes:
+                print(f"{model.describe()}: {note}", file=sys.stderr)
 
 
 def _refuse_single_texts(protocol: Protocol, data: Mapping[str, TaskData]) -> None:

@@ -42,6 +42,7 @@ class ModelRef:
     pretrained: bool  # False: only its shape and its tokenizer are used
     digest: str  # of the weights: identifies the model after its folder was moved
     kept_bytes: int = field(default=0, compare=False)  # of its fine-tuned models, each
+    notes: tuple[str, ...] = field(default=(), compare=False)  # see `Pretrained`
 
     @property
     def folder_name(self) -> str:
@@ -200,6 +201,7 @@ def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> lis
             pretrained,
             _digest(found, pretrained=pretrained),
             size_when_kept(found),
+            found.notes if pretrained else (),
         )
         for pretrained in ((True, False) if from_scratch else (True,))
     ]

@@ -41,6 +41,7 @@ class Pretrained(NamedTuple):
     objective: str = DEFAULT_OBJECTIVE
     # Of replaced-token detection; None: the generator is not among the weights.
     electra: ElectraSettings | None = None
+    notes: tuple[str, ...] = ()  # of a model of another program: what was changed or left out
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
@@ -98,6 +99,7 @@ def from_external(external: ExternalModel, place: str) -> Pretrained:
         step=None,
         sequence_length=external.sequence_length,
         objective=external.objective,
+        notes=external.notes,
     )
 
 

@@ -23,6 +23,7 @@ from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep.references import read_model_refs
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
+from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -339,6 +340,18 @@ def test_predictions_without_a_test_file_are_remarked(run, files, tmp_path, caps
     words = ["--train", str(files / "train.tsv"), "--label", "begins", "--predict-test"]
     main(["run", str(run), *words, "--to", str(tmp_path), "--dry-run"])
     assert "own: no test file, nothing is predicted" in capsys.readouterr().err
+
+
+def test_a_bert_that_loses_its_segments_is_remarked_where_texts_come_in_pairs(tmp_path, capsys):
+    save_bert(tmp_path / "bert")
+    rows = [f"{n}\tcat {n}\tdog {n}\t{'xy'[n % 2]}\n" for n in range(60)]
+    (tmp_path / "train.tsv").write_text("".join(["id\ttext\tother\tlabel\n", *rows]))
+    task = ["run", str(tmp_path / "bert"), "--train", str(tmp_path / "train.tsv"), "--dry-run"]
+    for columns, count in ((["text", "other"], 1), (["text"], 0)):
+        main([*task, "--from-scratch", "--text", *columns])
+        lines = capsys.readouterr().err.splitlines()
+        notes = [line for line in lines if "the row of the second segment is left out" in line]
+        assert len(notes) == count and all(note.startswith("bert: token types") for note in notes)
 
 
 def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
