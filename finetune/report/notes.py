@@ -12,7 +12,7 @@ def notes(table: ScoreTable, results: SweepResults) -> list[str]:
     """Return a line for everything that is missing, failed, or differs between trials."""
     return [
         *_remarkable(table, results),
-        *_unfinished(table, results),
+        *_not_run(table, results),
         *_single_seeds(table, results),
         *_different_rates(table, results),
         *_different_trials(results),
@@ -36,8 +36,12 @@ def _remarkable(table: ScoreTable, results: SweepResults) -> list[str]:
     ]
 
 
-def _unfinished(table: ScoreTable, results: SweepResults) -> list[str]:
-    """Return a line per model and task with requested trials that are not over."""
+def _not_run(table: ScoreTable, results: SweepResults) -> list[str]:
+    """Return a line per model and task whose row lacks trials, which other rows may have.
+
+    Nobody need have asked for them: a sweep records the models, tasks, rates and seeds of all its
+    commands, and any of these may have been combined with some of the others only.
+    """
     over = {
         (trial.row, trial.result.task, trial.result.learning_rate, trial.result.seed)
         for trial in results.trials
@@ -56,7 +60,7 @@ def _unfinished(table: ScoreTable, results: SweepResults) -> list[str]:
         groups.setdefault((_named(table, row), task), []).append(trial in over)
     return [
         f"{model} on {task}: {states.count(False)} of {counted(len(states), 'trial')} "
-        f"{'is' if states.count(False) == 1 else 'are'} not over"
+        f"{'was' if states.count(False) == 1 else 'were'} not run"
         for (model, task), states in groups.items()
         if not all(states)
     ]

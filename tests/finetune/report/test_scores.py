@@ -192,8 +192,8 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
         "m on RTE diverged: seeds 1, 2 at 0.001",
         "m on RTE failed (out of memory): seed 1 at 0.002",
         "m on RTE finished (a constant): seed 2 at 0.002",
-        "m on RTE: 1 of 6 trials is not over",
-        "m on CoLA: 6 of 6 trials are not over",
+        "m on RTE: 1 of 6 trials was not run",
+        "m on CoLA: 6 of 6 trials were not run",
     ]
 
 
