@@ -51,7 +51,8 @@ def read_hub(
         load: returns a configuration of a data set.
 
     Raises:
-        TaskError: it cannot be loaded, or a column or label is not the expected one.
+        TaskError: it cannot be loaded, or a column or label is not the expected one. A test split
+            of another configuration is left out, with a note.
     """
     if not suite.hub:
         raise TaskError(f"{suite.name} is not on the Hub; give the folder of its original files")
@@ -69,13 +70,16 @@ def read_hub(
     development = {
         split: examples(split.replace("dev", "validation")) for split in task.development
     }
-    test = {
-        split: examples("test", task.hub_test[split], is_labelled=False)
-        if split in task.hub_test
-        else examples(split, is_labelled=False)
-        for split in task.test
-    }
-    return TaskData(task, examples("train"), development, test)
+    test, notes = {}, []
+    for split in task.test:
+        other = task.hub_test.get(split)
+        try:
+            test[split] = examples("test" if other else split, other or task.hub, is_labelled=False)
+        except TaskError as error:
+            if other is None:
+                raise
+            notes.append(f"{task.title(split)} is not predicted: {error}")
+    return TaskData(task, examples("train"), development, test, tuple(notes))
 
 
 def _example(

@@ -52,6 +52,18 @@ def test_mnli_has_all_its_sets_and_the_diagnosis_of_another_configuration():
     assert data.test["test_ax"] == [Example(("He came.", "He went."), None, "3")]
 
 
+def test_mnli_is_read_where_the_configuration_of_the_diagnosis_is_not():
+    def load(dataset, name):
+        if name == "ax":
+            raise TaskError("nyu-mll/glue, ax: cannot be read")
+        return MNLI
+
+    data = read_hub(GLUE, GLUE.tasks["MNLI"], load=load)
+    assert data.train == [Example(("He came.", "He went."), 2, "7")]
+    assert list(data.test) == ["test_matched", "test_mismatched"]
+    assert data.notes == ("AX is not predicted: nyu-mll/glue, ax: cannot be read",)
+
+
 def test_a_regression_keeps_its_numbers():
     data = read_hub(GLUE, GLUE.tasks["STS-B"], load=loader(stsb=STSB))
     assert (data.train[0].label, data.development["dev"][0].label) == (2.5, 5.0)
