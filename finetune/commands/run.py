@@ -223,23 +223,25 @@ def read_protocol(arguments: argparse.Namespace) -> Protocol:
     """Return the protocol with the changes of the command line.
 
     Raises:
-        ConfigError: there is no such protocol, or a value is wrong.
+        ConfigError: there is no such protocol, a value is wrong, or a task of a suite is misspelt.
     """
     given = vars(arguments)
     changes = {name: given[name] for name in CHANGEABLE if given[name] is not None}
     protocol = load_protocol(arguments.protocol, changes)
     own = OwnTask.model_fields["name"].default if arguments.name is None else arguments.name
-    known = [*known_tasks(), own]
+    known = list(known_tasks())
     for setting, tasks in (
         ("epochs_of", list(protocol.epochs_of)),
         ("both_orders", list(protocol.both_orders)),
     ):
         for task in tasks:
-            if task not in known:
-                raise ConfigError(
-                    f"protocol {arguments.protocol}: {setting} names {task!r}, which is not a task"
-                    f"{nearest(task, known)}"
-                )
+            if task in (*known, own):
+                continue
+            line = f"protocol {arguments.protocol}: {setting} names {task!r}, which is not a task"
+            if similar := nearest(task, known):
+                raise ConfigError(line + similar)
+            # A protocol may serve several tasks of the user's own, each with a command for itself.
+            print(f"{line} of this command{nearest(task, [own])}", file=sys.stderr)
     return protocol
 
 

@@ -399,14 +399,28 @@ def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):
         main(["run", str(run), *(word.format(files=files) for word in words)])
 
 
+def protocol_of(file, *words):
+    parser = CommandParser()
+    add_arguments(parser)
+    return read_protocol(
+        parser.parse_args(["run", "--train", "x.tsv", "--protocol", str(file), *words])
+    )
+
+
 def test_a_protocol_may_name_a_task_of_ones_own_by_its_name_or_the_one_it_has_without(tmp_path):
     for name, words in (("own", []), ("mine", ["--name", "mine"])):
         file = tmp_path / f"{name}.toml"
         file.write_text(f"[epochs_of]\n{name} = 7\n")
-        parser = CommandParser()
-        add_arguments(parser)
-        arguments = ["run", "--train", "x.tsv", "--protocol", str(file), *words]
-        assert read_protocol(parser.parse_args(arguments)).epochs_on(name) == 7
+        assert protocol_of(file, *words).epochs_on(name) == 7
+
+
+def test_a_protocol_may_name_several_tasks_of_ones_own_and_others_have_a_note(tmp_path, capsys):
+    file = tmp_path / "p.toml"
+    file.write_text("[epochs_of]\nreviews_a = 7\nreviews_b = 9\n")
+    for name, epochs, other in (("reviews_a", 7, "reviews_b"), ("reviews_b", 9, "reviews_a")):
+        assert protocol_of(file, "--name", name).epochs_on(name) == epochs
+        note = f"protocol {file}: epochs_of names '{other}', which is not a task of this command"
+        assert capsys.readouterr().err == f"{note}; did you mean {name}?\n"
 
 
 def test_what_is_no_model_or_no_single_folder_is_refused(run, files, tmp_path):
