@@ -17,10 +17,10 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 
 from data_prep.files.program import shell_command
-from finetune.models.kept_model import is_model, read_record, sweep_around
 from finetune.protocol import Protocol, load_protocol
 from finetune.results.sweep_record import DEFAULT_KEEP, Keep, SweepRecord, read_sweep_record
 from finetune.sweep.folder import (
+    default_folder,
     grown,
     locked,
     record_of,
@@ -286,40 +286,6 @@ def _suite_tasks(names: Sequence[str], places: Mapping[str, str]) -> list[TaskRe
     wanted = list(suite.tasks) if "all" in names else names
     tasks = dict.fromkeys(suite.named(name) for name in wanted)
     return [TaskRef(task, place, suite) for task in tasks]
-
-
-def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
-    """Return RUN/finetune/PROTOCOL, for a run or one of its checkpoints.
-
-    What follows on a fine-tuned model is in a folder of its own: that model lacks the other tasks.
-
-    Raises:
-        ConfigError: there are several models, or one that is not a folder.
-    """
-    place = Path(models[0])
-    if len(models) == 1 and not place.is_dir():
-        raise ConfigError(
-            f"there is no folder {place}; for a model of the Hugging Face Hub, give the folder "
-            "of the results: --to FOLDER"
-        )
-    if len(models) > 1:
-        raise ConfigError(
-            "several models need --to FOLDER for their results, such as --to runs/finetune"
-        )
-    if is_model(place):
-        return _folder_after(place, protocol)
-    run = place.parent.parent if place.parent.name == "checkpoints" else place
-    return run / "finetune" / protocol.name
-
-
-def _folder_after(model: Path, protocol: Protocol) -> Path:
-    """Return the folder of what follows on a fine-tuned model: a sweep beside its own."""
-    sweep = sweep_around(model)
-    if sweep is None:
-        raise ConfigError(
-            f"{model} is not in the sweep that kept it; give the folder of the results: --to FOLDER"
-        )
-    return sweep.with_name(f"{protocol.name}-after-{read_record(model).task}")
 
 
 def _option(field: str) -> str:

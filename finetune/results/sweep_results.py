@@ -166,10 +166,13 @@ def _row_of(result: TrialResult, requested: Requested | None) -> TableRow:
     return next((other for other in known if other._replace(origin=row.origin) == row), row)
 
 
-def _origin(source: str) -> str:
+def run_of(place: PurePath) -> PurePath:
     """Return the run that a checkpoint RUN/checkpoints/NAME belongs to, or the place itself."""
-    place = PurePath(source)
-    return str(place.parent.parent) if place.parent.name == "checkpoints" else source
+    return place.parent.parent if place.parent.name == "checkpoints" else place
+
+
+def _origin(source: str) -> str:
+    return str(run_of(PurePath(source)))
 
 
 def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: EndedTrial) -> None:

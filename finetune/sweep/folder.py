@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from data_prep.files.atomic import save_text
+from finetune.models.kept_model import is_model, read_record, sweep_around
 from finetune.protocol import GROWING, Protocol
 from finetune.results.result import MAJORITY_FILE, RESULTS_OF_CELL, SWEEP_FILE, results_of
 from finetune.results.sweep_record import (
@@ -24,7 +25,7 @@ from finetune.results.sweep_record import (
     changed_settings,
     read_majority,
 )
-from finetune.results.sweep_results import with_main_first
+from finetune.results.sweep_results import run_of, with_main_first
 from finetune.sweep.references import ModelRef
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
@@ -107,6 +108,39 @@ def save_sweep_record(folder: Path, record: SweepRecord, data: Mapping[str, Task
     scores |= {name: majority_scores(found) for name, found in data.items()}
     save_text(folder / MAJORITY_FILE, json.dumps(scores, indent=1) + "\n")
     save_text(folder / SWEEP_FILE, record.model_dump_json(indent=1) + "\n")
+
+
+def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
+    """Return RUN/finetune/PROTOCOL, for a run or one of its checkpoints.
+
+    What follows on a fine-tuned model is in a folder of its own: that model lacks the other tasks.
+
+    Raises:
+        ConfigError: there are several models, or one that is not a folder.
+    """
+    place = Path(models[0])
+    if len(models) == 1 and not place.is_dir():
+        raise ConfigError(
+            f"there is no folder {place}; for a model of the Hugging Face Hub, give the folder "
+            "of the results: --to FOLDER"
+        )
+    if len(models) > 1:
+        raise ConfigError(
+            "several models need --to FOLDER for their results, such as --to runs/finetune"
+        )
+    if is_model(place):
+        return _folder_after(place, protocol)
+    return Path(run_of(place.absolute()), "finetune", protocol.name)
+
+
+def _folder_after(model: Path, protocol: Protocol) -> Path:
+    """Return the folder of what follows on a fine-tuned model: a sweep beside its own."""
+    sweep = sweep_around(model)
+    if sweep is None:
+        raise ConfigError(
+            f"{model} is not in the sweep that kept it; give the folder of the results: --to FOLDER"
+        )
+    return sweep.with_name(f"{protocol.name}-after-{read_record(model).task}")
 
 
 def refuse_other_content(folder: Path) -> None:

@@ -362,6 +362,16 @@ def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
         assert folder == f"results: {run}/finetune/quick-epochs_2"
 
 
+def test_it_is_also_where_the_checkpoint_is_named_from_the_folder_around_it(
+    run, files, capsys, monkeypatch
+):
+    words = ["--train", str(files / "train.tsv"), "--label", "begins", "--dry-run"]
+    for folder, place in (("checkpoints", "step_00000010"), ("checkpoints/step_00000010", ".")):
+        monkeypatch.chdir(run / folder)
+        main(["run", place, *words])
+        assert capsys.readouterr().out.splitlines()[-1] == f"results: {run}/finetune/quick"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
