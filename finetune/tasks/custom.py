@@ -4,7 +4,7 @@ The labels are those of the training file. Without a development file a tenth of
 is held out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
@@ -75,18 +75,25 @@ def read_own(own: OwnTask) -> TaskData:
             metric does not fit them.
     """
     columns = (*own.texts, own.label)
-    rows = list(read_rows(own.train, columns))
+    rows = _rows_of(own.train, columns)
     task, notes = _task_of(own, rows)
     train = _examples(task, rows, own.train)
     test = {}
     if own.test is not None:
-        test["test"] = _examples(task, read_rows(own.test, own.texts), own.test, is_labelled=False)
+        test["test"] = _examples(task, _rows_of(own.test, own.texts), own.test, is_labelled=False)
     if own.dev is None:
         train, development, remarks = hold_out(train, own.train)
     else:
-        development = _examples(task, read_rows(own.dev, columns), own.dev)
+        development = _examples(task, _rows_of(own.dev, columns), own.dev)
         remarks = recurring_notes(train, development, own.dev)
     return TaskData(task, train, {"dev": development}, test, (*notes, *remarks))
+
+
+def _rows_of(file: Path, columns: Sequence[str]) -> list[FileRow]:
+    rows = list(read_rows(file, columns))
+    if not rows:
+        raise TaskError(f"{file} holds no rows; give a file with examples")
+    return rows
 
 
 def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
@@ -98,7 +105,7 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
             f"{where} holds {shortened(words[0])!r} in every row: "
             "there is nothing to learn; choose another column"
         )
-    labels = () if own.regression or not words else labels_of(words, where)
+    labels = () if own.regression else labels_of(words, where)
     if own.metric is None:
         main, note = usual_metric(words) if labels else ("pearson", "")
     else:
@@ -118,12 +125,9 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
 
 
 def _examples(
-    task: Task, rows: Iterable[FileRow], file: Path, *, is_labelled: bool = True
+    task: Task, rows: Sequence[FileRow], file: Path, *, is_labelled: bool = True
 ) -> list[Example]:
-    examples = [
+    return [
         example_of(task, row, file, number=number, is_labelled=is_labelled)
         for number, row in enumerate(rows)
     ]
-    if not examples:
-        raise TaskError(f"{file} holds no rows; give a file with examples")
-    return examples

@@ -302,6 +302,14 @@ def test_a_bad_file_is_answered_with_file_row_and_fix(tmp_path, suffix, content,
     assert message in answer
 
 
+@pytest.mark.parametrize("settings", [{}, {"metric": "accuracy"}, {"regression": True}])
+def test_a_training_file_without_rows_is_called_that_whatever_is_asked_for(tmp_path, settings):
+    file = tmp_path / "train.csv"
+    file.write_text("text,label\n")
+    message = refused(OwnTask(train=file, dev=file, **settings))
+    assert message == f"{file} holds no rows; give a file with examples"
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     message = refused(OwnTask(train=tmp_path / "train.csv"))
     assert message == f"{tmp_path / 'train.csv'} cannot be read: No such file or directory"
