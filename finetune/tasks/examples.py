@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 from data_prep.files.quoting import is_unicode
+from finetune.tasks.labels import number_in
 from finetune.tasks.tables import FileRow, shortened
 from finetune.tasks.task import Example, Task, TaskError
 from pretrain.config.errors import nearest
@@ -61,11 +62,9 @@ def label_word(row: FileRow, column: str, file: Path) -> str:
 
 
 def _number_of(word: str, row: FileRow, column: str, file: Path) -> float:
-    try:
-        number = float(word)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
+    found = number_in(word)
+    number = math.nan if found is None else float(found)
+    if not math.isfinite(number):  # a Decimal may be beyond the largest float
         raise TaskError(
             f"{file}, row {row.line}: label {shortened(word)!r} in column {column!r} is not a "
             "finite number, which a regression needs; fix or remove the row"

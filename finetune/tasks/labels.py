@@ -10,6 +10,18 @@ from finetune.tasks.task import TaskError
 MAX_FRACTIONAL_LABELS = 10
 
 
+def number_in(word: str) -> Decimal | None:
+    """Return the finite number that a word is, exactly; None: it is none.
+
+    Nor is a code such as 1_2, which Python reads.
+    """
+    try:
+        number = None if "_" in word else Decimal(word.strip())
+    except InvalidOperation:
+        return None
+    return number if number is not None and number.is_finite() else None
+
+
 def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
     """Return the classes in ascending order: numeric if all are numbers, else alphabetical.
 
@@ -29,14 +41,14 @@ def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
             f"{where} holds {len(found):,} different labels in {len(words):,} rows, too many "
             "to learn; choose another column"
         )
-    numbers = {word: _number(word) for word in found}
+    numbers = {word: number_in(word) for word in found}
     if None in numbers.values():
         return tuple(sorted(found))
     return tuple(sorted(found, key=lambda word: (numbers[word], word)))
 
 
 def _refuse_values(words: set[str], where: str) -> None:
-    numbers = [number for number in map(_number, words) if number is not None]
+    numbers = [number for number in map(number_in, words) if number is not None]
     fractions = [number for number in numbers if number != number.to_integral_value()]
     if len(numbers) == len(words) > MAX_FRACTIONAL_LABELS and fractions:
         raise TaskError(
@@ -48,7 +60,7 @@ def _refuse_values(words: set[str], where: str) -> None:
 def _refuse_two_spellings(words: set[str], where: str) -> None:
     spellings: dict[str | Decimal, str] = {}
     for word in sorted(words):
-        number = _number(word)
+        number = number_in(word)
         other = spellings.setdefault(word.strip() if number is None else number, word)
         if other != word:
             fix = "spell the number in one way"
@@ -58,12 +70,3 @@ def _refuse_two_spellings(words: set[str], where: str) -> None:
                 f"{where} holds {shortened(other)!r} and {shortened(word)!r}, which would be two "
                 f"classes; {fix}"
             )
-
-
-def _number(word: str) -> Decimal | None:
-    """Return the number that a word is, exactly; of codes such as 1_2, which Python reads: None."""
-    try:
-        number = None if "_" in word else Decimal(word.strip())
-    except InvalidOperation:
-        return None
-    return number if number is not None and number.is_finite() else None

@@ -315,7 +315,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     assert message == f"{tmp_path / 'train.csv'} cannot be read: No such file or directory"
 
 
-@pytest.mark.parametrize("value", ["high", "nan", float("inf"), 10**400])
+@pytest.mark.parametrize("value", ["high", "nan", float("inf"), 10**400, "1_2"])
 def test_a_value_that_is_no_finite_number_is_refused(tmp_path, value):
     rows = [{"text": "t", "label": 1}, {"text": "t", "label": value}]
     message = refused(own(tmp_path, rows, regression=True))
