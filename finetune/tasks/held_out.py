@@ -8,12 +8,14 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from finetune.tasks.tables import shortened
 from finetune.tasks.task import Example, TaskError
 from pretrain.reports.words import counted
 
 HELD_OUT_SHARE = 0.1
 # Of fewer rows the standard error of an accuracy can be above 5 points: 0.5 / sqrt(100).
 FEW_ROWS = 100
+MOST_NAMED = 10  # labels in a remark
 
 
 def hold_out(
@@ -42,6 +44,19 @@ def hold_out(
             "chance; give a larger development file (--dev)"
         )
     return kept, held_out, tuple(notes)
+
+
+def unseen_notes(labels: Sequence[str], train: Sequence[Example], file: Path) -> tuple[str, ...]:
+    """Return a remark if all rows of a class are held out: it cannot be learned."""
+    seen = {example.label for example in train}
+    unseen = [shortened(label) for number, label in enumerate(labels) if number not in seen]
+    if not unseen:
+        return ()
+    more = f" and {len(unseen) - MOST_NAMED} more" if len(unseen) > MOST_NAMED else ""
+    return (
+        f"warning: all rows of {file} with label {', '.join(unseen[:MOST_NAMED])}{more} are held "
+        "out, and none is trained on; add rows, or give a development file (--dev)",
+    )
 
 
 def is_held_out(texts: tuple[str, ...]) -> bool:

@@ -157,6 +157,16 @@ def test_few_held_out_rows_have_a_warning_and_many_have_none(tmp_path):
     assert f"{number} held-out rows: each of them is {100 / number:.2g} points" in warning
 
 
+def test_a_class_whose_rows_are_all_held_out_has_a_warning(tmp_path):
+    held_out = next(f"rare {n}" for n in range(1000) if is_held_out((f"rare {n}",)))
+    trained_on = next(f"rare {n}" for n in range(1000) if not is_held_out((f"rare {n}",)))
+    for texts, is_warned in (([held_out], True), ([held_out, trained_on], False)):
+        rows = [*many_rows(2000), *({"text": text, "label": "z"} for text in texts)]
+        task = own(tmp_path, rows, dev=None)
+        line = f"warning: all rows of {task.train} with label z are held out, and none is trained"
+        assert [warning.startswith(line) for warning in warnings_of(task)] == [True] * is_warned
+
+
 def test_texts_of_training_rows_in_the_development_file_are_counted(tmp_path):
     task = own(tmp_path, many_rows(40))
     new = [{"text": f"other {number}", "label": "x"} for number in range(12)]
