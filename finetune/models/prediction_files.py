@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import numpy
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from finetune.models.kept_model import KeptRecord
 from finetune.tasks.examples import example_of
@@ -85,7 +86,7 @@ class PredictionWriter:
             for value in outputs:
                 self._line({"value": round(float(value), self._decimals)})
             return
-        for label, row in zip(outputs.argmax(axis=1), probabilities(outputs), strict=True):
+        for label, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
             by_label = dict(zip(self._labels, map(_rounded, row), strict=True))
             self._line({"label": self._labels[label], "probabilities": by_label})
 
@@ -95,13 +96,6 @@ class PredictionWriter:
         else:
             first, *others = found.values()
             self._csv.writerow([first, *(p for by_label in others for p in by_label.values())])
-
-
-def probabilities(logits_NC: NDArray[numpy.float64]) -> NDArray[numpy.float64]:
-    """Return the softmax of each row."""
-    powers = numpy.exp(logits_NC - logits_NC.max(axis=1, keepdims=True))
-    shares: NDArray[numpy.float64] = powers / powers.sum(axis=1, keepdims=True)
-    return shares
 
 
 def _rounded(value: float) -> float:

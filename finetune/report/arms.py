@@ -13,6 +13,7 @@ from typing import NamedTuple
 from finetune.report.run_folders import run_folder
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import EndedTrial, TableRow
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.compare.run_files import LEAVE_OUT, Launch, Settings, read_checked, read_checked_lines
 from pretrain.compare.runs import NOT_COMPARED
 from pretrain.config.json_objects import read_json_object
@@ -83,10 +84,10 @@ def _present(medians: Mapping[str, float | None]) -> dict[str, float]:
 
 def _read(folder: Path, step: int | None) -> tuple[_Member, int]:
     """Return what a run shares with the others of its arm, and its seed."""
-    settings = stored_settings(read_checked(folder / "run.json", Settings))
+    settings = stored_settings(read_checked(folder / RUN_FILE, Settings))
     compared = {name: value for name, value in settings.items() if name not in NOT_COMPARED}
     launches = read_checked_lines(folder / "launches.jsonl", Launch)
-    result = folder / "result.json"
+    result = folder / RESULT_FILE
     is_end = result.is_file() and read_json_object(result, fix=LEAVE_OUT).get("step") == step
     member = _Member(
         settings["name"],

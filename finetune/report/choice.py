@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from finetune.report.scores import best_rate, rate_scores
+from finetune.report.scores import best_rate, by_rate, rate_scores
 from finetune.results.sweep_results import EndedTrial
 from finetune.tasks.suite import AverageRule
 
@@ -24,15 +24,13 @@ def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> Choice:
         trials: all those of one model on one task that are over, one or more.
         rule: of the table, which says what the score of a task is.
     """
-    by_rate: dict[float, list[EndedTrial]] = {}
-    for trial in sorted(trials, key=lambda trial: trial.result.learning_rate):
-        by_rate.setdefault(trial.result.learning_rate, []).append(trial)
-    rates = [rate_scores(rate, same, len(same), rule) for rate, same in by_rate.items()]
+    groups = by_rate(trials)
+    rates = [rate_scores(rate, same, len(same), rule) for rate, same in groups.items()]
     rate = best_rate(rates).learning_rate
     assert rate is not None
     ranked = sorted(
         (rate_scores(rate, [trial], 1, rule).median(), trial.result.seed, trial)
-        for trial in by_rate[rate]
+        for trial in groups[rate]
         if trial.result.status != "failed"
     )
     if not ranked:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.files.atomic import save_text
+from data_prep.files.errors import raise_it
 from finetune.report.axes import STEPS
 from finetune.report.caption import caption
 from finetune.report.entries import entries, headers
@@ -11,7 +12,7 @@ from finetune.report.figures import PictureGroup, draw_figures
 from finetune.report.notes import notes
 from finetune.report.score_table import ScoreTable, score_table
 from finetune.report.text import as_csv, as_latex, as_markdown, as_text, rate_rows
-from finetune.results.result import Refuse, raise_it
+from finetune.results.result import Refuse
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.reports.html import render_page
 from pretrain.reports.report_folder import ReportFolder

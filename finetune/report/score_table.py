@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from finetune.report.arms import Arm, arm_scores, find_arms
 from finetune.report.axes import AXES, STEPS, Axis, cost_of_rows
-from finetune.report.scores import DIVERGED, RateScores, best_rate, rate_scores, score
+from finetune.report.scores import DIVERGED, RateScores, best_rate, by_rate, rate_scores, score
 from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
 from finetune.tasks.catalog import SUITES, known_tasks, suite_of
 from finetune.tasks.suite import AverageRule
@@ -242,11 +242,8 @@ def _rates_of_rows(
 
 def _rates(results: SweepResults, row: TableRow, task: str, rule: AverageRule) -> list[RateScores]:
     num_requested = num_seeds_requested(results, row, task)
-    by_rate: dict[float, list[EndedTrial]] = {}
-    for trial in results.trials:
-        if (trial.row, trial.result.task) == (row, task):
-            by_rate.setdefault(trial.result.learning_rate, []).append(trial)
-    return [rate_scores(rate, by_rate[rate], num_requested, rule) for rate in sorted(by_rate)]
+    found = by_rate(t for t in results.trials if (t.row, t.result.task) == (row, task))
+    return [rate_scores(rate, trials, num_requested, rule) for rate, trials in found.items()]
 
 
 def _rates_of_arms(arms: Sequence[Arm], tasks: Sequence[str], rates: Rates) -> Rates:

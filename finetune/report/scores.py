@@ -8,7 +8,7 @@ failed, for example for lack of memory, says nothing about the model and is left
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from finetune.results.result import Scores
@@ -57,6 +57,14 @@ def score(task: str, metrics: dict[str, float], rule: AverageRule) -> float:
     """
     values = list(metrics.values())
     return statistics.fmean(values) if rule.takes_mean(task) else values[0]
+
+
+def by_rate(trials: Iterable[EndedTrial]) -> dict[float, list[EndedTrial]]:
+    """Return trials by their learning rate, the lowest first."""
+    found: dict[float, list[EndedTrial]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.result.learning_rate):
+        found.setdefault(trial.result.learning_rate, []).append(trial)
+    return found
 
 
 def rate_scores(

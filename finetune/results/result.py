@@ -10,7 +10,7 @@ FOLDER/TASK/MODEL/lr_3e-05/seed_0/model/        its model, if it is kept: models
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from data_prep.files.atomic import save_text
+from data_prep.files.errors import raise_it
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
@@ -105,11 +106,6 @@ def read_json(file: Path, kind: TypeAdapter[Content], fix: str) -> Content:
 def predictions_file(folder: Path, split: str) -> Path:
     """Return the path of the predictions of a split in the folder of a trial."""
     return folder / f"predictions_{split}.json"
-
-
-def raise_it(error: ConfigError) -> NoReturn:
-    """Refuse a damaged result."""
-    raise error
 
 
 def read_results(folder: Path, refuse: Refuse = raise_it) -> dict[Path, TrialResult]:

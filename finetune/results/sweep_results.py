@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from data_prep.files.errors import raise_it
 from finetune.results.result import (
     MAJORITY_FILE,
     RESULTS_OF_CELL,
@@ -12,7 +13,6 @@ from finetune.results.result import (
     Refuse,
     Scores,
     TrialResult,
-    raise_it,
     read_results,
     results_of,
 )

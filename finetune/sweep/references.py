@@ -170,7 +170,7 @@ def refuse_missing_models(places: Sequence[str], checkpoints: Sequence[str]) -> 
     """
     for place in places:
         folder = Path(place)
-        if (folder / "run.json").is_file():
+        if (folder / RUN_FILE).is_file():
             for checkpoint in _selected(place, checkpoints):
                 chosen_checkpoint(folder, checkpoint)
         elif is_model(folder):

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from data_prep.files.errors import raise_it
 from finetune.tasks.examples import example_of
 from finetune.tasks.hub import read_hub
 from finetune.tasks.suite import Suite
-from finetune.tasks.tables import named_rows, raise_it, tab_separated, text_of
+from finetune.tasks.tables import named_rows, tab_separated, text_of
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.errors import ConfigError
 

@@ -11,8 +11,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
+from data_prep.files.errors import raise_it
 from finetune.tasks.parquet import parquet_rows
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import nearest
@@ -33,11 +34,6 @@ class FileRow(NamedTuple):
 
     line: int  # where it begins in the file, from 1
     values: dict[str, object]  # text, except in JSON
-
-
-def raise_it(error: TaskError) -> NoReturn:
-    """Refuse a broken row."""
-    raise error
 
 
 def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -> Iterator[FileRow]:
