@@ -19,10 +19,10 @@ from tests.pretrain.model.attention_reference import needs_triton
 BACKENDS = ["sdpa", *["fused"] * (obstacle_to_cpu_kernels() is None)]
 
 
-def check(backend, positions, *words, dtype=torch.float32, **conditions):
+def check(backend, positions, *words, length=32, dtype=torch.float32, **conditions):
     model = load_settings("tiny_cpu", ["--model.positions", positions, *words]).model
     return disagreement_with_eager(
-        backend, model, length=32, device="cpu", dtype=dtype, **conditions
+        backend, model, length=length, device="cpu", dtype=dtype, **conditions
     )
 
 
@@ -62,6 +62,12 @@ DROPOUT = ("--model.attention_dropout", "0.1")
 @pytest.mark.parametrize("backend", ["sdpa", "eager"])
 def test_dropout_is_compared_weight_by_weight_with_every_encoding(backend, positions, conditions):
     assert check(backend, positions, *DROPOUT, **conditions) is None
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "eager"])
+def test_weights_that_are_0_without_dropout_do_not_count_as_dropped(backend):
+    heads = ("--model.num_heads", "16")  # the second has slope 1/2: exp(-255 / 2) is 0 in fp32
+    assert check(backend, "alibi", *heads, *DROPOUT, length=256) is None
 
 
 @needs_triton
