@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, get_args
 
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, normalizers
 
 from data_prep.files.hub import connect_to_hub
 from data_prep.files.strict_json import JsonError, json_in
@@ -86,18 +86,27 @@ def _from_vocabulary(file: Path) -> Tokenizer:
             f"{file}: not a vocabulary of BERT's kind, which lists every entry once, among them "
             f"{UNK} and {CLS}; {CHOICES}"
         )
-    model = models.WordPiece(vocabulary, unk_token=UNK)
-    return bert_tokenizer(model, lowercase=_is_lowercase(file, entries))
+    normalizer = _normalizer(file, entries)
+    tokenizer = bert_tokenizer(
+        models.WordPiece(vocabulary, unk_token=UNK), lowercase=normalizer.lowercase
+    )
+    tokenizer.normalizer = normalizer
+    return tokenizer
 
 
-def _is_lowercase(file: Path, entries: list[str]) -> bool:
-    """Return what the configuration beside the vocabulary says, or else its entries."""
+def _normalizer(file: Path, entries: list[str]) -> normalizers.BertNormalizer:
+    """Return BERT's, with what the configuration beside the vocabulary says of it."""
     configuration = file.with_name("tokenizer_config.json")
-    if configuration.is_file():
-        known = _json_in(configuration).get("do_lower_case")
-        if known is not None:
-            return bool(known)
-    return not any(entry != entry.lower() for entry in entries if not entry.startswith("["))
+    known = _json_in(configuration) if configuration.is_file() else {}
+    lowercase = known.get("do_lower_case")
+    if lowercase is None:
+        lowercase = not any(entry != entry.lower() for entry in entries if entry[:1] != "[")
+    strips_accents = known.get("strip_accents")  # None: where it lowercases
+    return normalizers.BertNormalizer(
+        lowercase=bool(lowercase),
+        strip_accents=strips_accents if strips_accents is None else bool(strips_accents),
+        handle_chinese_chars=bool(known.get("tokenize_chinese_chars", True)),
+    )
 
 
 def _from_hub(name: str) -> Tokenizer:

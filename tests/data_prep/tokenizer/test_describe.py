@@ -80,6 +80,24 @@ def test_a_vocabulary_file_gives_the_ids_of_hugging_faces_bert(vocabulary, lower
     assert record.sha256 == sha256_of(vocabulary)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_lower_case": True, "strip_accents": False},
+        {"do_lower_case": False, "strip_accents": True},
+        {"do_lower_case": True, "tokenize_chinese_chars": False},
+    ],
+)
+def test_accents_and_chinese_characters_are_as_the_configuration_has_them(vocabulary, options):
+    entries = [*BERT_ENTRIES, "müller", "muller", "Müller", "東京", "東", "京"]
+    vocabulary.write_text("\n".join(entries) + "\n")
+    (vocabulary.parent / "tokenizer_config.json").write_text(json.dumps(options))
+    theirs = BertTokenizerFast(vocab=numbered(entries), **options)
+    ours = load_tokenizer(str(vocabulary))
+    for text in ("Müller", "müller", "東京"):
+        assert ours.encode(text).ids == theirs(text)["input_ids"], text
+
+
 def test_without_a_configuration_the_entries_tell_whether_text_is_lowercased(vocabulary):
     assert load_tokenizer(str(vocabulary)).encode("The").tokens[1] == "the"
     vocabulary.write_text("\n".join([*BERT_ENTRIES, "The"]))
