@@ -17,10 +17,10 @@ from pretrain.convert.exports.hf_check import (
     ExportCheck,
     compare_tokenizers,
     padded,
-    quiet,
     sentence_rows,
 )
 from pretrain.convert.exports.whole_folder import written_whole
+from pretrain.convert.in_transformers import quiet
 
 MOST_ROUNDING = 0.01  # of the spread of the numbers that a model predicts
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")

@@ -1,7 +1,6 @@
 """Load an export with transformers and compare it with the trainer's model on real text."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
-from transformers.utils import logging
 
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import MANIFEST_FILE, TOKENIZER_FILE, read_manifest
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
+from pretrain.convert.in_transformers import quiet
 from pretrain.convert.pretrained import Pretrained, restored_network
 from pretrain.convert.text_encoder import MASK, TextEncoder
 from pretrain.data.shards import shards_folder
@@ -162,17 +161,3 @@ def padded(rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
     longest = max(map(len, rows))
     ids_BS = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
     return ids_BS, torch.tensor([len(row) for row in rows], dtype=torch.int32)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers from printing progress bars and warnings."""
-    verbosity, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if had_bar:
-            logging.enable_progress_bar()

@@ -91,6 +91,8 @@ def read_transformers_model(place: str) -> ExternalModel:
         ConfigError: there is none, a setting is not supported, or weights are missing or unknown.
         TokenizerError: its tokenizer is missing or cannot be used.
     """
+    from pretrain.convert.in_transformers import check_tokenizer_in_transformers  # takes seconds
+
     folder = transformers_folder(place)
     objective, model = _model_settings(folder)
     kind = STOCK_MODELS[objective]
@@ -98,6 +100,7 @@ def read_transformers_model(place: str) -> ExternalModel:
     weights = _our_weights(stored, kind, model, folder)
     tokenizer = load_tokenizer(str(folder))
     text_encoder = text_encoder_of(tokenizer, special_names_beside(str(folder)))
+    check_tokenizer_in_transformers(text_encoder, model.max_sequence_length, folder)
     unused = [name for name in stored if name.startswith(UNUSED)]
     notes = [
         f"token types: row 0, which {kind.title} adds at every position of one segment, is now in "

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, BertForMaskedLM
+from transformers import BertForMaskedLM
 
 from data_prep.files.atomic import save_text
 from data_prep.files.program import shell_command
@@ -13,13 +13,12 @@ from data_prep.shards.folders import complete_or_absent, refuse_existing
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
-from pretrain.convert.exports.hf_check import quiet
 from pretrain.convert.exports.hf_format import is_export, stock_model
 from pretrain.convert.exports.hf_writer import write_pretrained
 from pretrain.convert.external.hf_bert import transformers_folder
 from pretrain.convert.external.loader import TokenizerFiles, read_external
+from pretrain.convert.in_transformers import quiet
 from pretrain.convert.pretrained import Pretrained, from_external, restored_model
-from pretrain.convert.text_encoder import PROBE_TEXTS
 
 RECIPE_FILE = "recipe.toml"
 TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
@@ -69,7 +68,6 @@ def _checked(pretrained: Pretrained, place: str) -> list[str]:
         )
     notes = []
     if stock_model(pretrained.model, pretrained.objective) is not None:
-        check_tokenizer_in_transformers(pretrained, place)
         difference = difference_to_transformers(pretrained, place)
         notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
     if pretrained.text_encoder.record.moses is not None:
@@ -96,26 +94,6 @@ def _refuse_what_is_no_import(place: str, files: TokenizerFiles) -> None:
             f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
             "or those two"
         )
-
-
-def check_tokenizer_in_transformers(pretrained: Pretrained, place: str) -> None:
-    """Check that transformers makes the same tokens of text.
-
-    Raises:
-        ConfigError: it does not; names a text.
-    """
-    folder = transformers_folder(place)
-    with quiet():
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    for word in PROBE_TEXTS:
-        ours = pretrained.text_encoder.pair_ids(word, max_length=pretrained.sequence_length)
-        theirs = tokenizer(word, truncation=True, max_length=pretrained.sequence_length)
-        if theirs["input_ids"] != ours:
-            raise ConfigError(
-                f"{place}: {word!r} becomes {ours} here and {theirs['input_ids']} in transformers; "
-                f"save AutoTokenizer.from_pretrained({str(folder)!r}) there, or in a copy: its "
-                f"{TOKENIZER_FILE} gives the same tokens to both"
-            )
 
 
 def difference_to_transformers(pretrained: Pretrained, place: str) -> float:

@@ -6,7 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertModel,
+)
 
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
@@ -222,6 +228,26 @@ def test_a_tokenizer_json_is_preferred_to_a_vocabulary(tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "vocab.txt").write_text("nothing\n")
     assert load_pretrained(tmp_path).text_encoder.ids("cat")[1] == ENTRIES.index("cat")
+
+
+def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_mends_it(tmp_path):
+    save(tmp_path)
+    load_pretrained(tmp_path).text_encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    configuration = {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
+    with pytest.raises(ConfigError, match="'The' becomes .* here and .* in transformers; save"):
+        load_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    ids = [ENTRIES.index(entry) for entry in ("[CLS]", "[UNK]", "cat", "[SEP]")]
+    assert load_pretrained(tmp_path).text_encoder.ids("The cat") == ids
+
+
+def test_a_tokenizer_that_transformers_cannot_read_is_refused(tmp_path):
+    save(tmp_path)
+    configuration = {"tokenizer_class": "OfNoLibrary"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
+    with pytest.raises(ConfigError, match="transformers cannot read the tokenizer, so that"):
+        load_pretrained(tmp_path)
 
 
 def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch):

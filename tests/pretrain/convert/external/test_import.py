@@ -94,21 +94,6 @@ def test_an_imported_checkpoint_of_the_authors_is_what_was_read(tmp_path):
         assert written.text_encoder.ids(text) == read.text_encoder.ids(text)
 
 
-def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_mends_it(
-    tmp_path, stored_bert
-):
-    source, _ = stored_bert
-    entries = [*bert.ENTRIES[:-1], "é", "##t", "##é", "e"]
-    (source / "vocab.txt").write_text("\n".join(entries) + "\n")
-    (source / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
-    with pytest.raises(ConfigError, match="'ÉTÉ' becomes .* here and .* in transformers; save"):
-        imported(tmp_path, source)
-    AutoTokenizer.from_pretrained(source).save_pretrained(source)
-    folder = imported(tmp_path, source)
-    ids = [entries.index(entry) for entry in ("[CLS]", "é", "##t", "##é", "[SEP]")]
-    assert load_pretrained(folder).text_encoder.ids("ÉTÉ") == ids
-
-
 def test_the_recipe_is_that_of_the_model(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
     folder = imported(tmp_path, file)
