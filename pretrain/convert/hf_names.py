@@ -123,7 +123,8 @@ def with_modern_names(
     renamed: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         modern = _modern_name(name, kind)
-        if not torch.equal(renamed.setdefault(modern, tensor), tensor):
+        other = renamed.setdefault(modern, tensor)
+        if other is not tensor and not torch.equal(other, tensor):  # NaN differs from itself
             raise ConfigError(f"{folder}: two weights are {modern}, as {name} is, and they differ")
     return renamed
 

@@ -1,6 +1,6 @@
 """Checks of weights read from a file: they are tensors, have these shapes, and are finite."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.replaced_tokens import Discriminator
 from pretrain.model.shapes import shapes_only
 
-NAMES_SHOWN = 3
+NAMES_SHOWN = 4
 
 
 def shapes_of(
@@ -55,6 +55,12 @@ def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
         if not is_plain or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
             raise ConfigError(f"{place}: {plain(name)} is not stored in full; save a plain copy")
     return stored
+
+
+def describe_names(names: Sequence[str]) -> str:
+    """Return the first few names and the number of the others."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(map(plain, names[:NAMES_SHOWN])) + more
 
 
 def check_shapes(
@@ -100,8 +106,7 @@ def check_weights(
         ("does not use", sorted(weights.keys() - expected.keys())),
     ):
         if names:
-            more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-            complaints.append(f"{title} {', '.join(map(plain, names[:NAMES_SHOWN]))}{more}")
+            complaints.append(f"{title} {describe_names(names)}")
     different = [
         f"{name} is {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
         for name in sorted(expected.keys() & weights.keys())

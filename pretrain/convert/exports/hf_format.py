@@ -33,13 +33,12 @@ from pretrain.convert.hf_names import (
     ELECTRA,
     STOCK_MODELS,
     StockModel,
-    from_stock,
-    stock_names,
     to_stock,
 )
+from pretrain.convert.stock_weights import check_understood, weights_from_stock
 from pretrain.convert.stored_weights import WEIGHTS_FILE, stored_weights, weight_files
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weight_checks import check_shapes, check_weights, shapes_of
+from pretrain.convert.weight_checks import check_weights
 
 CONFIG_FILE = "config.json"
 OWN_CODE = Path(__file__).parent / "hf_code"
@@ -210,6 +209,8 @@ def read_export(folder: Path) -> Exported:
         (kind for kind in STOCK_MODELS.values() if kind.model_type == content.get("model_type")),
         None,
     )
+    if stock is not None:
+        check_understood(content, folder / CONFIG_FILE)
     model, record = _configured(content, stock, place=folder / CONFIG_FILE)
     weights = _our_weights(folder, model, stock, record.objective)
     return Exported(
@@ -248,30 +249,6 @@ def stored_text_encoder(
     return text_encoder
 
 
-def check_stock_shapes(
-    stored: Mapping[str, Tensor], kind: StockModel, model: ModelSettings, *, place: str
-) -> None:
-    """Check the shapes of the weights of a model of transformers under its names.
-
-    Raises:
-        ConfigError: a shape differs; names the weight.
-        KeyError: one is missing.
-    """
-    objective = next(name for name, stock in STOCK_MODELS.items() if stock is kind)
-    names = stock_names(kind, model.num_layers)
-    missing = [name for several in names.values() for name in several if name not in stored]
-    if missing:
-        raise KeyError(missing[0])
-    expected = to_stock(shapes_of(model, objective), kind, model.num_layers)
-    check_shapes(stored, expected, expected, place=place)
-    if kind.token_types in stored:
-        rows = stored[kind.token_types].shape[:1]
-        table = {kind.token_types: torch.empty(*rows, model.width, device="meta")}
-        if not any(rows):
-            raise ConfigError(f"{place}: {kind.token_types} has no row")
-        check_shapes(stored, table, table, place=place)
-
-
 def _configured(
     content: dict[str, Any], stock: StockModel | None, *, place: Path
 ) -> tuple[ModelSettings, ExportRecord]:
@@ -307,8 +284,5 @@ def _our_weights(
     if stock is None:
         check_weights(stored, model, place=str(folder), objective=objective)
         return stored
-    try:
-        check_stock_shapes(stored, stock, model, place=str(folder))
-    except KeyError as error:
-        raise ConfigError(f"{folder} lacks {error}: it has another head") from None
-    return from_stock(stored, stock, model.num_layers)
+    instead = "the run that it comes from, or its export"
+    return weights_from_stock(stored, stock, model, folder, instead=instead)

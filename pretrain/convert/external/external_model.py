@@ -1,6 +1,5 @@
 """`ExternalModel`, the form in which models of other programs are read, and its parts."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -8,13 +7,10 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from data_prep.files.quoting import plain
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.describe import SpecialNames, record_of
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.text_encoder import TextEncoder
-
-NAMES_SHOWN = 4
 
 
 class ExternalModel(NamedTuple):
@@ -48,9 +44,3 @@ def text_encoder_of(
         return TextEncoder(
             tokenizer, record_of(tokenizer, file, kind="loaded", moses=moses, names=names)
         )
-
-
-def describe_names(names: Sequence[str]) -> str:
-    """Return the first few names and the number of the others."""
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(map(plain, names[:NAMES_SHOWN])) + more

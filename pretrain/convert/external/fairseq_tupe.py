@@ -17,9 +17,8 @@ from torch import Tensor
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
-from pretrain.convert.external.external_model import describe_names
 from pretrain.convert.stored_weights import UNREADABLE
-from pretrain.convert.weight_checks import check_weights, named_tensors
+from pretrain.convert.weight_checks import check_weights, describe_names, named_tensors
 
 ENCODER = "decoder.sentence_encoder."
 HEAD = "decoder.lm_head."

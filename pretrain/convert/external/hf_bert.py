@@ -9,9 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 from data_prep.files.hub import connect_to_hub
 from data_prep.files.quoting import quoted
@@ -20,38 +18,18 @@ from data_prep.tokenizer.load import VOCABULARY_FILE, load_tokenizer, special_na
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, explain
-from pretrain.convert.exports.hf_format import BERT_FIELDS, CONFIG_FILE, check_stock_shapes
-from pretrain.convert.external.external_model import (
-    ExternalModel,
-    describe_names,
-    text_encoder_of,
-)
-from pretrain.convert.hf_names import (
-    BERT,
-    ELECTRA,
-    STOCK_MODELS,
-    StockModel,
-    from_stock,
-    stock_names,
-    with_modern_names,
-)
+from pretrain.convert.exports.hf_format import BERT_FIELDS, CONFIG_FILE
+from pretrain.convert.external.external_model import ExternalModel, text_encoder_of
+from pretrain.convert.hf_names import BERT, ELECTRA, STOCK_MODELS
+from pretrain.convert.stock_weights import UNUSED, check_understood, weights_from_stock
 from pretrain.convert.stored_weights import STORED_WEIGHTS, stored_weights, weight_files
 
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
-# Of BertForPreTraining and of fine-tuned models: no part of pre-training here.
-UNUSED = (
-    "bert.pooler.",
-    *(f"{kind.prefix}embeddings.position_ids" for kind in (BERT, ELECTRA)),
-    "cls.seq_relationship.",
-    "classifier.",
-    "qa_outputs.",
-)
-TIED = "cls.predictions.decoder.weight"
-# What a head is called, and the classes of transformers that save it, by model_type.
-HEADS = {
-    BERT.model_type: ("masked-language-model", "BertForMaskedLM or BertForPreTraining"),
-    ELECTRA.model_type: ("discriminator's", "ElectraForPreTraining"),
+# The classes of transformers that save a model with its head, by model_type.
+CLASSES = {
+    BERT.model_type: "BertForMaskedLM or BertForPreTraining",
+    ELECTRA.model_type: "ElectraForPreTraining",
 }
 SMALL_EMBEDDINGS = 128  # transformers' embedding_size where a configuration names none
 # The defaults of transformers for entries that the configuration lacks.
@@ -60,14 +38,6 @@ DEFAULTS = {
     "dropout": 0.1,
     "attention_dropout": 0.1,
     "initializer_range": 0.02,
-}
-# Entry of the configuration -> its supported values.
-UNDERSTOOD: dict[str, tuple[Any, ...]] = {
-    "model_type": tuple(kind.model_type for kind in (BERT, ELECTRA)),
-    "hidden_act": ("gelu", "gelu_python"),  # by the error function, both
-    "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
-    "add_cross_attention": (False, None),
 }
 
 
@@ -96,8 +66,9 @@ def read_transformers_model(place: str) -> ExternalModel:
     folder = transformers_folder(place)
     objective, model = _model_settings(folder)
     kind = STOCK_MODELS[objective]
-    stored = with_modern_names(stored_weights(folder), kind, folder)
-    weights = _our_weights(stored, kind, model, folder)
+    stored = stored_weights(folder)
+    instead = f"a checkpoint of {CLASSES[kind.model_type]}"
+    weights = weights_from_stock(stored, kind, model, folder, instead=instead)
     tokenizer = load_tokenizer(str(folder))
     text_encoder = text_encoder_of(tokenizer, special_names_beside(str(folder)))
     check_tokenizer_in_transformers(text_encoder, model.max_sequence_length, folder)
@@ -136,12 +107,7 @@ def _model_settings(folder: Path) -> tuple[str, ModelSettings]:
     """Return the objective and the shape of a model."""
     config = read_json_object(folder / CONFIG_FILE)
     _refuse_modern_bert(config, folder)
-    for name, values in UNDERSTOOD.items():
-        if config.get(name) not in values:
-            raise ConfigError(
-                f"{folder / CONFIG_FILE} has {name}={quoted(config.get(name))}; supported are BERT "
-                f"and ELECTRA with {name}={values[0]!r}"
-            )
+    check_understood(config, folder / CONFIG_FILE)
     objective = next(
         n for n, kind in STOCK_MODELS.items() if kind.model_type == config["model_type"]
     )
@@ -162,39 +128,6 @@ def _refuse_projected_embeddings(config: dict[str, Any], folder: Path) -> None:
             f"{quoted(width)}: embeddings that are projected, as ELECTRA-Small's, are not "
             "supported; give a discriminator of Base or Large"
         )
-
-
-def _our_weights(
-    stored: dict[str, Tensor], kind: StockModel, model: ModelSettings, folder: Path
-) -> dict[str, Tensor]:
-    names = stock_names(kind, model.num_layers)
-    expected = {name for several in names.values() for name in several} | {kind.token_types}
-    missing = sorted(expected - stored.keys())
-    heads = [name for name in missing if not name.startswith(kind.prefix)]
-    if heads and heads == missing:
-        head, classes = HEADS[kind.model_type]
-        raise ConfigError(
-            f"{folder} has no {head} head ({describe_names(heads)} missing), which pre-training "
-            f"needs; give a checkpoint of {classes}"
-        )
-    if missing:
-        raise ConfigError(
-            f"{folder} is no complete {kind.title} of {model.num_layers} layers: it lacks "
-            f"{describe_names(missing)}"
-        )
-    known = expected | ({TIED} if kind is BERT else set())
-    unknown = sorted(name for name in stored.keys() - known if not name.startswith(UNUSED))
-    if unknown:
-        raise ConfigError(
-            f"{folder} has weights that {kind.title} with {model.num_layers} layers does not have: "
-            f"{describe_names(unknown)}; the model here has no place for them"
-        )
-    if TIED in stored and not torch.equal(
-        stored[TIED], stored["bert.embeddings.word_embeddings.weight"]
-    ):
-        raise ConfigError(f"{folder}: {TIED} differs from the word embeddings; here they are tied")
-    check_stock_shapes(stored, kind, model, place=str(folder))
-    return from_stock({name: stored[name].float() for name in expected}, kind, model.num_layers)
 
 
 def _download(name: str) -> Path:

@@ -298,6 +298,48 @@ def test_weights_that_transformers_saves_in_parts_and_in_half_precision_are_read
         load_pretrained(tmp_path / "parts")
 
 
+def saved_again(folder, again, change, **options):
+    """Load a stock export, change the model, and save it again; return the model."""
+    model = AutoModelForMaskedLM.from_pretrained(folder, **options).eval()
+    with torch.no_grad():
+        change(model)
+    model.save_pretrained(again)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(again)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"tie_word_embeddings": False}, r"cls\.predictions\.(decoder|bias).* differ"),
+        ({"hidden_act": "gelu_new"}, "has hidden_act='gelu_new'"),
+    ],
+)
+def test_a_stock_export_that_was_made_another_model_is_refused(
+    stock_export, tmp_path, options, complaint
+):
+    def change(model):
+        if not model.config.tie_word_embeddings:
+            model.get_output_embeddings().weight.normal_()
+
+    saved_again(stock_export[1], tmp_path, change, **options)
+    with pytest.raises(ConfigError, match=complaint):
+        load_pretrained(tmp_path)
+
+
+def test_token_types_in_half_precision_are_added_in_full(stock_export, tmp_path):
+    name = "encoder.positions.position_embeddings.weight"
+    model = saved_again(
+        stock_export[1],
+        tmp_path,
+        lambda model: model.bfloat16().bert.embeddings.token_type_embeddings.weight.normal_(),
+    )
+    tables = model.bert.embeddings
+    row = tables.token_type_embeddings.weight[0].double()
+    expected = (tables.position_embeddings.weight.double() + row).float()
+    assert torch.equal(load_pretrained(tmp_path).weights[name], expected)
+
+
 ELSEWHERE = """
 import sys
 

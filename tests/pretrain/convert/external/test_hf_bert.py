@@ -207,6 +207,14 @@ def test_a_bias_that_is_stored_twice_is_one_or_refused(tmp_path):
         load_pretrained(tmp_path)
 
 
+def test_weights_that_are_not_finite_are_refused_as_such(tmp_path):
+    save(tmp_path)
+    bias = {"cls.predictions.bias": torch.full((ROWS,), torch.nan)}
+    rewrite(tmp_path, lambda weights: weights | bias)
+    with pytest.raises(ConfigError, match="cls.predictions.bias holds values that are no finite"):
+        load_pretrained(tmp_path)
+
+
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     save(tmp_path)
     (tmp_path / "vocab.txt").unlink()

@@ -1,0 +1,126 @@
+"""Weights of transformers' BERT and ELECTRA under our names; what differs from ours is refused."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from data_prep.files.quoting import quoted
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import ModelSettings
+from pretrain.convert.hf_names import (
+    BERT,
+    ELECTRA,
+    STOCK_MODELS,
+    StockModel,
+    from_stock,
+    stock_names,
+    to_stock,
+    with_modern_names,
+)
+from pretrain.convert.weight_checks import check_shapes, describe_names, shapes_of
+
+# Of BertForPreTraining and of fine-tuned models: no part of pre-training here.
+UNUSED = (
+    "bert.pooler.",
+    *(f"{kind.prefix}embeddings.position_ids" for kind in (BERT, ELECTRA)),
+    "cls.seq_relationship.",
+    "classifier.",
+    "qa_outputs.",
+)
+TIED = "cls.predictions.decoder.weight"
+HEADS = {BERT.model_type: "masked-language-model", ELECTRA.model_type: "discriminator's"}
+# Entry of the configuration -> its supported values.
+UNDERSTOOD: dict[str, tuple[Any, ...]] = {
+    "model_type": tuple(kind.model_type for kind in (BERT, ELECTRA)),
+    "hidden_act": ("gelu", "gelu_python"),  # by the error function, both
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+}
+
+
+def check_understood(config: Mapping[str, Any], place: Path) -> None:
+    """Check that a configuration of transformers asks for nothing that differs from ours.
+
+    Raises:
+        ConfigError: it does; names the entry.
+    """
+    for name, values in UNDERSTOOD.items():
+        if config.get(name) not in values:
+            raise ConfigError(
+                f"{place} has {name}={quoted(config.get(name))}; supported are BERT and ELECTRA "
+                f"with {name}={values[0]!r}"
+            )
+
+
+def weights_from_stock(
+    stored: dict[str, Tensor], kind: StockModel, model: ModelSettings, folder: Path, *, instead: str
+) -> dict[str, Tensor]:
+    """Return the weights under our names, in fp32.
+
+    Args:
+        stored: all weights of the folder.
+        kind: of model.
+        model: its shape.
+        folder: where it is.
+        instead: what to give where its head is missing.
+
+    Raises:
+        ConfigError: weights are missing, unknown, of another shape or not finite.
+    """
+    stored = with_modern_names(stored, kind, folder)
+    names = stock_names(kind, model.num_layers)
+    expected = {name for several in names.values() for name in several} | {kind.token_types}
+    _check_names(stored, expected, kind, model.num_layers, folder, instead)
+    if TIED in stored and not torch.equal(
+        stored[TIED], stored["bert.embeddings.word_embeddings.weight"]
+    ):
+        raise ConfigError(f"{folder}: {TIED} differs from the word embeddings; here they are tied")
+    _check_shapes(stored, kind, model, folder)
+    # In full precision before row 0 of the token types is added.
+    return from_stock({name: stored[name].float() for name in expected}, kind, model.num_layers)
+
+
+def _check_names(
+    stored: Mapping[str, Tensor],
+    expected: set[str],
+    kind: StockModel,
+    num_layers: int,
+    folder: Path,
+    instead: str,
+) -> None:
+    missing = sorted(expected - stored.keys())
+    heads = [name for name in missing if not name.startswith(kind.prefix)]
+    if heads and heads == missing:
+        raise ConfigError(
+            f"{folder} has no {HEADS[kind.model_type]} head ({describe_names(heads)} missing), "
+            f"which pre-training needs; give {instead}"
+        )
+    if missing:
+        raise ConfigError(
+            f"{folder} is no complete {kind.title} of {num_layers} layers: it lacks "
+            f"{describe_names(missing)}"
+        )
+    known = expected | ({TIED} if kind is BERT else set())
+    unknown = sorted(name for name in stored.keys() - known if not name.startswith(UNUSED))
+    if unknown:
+        raise ConfigError(
+            f"{folder} has weights that {kind.title} with {num_layers} layers does not have: "
+            f"{describe_names(unknown)}; the model here has no place for them"
+        )
+
+
+def _check_shapes(
+    stored: Mapping[str, Tensor], kind: StockModel, model: ModelSettings, folder: Path
+) -> None:
+    objective = next(name for name, stock in STOCK_MODELS.items() if stock is kind)
+    expected = to_stock(shapes_of(model, objective), kind, model.num_layers)
+    check_shapes(stored, expected, expected, place=str(folder))
+    rows = stored[kind.token_types].shape[:1]
+    if not any(rows):
+        raise ConfigError(f"{folder}: {kind.token_types} has no row")
+    table = {kind.token_types: torch.empty(*rows, model.width, device="meta")}
+    check_shapes(stored, table, table, place=str(folder))
