@@ -13,6 +13,19 @@ from torch import Tensor, nn
 from pretrain.model.position_encoding import PositionSettings, widened
 
 
+def refuse_longer_rows(sequence_length: int, num_positions: int) -> None:
+    """Check that there is a position for each token of a row.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    if sequence_length > num_positions:
+        raise ValueError(
+            f"the rows have {sequence_length} tokens, but there are {num_positions} positions "
+            "(model.max_sequence_length); shorten them"
+        )
+
+
 class Projected(nn.Module):
     """Vectors with a LayerNorm and a projection each for queries and keys, per head."""
 
@@ -58,9 +71,15 @@ class ProjectedPositions(Projected):
         self.add_projections(settings)
 
     def forward(self, sequence_length: int) -> tuple[Tensor, Tensor]:
-        """Return q_NRH and k_NRH: the first `sequence_length` rows, then the extra ones."""
+        """Return q_NRH and k_NRH: the first `sequence_length` rows, then the extra ones.
+
+        Raises:
+            ValueError: there are fewer positions.
+        """
+        num_positions = self.position_embeddings.num_embeddings - self.num_extra_rows
+        refuse_longer_rows(sequence_length, num_positions)
         table = self.position_embeddings.weight
-        extra = table[len(table) - self.num_extra_rows :]
+        extra = table[num_positions:]
         return self.project(torch.cat([table[:sequence_length], extra]))
 
     def multiply_adds(self, sequence_length: int) -> int:

@@ -26,6 +26,7 @@ from pretrain.model.position_tables import (
     ProjectedPositions,
     RelativeBias,
     RelativeKeys,
+    refuse_longer_rows,
     reset_cls,
 )
 
@@ -47,8 +48,14 @@ class BertAbsolute(PositionEncoding):
         self.position_embeddings = nn.Embedding(settings.max_sequence_length, settings.width)
 
     def add_to_embeddings(self, x_BSD: Tensor) -> Tensor:
-        """Add row s of the table to position s."""
-        return x_BSD + self.position_embeddings.weight[: x_BSD.shape[1]]
+        """Add row s of the table to position s.
+
+        Raises:
+            ValueError: there are fewer rows.
+        """
+        length = x_BSD.shape[1]
+        refuse_longer_rows(length, self.position_embeddings.num_embeddings)
+        return x_BSD + self.position_embeddings.weight[:length]
 
 
 class BertRelative(BertAbsolute):
@@ -245,7 +252,12 @@ class TupeAbsoluteTable(PositionEncoding):
         self.position_embeddings = nn.Embedding(rows * columns, columns)
 
     def attention_bias(self, sequence_length: int) -> Tensor:
-        """Return reset_theta(A[head, i, j], i, j)."""
+        """Return reset_theta(A[head, i, j], i, j).
+
+        Raises:
+            ValueError: the table is for shorter rows.
+        """
+        refuse_longer_rows(sequence_length, self.position_embeddings.embedding_dim)
         table = widened(self.position_embeddings.weight)
         table_NRR = table.view(self.num_heads, -1, table.shape[1])
         words_NSS = table_NRR[:, :sequence_length, :sequence_length]

@@ -14,7 +14,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from pretrain.config.errors import ConfigError
 from pretrain.model.attention import Attention
-from pretrain.model.encoder import build_position_encoding
+from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.position_encoding import transform_query_key
 from pretrain.model.position_tables import relative_bucket
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -209,6 +209,22 @@ def test_theta_1_has_no_gradient_and_theta_2_has_one():
     gradient = encoding.projected.position_embeddings.weight.grad
     assert gradient[-2].abs().max() < 1e-6  # fp32 rounding: the bias is fp32 by design
     assert gradient[-1].abs().max() > 1e-3
+
+
+WITHOUT_TABLE = {"shaw", "nope", "t5", "alibi", "rope"}  # of positions
+
+
+@pytest.mark.parametrize("positions", POSITION_ENCODINGS)
+def test_rows_that_are_longer_than_a_table_of_positions_are_refused(positions):
+    encoder = Encoder(settings(positions))
+    assert encoder(torch.zeros(1, 32, dtype=torch.int64)).shape == (1, 32, WIDTH)
+    for length in (33, 34):
+        ids = torch.zeros(1, length, dtype=torch.int64)
+        if positions in WITHOUT_TABLE:
+            assert encoder(ids).shape == (1, length, WIDTH)
+        else:
+            with pytest.raises(ValueError, match=f"{length} tokens, but there are 32 positions"):
+                encoder(ids)
 
 
 def test_a_shorter_sequence_sees_the_corner_of_the_longer_ones_bias():
