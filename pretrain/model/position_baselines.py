@@ -120,8 +120,10 @@ class Rotary(PositionEncoding):
 
     def rotation(self, sequence_length: int, device: torch.device | str) -> Rotation:
         """Return cosine and sine of s base^(-2c/H)."""
-        # fp64: in fp32 the angle of position 2^18 would be wrong by 0.015.
-        position_S = torch.arange(sequence_length, device=device, dtype=torch.float64)
-        dimension_C = torch.arange(0, self.head_width, 2, device=device, dtype=torch.float64)
+        # fp64: in fp32 the angle of position 2^18 would be wrong by 0.015. Not every device has it
+        # (Apple's do not), and a copy from the host would let it wait for one that has.
+        place = device if torch.device(device).type == "cuda" else "cpu"
+        position_S = torch.arange(sequence_length, device=place, dtype=torch.float64)
+        dimension_C = torch.arange(0, self.head_width, 2, device=place, dtype=torch.float64)
         angle_SC = position_S[:, None] * self.base ** (-dimension_C / self.head_width)
-        return Rotation(angle_SC.cos().float(), angle_SC.sin().float())
+        return Rotation(*(f(angle_SC).float().to(device) for f in (torch.cos, torch.sin)))

@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
@@ -284,6 +285,24 @@ def test_a_rotary_score_depends_on_the_distance_alone():
         diagonal = scores.diagonal(distance, -2, -1)
         torch.testing.assert_close(diagonal, diagonal[..., :1].expand_as(diagonal))
     assert scores[0, 0, 0].std() > 0.01  # and it does depend on it
+
+
+class WithoutDoubles(TorchDispatchMode):
+    """Make the device "meta" one without fp64, as Apple's."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **options or {})
+        if result.device.type == "meta" and result.dtype == torch.float64:
+            raise TypeError("the device has no float64")
+        return result
+
+
+def test_angles_are_had_on_a_device_without_fp64():
+    with WithoutDoubles():
+        cosine, sine = encoding_for("rope").rotation(LENGTH, "meta")
+    for angles in (cosine, sine):
+        assert (angles.device.type, angles.dtype) == ("meta", torch.float32)
+        assert angles.shape == (LENGTH, HEAD_WIDTH // 2)
 
 
 def test_a_rotation_far_from_the_start_is_as_exact_as_a_near_one():
