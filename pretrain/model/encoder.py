@@ -57,13 +57,22 @@ class BlockStack(nn.Module):
         lengths_B: Tensor | None,
         positions_M: Tensor | None,
     ) -> Tensor:
-        """Return the hidden states of the input x_BSD; arguments as of `Encoder.forward`."""
+        """Return the hidden states of the input x_BSD; arguments as of `Encoder.forward`.
+
+        Raises:
+            ValueError: there are more or fewer scales than blocks.
+        """
+        scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
+        if len(scales) != len(self.blocks):
+            raise ValueError(
+                f"there are {len(scales)} branch_scales for {len(self.blocks)} blocks; give one "
+                "number for each"
+            )
         if self.execution.bf16_residual_stream:
             x = x.bfloat16()  # blocks keep the type of their input
         terms = self.positions.terms(
             x.shape[1], device=x.device, folded=self.execution.attention == "folded"
         )
-        scales = [None] * len(self.blocks) if branch_scales is None else branch_scales
         draws = [scale for scale in scales if isinstance(scale, SequenceDraw)]
         if draws:
             x = self._run_windows(x, terms, draws, lengths_B, positions_M)

@@ -194,6 +194,14 @@ def test_a_skipped_block_is_the_identity_and_gets_no_gradient(norm):
     assert torch.equal(model.logits(ids, positions, [0.0, 1.0]), shallow)
 
 
+@pytest.mark.parametrize("scales", [[], [1.0], [1.0, 0.0, 1.0]])
+def test_other_scales_than_one_for_each_block_are_refused(scales):
+    encoder = Encoder(load_settings("tiny_cpu").model)  # of two blocks
+    ids = torch.zeros(1, 5, dtype=torch.int64)
+    with pytest.raises(ValueError, match=f"{len(scales)} branch_scales for 2 blocks"):
+        encoder(ids, branch_scales=scales)
+
+
 def test_both_branches_of_a_kept_block_are_scaled():
     settings = model_settings("--model.norm", "pre")
     block = Block(settings, 0.25)
