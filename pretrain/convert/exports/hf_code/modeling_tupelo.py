@@ -36,6 +36,7 @@ from .tupelo_layers import (
     MaskedLanguageModelHead,
     TupeloBlock,
     additive_mask,
+    is_exported,
     is_traced,
     of_first,
     position_encoding,
@@ -160,7 +161,7 @@ class TupeloModel(TupeloPreTrainedModel):
 
     def _refuse_other_rows(self, x_BSD: Tensor, token_type_ids: Tensor | None) -> None:
         length, longest = x_BSD.shape[1], self.config.max_position_embeddings
-        if not is_traced() and length > longest:
+        if not is_exported() and length > longest:
             raise ValueError(
                 f"the input has {length} tokens, but there are {longest} positions; shorten it, "
                 "for instance with truncation=True in the tokenizer"

@@ -29,6 +29,14 @@ def is_traced() -> bool:
     return is_tracing or torch.compiler.is_compiling()
 
 
+def is_exported() -> bool:
+    """Return whether a graph is recorded to be kept: one of torch.compile is for the rows at hand.
+
+    One function, as torch.compile compiles it alone where that of the caller failed.
+    """
+    return is_traced() and not torch.compiler.is_dynamo_compiling()
+
+
 def position_encoding(config: TupeloConfig) -> PositionEncoding:
     """Build the encoding that `config.positions` names."""
     name = config.positions

@@ -274,6 +274,18 @@ def test_a_graph_of_one_length_holds_for_every_length_and_batch(exported, positi
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("positions", ["tupe-r", "rope"])
+@torch.no_grad()
+def test_a_compiled_model_takes_rows_of_its_length_and_refuses_longer_ones(exported, positions):
+    model = loaded(AutoModelForMaskedLM, exported(positions))
+    compiled = torch.compile(model, backend="eager", dynamic=True)
+    for length in (5, 24):
+        ids, mask = rows(2, length)
+        torch.testing.assert_close(compiled(ids, mask).logits, model(ids, mask).logits)
+    with pytest.raises(ValueError, match="25 tokens, but there are 24 positions; shorten"):
+        compiled(torch.zeros(1, 25, dtype=torch.int64))
+
+
 @pytest.mark.parametrize("positions", ENCODINGS)
 @torch.no_grad()
 def test_weights_of_8_bits_give_nearly_the_same_logits(exported, positions):
