@@ -159,7 +159,7 @@ def tables_of(folder):
         texts = [as_text(table, 80), caption(table), as_markdown(table, remarks)]
         texts.append(as_latex(table, remarks))
         assert all(text.encode() is not None for text in texts)
-    return score_rows(folder.parents[1], None)
+    return score_rows(folder.parents[1], None, "m")
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def _measured(
 
 def _scored(pretrained: Pretrained, run: Path, manifest: Manifest, name: str) -> dict[str, Any]:
     """Return the scores of fine-tuning, and the header, which holds them too."""
-    scores = score_rows(run, pretrained.step)
+    scores = score_rows(run, pretrained.step, name)
     is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     return {
         "is_discriminator": is_discriminator,
@@ -216,6 +216,7 @@ class _Result(BaseModel):
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
+    model: str
     step: int | None
     pretrained: bool
     task: str
@@ -243,8 +244,10 @@ class _Result(BaseModel):
         return statistics.fmean(main) if self.status == "finished" else -math.inf
 
 
-def score_rows(run: Path, step: int | None) -> list[list[str]]:
-    """Return a row per protocol, task, sweep, split and metric, of the runs from this step.
+def score_rows(run: Path, step: int | None, name: str) -> list[list[str]]:
+    """Return a row per protocol, task, sweep, split and metric, of this run's model at this step.
+
+    A sweep may hold others. Among runs of one name it calls each by its folder.
 
     The median over the seeds at the learning rate whose median is best, as TUPE Sec. 4.1 and
     `tupelo finetune table --average tupe` have it; a diverged seed is worse than any score.
@@ -254,9 +257,11 @@ def score_rows(run: Path, step: int | None) -> list[list[str]]:
     """
     by_task: dict[tuple[str, str, Path], dict[float, list[_Result]]] = defaultdict(dict)
     main: dict[tuple[str, str, Path], str | None] = {}
+    own = {name, run.resolve().name}
     for file in sorted((run / FINETUNE_FOLDER).glob("*/**/lr_*/seed_*/result.json")):
         result = _read(file)
-        if (result.step, result.pretrained) == (step, True) and result.status != "failed":
+        is_own = result.model in own and (result.step, result.pretrained) == (step, True)
+        if is_own and result.status != "failed":
             # FINETUNE_FOLDER/SWEEP/TASK/MODEL/lr_3e-05/seed_0/result.json
             asked = (result.protocol, result.task, file.parents[4])
             by_task[asked].setdefault(result.learning_rate, []).append(result)

@@ -580,7 +580,8 @@ def add_result(run, place, *, seed, score, step=20, **values):
     folder = run / "finetune" / "quick" / place / f"seed_{seed}"
     folder.mkdir(parents=True)
     result = {
-        **{"step": step, "pretrained": True, "task": "CoLA", "protocol": "quick", "seed": seed},
+        **{"model": "run", "step": step, "pretrained": True, "seed": seed},
+        **{"task": "CoLA", "protocol": "quick"},
         **{"learning_rate": float(place.rpartition("_")[2]), "status": "finished"},
         **{"scores": {"dev": {"matthews": score, "accuracy": 0.5}}},
     }

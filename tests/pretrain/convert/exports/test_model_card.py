@@ -11,10 +11,11 @@ from pretrain.convert.exports.card_header import card_header
 from pretrain.convert.exports.model_card import score_rows
 
 
-def write(run, task, rate, seed, scores, *, sweep="quick", **changes):
-    folder = run / f"finetune/{sweep}/{task}/m/lr_{rate}/seed_{seed}"
+def write(run, task, rate, seed, scores, *, sweep="quick", model="m", **changes):
+    folder = run / f"finetune/{sweep}/{task}/{model}/lr_{rate}/seed_{seed}"
     folder.mkdir(parents=True)
-    fields = {"step": 5, "pretrained": True, "task": task, "protocol": "quick", **changes}
+    fields = {"model": model, "step": 5, "pretrained": True, "task": task, "protocol": "quick"}
+    fields |= changes
     ended = scores if isinstance(scores, str) else "finished"
     found = {} if ended == scores else scores
     result = {**fields, "learning_rate": rate, "status": ended, "scores": found}
@@ -32,7 +33,7 @@ def test_a_rate_at_which_most_seeds_diverged_is_not_the_best(tmp_path, ended, be
     for seed, value in enumerate((0.9, ended, ended)):
         scores = value if value == ended else accuracy(value)
         write(tmp_path, "RTE", 0.2, seed, scores)
-    ((*_, score, seeds, rate),) = score_rows(tmp_path, 5)
+    ((*_, score, seeds, rate),) = score_rows(tmp_path, 5, "m")
     assert (score, seeds, rate) == (("70.0", "3", best) if best == "0.1" else ("90.0", "1", best))
 
 
@@ -40,16 +41,16 @@ def test_the_metric_that_the_sweep_was_asked_for_chooses_the_rate(tmp_path):
     for rate, matthews in ((0.1, 0.3), (0.2, 0.6)):
         scores = {"dev": {"accuracy": 1 - matthews, "matthews": matthews}}
         write(tmp_path, "mine", rate, 0, scores)
-    assert {row[-1] for row in score_rows(tmp_path, 5)} == {"0.1"}
+    assert {row[-1] for row in score_rows(tmp_path, 5, "m")} == {"0.1"}
     grid = tmp_path / "finetune/quick/grid.json"
     grid.write_text(json.dumps({"metrics": {"mine": "matthews"}}))
-    assert {row[-1] for row in score_rows(tmp_path, 5)} == {"0.2"}
+    assert {row[-1] for row in score_rows(tmp_path, 5, "m")} == {"0.2"}
 
 
 def test_one_rate_counts_for_all_development_sets(tmp_path):
     write(tmp_path, "MNLI", 0.1, 0, accuracy(0.8, 0.5))
     write(tmp_path, "MNLI", 0.2, 0, accuracy(0.7, 0.7))
-    assert score_rows(tmp_path, 5) == [
+    assert score_rows(tmp_path, 5, "m") == [
         ["quick", "MNLI", "dev_1", "accuracy", "70.0", "1", "0.2"],
         ["quick", "MNLI", "dev_2", "accuracy", "70.0", "1", "0.2"],
     ]
@@ -58,7 +59,7 @@ def test_one_rate_counts_for_all_development_sets(tmp_path):
 def test_sweeps_of_tasks_of_one_name_are_not_mixed(tmp_path):
     for sweep, value in (("quick", 0.5), ("others", 0.9)):
         write(tmp_path, "own", 0.1, 0, accuracy(value), sweep=sweep)
-    assert score_rows(tmp_path, 5) == [
+    assert score_rows(tmp_path, 5, "m") == [
         ["quick, others", "own", "dev_1", "accuracy", "90.0", "1", "0.1"],
         ["quick, quick", "own", "dev_1", "accuracy", "50.0", "1", "0.1"],
     ]
@@ -68,7 +69,16 @@ def test_other_steps_and_new_weights_are_not_counted(tmp_path):
     write(tmp_path, "RTE", 0.1, 0, accuracy(0.5))
     write(tmp_path, "RTE", 0.1, 1, accuracy(0.9), step=6)
     write(tmp_path, "RTE", 0.1, 2, accuracy(0.9), pretrained=False)
-    assert [row[-3:] for row in score_rows(tmp_path, 5)] == [["50.0", "1", "0.1"]]
+    assert [row[-3:] for row in score_rows(tmp_path, 5, "m")] == [["50.0", "1", "0.1"]]
+
+
+@pytest.mark.parametrize("model", ["m", "run_of_seed_1"])
+def test_other_models_of_a_sweep_are_not_counted(tmp_path, model):
+    """Those of one name are called by their folders there."""
+    run = tmp_path / "run_of_seed_1"
+    write(run, "RTE", 0.1, 0, accuracy(0.5), model=model)
+    write(run, "RTE", 0.1, 0, accuracy(0.9), model="run_of_seed_2")
+    assert [row[-3:] for row in score_rows(run, 5, "m")] == [["50.0", "1", "0.1"]]
 
 
 def header(licence, scores=(), **values):
@@ -92,7 +102,7 @@ def test_the_header_states_licence_data_and_language_where_they_are_known():
 def test_the_header_has_the_scores_that_are_numbers(tmp_path):
     write(tmp_path, "RTE", 0.1, 0, accuracy(0.75))
     write(tmp_path, "CoLA", 0.1, 0, "diverged")
-    found = header("x", score_rows(tmp_path, 5))["model-index"]
+    found = header("x", score_rows(tmp_path, 5, "m"))["model-index"]
     ((result,), name) = found[0]["results"], found[0]["name"]
     assert name == "a: b" and result["dataset"] == {"type": "rte", "name": "RTE", "split": "dev_1"}
     (metric,) = result["metrics"]
