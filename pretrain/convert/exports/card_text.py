@@ -14,6 +14,7 @@ import jinja2
 from tabulate import tabulate
 
 from data_prep.files.redaction import without_folders
+from pretrain.config.settings import LayerDropSettings
 
 # What Markdown, HTML, tables, formulas, addresses or lists begin with. As references to characters
 # they have no effect; backslashes would begin formulas on the Hub. "_" within a word is none of
@@ -63,3 +64,13 @@ def _inert(text: str) -> str:
 def shown_place(folder: Path) -> str:
     """Return what examples call the folder of the card: of an absolute path the name."""
     return folder.name if folder.is_absolute() else str(folder)
+
+
+def layer_drop_phrase(drop: LayerDropSettings) -> str:
+    """Return the schedule and its keep ratios."""
+    if drop.schedule == "none":
+        return drop.schedule
+    if drop.schedule == "stages":
+        return f"stages {', '.join(f'{share:.3g}' for share in drop.stages)}"
+    word = {"constant": "at", "reverse": "from", "linear_up": "from"}.get(drop.schedule, "to")
+    return f"{drop.schedule} {word} {drop.theta_bar:g}"

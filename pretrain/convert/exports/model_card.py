@@ -28,7 +28,12 @@ from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings, as_json
 from pretrain.convert.exports.card_header import card_header
-from pretrain.convert.exports.card_text import Rows, card_table, render_card
+from pretrain.convert.exports.card_text import (
+    Rows,
+    card_table,
+    layer_drop_phrase,
+    render_card,
+)
 from pretrain.convert.exports.hf_check import ExportCheck
 from pretrain.convert.exports.hf_format import stock_model
 from pretrain.convert.pretrained import Pretrained, discriminator_weights
@@ -150,7 +155,7 @@ def _training_rows(
         ["masked", f"{data.masked_probability:.0%} of the tokens, drawn as {data.masking}"],
         ["learning rate", f"{rate.schedule}, peak {rate.peak:g}, warm-up {rate.warmup_ratio:.0%}"],
         ["weight decay", f"{settings.optimizer.weight_decay:g}"],
-        ["layer drop", drop.schedule + (f" to {drop.theta_bar:g}" * (drop.schedule != "none"))],
+        ["layer drop", layer_drop_phrase(drop)],
         ["dropout", f"{settings.model.dropout:g}, attention {settings.model.attention_dropout:g}"],
         ["seed", settings.seed],
     ]

@@ -7,7 +7,9 @@ import yaml
 from huggingface_hub import ModelCard
 
 from data_prep.shards.manifest import Manifest
+from pretrain.config.settings import LayerDropSettings
 from pretrain.convert.exports.card_header import card_header
+from pretrain.convert.exports.card_text import layer_drop_phrase
 from pretrain.convert.exports.model_card import score_rows
 
 
@@ -79,6 +81,22 @@ def test_other_models_of_a_sweep_are_not_counted(tmp_path, model):
     write(run, "RTE", 0.1, 0, accuracy(0.5), model=model)
     write(run, "RTE", 0.1, 0, accuracy(0.9), model="run_of_seed_2")
     assert [row[-3:] for row in score_rows(run, 5, "m")] == [["50.0", "1", "0.1"]]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "phrase"),
+    [
+        ("none", "none"),
+        ("progressive", "progressive to 0.5"),
+        ("linear_down", "linear_down to 0.5"),
+        ("constant", "constant at 0.5"),
+        ("reverse", "reverse from 0.5"),
+        ("linear_up", "linear_up from 0.5"),
+        ("stages", "stages 0.5, 0.667, 0.833, 1"),
+    ],
+)
+def test_a_card_says_which_keep_ratios_a_schedule_has_and_where(schedule, phrase):
+    assert layer_drop_phrase(LayerDropSettings(schedule=schedule)) == phrase
 
 
 def header(licence, scores=(), **values):
