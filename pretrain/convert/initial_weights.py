@@ -27,6 +27,7 @@ from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
 from pretrain.data.frequencies import word_frequencies
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.objectives.replaced_tokens import generator_settings
+from pretrain.model.position_encoding import PositionSettings
 
 # Settings that change neither the meaning of a weight nor the shapes.
 FREE = {
@@ -35,11 +36,8 @@ FREE = {
 }
 RELATIVE = {"relative_buckets", "relative_max_distance"}
 # Those of the positions alone, which may be new.
-OF_POSITIONS = {
-    *RELATIVE,
-    *("positions", "relative_clip", "rotary_base", "cls_reset", "position_projection_bias"),
-    "max_sequence_length",
-}
+OF_BLOCKS_TOO = {"num_layers", "width", "num_heads", "layer_norm_epsilon"}
+OF_POSITIONS = {"positions", *PositionSettings._fields} - OF_BLOCKS_TOO
 POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
 ENTRIES_TRIED = 1000  # capitalised, in any script
 
