@@ -96,8 +96,8 @@ def _check_names(
     heads = [name for name in missing if not name.startswith(kind.prefix)]
     if heads and heads == missing:
         raise ConfigError(
-            f"{folder} has no {HEADS[kind.model_type]} head ({describe_names(heads)} missing), "
-            f"which pre-training needs; give {instead}"
+            f"{folder} has no {HEADS[kind.model_type]} head ({describe_names(heads)} missing): it "
+            f"is a fine-tuned model, or an encoder alone; give {instead}"
         )
     if missing:
         raise ConfigError(

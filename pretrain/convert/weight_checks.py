@@ -19,6 +19,8 @@ from pretrain.model.objectives.replaced_tokens import Discriminator
 from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 4
+HEAD = "head."  # of pre-training: in the name of each of its weights
+BEFORE_FINE_TUNING = "the run that it comes from, or its export"
 
 
 def shapes_of(
@@ -100,9 +102,15 @@ def check_weights(
         ConfigError: one is missing, unknown, of another shape or not finite; names it.
     """
     expected = shapes_of(model, objective, electra)
+    missing = sorted(expected.keys() - weights.keys())
+    if missing and all(name.startswith(HEAD) for name in missing):
+        raise ConfigError(
+            f"{place} has no pre-training head ({describe_names(missing)} missing): it is a "
+            f"fine-tuned model; give {BEFORE_FINE_TUNING}"
+        )
     complaints = []
     for title, names in (
-        ("lacks", sorted(expected.keys() - weights.keys())),
+        ("lacks", missing),
         ("does not use", sorted(weights.keys() - expected.keys())),
     ):
         if names:

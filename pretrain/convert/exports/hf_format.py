@@ -38,7 +38,7 @@ from pretrain.convert.hf_names import (
 from pretrain.convert.stock_weights import check_understood, weights_from_stock
 from pretrain.convert.stored_weights import WEIGHTS_FILE, stored_weights, weight_files
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weight_checks import check_weights
+from pretrain.convert.weight_checks import BEFORE_FINE_TUNING, check_weights
 
 CONFIG_FILE = "config.json"
 OWN_CODE = Path(__file__).parent / "hf_code"
@@ -284,5 +284,4 @@ def _our_weights(
     if stock is None:
         check_weights(stored, model, place=str(folder), objective=objective)
         return stored
-    instead = "the run that it comes from, or its export"
-    return weights_from_stock(stored, stock, model, folder, instead=instead)
+    return weights_from_stock(stored, stock, model, folder, instead=BEFORE_FINE_TUNING)

@@ -298,6 +298,17 @@ def test_weights_that_transformers_saves_in_parts_and_in_half_precision_are_read
         load_pretrained(tmp_path / "parts")
 
 
+def test_a_fine_tuned_model_is_refused_with_what_to_give_instead(exported, tmp_path):
+    _, folder = exported
+    kind = AutoModelForSequenceClassification
+    kind.from_pretrained(folder, trust_remote_code=True).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folder, trust_remote_code=True).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError) as refusal:
+        load_pretrained(tmp_path)
+    assert re.search(r"has no .* head \(.*missing\).* fine-tuned model", str(refusal.value))
+    assert str(refusal.value).endswith("give the run that it comes from, or its export")
+
+
 def saved_again(folder, again, change, **options):
     """Load a stock export, change the model, and save it again; return the model."""
     model = AutoModelForMaskedLM.from_pretrained(folder, **options).eval()
