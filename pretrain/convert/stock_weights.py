@@ -32,10 +32,10 @@ UNUSED = (
 )
 TIED = "cls.predictions.decoder.weight"
 HEADS = {BERT.model_type: "masked-language-model", ELECTRA.model_type: "discriminator's"}
-# Entry of the configuration -> its supported values.
+# Entry of the configuration -> its supported values; None: it lacks the entry.
 UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "model_type": tuple(kind.model_type for kind in (BERT, ELECTRA)),
-    "hidden_act": ("gelu", "gelu_python"),  # by the error function, both
+    "hidden_act": ("gelu", "gelu_python", None),  # all by the error function
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
@@ -48,6 +48,11 @@ def check_understood(config: Mapping[str, Any], place: Path) -> None:
     Raises:
         ConfigError: it does; names the entry.
     """
+    if "model_type" not in config:
+        raise ConfigError(
+            f'{place} does not say which model this is; add "model_type": "{BERT.model_type}" to '
+            f'it, or "{ELECTRA.model_type}"'
+        )
     for name, values in UNDERSTOOD.items():
         if config.get(name) not in values:
             raise ConfigError(

@@ -181,6 +181,33 @@ def test_a_model_that_computes_something_else_is_refused_by_name(tmp_path, chang
         load_pretrained(tmp_path)
 
 
+def without(folder, entry):
+    """Take an entry out of the configuration."""
+    file = folder / "config.json"
+    content = json.loads(file.read_text())
+    del content[entry]
+    file.write_text(json.dumps(content))
+
+
+def test_a_configuration_without_an_activation_means_gelu_as_in_transformers(tmp_path):
+    save(tmp_path)
+    without(tmp_path, "hidden_act")
+    model = BertForMaskedLM.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(
+        our_logits(load_pretrained(tmp_path), rows()),
+        their_logits(model, rows()),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_without_a_kind_of_model_the_line_to_add_is_said(tmp_path):
+    save(tmp_path)
+    without(tmp_path, "model_type")
+    with pytest.raises(ConfigError, match='config.json does not say .* add "model_type": "bert"'):
+        load_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize("prefix", ["", "bert."])
 def test_an_encoder_without_its_head_is_refused(tmp_path, prefix):
     save(tmp_path, BertModel)
