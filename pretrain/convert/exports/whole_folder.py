@@ -20,20 +20,28 @@ def written_whole(target: Path) -> Iterator[Path]:
     """
     # The folder has its final name: transformers names the module of the code after it.
     around = target.absolute().parent / f".{target.name}.partial"
-    partial = around / target.name
+    partial, before = around / target.name, around / "before"
+    try:
+        if before.exists() and not target.exists():
+            before.rename(target)  # an export was killed between its two renames
+    except OSError as error:
+        raise _refusal(target, error) from None
     shutil.rmtree(around, ignore_errors=True)  # of an export that was killed
     try:
         partial.mkdir(parents=True)
         yield partial
         for file in partial.iterdir():
             write_through(file)
-        _put_in_place(partial, target, before=around / "before")
+        _put_in_place(partial, target, before=before)
     except OSError as error:
-        raise ConfigError(
-            f"cannot write the export to {target}: {error.strerror or error}; choose another --to"
-        ) from None
+        raise _refusal(target, error) from None
     finally:
         shutil.rmtree(around, ignore_errors=True)
+
+
+def _refusal(target: Path, error: OSError) -> ConfigError:
+    reason = error.strerror or error
+    return ConfigError(f"cannot write the export to {target}: {reason}; choose another --to")
 
 
 def _put_in_place(partial: Path, target: Path, *, before: Path) -> None:
