@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from finetune.training.batches import Batch, TokenRows, evaluation_batches
 from pretrain.config.errors import ConfigError
@@ -92,13 +91,7 @@ class LoadedEncoder:
         Raises:
             ConfigError: there are no texts, one is no text, or `max_length` is not possible.
         """
-        rows = self._rows(texts, max_length)
-        ids = pad_sequence(
-            [torch.tensor(row) for row in rows],
-            batch_first=True,
-            padding_value=self.text_encoder.pad,
-        )
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)
+        ids, lengths = self.text_encoder.padded(self._rows(texts, max_length))
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
         return EncodedTexts(*(part.to(self.device) for part in (ids, mask, lengths)))
 

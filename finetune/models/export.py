@@ -16,7 +16,6 @@ from pretrain.convert.exports.hf_check import (
     TOLERANCE,
     ExportCheck,
     compare_tokenizers,
-    padded,
     sentence_rows,
 )
 from pretrain.convert.exports.whole_folder import written_whole
@@ -66,9 +65,7 @@ def check_classifier(kept: KeptModel, folder: Path) -> ExportCheck:
         model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         compare_tokenizers(text_encoder, record.sequence_length, tokenizer, name=record.describe())
-    ids_BS, lengths_B = padded(
-        sentence_rows(text_encoder, record.sequence_length), text_encoder.pad
-    )
+    ids_BS, lengths_B = text_encoder.padded(sentence_rows(text_encoder, record.sequence_length))
     mask_BS = (torch.arange(ids_BS.shape[1]) < lengths_B[:, None]).long()
     theirs_BC = model.eval()(input_ids=ids_BS, attention_mask=mask_BS).logits
     ours_BC = kept.restored()(ids_BS, lengths_B).double() * record.spread + record.centre

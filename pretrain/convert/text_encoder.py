@@ -3,8 +3,11 @@
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 
+import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from data_prep.shards.manifest import TokenizerRecord
 
@@ -53,6 +56,13 @@ class TextEncoder:
         return self._row(
             self._tokens(first), None if second is None else self._tokens(second), max_length
         )
+
+    def padded(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Return ids_BS, padded to the longest row, and lengths_B."""
+        lengths = [len(row) for row in rows]
+        longest = max(lengths)
+        ids = [[*row, *[self.pad] * (longest - len(row))] for row in rows]
+        return torch.tensor(ids), torch.tensor(lengths, dtype=torch.int32)
 
     def _row(self, first: list[int], second: list[int] | None, max_length: int) -> list[int]:
         cls, sep = self.special["cls"], self.special["sep"]

@@ -92,7 +92,7 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
         compare_tokenizers(
             pretrained.text_encoder, pretrained.sequence_length, tokenizer, name=pretrained.name
         )
-    ids_BS, lengths_B = padded(compared.rows, pretrained.text_encoder.pad)
+    ids_BS, lengths_B = pretrained.text_encoder.padded(compared.rows)
     is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
     with torch.no_grad():
         theirs = model(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits[is_word_BS]
@@ -157,10 +157,3 @@ def _cut_and_masked(stored: list[list[int]], mask: int) -> list[list[int]]:
         ids[4::7] = [mask] * len(ids[4::7])
         rows.append(ids)
     return rows
-
-
-def padded(rows: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
-    """Return ids_BS, padded to the longest row, and lengths_B."""
-    longest = max(map(len, rows))
-    ids_BS = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
-    return ids_BS, torch.tensor([len(row) for row in rows], dtype=torch.int32)
