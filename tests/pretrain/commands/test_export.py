@@ -108,7 +108,7 @@ def test_every_variant_is_exported_with_equal_logits_and_read_back(trained, run,
     assert all(torch.equal(back.weights[name], pretrained.weights[name]) for name in back.weights)
     assert back.model == pretrained.model
     place = str(tmp_path / "exported")
-    assert back[3:] == ("some model", place, 20, 32, "masked_language_model", None)
+    assert back[3:] == ("some model", place, 20, 32, "masked_language_model", None, ())
 
 
 def test_an_export_from_before_a_setting_existed_has_its_default(trained, run, tmp_path):
