@@ -74,9 +74,9 @@ def attach_positions(model: nn.Module, positions: str, **settings: Any) -> Posit
 class _NoPositions(nn.Module):
     """Takes the place of the table that is added to the words."""
 
-    def forward(self, position_ids: Tensor) -> float:
-        del position_ids
-        return 0.0
+    def forward(self, position_ids: Tensor) -> Tensor:
+        # ZeRO stage 3 asks for a tensor; one of no dimension leaves the dtype of the words.
+        return torch.zeros((), device=position_ids.device)
 
 
 class _TermsOfPass:

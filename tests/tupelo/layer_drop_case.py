@@ -1,5 +1,7 @@
 """A BertForMaskedLM under layer drop, trained by a plain loop and by DeepSpeed at every ZeRO stage.
 
+One configuration has attached positions too.
+
 As a program (`python`, `torchrun`): trains under each named configuration and writes what happened
 to a JSON file, for the tests to compare:
 
@@ -28,12 +30,14 @@ CONFIGURATIONS = {
     "stage1_offload": (1, True),
     "stage2_offload": (2, True),
     "stage3_offload": (3, True),
+    "stage3_attached": (3, False),
 }
 RESUMED = ("stage1", "stage3_offload")
+ATTACHED = ("stage3_attached",)
 
 
-def build_model(seed=1):
-    torch.manual_seed(seed)
+def build_model(name=""):
+    torch.manual_seed(1)
     config = BertConfig(
         vocab_size=64,
         hidden_size=32,
@@ -44,7 +48,10 @@ def build_model(seed=1):
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    return BertForMaskedLM(config).train()
+    model = BertForMaskedLM(config).train()
+    if name in ATTACHED:
+        tupelo.attach_positions(model, "tupe-r")
+    return model
 
 
 def build_drop(model, *, per_step):
@@ -56,7 +63,8 @@ def build_drop(model, *, per_step):
 
 
 def build_optimizer(model):
-    return torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.1)
+    # 1e-8 would move weights by the rounding of gradients that are as small.
+    return torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.1, eps=1e-6)
 
 
 def batch_of(step, place):
@@ -65,10 +73,11 @@ def batch_of(step, place):
     return {"input_ids": ids, "labels": ids.roll(1, 1)}
 
 
-def plain_loop(*, ranks, per_step):
+def plain_loop(name, ranks):
     """Train with nothing but PyTorch; place p of a step is micro-batch p // ranks of a rank."""
-    model = build_model()
-    drop, optimizer = build_drop(model, per_step=per_step), build_optimizer(model)
+    model = build_model(name)
+    drop = build_drop(model, per_step=CONFIGURATIONS[name][1])
+    optimizer = build_optimizer(model)
     losses, skipped = [], 0
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -107,7 +116,7 @@ def ds_config(name, ranks):
 
 
 def build_engine(name, ranks):
-    model = build_model()
+    model = build_model(name)
     drop = build_drop(model, per_step=CONFIGURATIONS[name][1])
     engine, *_ = import_deepspeed().initialize(
         model=model, optimizer=build_optimizer(model), config=ds_config(name, ranks.world_size)
