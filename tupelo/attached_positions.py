@@ -6,6 +6,7 @@ encoding of pretrain/model/positions.py to queries, keys and scores.
 Shape letters as in pretrain/model/positions.py.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -64,11 +65,20 @@ def attach_positions(model: nn.Module, positions: str, **settings: Any) -> Posit
     weight = base.embeddings.word_embeddings.weight
     base.positions = encoding.to(device=weight.device, dtype=weight.dtype)
     base.embeddings.position_embeddings = _NoPositions()
+    _give_own_config(model)
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
     for layer in base.encoder.layer:
         layer.attention.self.scaling = encoding.score_scale  # such as 1/sqrt(2d)
     base.encoder.register_forward_pre_hook(_TermsOfPass(base), with_kwargs=True)
     return encoding
+
+
+def _give_own_config(model: nn.Module) -> None:
+    """Copy the configuration: other models that were built from it keep their attention."""
+    copies: dict[int, Any] = {}  # what its modules share they still share
+    for module in model.modules():
+        if "config" in vars(module):
+            vars(module)["config"] = copy.deepcopy(vars(module)["config"], copies)
 
 
 class _NoPositions(nn.Module):

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, BertForMaskedLM, BertModel
 
 import tupelo
 from pretrain.config.errors import ConfigError
@@ -118,6 +118,17 @@ def test_weights_are_saved_and_a_copy_after_training_is_equal():
     expected = model(input_ids=IDS)[0]
     assert torch.equal(again(input_ids=IDS)[0], expected)
     assert torch.equal(copy.deepcopy(model)(input_ids=IDS)[0], expected)
+
+
+def test_other_models_with_the_same_config_keep_their_attention():
+    config = AutoConfig.for_model("bert", **SHAPE)
+    model, other = BertForMaskedLM(config), BertModel(config)
+    expected = other(input_ids=IDS)[0]
+    tupelo.attach_positions(model, "tupe-r")
+    assert torch.equal(other(input_ids=IDS)[0], expected)
+    later = BertModel(config)
+    later.load_state_dict(other.state_dict())
+    assert torch.equal(later(input_ids=IDS)[0], expected)
 
 
 def test_gradient_checkpointing_and_layer_drop_go_with_it():
