@@ -33,7 +33,8 @@ def attach_positions(model: nn.Module, positions: str, **settings: Any) -> Posit
 
     Call it before `deepspeed.initialize` and before the optimizer is built. Positions are places
     in a row, from 0 for [CLS] on: padding follows the text, and `position_ids` are not read.
-    Gradient checkpointing must not be reentrant, as it is not by default.
+    Gradient checkpointing must not be reentrant, as it is not by default. `output_attentions` gives
+    none. After `set_attn_implementation` with another attention a pass raises a ConfigError.
 
     Args:
         model: bert, roberta, xlm-roberta, camembert or electra of transformers, with any head.
@@ -96,7 +97,17 @@ class _TermsOfPass:
         self.base = base
 
     def __call__(self, encoder: nn.Module, inputs: Any, named: Any) -> Any:
-        """Add the terms to what the encoder passes on to its layers, and they to the attention."""
+        """Add the terms to what the encoder passes on to its layers, and they to the attention.
+
+        Raises:
+            ConfigError: another attention has been chosen, which would ignore them.
+        """
+        chosen = self.base.config._attn_implementation
+        if chosen != ATTENTION:
+            raise ConfigError(
+                f"the attention {chosen!r} knows no attached positions: call "
+                f"set_attn_implementation({ATTENTION!r})"
+            )
         x_BSD: Tensor = inputs[0] if inputs else named["hidden_states"]
         terms = self.base.positions.terms(x_BSD.shape[1], device=x_BSD.device)
         return inputs, {**named, "position_terms": terms}

@@ -153,6 +153,13 @@ def attached_twice():
     tupelo.attach_positions(model, "tupe-a")
 
 
+def attention_of_others():
+    model = build()
+    tupelo.attach_positions(model, "tupe-r")
+    model.set_attn_implementation("sdpa")
+    model(input_ids=IDS)
+
+
 MISTAKES = {
     "not to deberta": lambda: tupelo.attach_positions(build("deberta"), "tupe-r"),
     "not to Linear": lambda: tupelo.attach_positions(nn.Linear(2, 2), "tupe-r"),
@@ -160,6 +167,7 @@ MISTAKES = {
         build(is_decoder=True), "tupe-r"
     ),
     "this BertModel has attached positions already": attached_twice,
+    "the attention 'sdpa' knows no attached positions": attention_of_others,
     "model.positions='tupe' does not exist": lambda: tupelo.attach_positions(build(), "tupe"),
     "positions='shaw' differ from layer to layer": lambda: tupelo.attach_positions(build(), "shaw"),
     "positions='bert-r' are added to the words": lambda: tupelo.attach_positions(build(), "bert-r"),
