@@ -125,14 +125,16 @@ def _attend(
     dropout: float = 0.0,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention with the terms of positions; a mask is True where it attends."""
+    """Compute attention with the terms of positions; a mask of bools is True where it attends."""
     del module, unused
     q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, position_terms)
     added = attention_mask
     if position_terms.bias_NSS is not None:
         added = position_terms.bias_NSS[None].to(q_BNSH.dtype)
-        if attention_mask is not None:
+        if attention_mask is not None and attention_mask.dtype == torch.bool:
             added = added.masked_fill(~attention_mask, torch.finfo(added.dtype).min)
+        elif attention_mask is not None:  # of the caller, added to the scores
+            added = added + attention_mask.to(added.dtype)
     mixed_BNSH = F.scaled_dot_product_attention(
         q_BNSH, k_BNSH, v_BNSH, attn_mask=added, dropout_p=dropout, scale=scaling
     )
@@ -155,17 +157,18 @@ def _register_attention() -> None:
 
 
 def _build(config: Any, positions: str, settings: dict[str, Any]) -> PositionEncoding:
+    of_model = {
+        "width": config.hidden_size,
+        "num_heads": config.num_attention_heads,
+        "num_layers": config.num_hidden_layers,
+        "feedforward_width": config.intermediate_size,
+        "vocabulary_size": config.vocab_size,
+        "max_sequence_length": config.max_position_embeddings,
+    }
+    if known := sorted(of_model.keys() & settings):
+        raise ConfigError(f"attach_positions: {', '.join(known)} as in the model; leave it out")
     try:
-        model = ModelSettings(
-            positions=positions,
-            width=config.hidden_size,
-            num_heads=config.num_attention_heads,
-            num_layers=config.num_hidden_layers,
-            feedforward_width=config.intermediate_size,
-            vocabulary_size=config.vocab_size,
-            max_sequence_length=config.max_position_embeddings,
-            **settings,
-        )
+        model = ModelSettings(positions=positions, **of_model, **settings)
     except ValidationError as error:
         raise ConfigError(f"attach_positions: {explain(error, ModelSettings)}") from None
     encoding = build_position_encoding(model)

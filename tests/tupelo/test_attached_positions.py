@@ -120,6 +120,15 @@ def test_weights_are_saved_and_a_copy_after_training_is_equal():
     assert torch.equal(copy.deepcopy(model)(input_ids=IDS)[0], expected)
 
 
+def test_a_mask_that_is_added_to_the_scores_works_as_one_of_bools():
+    model = build()
+    tupelo.attach_positions(model, "tupe-r")
+    added = torch.zeros(3, 1, 12, 12).masked_fill(~MASK[:, None, None], -torch.inf)
+    found = model(input_ids=IDS, attention_mask=added)[0][MASK]
+    expected = model(input_ids=IDS, attention_mask=MASK.long())[0][MASK]
+    torch.testing.assert_close(found, expected)
+
+
 def test_other_models_with_the_same_config_keep_their_attention():
     config = AutoConfig.for_model("bert", **SHAPE)
     model, other = BertForMaskedLM(config), BertModel(config)
@@ -173,6 +182,9 @@ MISTAKES = {
     "positions='bert-r' are added to the words": lambda: tupelo.attach_positions(build(), "bert-r"),
     "no setting relative_bucket; did you mean relative_buckets": lambda: tupelo.attach_positions(
         build(), "tupe-r", relative_bucket=8
+    ),
+    "num_heads, width as in the model; leave it out": lambda: tupelo.attach_positions(
+        build(), "tupe-r", width=64, num_heads=2
     ),
 }
 
