@@ -45,7 +45,7 @@ def attach_positions(model: nn.Module, positions: str, **settings: Any) -> Posit
     Returns:
         The encoding, with new weights. It is the submodule `positions` of the model without its
         head, so it is trained, saved and moved with it. To load the weights, build the model,
-        attach again, and call `load_state_dict`.
+        attach again, and call `safetensors.torch.load_model` on the file of `save_pretrained`.
 
     Raises:
         ConfigError: the model is another, has an encoding already, or there is no such encoding.

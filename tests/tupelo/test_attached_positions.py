@@ -4,8 +4,16 @@ import copy
 
 import pytest
 import torch
+from safetensors.torch import load_model
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, BertForMaskedLM, BertModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+)
 
 import tupelo
 from pretrain.config.errors import ConfigError
@@ -118,6 +126,19 @@ def test_weights_are_saved_and_a_copy_after_training_is_equal():
     expected = model(input_ids=IDS)[0]
     assert torch.equal(again(input_ids=IDS)[0], expected)
     assert torch.equal(copy.deepcopy(model)(input_ids=IDS)[0], expected)
+
+
+def test_a_file_of_save_pretrained_is_loaded_with_its_tied_weights(tmp_path):
+    model = build(auto=AutoModelForMaskedLM)
+    tupelo.attach_positions(model, "tupe-r")
+    model.save_pretrained(tmp_path)
+    again = BertForMaskedLM(BertConfig.from_pretrained(tmp_path))  # with other random weights
+    with pytest.raises(RuntimeError, match="bert.positions"):
+        load_model(again, tmp_path / "model.safetensors")
+    tupelo.attach_positions(again, "tupe-r")
+    load_model(again, tmp_path / "model.safetensors")
+    assert torch.equal(again(input_ids=IDS).logits, model(input_ids=IDS).logits)
+    assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
 
 
 def test_a_mask_that_is_added_to_the_scores_works_as_one_of_bools():
