@@ -9,19 +9,28 @@ from pretrain.config.errors import ConfigError
 
 # Types of models of transformers whose blocks return the output of a LayerNorm.
 POST_NORM = (
+    "bart",
     "bert",
+    "bert-generation",
     "big_bird",
     "camembert",
+    "canine",
     "convbert",
+    "data2vec-audio",
     "data2vec-text",
     "deberta",
     "deberta-v2",
     "distilbert",
     "electra",
     "ernie",
+    "fnet",
+    "jina_embeddings_v3",
     "layoutlm",
     "longformer",
+    "luke",
+    "markuplm",
     "mpnet",
+    "mra",
     "nomic_bert",
     "nystromformer",
     "rembert",
@@ -29,7 +38,36 @@ POST_NORM = (
     "roc_bert",
     "roformer",
     "splinter",
+    "tapas",
+    "visual_bert",
     "xlm-roberta",
+    "yoso",
+)
+# Those whose blocks add to their hidden states. Of types such as wav2vec2 a setting decides.
+PRE_NORM = (
+    "beit",
+    "bloom",
+    "clip_text_model",
+    "clip_vision_model",
+    "deit",
+    "dinov2",
+    "esm",
+    "eurobert",
+    "gemma",
+    "gpt2",
+    "gpt_neox",
+    "llama",
+    "megatron-bert",
+    "mistral",
+    "modernbert",
+    "modernbert-decoder",
+    "phi",
+    "qwen2",
+    "qwen3",
+    "roberta-prelayernorm",
+    "siglip_vision_model",
+    "vit",
+    "xlm-roberta-xl",
 )
 
 
@@ -60,9 +98,12 @@ def blocks_of(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Mo
 
 
 def is_post_norm(model: nn.Module, blocks: Sequence[nn.Module]) -> bool:
-    """Return whether blocks of a model are known to end in a norm, as BERT's do.
+    """Return whether blocks of a model end in a norm, as BERT's do.
 
     The innermost module around them with a type of model decides: the outer one may be a wrapper.
+
+    Raises:
+        ConfigError: it is not known of models of this type.
     """
     configs: list[Any] = [
         vars(module).get("config")
@@ -70,7 +111,13 @@ def is_post_norm(model: nn.Module, blocks: Sequence[nn.Module]) -> bool:
         if set(blocks) < set(module.modules())
     ]
     types = [config.model_type for config in configs if hasattr(config, "model_type")]
-    return bool(types) and types[-1] in POST_NORM
+    kind = types[-1] if types else type(model).__name__
+    if kind not in POST_NORM + PRE_NORM:
+        raise ConfigError(
+            f"LayerDrop does not know whether a block of {kind} returns the output of a norm: give "
+            "rescale=False if it does, as BERT's (PostLN), else rescale=True"
+        )
+    return kind in POST_NORM
 
 
 def _found(model: nn.Module) -> list[nn.Module]:

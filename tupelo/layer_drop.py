@@ -68,14 +68,16 @@ class LayerDrop:
             schedule: of theta, the keep ratio of the last block, as `layer_drop.schedule`.
             seed: of the coins.
             blocks: to be dropped, such as model.encoder.layer; default: found, see `blocks_of`.
-            rescale: whether a kept block returns x + (f(x) - x) / p, or f(x); default: the first,
-                unless `config.model_type` of the module that holds them is one of POST_NORM.
+            rescale: whether a kept block returns x + (f(x) - x) / p, or f(x); default: the first
+                if `config.model_type` of the module that holds them is one of PRE_NORM, the second
+                if it is one of POST_NORM.
             settings: theta_bar (0.5), gamma, draw_per ("micro_batch", or "step") and compat
                 ("deepspeed": bing_bert's keep probabilities and scales), as the settings
                 `layer_drop.*` of a recipe.
 
         Raises:
-            ConfigError: there are no such settings, or the blocks are not found or dropped already.
+            ConfigError: there are no such settings, the blocks are not found or dropped already, or
+                `rescale` is not given and the type is of neither list.
         """
         self.blocks = blocks_of(model, blocks)
         if rescale is None:

@@ -12,7 +12,7 @@ import tupelo
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import LayerDropSettings
 from pretrain.schedules.layer_drop import branch_scales, theta_at
-from tupelo.encoder_blocks import POST_NORM, blocks_of
+from tupelo.encoder_blocks import POST_NORM, PRE_NORM, blocks_of
 
 SHAPE = {
     "vocab_size": 64,
@@ -23,8 +23,25 @@ SHAPE = {
     "pad_token_id": 0,
 }
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
-# Where types of models need it: other widths, and small tables.
-OTHER_SHAPES = {"embedding_size": 32, "max_2d_position_embeddings": 16, "attention_window": 4}
+# Where types of models need it: other names, other widths, and small tables.
+OTHER_SHAPES = {
+    **SPECIAL,
+    "attention_window": 4,
+    "decoder_layers": 2,
+    "d_model": 32,
+    "embedding_size": 32,
+    "encoder_layers": 4,
+    "entity_emb_size": 32,
+    "entity_vocab_size": 8,
+    "head_dim": 16,
+    "image_size": 8,
+    "max_2d_position_embeddings": 16,
+    "n_embd": 32,
+    "n_head": 2,
+    "n_layer": 4,
+    "num_key_value_heads": 2,
+    "patch_size": 2,
+}
 # type of the model -> further settings
 MODELS = {
     "bert": {},
@@ -39,7 +56,11 @@ MODELS = {
     "vit": {"image_size": 8, "patch_size": 2},
 }
 IDS = torch.randint(5, 64, (2, 12), generator=torch.Generator().manual_seed(0))
-PIXELS = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+INPUTS = {
+    "input_ids": IDS,
+    "input_values": torch.randn(2, 4000, generator=torch.Generator().manual_seed(0)),
+    "pixel_values": torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)),
+}
 KEPT = [0, 1, 1, 0]
 
 
@@ -55,8 +76,7 @@ def build(kind="bert", *, dropout=0.0):
 
 
 def outputs(model, **named):
-    inputs = {"pixel_values": PIXELS} if model.config.model_type == "vit" else {"input_ids": IDS}
-    return model(**inputs, **named)
+    return model(**{model.main_input_name: INPUTS[model.main_input_name]}, **named)
 
 
 def gradients(model, states):
@@ -146,7 +166,7 @@ def test_coins_of_a_step_can_be_those_of_all_its_micro_batches():
     assert len(patterns) == 1
 
 
-@pytest.mark.parametrize("kind", sorted({*MODELS, *POST_NORM}))
+@pytest.mark.parametrize("kind", sorted({*MODELS, *POST_NORM, *PRE_NORM}))
 def test_blocks_that_return_the_output_of_a_norm_are_not_rescaled(kind):
     model, of_norms, of_blocks = build(kind), [], []
     for module in model.modules():
@@ -160,8 +180,8 @@ def test_blocks_that_return_the_output_of_a_norm_are_not_rescaled(kind):
     drop.branch_scales = [1.0] * 4
     outputs(model)
     states = of_blocks[0][0] if isinstance(of_blocks[0], tuple) else of_blocks[0]
-    assert drop.settings.rescale != any(states is output for output in of_norms)
-    assert drop.settings.rescale == (kind not in POST_NORM)
+    assert drop.settings.rescale != any(torch.equal(states, output) for output in of_norms)
+    assert drop.settings.rescale == (kind in PRE_NORM)
 
 
 def test_a_model_behind_a_wrapper_is_recognised():
@@ -371,6 +391,12 @@ MISTAKES = {
     "draw_per='sequence' exists in runs of Tupelo only": lambda: constant_drop(
         build(), draw_per="sequence"
     ),
+    "know whether a block of wav2vec2 returns the output of a norm": lambda: constant_drop(
+        build("wav2vec2")
+    ),
+    "know whether a block of ModuleDict returns the output of a norm": lambda: constant_drop(
+        shrinking_model()
+    ),
     "the DeepSpeed JSON has no block progressive_layer_drop": lambda: (
         tupelo.LayerDrop.from_ds_config(build(), {})
     ),
@@ -389,5 +415,5 @@ def test_a_mistake_is_one_clear_line(message):
 
 def test_blocks_can_be_named():
     model = two_lists()
-    drop = constant_drop(model, blocks=model["second"])
+    drop = constant_drop(model, blocks=model["second"], rescale=True)
     assert drop.blocks == list(model["second"])
