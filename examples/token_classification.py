@@ -58,10 +58,9 @@ def main() -> None:
     trainer.train()
     trainer.save_model(options.to)
     found = trainer.predict([encoded(sentence, names, tokenizer) for sentence in dev])
-    rows = zip(found.predictions.argmax(-1), found.label_ids, strict=True)
     predicted = [
-        [names[guess] for guess, label in zip(guesses, labels, strict=True) if label != IGNORED]
-        for guesses, labels in rows
+        tags_of(sentence, [names[guess] for guess in guesses], tokenizer)
+        for sentence, guesses in zip(dev, found.predictions.argmax(-1), strict=True)
     ]
     print(f"entity F1 {entity_f1([sentence.tags for sentence in dev], predicted):.4f}")
 
@@ -84,16 +83,34 @@ def encoded(sentence: Sentence, names: list[str], tokenizer: Any) -> dict[str, l
     """Return a row in which the first piece of each word has its label; of new tags none."""
     numbers = {name: number for number, name in enumerate(names)}
     row = tokenizer(sentence.words, is_split_into_words=True, truncation=True)
-    words = row.word_ids()
     labels = [
-        IGNORED if word is None or word == before else numbers.get(sentence.tags[word], IGNORED)
-        for before, word in zip([None, *words], words, strict=False)
+        IGNORED if word is None else numbers.get(sentence.tags[word], IGNORED)
+        for word in begun_words(row)
     ]
     return {**row, "labels": labels}
 
 
+def tags_of(sentence: Sentence, guesses: list[str], tokenizer: Any) -> list[str]:
+    """Return a tag for each word: the guess at its first piece, O for words that were cut off."""
+    tags = ["O"] * len(sentence.words)
+    row = tokenizer(sentence.words, is_split_into_words=True, truncation=True)
+    for word, guess in zip(begun_words(row), guesses, strict=False):  # guesses at padding follow
+        if word is not None:
+            tags[word] = guess
+    return tags
+
+
+def begun_words(row: Any) -> list[int | None]:
+    """Return for each piece the word of which it is the first."""
+    words = row.word_ids()
+    return [
+        None if word == before else word
+        for before, word in zip([None, *words], words, strict=False)
+    ]
+
+
 def entity_f1(expected: list[list[str]], predicted: list[list[str]]) -> float:
-    """Return the F1 of whole entities; words that were cut off have none."""
+    """Return the F1 of whole entities."""
     true, found = (
         {(row, *entity) for row, tags in enumerate(rows) for entity in entities(tags)}
         for rows in (expected, predicted)

@@ -4,12 +4,18 @@ import json
 import math
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from tests.pretrain.conftest import shards
 
@@ -241,3 +247,30 @@ def test_the_layer_drop_example_learns_from_an_old_configuration(tmp_path):
 def test_the_shell_scripts_have_no_known_mistakes():
     scripts = [*ROOT.glob("*.sh"), *EXAMPLES.glob("*.sh")]
     subprocess.run(["shellcheck", "--severity=warning", *scripts], check=True)
+
+
+def word_tokenizer(max_length):
+    """Return a tokenizer of transformers: a letter, or a run of other signs, is a piece."""
+    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b")
+    pieces = {name: number for number, name in enumerate(names)}
+    tokenizer = Tokenizer(WordLevel(pieces, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", model_max_length=max_length
+    )
+
+
+def test_tags_stay_with_their_words_where_a_tag_is_new_or_a_word_is_cut_off():
+    example = runpy.run_path(str(EXAMPLES / "token_classification.py"))
+    true = ["B-LOC", "O", "B-PER", "I-PER", "B-PER"]
+    sentence = example["Sentence"](["a-b", "b", "a", "b", "a"], true)
+    # [CLS] a - b b a b [SEP], and padding; B-LOC is in no training file
+    guesses = ["O", "O", "B-PER", "B-PER", "O", "B-PER", "I-PER", "O", "B-PER"]
+    found = example["tags_of"](sentence, guesses, word_tokenizer(8))
+    assert found == ["O", "O", "B-PER", "I-PER", "O"]
+    assert example["entity_f1"]([true], [found]) == 2 * 1 / (3 + 1)
