@@ -107,7 +107,7 @@ def read_questions(file: Path) -> list[Question]:
 def windows_of(question: Question, tokenizer: Any) -> list[Window]:
     """Return the windows of a text, each of them after the question."""
     batch = tokenizer(
-        question.question,
+        cut(question.question, tokenizer),
         question.context,
         truncation="only_second",
         stride=tokenizer.model_max_length // 4,
@@ -124,6 +124,19 @@ def windows_of(question: Question, tokenizer: Any) -> list[Window]:
         inputs = {name: batch[name][number] for name in tokenizer.model_input_names}
         windows.append(Window(inputs, {"start_positions": first, "end_positions": last}, spans))
     return windows
+
+
+def cut(text: str, tokenizer: Any) -> str:
+    """Return the beginning of a question that leaves half of each row to the window."""
+    row = tokenizer(
+        text,
+        add_special_tokens=False,
+        truncation=True,
+        max_length=tokenizer.model_max_length // 2,
+        return_offsets_mapping=True,
+    )
+    spans = row["offset_mapping"]
+    return text[: spans[-1][1]] if spans else ""
 
 
 def tokens_of_answer(question: Question, spans: list[Any]) -> tuple[int, int]:

@@ -274,3 +274,15 @@ def test_tags_stay_with_their_words_where_a_tag_is_new_or_a_word_is_cut_off():
     found = example["tags_of"](sentence, guesses, word_tokenizer(8))
     assert found == ["O", "O", "B-PER", "I-PER", "O"]
     assert example["entity_f1"]([true], [found]) == 2 * 1 / (3 + 1)
+
+
+def test_a_long_question_leaves_room_for_the_text():
+    example = runpy.run_path(str(EXAMPLES / "question_answering.py"))
+    question = example["Question"]("a " * 70, "b " * 199 + "a", ["a"], [398])
+    windows = example["windows_of"](question, word_tokenizer(64))
+    rows = [window.inputs["input_ids"] for window in windows]
+    assert all(row[:34] == [2, *[4] * 32, 3] and len(row) <= 64 for row in rows)
+    spans = {span for window in windows for span in window.spans if span}
+    assert spans == {(2 * place, 2 * place + 1) for place in range(200)}
+    last = windows[-1]
+    assert last.spans[last.labels["start_positions"]] == (398, 399)
