@@ -9,14 +9,15 @@ from torch import nn
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Turn dropout and gradients off, and leave the model in the mode that it was in.
+    """Turn dropout and gradients off, and leave every module in the mode that it was in.
 
     Not torch's inference mode: its results could not be what a probe is trained on.
     """
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        for module, is_training in modes:
+            module.training = is_training
