@@ -22,8 +22,21 @@ class DroppedForward:
     def __init__(self, coins: Coins, number: int, block: nn.Module) -> None:
         self._coins, self._number, self._block = coins, number, block
         self._forward = block.forward
+        self._replaced = vars(block).get("forward")  # such as one that accelerate has put there
         # By the flags of a call: the length of the tuple that the block returns, None: a tensor.
         self._lengths: dict[tuple[Any, ...], int | None] = {}
+
+    def put(self) -> None:
+        """Stand beside the method of the class: a submodule would change the names of weights."""
+        vars(self._block)["forward"] = self
+
+    def remove(self) -> None:
+        """Leave the block as it was, if nobody has replaced the method since."""
+        if vars(self._block).get("forward") is not self:
+            return
+        del vars(self._block)["forward"]
+        if self._replaced is not None:
+            vars(self._block)["forward"] = self._replaced
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self._forward, memo)

@@ -98,9 +98,11 @@ class LayerDrop:
         self._total_steps, self._seed = total_steps or 1, seed
         self.theta, self.branch_scales = 1.0, list[float]()
         self._hook: torch.utils.hooks.RemovableHandle | None = None
-        for number, block in enumerate(self.blocks):
-            # Beside the method of the class; a submodule would change the names of the weights.
-            vars(block)["forward"] = DroppedForward(self, number, block)
+        self._forwards = [
+            DroppedForward(self, number, block) for number, block in enumerate(self.blocks)
+        ]
+        for forward in self._forwards:
+            forward.put()
 
     @classmethod
     def from_ds_config(
@@ -202,10 +204,11 @@ class LayerDrop:
 
     def remove(self) -> None:
         """Leave the model as it was."""
-        for block in self.blocks:
-            vars(block).pop("forward", None)
+        for forward in self._forwards:
+            forward.remove()
         if self._hook is not None:
             self._hook.remove()
+            self._hook = None
 
     def _toss(self, finished_steps: int, micro_batch: int) -> None:
         self.theta = theta_at(finished_steps, self.settings, self._total_steps)

@@ -1,6 +1,7 @@
 """Layer drop of models of transformers, against the same models whose every block runs."""
 
 import copy
+import functools
 import json
 
 import pytest
@@ -239,6 +240,16 @@ def test_names_of_weights_stay_and_remove_restores_the_model():
     drop.remove()
     assert torch.equal(outputs(model)[0], outputs(plain)[0])
     constant_drop(model)  # and another one can follow
+
+
+def test_remove_gives_back_the_forward_of_another_and_leaves_a_later_one():
+    model = build()
+    first, second, *_ = model.encoder.layer
+    first.forward = earlier = functools.partial(first.forward)  # as accelerate's hooks do
+    drop = constant_drop(model)
+    second.forward = later = functools.partial(second.forward)
+    drop.remove()
+    assert vars(first)["forward"] is earlier and vars(second)["forward"] is later
 
 
 def test_hidden_states_of_every_block_are_returned():

@@ -79,6 +79,15 @@ def test_what_deepspeed_cannot_do_is_refused_in_one_line():
         drop.attach(fake_engine(model, offload="nvme", accumulation=1, swap_optimizer=True, **kept))
 
 
+def test_remove_ends_the_count_of_an_engine():
+    model = case.build_model()
+    drop = case.build_drop(model, per_step=True)
+    drop.attach(fake_engine(model, stage=0, offload="none"))
+    drop.remove()
+    drop.begin_step(0)  # which is refused while an engine counts
+    model(**case.batch_of(0, 0))  # in training mode the engine would be asked for its step
+
+
 def test_steps_of_a_model_under_zero_are_counted_by_its_engine():
     model = case.build_model()
     drop = case.build_drop(model, per_step=False)
