@@ -71,7 +71,8 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
     elif part == "answers":
         content = tables.answers(study, [_question(one) for one in asked.split(";")])
     elif part == "scores":
-        content = tables.scores(study, *given, _parts(asked))
+        (baseline,) = given
+        content = tables.scores(study, baseline, _parts(asked))
     else:
         _known(part, TABLES)
         content = TABLES[part](study, *given)
