@@ -1,4 +1,4 @@
-"""Digests tell examples apart, and their first parts are what they have always been."""
+"""Digests distinguish examples, and their first parts are what they have always been."""
 
 import hashlib
 
