@@ -166,7 +166,8 @@ LONGER = f"was planned for {load_settings('tiny_cpu').steps} steps; to continue 
     [
         (
             ("--model.width", "64"),
-            "other settings: model.feedforward_width (was 128, is 256), model.width (was 32, is 64)",
+            "other settings: model.feedforward_width (was 128, is 256), model.width (was 32, "
+            "is 64)",
         ),
         (("--data.sequence_length", "16"), "other settings: data.sequence_length (was 32, is 16)"),
         (("--steps", "900"), LONGER),
