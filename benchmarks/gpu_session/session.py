@@ -84,12 +84,15 @@ class Session:
         reason = part.obstacle(self.machine)
         if reason is not None:
             return self._report(part, "skipped", reason)
-        if self._end - time.monotonic() < limit:
+        rest = self._end - time.monotonic()
+        if rest < limit:
             # Not written: the next call begins with it.
-            rest = max(0, round(self._end - time.monotonic()))
             more = f"; give --minutes {math.ceil(limit / 60)}" if limit > self._budget else ""
             return self._report(
-                part, "left out", f"may take {limit} s, {rest} s were left{more}", write=False
+                part,
+                "left out",
+                f"may take {limit} s, {max(0, round(rest))} s were left{more}",
+                write=False,
             )
         print_wrapped(f"{part.name}: {part.title} (at most {limit:.0f} s)", gap=True)
         started = time.monotonic()

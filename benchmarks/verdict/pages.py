@@ -25,12 +25,16 @@ from data_prep.files.atomic import save_text
 PAGE, FIGURES = "VERDICT.md", "figures"
 MARK = re.compile(r"(<!-- (table|figure) (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-Table = Callable[..., str]
+Table = Callable[..., str]  # of a study and the words of a mark, what follows a colon as one
 TABLES: Mapping[str, Table] = {
     "clock": tables.clock,
     "ends": tables.ends,
     "tuning": tables.tuning,
     "seconds": tables.seconds,
+    "answers": lambda study, asked: tables.answers(
+        study, [_question(one) for one in asked.split(";")]
+    ),
+    "scores": lambda study, baseline, asked="": tables.scores(study, baseline, _parts(asked)),
     "speed": lambda study, baseline, *targets: tables.speed(
         study, baseline, [float(target) for target in targets]
     ),
@@ -57,7 +61,7 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
     begin, kind, words, old, end = mark.groups()
     if "<!--" in old:
         raise SystemExit(f"{PAGE}: <!-- end --> is missing after {begin.strip()}")
-    head, _, asked = words.partition(":")
+    head, *asked = words.split(":", 1)
     part, name, *given = head.split()
     for one in name.split("+"):
         if one not in studies:
@@ -68,14 +72,9 @@ def _replaced(mark: re.Match[str], studies: Mapping[str, Study], docs: Path) -> 
         file = docs / FIGURES / f"{name}-{part}.png"
         FIGURE_KINDS[part](study, *given, file=file)
         content = f"![{part} of {name}]({FIGURES}/{file.name})"
-    elif part == "answers":
-        content = tables.answers(study, [_question(one) for one in asked.split(";")])
-    elif part == "scores":
-        (baseline,) = given
-        content = tables.scores(study, baseline, _parts(asked))
     else:
         _known(part, TABLES)
-        content = TABLES[part](study, *given)
+        content = TABLES[part](study, *given, *asked)
     return f"{begin}{content}\n{end}"
 
 

@@ -35,8 +35,8 @@ FREE = {
     *("initializer_range", "branch_initialisation", "output_bias"),
 }
 RELATIVE = {"relative_buckets", "relative_max_distance"}
-# Those of the positions alone, which may be new.
 OF_BLOCKS_TOO = {"num_layers", "width", "num_heads", "layer_norm_epsilon"}
+# Those of the positions alone, which may be new.
 OF_POSITIONS = {"positions", *PositionSettings._fields} - OF_BLOCKS_TOO
 POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
 ENTRIES_TRIED = 1000  # capitalised, in any script

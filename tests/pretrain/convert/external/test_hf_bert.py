@@ -64,6 +64,13 @@ def their_logits(model, ids):
     return output.logits if hasattr(output, "logits") else output.prediction_logits
 
 
+def assert_same_logits(pretrained, model):
+    # fp32 sums of three layers, logits of size 3
+    torch.testing.assert_close(
+        our_logits(pretrained, rows()), their_logits(model, rows()), rtol=1e-4, atol=1e-5
+    )
+
+
 def our_logits(pretrained, ids):
     places = torch.arange(ids.numel())
     with torch.no_grad():
@@ -81,10 +88,7 @@ def test_logits_are_those_of_transformers(tmp_path, kind):
     assert (pretrained.model.positions, pretrained.model.norm) == ("bert-a", "post")
     assert (pretrained.name, pretrained.step) == (tmp_path.name, None)
     assert pretrained.sequence_length == 20
-    # fp32 sums of three layers, logits of size 3
-    torch.testing.assert_close(
-        our_logits(pretrained, rows()), their_logits(model, rows()), rtol=1e-4, atol=1e-5
-    )
+    assert_same_logits(pretrained, model)
 
 
 def test_words_are_cut_as_the_tokenizer_in_the_folder_cuts_them(tmp_path):
@@ -99,12 +103,7 @@ def test_pickled_weights_are_read_like_safetensors(tmp_path):
     model = save(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    torch.testing.assert_close(
-        our_logits(load_pretrained(tmp_path), rows()),
-        their_logits(model, rows()),
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    assert_same_logits(load_pretrained(tmp_path), model)
 
 
 def test_weights_in_several_files_are_put_together(tmp_path):
@@ -118,12 +117,7 @@ def test_weights_in_several_files_are_put_together(tmp_path):
         places |= {key: name for key, _ in part}
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": places}))
-    torch.testing.assert_close(
-        our_logits(load_pretrained(tmp_path), rows()),
-        their_logits(model, rows()),
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    assert_same_logits(load_pretrained(tmp_path), model)
 
 
 def test_names_of_2018_are_understood(tmp_path):
@@ -138,12 +132,7 @@ def test_names_of_2018_are_understood(tmp_path):
         return renamed
 
     rewrite(tmp_path, old)
-    torch.testing.assert_close(
-        our_logits(load_pretrained(tmp_path), rows()),
-        their_logits(model, rows()),
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    assert_same_logits(load_pretrained(tmp_path), model)
 
 
 def test_a_pickle_that_would_execute_code_is_refused(tmp_path):
@@ -193,12 +182,7 @@ def test_a_configuration_without_an_activation_means_gelu_as_in_transformers(tmp
     save(tmp_path)
     without(tmp_path, "hidden_act")
     model = BertForMaskedLM.from_pretrained(tmp_path).eval()
-    torch.testing.assert_close(
-        our_logits(load_pretrained(tmp_path), rows()),
-        their_logits(model, rows()),
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    assert_same_logits(load_pretrained(tmp_path), model)
 
 
 def test_without_a_kind_of_model_the_line_to_add_is_said(tmp_path):
@@ -302,12 +286,7 @@ def test_a_model_that_was_downloaded_without_its_words_is_asked_of_the_hub(tmp_p
     (stored / "refs").mkdir()
     (stored / "refs" / "main").write_text("a" * 40)
     model = save(folder)
-    torch.testing.assert_close(
-        our_logits(load_pretrained("some/bert"), rows()),
-        their_logits(model, rows()),
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    assert_same_logits(load_pretrained("some/bert"), model)
     (folder / "vocab.txt").unlink()
     with pytest.raises(ConfigError, match="no folder some/bert, and the Hugging Face Hub cannot"):
         load_pretrained("some/bert")
