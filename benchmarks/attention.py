@@ -12,18 +12,19 @@ from functools import partial
 from typing import Any
 
 from side_by_side import (
-    ALLOCATOR,
+    add_clock,
     alternate,
     fail_after_errors,
     milliseconds,
     parser,
     print_rows,
     ready,
-    restart_with,
     spread,
     where_it_fits,
     write_json,
 )
+
+from data_prep.files.program import run_program
 
 HEAD_WIDTH = 64
 PLAIN = "sdpa, no bias"
@@ -31,15 +32,19 @@ PLAIN = "sdpa, no bias"
 
 def main() -> None:
     """Time all backends at all lengths and print a table of each."""
-    restart_with(ALLOCATOR)
     options = parser(__doc__, steps=11)
+    add_clock(options)
     options.add_argument("--lengths", type=int, nargs="+", default=[128, 256, 512, 1024, 2048])
     options.add_argument("--tokens", type=int, help="in a batch; default: 4096, on a GPU 32768")
     options.add_argument("--heads", type=int, help="default: 8, on a GPU 12")
     arguments = options.parse_args()
     import torch
 
+    from pretrain.distributed.freed_memory import keep_freed_memory
+
     cuda = torch.cuda.is_available()
+    if not cuda:
+        keep_freed_memory()  # as a run
     device, tokens = ("cuda", 32_768) if cuda else ("cpu", 4096)
     tokens, heads = arguments.tokens or tokens, arguments.heads or (12 if cuda else 8)
     results: list[dict[str, Any]] = []
@@ -171,4 +176,4 @@ def attention_step(backend: str, settings: Any, sequences: int, device: str) -> 
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

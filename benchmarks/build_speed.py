@@ -25,6 +25,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from tokenizers import Tokenizer
 
+from data_prep.files.program import run_program
 from data_prep.pipeline.build import build
 from data_prep.settings import PYTHON_DOCS, BuildSettings
 from data_prep.sources.source import RawDocument
@@ -140,4 +141,4 @@ def print_table(seconds: dict[str, list[tuple[float, float]]], megabytes: float)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -29,6 +29,8 @@ from unittest.mock import patch
 
 import torch
 
+from data_prep.files.program import run_program
+
 # Shared memory of one program; CUDA C++ Programming Guide. A100; RTX 30 and A40; RTX 40 and L40S;
 # H100 and H200; B200; RTX 50.
 LIMITS_KIB = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -225,4 +227,4 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

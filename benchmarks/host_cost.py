@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from side_by_side import (
-    ALLOCATOR,
     STEPS_PER_ROUND,
     alternate,
     parser,
     print_rows,
-    restart_with,
     spread,
     time_shapes,
     wait_for,
 )
+
+from data_prep.files.program import run_program
 
 CPU_SHAPES = [(4, 256, 128, 8)]
 # Micro-batches of the papers' recipes, for GPUs of their time, come last.
@@ -35,7 +35,6 @@ TRACED_STEPS = 10
 
 def main() -> None:
     """Measure all shapes and print a table of each."""
-    restart_with(ALLOCATOR)
     time_shapes(parser(__doc__, steps=11), measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
 
 
@@ -102,4 +101,4 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -20,19 +20,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from side_by_side import (
-    ALLOCATOR,
     STEPS_PER_ROUND,
+    add_clock,
     alternate,
     fail_after_errors,
     milliseconds,
     parser,
     print_rows,
-    restart_with,
     shape,
     spread,
     where_it_fits,
     write_json,
 )
+
+from data_prep.files.program import run_program
 
 if TYPE_CHECKING:
     from pretrain.schedules.layer_drop import BranchScale
@@ -44,8 +45,8 @@ RESAMPLINGS = 500
 
 def main() -> None:
     """Time all stages at all shapes and print a table."""
-    restart_with(ALLOCATOR)
     options = parser(__doc__, steps=40)
+    add_clock(options)
     options.add_argument("--shapes", type=shape, nargs="+", help="layers,width,length,sequences")
     options.add_argument("--accumulation", type=int, default=1, help="micro-batches of a step")
     options.add_argument("--draw-per", choices=("micro_batch", "sequence"), default="micro_batch")
@@ -190,4 +191,4 @@ def print_table(shape: tuple[int, ...], results: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

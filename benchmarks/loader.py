@@ -10,14 +10,17 @@ process uses one thread. Run it on an idle machine.
 """
 
 import argparse
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from side_by_side import ALLOCATOR, restart_with
+from data_prep.files.program import run_program
+from pretrain.distributed.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from data_prep.shards.manifest import SpecialToken, TokenizerRecord
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
 SPECIAL: dict["SpecialToken", int] = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 30_522  # that of BERT
 SPLIT_WORDS = 4  # every fourth token continues a word
+# Read when the libraries are imported, which is done late.
 ENVIRONMENT = {
-    **ALLOCATOR,
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -53,8 +56,10 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=15, help="counted turns of each variant")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, at least")
     arguments = parser.parse_args()
-    restart_with(ENVIRONMENT)
+    os.environ |= ENVIRONMENT
+    keep_freed_memory()
     for length in arguments.lengths:
+        print(f"rows of {length} tokens ...", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             variants = our_variants(arguments, length, Path(folder))
             variants |= hugging_face_variant(arguments, length, Path(folder))
@@ -238,4 +243,4 @@ def print_table(speeds: dict[str, list[Speed]], arguments: argparse.Namespace, l
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -15,16 +15,17 @@ from functools import partial
 from typing import Any
 
 from side_by_side import (
-    ALLOCATOR,
+    add_clock,
     alternate,
     milliseconds,
     parser,
     print_rows,
     ready,
-    restart_with,
     spread,
     time_shapes,
 )
+
+from data_prep.files.program import run_program
 
 CPU_SHAPES = [(4, 512, 128, 32), (4, 512, 512, 8)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64), (12, 768, 2048, 16)]
@@ -33,8 +34,8 @@ BASELINE = "bert-a"
 
 def main() -> None:
     """Time all encodings at all shapes and print a table of each."""
-    restart_with(ALLOCATOR)
     options = parser(__doc__, steps=21)
+    add_clock(options)
     options.add_argument("--positions", nargs="+", default=["tupe-a", "tupe-r"])
     options.add_argument("--vocabulary", type=int, default=30_528, help="default: BERT's, padded")
     time_shapes(options, measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
@@ -75,4 +76,4 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from side_by_side import (
-    ALLOCATOR,
     STEPS_PER_ROUND,
     WARM_UP_ROUNDS,
     alternate,
@@ -29,6 +28,8 @@ from side_by_side import (
     shape,
     write_json,
 )
+
+from data_prep.files.program import run_program
 
 STAGES = (0, 1, 2, 3)
 POSITIONS = ("--model.positions", "tupe-r", "--model.norm", "pre")
@@ -66,7 +67,7 @@ def launch(stage: int, ranks: int, arguments: argparse.Namespace) -> dict[str, A
             [sys.executable, *launcher, __file__, "--stage", str(stage), "--shape", numbers]
             + ["--steps", str(arguments.steps), "--json", str(file)],
             check=True,
-            env={**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         measured: dict[str, Any] = json.loads(file.read_text())
         return measured
@@ -194,4 +195,4 @@ def print_table(results: list[dict[str, Any]], arguments: argparse.Namespace) ->
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -12,16 +12,17 @@ from functools import partial
 from typing import Any
 
 from side_by_side import (
-    ALLOCATOR,
+    add_clock,
     alternate,
     milliseconds,
     parser,
     print_rows,
     ready,
-    restart_with,
     spread,
     time_shapes,
 )
+
+from data_prep.files.program import run_program
 
 CPU_SHAPES = [(4, 256, 64, 32), (4, 256, 128, 16), (4, 256, 256, 8)]
 # The lengths beside today's limit first.
@@ -32,8 +33,9 @@ OURS = {"cpu": "fused", "cuda": "triton"}
 
 def main() -> None:
     """Time both at all lengths and print a table of each."""
-    restart_with(ALLOCATOR)
-    time_shapes(parser(__doc__, steps=11), measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
+    options = parser(__doc__, steps=11)
+    add_clock(options)
+    time_shapes(options, measure, cpu=CPU_SHAPES, gpu=GPU_SHAPES)
 
 
 def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> dict[str, Any]:
@@ -73,4 +75,4 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -12,7 +12,6 @@ others go on; a shape that does not fit into the memory is timed with half the s
 import argparse
 import gc
 import json
-import os
 import statistics
 import sys
 import time
@@ -20,12 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-# As in run_pretrain.sh; glibc reads them when the process starts, so it is started again.
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "8589934592",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    "MALLOC_TOP_PAD_": "268435456",
-}
 WARM_UP_ROUNDS = 3
 
 # In training nothing waits between two steps. On a GPU a wait after each one would add the time in
@@ -48,23 +41,36 @@ class Timing(NamedTuple):
     gpu: dict[str, float] | None
 
 
-def restart_with(environment: dict[str, str]) -> None:
-    """Start this program again unless it runs with these environment variables."""
-    if any(os.environ.get(name) != value for name, value in environment.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})
-
-
-def parser(description: str, *, steps: int) -> argparse.ArgumentParser:
-    """Return a parser with what every benchmark takes."""
+def parser(
+    description: str, *, steps: int, counts: str = "counted rounds: a step, on a GPU five"
+) -> argparse.ArgumentParser:
+    """Return a parser with what every benchmark takes; --steps counts what `counts` says."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument(
-        "--steps", type=int, default=steps, help="counted rounds: a step, on a GPU five"
-    )
-    made.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: on a CPU only")
+    made.add_argument("--steps", type=int, default=steps, help=f"{counts} (default: {steps})")
     made.add_argument("--json", type=Path, help="write the numbers there too")
     return made
+
+
+def add_clock(options: argparse.ArgumentParser) -> None:
+    """Add --clock, of a benchmark that passes it on to `alternate`."""
+    options.add_argument(
+        "--clock", type=clock, choices=CLOCKS, default="wall", help="processor: on a CPU only"
+    )
+
+
+def clock(name: str) -> str:
+    """Refuse the time of the processor on a GPU, which computes while the processor waits."""
+    if name == "processor":
+        from pretrain.distributed.unusable_gpus import sees_gpu
+
+        if sees_gpu():
+            raise argparse.ArgumentTypeError(
+                "a GPU computes while the processor waits; take wall, or hide the GPU: "
+                "CUDA_VISIBLE_DEVICES="
+            )
+    return name
 
 
 def shape(text: str) -> Shape:
@@ -157,6 +163,7 @@ def attempted(actions: Mapping[str, Callable[[], Any]], failures: dict[str, str]
 
     results = {}
     for name, action in actions.items():
+        print(f"{name} ...", file=sys.stderr, flush=True)
         try:
             results[name] = action()
         except torch.OutOfMemoryError:

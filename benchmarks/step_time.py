@@ -16,16 +16,17 @@ from functools import partial
 from typing import Any
 
 from side_by_side import (
-    ALLOCATOR,
+    add_clock,
     alternate,
     milliseconds,
     parser,
     print_rows,
     ready,
-    restart_with,
     spread,
     time_shapes,
 )
+
+from data_prep.files.program import run_program
 
 CPU_SHAPES = [(4, 256, 128, 32), (4, 512, 128, 32), (12, 512, 128, 16), (6, 512, 512, 8)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
@@ -35,8 +36,8 @@ TUPE_R = ("--model.positions", "tupe-r", "--model.norm", "pre")
 
 def main() -> None:
     """Time all variants at all shapes and print a table of each."""
-    restart_with(ALLOCATOR)
     options = parser(__doc__, steps=15)
+    add_clock(options)
     options.add_argument(
         "--one-precision", action="store_true", help="Hugging Face in our precision only"
     )
@@ -129,4 +130,4 @@ def print_table(shape: Any, numbers: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -2,12 +2,16 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from pretrain.config.errors import ConfigError
+from pretrain.distributed import freed_memory, ranks
 
 ROOT = Path(__file__).parents[2]
 SMALL = "2,64,32,2"
@@ -40,19 +44,15 @@ step_time.main()
 
 @pytest.mark.parametrize(("has_bf16", "precision"), [(True, "bf16"), (False, "fp32")])
 def test_a_step_is_timed_against_hugging_face_in_the_precision_of_a_run(
-    tmp_path, monkeypatch, has_bf16, precision
+    tmp_path, has_bf16, precision
 ):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from side_by_side import ALLOCATOR
-
     file, program = tmp_path / "numbers.json", STEP_TIME_ON_A_CPU.format(has_bf16=has_bf16)
     finished = subprocess.run(
         [sys.executable, "-c", program, "--steps", "1", "--shapes", SMALL, "--json", str(file)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        # With the allocator set, the program does not start itself again.
-        env={**os.environ, **ALLOCATOR, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     [found] = json.loads(file.read_text())["results"]
@@ -184,6 +184,53 @@ def test_the_time_of_kernels_that_overlap_counts_once(monkeypatch):
 
     assert covered([(4.0, 6.0), (0.0, 2.0), (1.0, 3.0), (4.5, 5.0)]) == 5
     assert covered([]) == 0
+
+
+def test_the_attention_is_timed_with_freed_memory_kept_as_in_a_run(monkeypatch):
+    side_by_side(monkeypatch)
+    import attention
+
+    kept = []
+    monkeypatch.setattr(freed_memory, "keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr(attention, "where_it_fits", lambda shape, measure: {"shape": shape})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["attention.py"])
+    attention.main()
+    assert kept == [True]
+
+
+def test_the_processors_clock_is_offered_where_it_is_used_and_refused_on_a_gpu(monkeypatch, capsys):
+    benchmark = side_by_side(monkeypatch)
+    import attention
+    import host_cost
+
+    monkeypatch.setattr(sys, "argv", ["host_cost.py", "--clock", "processor"])
+    with pytest.raises(SystemExit, match="2"):
+        host_cost.main()
+    assert "unrecognized arguments: --clock" in capsys.readouterr().err
+    options = benchmark.parser("", steps=1)
+    benchmark.add_clock(options)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert options.parse_args(["--clock", "processor"]).clock == "processor"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert options.parse_args([]).clock == "wall"
+    monkeypatch.setattr(sys, "argv", ["attention.py", "--clock", "processor"])
+    with pytest.raises(SystemExit, match="2"):
+        attention.main()
+    assert "--clock: a GPU computes while the processor waits" in capsys.readouterr().err
+
+
+def test_what_the_user_can_fix_is_one_line(monkeypatch):
+    side_by_side(monkeypatch)
+
+    def refuse():
+        raise ConfigError("rank 1 of this machine has no GPU; start fewer ranks")
+
+    monkeypatch.setattr(ranks, "start_ranks", refuse)
+    monkeypatch.setattr(sys, "argv", ["position_cost.py"])
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # else it is set for this process
+    with pytest.raises(SystemExit, match="^error: rank 1 of this machine has no GPU; start fewer"):
+        runpy.run_path(str(ROOT / "benchmarks/position_cost.py"), run_name="__main__")
 
 
 def test_losses_are_compared_after_the_same_number_of_updates(monkeypatch):
