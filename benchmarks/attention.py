@@ -14,6 +14,7 @@ from typing import Any
 from side_by_side import (
     add_clock,
     alternate,
+    attempted,
     fail_after_errors,
     milliseconds,
     parser,
@@ -66,23 +67,25 @@ def measure(length: int, sequences: int, heads: int, device: str, arguments: Any
     for positions in ("tupe-a", "tupe-r"):
         wanted += [(positions, name, f"{name}, {positions}") for name in ATTENTION_BACKENDS]
     builders: dict[str, Any] = {}
+    checks: dict[str, Any] = {}
     obstacles: dict[str, str] = {}
-    errors: dict[str, float] = {}
     for positions, backend, label in wanted:
         settings = settings_of(positions, length, heads)
-        obstacle, error = try_out(backend, settings, device)
+        obstacle = obstacle_of(backend, settings, device)
         if obstacle is not None:
             obstacles[label] = obstacle
             continue
-        errors[label] = error
+        checks[label] = partial(worst_error, backend, settings, device)
         builders[label] = partial(attention_step, backend, settings, sequences, device)
-    variants, failures = ready(builders)
+    failures: dict[str, str] = {}
+    errors = attempted(checks, failures)
+    variants, broken = ready({label: builders[label] for label in errors})
     timing = alternate(variants, arguments.steps, device=device, clock=arguments.clock)
     seconds = {label: spread(found) for label, found in timing.seconds.items()}
     rows = []
     for label, found in seconds.items():
-        ratio = found["median"] / seconds.get(PLAIN, found)["median"]
-        rows.append((label, *milliseconds(found), f"{ratio:.2f}", f"{errors[label]:.1e}"))
+        ratio = f"{found['median'] / seconds[PLAIN]['median']:.2f}" if PLAIN in seconds else "-"
+        rows.append((label, *milliseconds(found), ratio, f"{errors[label]:.1e}"))
     headers = ("", "median ms", "quartiles", "x no bias", "worst error")
     print_rows(f"{sequences} x {heads} heads x {length} x {HEAD_WIDTH}", headers, rows)
     for label, reason in obstacles.items():
@@ -93,7 +96,7 @@ def measure(length: int, sequences: int, heads: int, device: str, arguments: Any
         "seconds": seconds,
         "errors": errors,
         "obstacles": obstacles,
-        "failures": failures,
+        "failures": failures | broken,
         "gpu": timing.gpu,
     }
 
@@ -112,33 +115,39 @@ def settings_of(positions: str, length: int, heads: int) -> Any:
     return load_settings("tiny_cpu", [w for k, v in numbers.items() for w in (f"--{k}", str(v))])
 
 
-def try_out(backend: str, settings: Any, device: Any) -> tuple[str | None, float]:
-    """Return why a backend does not work here, or None, and its largest relative error."""
+def obstacle_of(backend: str, settings: Any, device: Any) -> str | None:
+    """Return why a run would be refused this backend here, or None."""
     import torch
 
     from pretrain.config.errors import ConfigError
     from pretrain.engine.execution import Machine, plan_execution
-    from pretrain.model.kernel_check import errors_of
 
     capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
     words = {"engine": settings.engine.model_copy(update={"attention": backend})}
     machine = Machine(device, torch.bfloat16, 0, capability)
     try:
         plan_execution(settings.model_copy(update=words), machine)
-        errors = errors_of(
-            backend,
-            settings.model,
-            length=settings.data.sequence_length,
-            device=device,
-            dtype=torch.bfloat16,
-            autocasts=True,
-            reference=torch.float64,
-        )
     except ConfigError as error:
-        return str(error).partition(": ")[2], 0.0
-    except Exception as error:
-        return f"{type(error).__name__}: {error}", 0.0
-    return None, max(errors.values())
+        return str(error).partition(": ")[2]
+    return None
+
+
+def worst_error(backend: str, settings: Any, device: str) -> float:
+    """Return the largest relative error of output and gradients of a backend."""
+    import torch
+
+    from pretrain.model.kernel_check import errors_of
+
+    errors = errors_of(
+        backend,
+        settings.model,
+        length=settings.data.sequence_length,
+        device=device,
+        dtype=torch.bfloat16,
+        autocasts=True,
+        reference=torch.float64,
+    )
+    return max(errors.values())
 
 
 def attention_step(backend: str, settings: Any, sequences: int, device: str) -> Any:

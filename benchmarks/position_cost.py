@@ -59,11 +59,14 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
     rows, numbers = [], {}
     for name, measured in timing.seconds.items():
         found = spread(measured)
-        base = timing.seconds.get(BASELINE, measured)
-        cost = statistics.median(own / other for own, other in zip(measured, base, strict=True)) - 1
+        cost = None  # where the baseline failed
+        if BASELINE in timing.seconds:
+            pairs = zip(measured, timing.seconds[BASELINE], strict=True)
+            cost = statistics.median(own / base for own, base in pairs) - 1
         attention = variants[name].engine.execution.attention
         numbers[name] = {**found, "cost": cost, "attention": attention}
-        rows.append((name, *milliseconds(found), f"{cost:+.1%}", attention))
+        against = "-" if cost is None else f"{cost:+.1%}"
+        rows.append((name, *milliseconds(found), against, attention))
     headers = ("", "median ms", "quartiles", f"against {BASELINE}", "attention")
     print_rows(str(shape), headers, rows)
     return {
