@@ -34,6 +34,7 @@ from side_by_side import (
 )
 
 from data_prep.files.program import run_program
+from pretrain.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from pretrain.schedules.layer_drop import BranchScale
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 CPU_SHAPES = [(12, 256, 128, 32)]
 GPU_SHAPES = [(12, 768, 128, 256), (12, 768, 512, 64)]
 RESAMPLINGS = 500
+DS_CONFIGS = {"float32": "fp32", "bfloat16": "bf16_autocast", "float16": "fp16"}
 
 
 def main() -> None:
@@ -61,11 +63,11 @@ def main() -> None:
     for chosen in arguments.shapes or (CPU_SHAPES if ranks.device == "cpu" else GPU_SHAPES):
         for stage in arguments.stages:
             timed = partial(measure, stage=stage, ranks=ranks, arguments=arguments)
-            results.append(where_it_fits(chosen, timed))
+            results.append({"zero_stage": stage, **where_it_fits(chosen, timed)})
             if ranks.is_first:
                 write_json(arguments.json, results)
         if ranks.is_first:
-            print_table((*chosen, arguments.vocabulary), results[-len(arguments.stages) :])
+            print_table(results[-len(arguments.stages) :], arguments.vocabulary)
     stop_ranks()
     fail_after_errors(results)
 
@@ -78,8 +80,7 @@ def measure(
 
     shape = Shape(*chosen, arguments.vocabulary)
     kept: list[list[float]] = []
-    precision = str(precision_of_auto(ranks)).removeprefix("torch.")
-    name = f"zero{stage}_{'fp32' if precision == 'float32' else 'bf16_autocast'}"
+    name = ds_config_of(stage, str(precision_of_auto(ranks)).removeprefix("torch."))
     accumulation, steps = arguments.accumulation, arguments.steps
     words = dropping_words(arguments.theta, arguments.draw_per)
     tosses = coins(shape, words, arguments.theta, kept)
@@ -99,8 +100,7 @@ def measure(
         "vocabulary": shape.vocabulary,
         "theta": arguments.theta,
         "draw_per": arguments.draw_per,
-        "zero_stage": stage,
-        "precision": precision,
+        "precision": str(dropping.dtype).removeprefix("torch."),
         "accumulation": accumulation,
         "ranks": ranks.world_size,
         "full_depth": spread(seconds["full depth"]),
@@ -111,6 +111,17 @@ def measure(
         "standard_error": standard_error(rounds),
         "gpu": timing.gpu,
     }
+
+
+def ds_config_of(stage: int, precision: str) -> str:
+    """Return the DeepSpeed configuration of a ZeRO stage in a precision.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if stage == 0 and precision == "float16":
+        raise ConfigError("this GPU computes in fp16, which ZeRO stage 0 has not: --stages 1 2")
+    return f"zero{stage}_{DS_CONFIGS[precision]}"
 
 
 def paid_share(rounds: list[tuple[float, float, float]]) -> float:
@@ -162,14 +173,13 @@ def coins(
     return toss
 
 
-def print_table(shape: tuple[int, ...], results: list[dict[str, Any]]) -> None:
-    """Print the stages of one shape."""
-    from training_step import Shape
-
+def print_table(results: list[dict[str, Any]], vocabulary: int) -> None:
+    """Print the stages of one shape, each with the sequences that fitted."""
+    layers, width, length, _ = results[0]["shape"]
     rows = [
         (
             f"ZeRO-{found['zero_stage']}, {found['precision']}, {found['ranks']} rank(s), "
-            f"{found['accumulation']} a step",
+            f"{found['accumulation']} x {found['shape'][3]} sequences a step",
             milliseconds(found["full_depth"])[0],
             milliseconds(found["dropping"])[0],
             f"{found['mean_blocks']:.2f}",
@@ -187,7 +197,8 @@ def print_table(shape: tuple[int, ...], results: list[dict[str, Any]]) -> None:
         "FLOPs saved",
         "paid",
     )
-    print_rows(str(Shape(*shape)), headers, rows)
+    title = f"{layers} layers, width {width}, rows of {length} tokens, vocabulary {vocabulary:,}"
+    print_rows(title, headers, rows)
 
 
 if __name__ == "__main__":
