@@ -8,6 +8,7 @@ TUPE-R, PreLN, with the coins of layer drop, as a run has them at its end. Three
 of `step`. On a CPU, which computes itself, there is nothing to wait for, and only `step` is given.
 """
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -30,7 +31,9 @@ CPU_SHAPES = [(4, 256, 128, 8)]
 GPU_SHAPES = [(12, 768, 512, 64), (12, 768, 128, 256), (12, 768, 128, 16)]
 TUPE_R = ("--model.positions", "tupe-r", "--model.norm", "pre")
 THETA_BAR = 0.5
-TRACED_STEPS = 10
+# Of which a round, the issued steps and the traced ones are whole multiples.
+TOSSES = STEPS_PER_ROUND["cuda"]
+TRACED_STEPS = 2 * TOSSES
 
 
 def main() -> None:
@@ -45,8 +48,10 @@ def measure(chosen: tuple[int, int, int, int], ranks: Any, arguments: Any) -> di
 
     shape = Shape(*chosen)
     words = dropping_words(THETA_BAR)
-    tosses = coins(shape, words, THETA_BAR, [])
-    step = OurStep(shape, "auto", ranks, *TUPE_R, *words, scales=tosses)
+    toss = coins(shape, words, THETA_BAR, [])
+    # Over and over, so that the steps that are timed, issued and traced are the same work.
+    tossed = itertools.cycle([toss() for _ in range(TOSSES)])
+    step = OurStep(shape, "auto", ranks, *TUPE_R, *words, scales=tossed.__next__)
     timing = alternate({"step": step}, arguments.steps, device=ranks.device)
     found: dict[str, Any] = {"step": spread(timing.seconds["step"])["median"]}
     if ranks.device == "cuda":
