@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from side_by_side import (
     STEPS_PER_ROUND,
     WARM_UP_ROUNDS,
     alternate,
+    attempted,
+    fail_after_errors,
     parser,
     print_rows,
     shape,
@@ -48,13 +51,19 @@ def main() -> None:
         measure_rank(arguments)
         return
     found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    failures: dict[str, str] = {}
     for _ in range(arguments.rounds):
         for stage in arguments.stages:
             for ranks in arguments.ranks:
-                found.setdefault((stage, ranks), []).append(launch(stage, ranks, arguments))
-                results = [merged(launches) for launches in found.values()]
-                write_json(arguments.json, results)
+                launched = partial(launch, stage, ranks, arguments)
+                name = f"ZeRO-{stage}, {ranks} rank(s)"
+                measured = attempted({name: launched}, failures)
+                found.setdefault((stage, ranks), []).extend(measured.values())
+                results = [merged(launches) for launches in found.values() if launches]
+                failed = [{"shape": arguments.shape, "failures": failures}] if failures else []
+                write_json(arguments.json, results + failed)
     print_table(results, arguments)
+    fail_after_errors(failed)
 
 
 def launch(stage: int, ranks: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -63,12 +72,13 @@ def launch(stage: int, ranks: int, arguments: argparse.Namespace) -> dict[str, A
         file = Path(folder) / "rank.json"
         launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
         numbers = ",".join(map(str, arguments.shape))
-        subprocess.run(
+        finished = subprocess.run(
             [sys.executable, *launcher, __file__, "--stage", str(stage), "--shape", numbers]
             + ["--steps", str(arguments.steps), "--json", str(file)],
-            check=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        if finished.returncode:
+            raise RuntimeError(f"torchrun ended with status {finished.returncode}")
         measured: dict[str, Any] = json.loads(file.read_text())
         return measured
 
