@@ -49,13 +49,24 @@ def start(
 
 
 def end(process: "subprocess.Popen[bytes]", grace: float = GRACE_SECONDS) -> None:
-    """Interrupt a program, and after a grace period kill it with all that it started."""
-    if grace and process.poll() is None:
+    """Interrupt a program, and after a grace period kill it with all that it started.
+
+    Ranks of torchrun are in sessions of their own, and lose their parent when it is killed.
+    """
+    # Late, so that a Python without packages is reported by the probe.
+    from psutil import NoSuchProcess, Process  # type: ignore[import-untyped]
+
+    is_running = process.poll() is None
+    started = Process(process.pid).children(recursive=True) if is_running else []
+    if grace and is_running:
         _send(process, signal.SIGINT)
         deadline = time.monotonic() + grace
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
     _send(process, signal.SIGKILL)  # what it left behind, too
+    for descendant in started:
+        with contextlib.suppress(NoSuchProcess):
+            descendant.kill()
     process.wait()
 
 

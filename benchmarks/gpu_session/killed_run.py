@@ -10,11 +10,13 @@ and the differences grow; a run with other rows, weights or moments differs by 1
 
 import argparse
 import json
+import math
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,7 +81,8 @@ class KilledRun:
         print(f"killed after step {before[-1]['step']}", flush=True)
         second = self.start("train", self.folder, "--resume", *self.launcher)
         target = before[-1]["step"]
-        self.wait(second, lambda: len(self.lines("launches")) > 1 and self.last_step() >= target)
+        # Later than all of the killed one, whose lines stay for a moment after the start.
+        self.wait(second, lambda: self.last_step() > target)
         numbers: dict[str, Any] = {"steps": steps, "resumed": self.compare(before)}
         self.write(numbers)
         self.wait(second)
@@ -93,10 +96,11 @@ class KilledRun:
         losses = {line["step"]: line["loss"] for line in self.lines("metrics")}
         again = [line for line in before if line["step"] > resumed_from][:COMPARED_LINES]
         differences = [abs(line["loss"] - losses[line["step"]]) / line["loss"] for line in again]
+        has_nan = any(map(math.isnan, differences))  # which max() passes over behind a number
         return {
             "from_step": resumed_from,
             "lines": len(again),
-            "largest_difference": max(differences, default=0.0),
+            "largest_difference": math.inf if has_nan else max(differences, default=0.0),
             "bound": BOUND["cuda" if "cuda" in launch["versions"] else "cpu"],
         }
 
@@ -172,11 +176,13 @@ class KilledRun:
 def steps_of(precisions: Path) -> int:
     """Return the steps of a run of the wanted time, a multiple of what the run needs."""
     try:
-        shapes = json.loads(precisions.read_text())["results"]
-        seconds = float(shapes[0]["variants"][TIMED_VARIANT]["seconds"])
+        [found, *_] = json.loads(precisions.read_text())["results"]
+        per_sequence = float(found["variants"][TIMED_VARIANT]["seconds"] / found["shape"][3])
     except (OSError, KeyError, IndexError, ValueError):
         return USUAL_STEPS
-    return max(FEWEST_STEPS, round(TRAINING_SECONDS / seconds / 40) * 40)
+    # As many as fitted were timed; a step of the run is several micro-batches then.
+    sequences: int = tomllib.loads(RECIPE.read_text())["batch"]["global_sequences"]
+    return max(FEWEST_STEPS, round(TRAINING_SECONDS / (per_sequence * sequences) / 40) * 40)
 
 
 if __name__ == "__main__":

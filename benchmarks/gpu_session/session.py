@@ -13,6 +13,7 @@ import time
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import child
 from findings import Finding
@@ -105,7 +106,8 @@ class Session:
     def _execute(self, part: Part, limit: float) -> str | None:
         """Run the program of a part; return why it did not end well."""
         log, work = self.folder / f"{part.name}.txt", self.folder / "work"
-        for old in (log, self.numbers_file(part), self.folder / f"{part.name}.xml"):
+        written = (f"{part.name}.xml", f"{part.name}/profile.json")
+        for old in (log, self.numbers_file(part), *(self.folder / name for name in written)):
             old.unlink(missing_ok=True)
         work.mkdir(exist_ok=True)
         places = {"numbers": self.numbers_file(part), "folder": self.folder, "work": work}
@@ -132,7 +134,7 @@ class Session:
             return part.findings(self.folder, self.machine), None
         except FileNotFoundError as error:
             return [], f"it has written no {Path(str(error.filename)).name}"
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, ElementTree.ParseError) as error:
             return [], f"its numbers cannot be read: {type(error).__name__}: {error}"
 
     def _report(
