@@ -10,6 +10,7 @@ did, or nothing could start; 3 if nothing failed and the minutes did not suffice
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -32,11 +33,16 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument("folder", type=Path, nargs="?", help="default: gpu_results, or dry_run")
+    options.add_argument("--caller", type=Path, default=Path(), help=argparse.SUPPRESS)
     options.add_argument("--minutes", type=float, default=20, help="for all parts together")
     options.add_argument("--dry-run", action="store_true", help="small sizes, on a CPU")
     options.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
     arguments = options.parse_args()
-    folder = arguments.folder or Path("dry_run" if arguments.dry_run else "gpu_results")
+    folder = Path("dry_run" if arguments.dry_run else "gpu_results")
+    if arguments.folder:
+        folder = arguments.caller / arguments.folder
+    if arguments.dry_run:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of all that is started
     machine = probe(dry_run=arguments.dry_run)
     folder.mkdir(parents=True, exist_ok=True)
     session = Session(

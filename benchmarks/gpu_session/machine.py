@@ -40,7 +40,6 @@ def main(*, dry_run: bool) -> None:
 def describe(environment: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
     """Return what a session depends on."""
     import torch
-    from torch.utils.cpp_extension import CUDA_HOME
 
     gpus = torch.cuda.device_count()
     return {
@@ -53,7 +52,6 @@ def describe(environment: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
         "commit": environment["commit"],
         "code": code_digest(ROOT),
         "versions": environment["versions"],
-        "nvcc": CUDA_HOME is not None,
         "has_transformers": importlib.util.find_spec("transformers") is not None,
         "has_pytest": importlib.util.find_spec("pytest") is not None,
     }

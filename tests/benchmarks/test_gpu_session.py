@@ -1,6 +1,8 @@
 """The session on a GPU: what it does with its parts, shown with tiny ones, and a dry run of all."""
 
 import json
+import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -22,7 +24,6 @@ MACHINE = {
     "commit": "abc",
     "code": "0123",
     "versions": {"torch": "2.11.0"},
-    "nvcc": False,
     "has_transformers": True,
     "has_pytest": True,
 }
@@ -111,6 +112,40 @@ def test_a_part_over_its_limit_is_ended_with_all_it_started_and_keeps_its_number
     assert found["status"] == "failed" and "over its limit of 6 s" in found["reason"]
     assert found["findings"][0]["result"] == "3"
     assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_ranks_in_sessions_of_their_own_end_with_their_program(programs, tmp_path):
+    import child
+
+    started = "import subprocess; rank = subprocess.Popen(['sleep', '60'], start_new_session=True)"
+    noting = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(rank.pid))"
+    for grace in (0, 20):  # it ends at the interrupt, and leaves the rank
+        program = child.start(
+            [sys.executable, "-c", f"{started}; {noting}; rank.wait()"], tmp_path / "log.txt"
+        )
+        pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        child.end(program, grace=grace)
+        wait_for(lambda pid=pid: is_gone(pid))
+        (tmp_path / "pid").unlink()
+
+
+def test_what_an_earlier_session_left_is_no_result_nor_is_a_file_that_was_cut(part, run, tmp_path):
+    from dataclasses import replace
+
+    from findings import of_profile, of_tests
+
+    (tmp_path / "profile").mkdir()
+    numbers = {"metrics": {"time_shares": {}}, "operators": []}
+    (tmp_path / "profile" / "profile.json").write_text(json.dumps(numbers))
+    profiles = replace(part("profile", "pass"), findings=of_profile)
+    tests = replace(
+        part("tests", "open(r'{folder}/tests.xml', 'w').write('<testsuites><testsu')"),
+        findings=lambda folder, _: of_tests(folder, "tests"),
+    )
+    assert run(profiles, tests, part("good")) == 1
+    assert outcome(tmp_path, "profile")["reason"] == "it has written no profile.json"
+    assert outcome(tmp_path, "tests")["reason"].startswith("its numbers cannot be read: ParseError")
+    assert outcome(tmp_path, "good")["status"] == "passed"
 
 
 def test_parts_that_no_longer_fit_are_named_and_the_next_call_begins_with_them(
@@ -207,9 +242,10 @@ def wait_for(condition):
     return found
 
 
-def session_command(*words, **variables):
+def session_command(*words, cwd=None, **variables):
     return subprocess.run(
         [str(ROOT / "benchmarks/gpu_session.sh"), *map(str, words)],
+        cwd=cwd,
         capture_output=True,
         text=True,
         env={**inherited_environment(), "PYTHON": sys.executable, **variables},
@@ -221,6 +257,31 @@ def test_a_session_needs_a_gpu(tmp_path):
     assert finished.returncode == 1 and finished.stderr.count("\n") == 1
     assert finished.stderr.startswith("error: torch ") and "--dry-run" in finished.stderr
     assert not (tmp_path / "results").exists()
+
+
+def test_a_dry_run_hides_the_gpu_and_results_belong_to_the_folder_of_the_caller(tmp_path):
+    words = ("--dry-run", "results", "--only", "gpu_tests")
+    finished = session_command(*words, cwd=tmp_path, CUDA_VISIBLE_DEVICES="0")
+    assert finished.returncode == 0, finished.stderr
+    found = outcome(tmp_path / "results", "gpu_tests")
+    assert found["reason"] == "it needs an NVIDIA GPU" and found["machine"]["gpus"] == 0
+
+
+def test_no_part_of_a_dry_run_sees_a_gpu(programs, monkeypatch, tmp_path):
+    session = runpy.run_path(str(PROGRAMS / "__main__.py"))["main"]
+    seen = []
+
+    def probe(*, dry_run):
+        seen.append((dry_run, os.environ["CUDA_VISIBLE_DEVICES"]))
+        raise SystemExit(0)
+
+    monkeypatch.setitem(session.__globals__, "probe", probe)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    for words in ([], ["--dry-run"]):
+        monkeypatch.setattr(sys, "argv", ["gpu_session", str(tmp_path), *words])
+        with pytest.raises(SystemExit):
+            session()
+    assert seen == [(False, "0"), (True, "")]
 
 
 def test_a_python_without_the_packages_is_named(programs, monkeypatch):
@@ -243,6 +304,76 @@ def test_a_resumed_run_with_other_losses_fails(programs, tmp_path):
 
     assert findings(0.0, 0.0) == findings(1e-3, 2e-3) == "passed"
     assert findings(1e-9, 0.0) == findings(3e-3, 2e-3) == findings(0.0, 0.0, lines=0) == "failed"
+
+
+KILLED_TRAINING = """
+import json, sys, time
+from pathlib import Path
+run, is_resumed = Path({run!r}), {is_resumed}
+(run / "checkpoints" / "step_00000030").mkdir(parents=True, exist_ok=True)
+launch = {{"resumed_from": 30, "versions": {{}}}}
+with (run / "launches.jsonl").open("a") as launches:
+    launches.write(json.dumps(launch) + chr(10))
+if is_resumed:
+    time.sleep(1)  # the lines of the killed run are still there
+file = run / "metrics.jsonl"
+old = file.read_text().splitlines() if is_resumed else []
+lines = [line for line in old if json.loads(line)["step"] <= 30]
+first, end, loss = (32, 61, 2.0) if is_resumed else (2, 41, 1.0)
+lines += [json.dumps({{"step": step, "loss": loss}}) for step in range(first, end, 2)]
+file.write_text(chr(10).join([*lines, ""]))
+time.sleep(0 if is_resumed else 60)
+"""
+
+
+def test_a_killed_run_is_compared_with_the_resumed_one_and_not_with_itself(
+    programs, tmp_path, monkeypatch
+):
+    import child
+    from killed_run import KilledRun
+
+    run = KilledRun(tmp_path, tmp_path / "numbers.json", is_small=True)
+
+    def start(word, *words):
+        training = KILLED_TRAINING.format(run=str(run.folder), is_resumed="--resume" in words)
+        code = "pass" if word == "prepare" else training
+        return child.start([sys.executable, "-c", code], run.log)
+
+    monkeypatch.setattr(run, "start", start)
+    monkeypatch.setattr(run, "totals", dict)
+    run.train(60)
+    resumed = outcome(tmp_path, "numbers")["results"]["resumed"]
+    assert resumed["largest_difference"] == 1 and resumed["lines"] == 5
+
+
+def test_a_loss_that_is_no_number_is_no_equal_one(programs, tmp_path):
+    from killed_run import KilledRun
+
+    run = KilledRun(tmp_path, tmp_path / "numbers.json", is_small=True)
+    run.folder.mkdir()
+    before = [{"step": step, "loss": 1.0} for step in (32, 34)]
+    launch = {"resumed_from": 30, "versions": {}}
+    (run.folder / "launches.jsonl").write_text(json.dumps(launch) + "\n")
+    again = [{"step": 32, "loss": 1.0}, {"step": 34, "loss": float("nan")}]
+    text = "".join(json.dumps(line) + "\n" for line in again)
+    (run.folder / "metrics.jsonl").write_text(text)
+    assert run.compare(before)["largest_difference"] == float("inf")
+
+
+def test_the_steps_of_a_killed_run_are_those_of_its_own_batch(programs, tmp_path):
+    from killed_run import FEWEST_STEPS, TIMED_VARIANT, TRAINING_SECONDS, USUAL_STEPS, steps_of
+
+    file = tmp_path / "precisions.numbers.json"
+
+    def steps(sequences, seconds):
+        variants = {TIMED_VARIANT: {"seconds": seconds}}
+        shape = {"shape": [12, 768, 512, sequences], "variants": variants}
+        file.write_text(json.dumps({"results": [shape]}))
+        return steps_of(file)
+
+    assert steps_of(file) == USUAL_STEPS
+    assert steps(64, 0.2) == TRAINING_SECONDS / 0.2
+    assert steps(16, 0.05) == TRAINING_SECONDS / 0.2 and steps(16, 1.0) == FEWEST_STEPS
 
 
 def test_an_interrupted_killed_run_ends_all_that_its_training_started(programs, tmp_path):
@@ -277,6 +408,42 @@ def test_a_failing_test_is_named(programs, tmp_path):
     counted, named = of_tests(tmp_path, "kernels")
     assert counted.result == "1 passed, 1 failed, 1 skipped" and counted.verdict == "failed"
     assert (named.measured, named.result, named.verdict) == ("c", "1 != 2", "failed")
+
+
+def test_positions_are_held_to_the_goal_where_there_is_a_baseline(programs, tmp_path):
+    from findings import of_position_cost
+
+    gpu = {
+        "clock_mhz": 1500,
+        "largest_clock_mhz": 1980,
+        "power_watts": 690,
+        "power_limit_watts": 700,
+    }
+    costs = {"bert-a": 0.0, "tupe-a": 0.02, "tupe-r": 0.04, "tupe-a, folded": 0.2}
+
+    def found(costs, **more):
+        positions = {name: {"cost": cost, "attention": "triton"} for name, cost in costs.items()}
+        shape = {"shape": [12, 768, 512, 64], "positions": positions, **more}
+        (tmp_path / "position_cost.numbers.json").write_text(json.dumps({"results": [shape]}))
+        return of_position_cost(tmp_path, MACHINE)
+
+    rows = found(costs, gpu=gpu)
+    assert [row.verdict for row in rows] == ["passed", "missed", "measured"]
+    assert rows[2].limit == "" and rows[2].result.startswith("+20.0% (triton); 1500 of 1980 MHz")
+    [error] = found({"tupe-a": None}, failures={"bert-a": "RuntimeError: no"})
+    assert error.verdict == "failed" and error.measured == "bert-a, 64 x 512"
+
+
+def test_a_failed_launch_of_the_ranks_is_a_finding_beside_the_others(programs, tmp_path):
+    from findings import of_ranks
+
+    two = {"zero_stage": 0, "ranks": 2, "median_seconds": [0.2], "exchanged_bytes": {}}
+    failed = {"shape": [12, 768, 512, 64], "failures": {"ZeRO-0, 1 rank(s)": "RuntimeError: no"}}
+    results = [{**two, "predicted_bytes": 0}, failed]
+    (tmp_path / "ranks.numbers.json").write_text(json.dumps({"results": results}))
+    measured, error = of_ranks(tmp_path, MACHINE)
+    assert "200 ms, efficiency -" in measured.result
+    assert error.verdict == "failed" and "ZeRO-0, 1 rank(s)" in error.measured
 
 
 def test_speed_below_a_goal_is_missed_and_no_result_of_a_dry_run(programs):
