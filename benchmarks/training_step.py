@@ -4,6 +4,7 @@ The same random tokens for all, 15 % of them predicted, no dropout. A step is fo
 clipping at norm 1 and AdamW.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,8 @@ class OurStep:
             read_ds_config(ds_config, ranks.device), settings, world_size=ranks.world_size
         )
         self.engine = build_engine(settings, with_fitted_buckets(config, settings), ranks)
+        # Hooks of ZeRO hold the engine: at stages 1 and 2 until it is destroyed, at 3 for good.
+        weakref.finalize(self, self.engine._engine.destroy).atexit = False
         self.progress = Progress(settings, ranks.world_size)
         self.dtype = compute_type(config)
         batch = RandomBatches(settings, shape.sequences)[0]

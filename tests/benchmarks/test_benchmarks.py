@@ -160,6 +160,35 @@ def test_a_shape_that_does_not_fit_is_timed_with_half_the_sequences(monkeypatch)
     assert tried == [8, 4, 2, 2, 1]
 
 
+RELEASED = """
+import sys, weakref
+sys.path.insert(0, "benchmarks")
+from pretrain.distributed.ranks import start_ranks
+from side_by_side import release_memory
+from training_step import OurStep, Shape
+ranks = start_ranks()
+for stage in (1, 2):
+    step = OurStep(Shape(2, 64, 32, 2, 512), f"zero{stage}_fp32", ranks)
+    step()
+    weights = weakref.ref(next(step.engine._engine.module.parameters()))
+    del step
+    release_memory()
+    print("held" if weights() is not None else "freed")
+"""
+
+
+def test_weights_that_zero_has_hooked_are_freed_before_the_next_shape():
+    finished = subprocess.run(
+        [sys.executable, "-c", RELEASED],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert finished.stdout.split() == ["freed", "freed"]
+
+
 def test_on_a_gpu_a_round_is_several_steps_and_one_wait(monkeypatch):
     benchmark = side_by_side(monkeypatch)
     events = []
