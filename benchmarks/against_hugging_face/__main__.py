@@ -12,9 +12,10 @@ with the same tokenizer, in batches of the same size, take the best of the same 
 minutes. Their held-out loss is taken on our held-out rows and masks. Seconds are those of training
 steps, without evaluation.
 
-A run that has ended is not repeated: the same command continues. `against.json` in the folder of
-each run has its curve; the models (FOLDER/theirs-seedN, FOLDER/ours-seedN) can be given to
-`tupelo finetune run`, and FOLDER to `python benchmarks/verdict collect`.
+A run that has ended is not repeated: the same command continues, with more seeds too, and another
+one is refused. `against.json` in the folder of each run has its curve; the models
+(FOLDER/theirs-seedN, FOLDER/ours-seedN) can be given to `tupelo finetune run`, and FOLDER to
+`python benchmarks/verdict collect`.
 Needs `pip install -e '.[benchmarks]'`, and a machine that does nothing else. Two processes with
 OMP_NUM_THREADS=1 and `--sides theirs` and `--sides ours` take half of the time, a core each; the
 same command without `--sides` then prints the summary.
@@ -22,19 +23,23 @@ same command without `--sides` then prints the summary.
 
 import argparse
 import json
+import math
 import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from their_trainer import Curve, fastest_precision, their_run
 
+from data_prep.files.program import run_program
 from pretrain.compare.run_files import Evaluation, read_checked_lines
 from pretrain.compare.runs import place_of_loss
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.freed_memory import keep_freed_memory
@@ -57,11 +62,28 @@ def main() -> None:
     options.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="default: both")
     options.add_argument("--to", type=Path, required=True, help="a folder; an earlier one goes on")
     arguments, words = options.parse_known_args()
+    check_machine(arguments.sides)
     keep_freed_memory()
     comparison = Comparison(arguments, words)
     found = {side: comparison.train(side) for side in arguments.sides}
     if found.keys() == set(SIDES):
         print_summary(**found)
+
+
+def check_machine(sides: Sequence[str]) -> None:
+    """Refuse what would fail late, or compare batches of different sizes.
+
+    Raises:
+        ConfigError: with the fix.
+    """
+    if "theirs" in sides and find_spec("accelerate") is None:
+        raise ConfigError(
+            "transformers' Trainer needs the package accelerate: pip install -e '.[benchmarks]'"
+        )
+    if torch.cuda.device_count() > 1:
+        raise ConfigError(
+            "transformers' Trainer would take a batch on each GPU: export CUDA_VISIBLE_DEVICES=0"
+        )
 
 
 class Comparison:
@@ -101,9 +123,12 @@ class Comparison:
 
     def _run(self, side: str, rate: float, seed: int, minutes: float, name: str) -> Curve:
         folder = self._arguments.to / name
+        asked = {
+            **{"recipe": self._arguments.recipe, "words": self._words},
+            **{"learning_rate.peak": rate, "minutes": minutes},
+        }
         if not (folder / RESULT).is_file():
-            threads = torch.get_num_threads()
-            started: dict[str, Any] = {"learning_rate.peak": rate, "seed": seed, "threads": threads}
+            started = {**asked, "seed": seed, "threads": torch.get_num_threads()}
             if side == "ours":
                 words = [*self._words, "--seed", str(seed)]
                 curve = our_run(self._arguments.recipe, words, rate, minutes, folder)
@@ -113,8 +138,25 @@ class Comparison:
                 started["precision"] = str(dtype).removeprefix("torch.")
                 curve = their_run(seeded, self._shards, rate, minutes, folder, dtype)
             (folder / RESULT).write_text(json.dumps({**started, "curve": curve}))
-        ended: Curve = json.loads((folder / RESULT).read_text())["curve"]
-        return ended
+        return ended_run(folder, asked)
+
+
+def ended_run(folder: Path, asked: Mapping[str, Any]) -> Curve:
+    """Return the curve of a run that has ended.
+
+    Raises:
+        ConfigError: it is the run of another command.
+    """
+    ended = json.loads((folder / RESULT).read_text())
+    for setting, wanted in asked.items():
+        found = ended.get(setting, wanted)  # older results have not all of them
+        if found != wanted:
+            raise ConfigError(
+                f"{folder} holds a run with {setting} {found}, and this command asks for {wanted}; "
+                "choose another folder with --to, or remove this one"
+            )
+    curve: Curve = ended["curve"]
+    return curve
 
 
 def our_run(recipe: str, words: Sequence[str], rate: float, minutes: float, folder: Path) -> Curve:
@@ -136,14 +178,15 @@ def print_summary(theirs: dict[int, Curve], ours: dict[int, Curve]) -> None:
         _, seconds, end = curve[-1]
         there = place_of_loss(((after, loss) for _, after, loss in ours[seed]), end)
         ratio = None if there is None else seconds / there
-        ratios.append(ratio or 0.0)
+        ratios.append(-math.inf if ratio is None else ratio)  # below any that was reached
         print(
             f"| {seed} | {end:.3f} after {seconds:.0f} s | {ours[seed][-1][2]:.3f} | "
             f"{'never' if there is None else f'{there:.0f} s'} | "
             f"{'-' if ratio is None else f'{ratio:.1f}'} |"
         )
-    print(f"\nmedian: {statistics.median(ratios):.1f} times sooner")
+    median = statistics.median(ratios)
+    print("\nmedian:", f"{median:.1f} times sooner" if median > 0 else "never")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(lambda _: main())

@@ -151,6 +151,7 @@ def their_trainer(
             adam_beta2=optimizer.betas[1],
             max_grad_norm=optimizer.max_gradient_norm,
             bf16=dtype is torch.bfloat16,
+            fp16=dtype is torch.float16,
             use_cpu=not torch.cuda.is_available(),
             seed=settings.seed,
             save_strategy="no",

@@ -1,15 +1,18 @@
 """Pre-training against transformers: the shared held-out loss, and the whole in small."""
 
 import json
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import HeldOutBatches, Place
 from pretrain.data.shards import open_data
@@ -53,6 +56,85 @@ def test_their_loss_is_taken_on_our_held_out_rows_and_masks(benchmark, shards): 
         ]
     assert len(rows) == min(50, data.split("valid").num_rows)
     assert found == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+
+@pytest.fixture
+def program(benchmark):
+    return runpy.run_path(str(ROOT / "benchmarks/against_hugging_face/__main__.py"))
+
+
+def test_results_of_another_command_are_refused_with_the_difference(
+    program,
+    monkeypatch,
+    tmp_path,
+    shards,  # noqa: F811
+):
+    trained = []
+
+    def our_run(recipe, words, rate, minutes, folder):
+        trained.append(folder.name)
+        folder.mkdir(parents=True)
+        return [[1, 1.0, 5.0]]
+
+    monkeypatch.setitem(program["main"].__globals__, "our_run", our_run)
+
+    def train(*words, recipe="tiny_cpu", minutes=1.0):
+        arguments = SimpleNamespace(
+            **{"recipe": recipe, "minutes": minutes, "seeds": [1], "rates": [1e-3]},
+            **{"trial_share": 0.5, "to": tmp_path},
+        )
+        words = ("--data.shards", str(shards), *words)
+        return program["Comparison"](arguments, words).train("ours")
+
+    assert train() == train() == {1: [[1, 1.0, 5.0]]}
+    assert trained == ["ours-0.001", "ours-seed1"]
+    with pytest.raises(ConfigError, match=r"holds a run with minutes 0.5, .* asks for 1.0.* --to"):
+        train(minutes=2.0)
+    with pytest.raises(ConfigError, match="holds a run with words"):
+        train("--model.norm", "post")
+    with pytest.raises(ConfigError, match="holds a run with recipe tiny_cpu"):
+        train(recipe=str(next(ROOT.glob("pretrain/recipes/*/tiny_cpu.toml"))))
+    for file in tmp_path.rglob("against.json"):  # as results were before
+        kept = {"learning_rate.peak", "seed", "threads", "curve"}
+        older = {name: value for name, value in result_of(file).items() if name in kept}
+        file.write_text(json.dumps(older))
+    assert train(minutes=2.0) and len(trained) == 2
+
+
+def test_a_loss_that_ours_never_reaches_is_no_ratio_of_0(program, capsys):
+    theirs = {seed: [(1, 100.0, 4.0)] for seed in (1, 2, 3, 4)}
+    reached, missed = [(1, 50.0, 4.0)], [(1, 50.0, 4.5)]
+
+    def median(*curves):
+        seeds = dict(enumerate(curves, start=1))
+        program["print_summary"]({seed: theirs[seed] for seed in seeds}, seeds)
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert median(reached, reached, missed) == "median: 2.0 times sooner"
+    assert median(reached, reached, missed, missed) == median(missed, missed) == "median: never"
+
+
+def test_their_runs_are_in_the_precision_that_was_measured(benchmark, monkeypatch, shards):  # noqa: F811
+    monkeypatch.setattr(benchmark, "TrainingArguments", lambda **given: given)
+    monkeypatch.setattr(benchmark, "Trainer", lambda **given: given["args"])
+    settings = load_settings("tiny_cpu", ["--data.shards", str(shards)])
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        given = benchmark.their_trainer(
+            settings, open_data(settings), Path("x"), dtype, 1e-3, 10, []
+        )
+        assert given["bf16"] is (dtype is torch.bfloat16)
+        assert given["fp16"] is (dtype is torch.float16)
+
+
+def test_what_would_compare_unequal_batches_or_fail_late_is_refused(program, monkeypatch):
+    check = program["check_machine"]
+    monkeypatch.setitem(check.__globals__, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"accelerate: pip install -e '\.\[benchmarks\]'$"):
+        check(["theirs", "ours"])
+    check(["ours"])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES=0$"):
+        check(["ours"])
 
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="the extra benchmarks")
