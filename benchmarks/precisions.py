@@ -116,9 +116,9 @@ def largest_difference(losses: list[float], reference: list[float]) -> float:
     """Return the largest relative difference of losses after the same number of updates."""
     pairs = zip(losses, reference, strict=False)  # one that overflowed too often has fewer
     differences = [abs(own - other) / other for own, other in pairs]
-    # The largest of numbers with a NaN behind the first is one of the others.
-    is_known = differences and not any(map(math.isnan, differences))
-    return max(differences) if is_known else math.inf
+    if any(map(math.isnan, differences)):  # which max() passes over behind a number
+        return math.inf
+    return max(differences, default=math.inf)
 
 
 def print_table(shape: Any, found: dict[str, Any], others: dict[str, str]) -> None:

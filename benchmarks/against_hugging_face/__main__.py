@@ -124,8 +124,10 @@ class Comparison:
     def _run(self, side: str, rate: float, seed: int, minutes: float, name: str) -> Curve:
         folder = self._arguments.to / name
         asked = {
-            **{"recipe": self._arguments.recipe, "words": self._words},
-            **{"learning_rate.peak": rate, "minutes": minutes},
+            "recipe": self._arguments.recipe,
+            "words": self._words,
+            "learning_rate.peak": rate,
+            "minutes": minutes,
         }
         if not (folder / RESULT).is_file():
             started = {**asked, "seed": seed, "threads": torch.get_num_threads()}

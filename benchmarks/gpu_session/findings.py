@@ -157,7 +157,7 @@ def of_position_cost(folder: Path, machine: Machine) -> list[Finding]:
                 continue
             measured = f"{name} against bert-a, {size_of(shape)}"
             result = f"{cost:+.1%} ({numbers['attention']}){clocks_of(shape)}"
-            if "folded" in name:  # what no run uses unless it is told to
+            if "folded" in name:  # what no run uses by default
                 found.append(Finding(measured, result, "measured"))
             else:
                 reached, limit = cost <= GOAL_POSITION_COST, f"goal {GOAL_POSITION_COST:.0%}"
