@@ -107,35 +107,10 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_stats(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write the numbers to this file"
-    )
-    parser.add_argument(
-        "--picture", type=Path, metavar="FILE", help="PNG; default: stats.png in the folder"
-    )
-
-
 def _add_split(parser: argparse.ArgumentParser) -> None:
     _add_folder(parser)
     _add_to(parser)
     parser.add_argument("--valid-fraction", required=True, **_number_of("valid_fraction"))
-    _add_rows_per_shard(parser)
-
-
-def _add_mix(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "ingredients",
-        nargs="+",
-        metavar="FOLDER[:weight=W]",
-        help="W is the number of uses of each training document in an epoch; 2.5 uses all twice "
-        "and every second one a third time",
-    )
-    _add_to(parser)
-    parser.add_argument(
-        "--sequence-length", **_number_of("sequence_length", "that of the first folder")
-    )
     _add_rows_per_shard(parser)
 
 
@@ -173,9 +148,7 @@ _ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "verify": _add_verify,
     "repair": _add_repair,
     "show": _add_show,
-    "stats": _add_stats,
     "split": _add_split,
-    "mix": _add_mix,
     "import": _add_import,
 }
 

@@ -73,43 +73,11 @@ def _show(folder: Path, split: SplitName, rows: int, seed: int, masking: Masking
     return 0
 
 
-def _stats(folder: Path, json: Path | None, picture: Path | None) -> int:
-    from data_prep.tokenizer.describe import described_tokenizer
-    from data_prep.tools.statistics import count_rows, statistics_of
-    from data_prep.tools.statistics_report import draw, tables, write_json
-
-    shards = open_shards(folder)
-    counts = count_rows(shards)
-    tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
-    statistics = {
-        name: statistics_of(split, shards, name, tokenizer) for name, split in counts.items()
-    }
-    print(tables(statistics))
-    if json is not None:
-        write_json(statistics, shards, json)
-    picture = picture or folder / "stats.png"
-    draw(counts, shards, picture)
-    print(f"\npicture: {picture}")
-    return 0
-
-
 def _split(folder: Path, to: Path, valid_fraction: float, rows_per_shard: int) -> int:
     from data_prep.tools.split import hold_out_again
 
     manifest = hold_out_again(
         folder, to, valid_fraction=valid_fraction, rows_per_shard=rows_per_shard
-    )
-    return _report(to, manifest)
-
-
-def _mix(ingredients: list[str], to: Path, sequence_length: int | None, rows_per_shard: int) -> int:
-    from data_prep.tools.mix import mix, open_ingredient
-
-    manifest = mix(
-        [open_ingredient(text) for text in ingredients],
-        to,
-        sequence_length=sequence_length,
-        rows_per_shard=rows_per_shard,
     )
     return _report(to, manifest)
 
@@ -125,9 +93,7 @@ _COMMANDS: Commands = {
     "verify": _verify,
     "repair": _repair,
     "show": _show,
-    "stats": _stats,
     "split": _split,
-    "mix": _mix,
     "import": _import,
 }
 

@@ -4,7 +4,7 @@ from data_prep.settings import PYTHON_DOCS
 
 OVERVIEW = """\
 Tokenize a text corpus into shards for masked-language-model pre-training, and
-inspect, check and combine such shards.
+inspect and check such shards.
 
 A shard folder holds fixed-length rows of token ids (HDF5), split into training
 and validation documents, with the tokenizer and a manifest."""
@@ -14,8 +14,6 @@ examples:
   tupelo data build --to data/mine --corpus my_texts/
   tupelo data verify data/mine
   tupelo data show data/mine --rows 2 | less
-  tupelo data stats data/mine
-  tupelo data mix data/mine data/wiki:weight=2.5 --to data/both
   tupelo data import theirs/ --tokenizer vocab.txt --to data/theirs
 
 `tupelo data COMMAND --help` explains a command and lists its options."""
@@ -23,10 +21,9 @@ examples:
 BUILD_EXAMPLES = f"""\
 A source of --corpus is [KIND:]PLACE[:key=value]...
 
-  KIND   text, jsonl, parquet, wikipedia (a dump), wikiextractor (its output),
-         hub (a data set of the Hugging Face Hub) or {PYTHON_DOCS} (the
-         installed Python documentation, no PLACE); detected from the name of
-         PLACE if left out
+  KIND   text, jsonl, parquet, wikiextractor (its output), hub (a data set of
+         the Hugging Face Hub) or {PYTHON_DOCS} (the installed Python
+         documentation, no PLACE); detected from the name of PLACE if left out
   key    weight=2.5      uses of a training document in an epoch
          column=text     the column of the text, in jsonl, parquet and hub
          documents=line  what ends a document, in text: blank_line, line, file
@@ -35,7 +32,7 @@ A source of --corpus is [KIND:]PLACE[:key=value]...
 examples:
   tupelo data build --to data/docs
   tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2
-  tupelo data build --to data/tupe --preset tupe --corpus enwiki.xml.bz2
+  tupelo data build --to data/tupe --preset tupe --corpus articles/
   tupelo data build --to data/bert --corpus books/ --tokenizer bert-base-uncased
 
 A build that was stopped is resumed by the same command."""
@@ -67,23 +64,11 @@ what is damaged or missing. Changes nothing if the text has changed since.""",
 Decodes some rows and prints them as they are stored and as the model sees
 them, with the tokens that it must predict.""",
     ),
-    "stats": (
-        "lengths, vocabulary use and share of [UNK], with a picture",
-        """\
-Counts documents, words and tokens, tokens per word, unused entries of the
-vocabulary and unknown tokens, and draws the distributions.""",
-    ),
     "split": (
         "choose another validation set, in a new shard folder",
         """\
 Joins training and validation documents and holds out another share of them.
 Needs no text: the documents are taken from the rows.""",
-    ),
-    "mix": (
-        "combine shard folders of one tokenizer, with weights",
-        """\
-Writes the documents of several folders into a new one, each as often as its
-weight says. Needs no text. The tokenizers must give the same ids.""",
     ),
     "import": (
         "convert the HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT",

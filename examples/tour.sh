@@ -53,13 +53,11 @@ prepare_data() {
   title "Text to shards"
   local options=(--sequence-length 32 --vocabulary-size 256 --valid-fraction 0.1)
   run tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl:weight=2 "${options[@]}"
-  run tupelo data build --to data/more --corpus more.txt "${options[@]}" \
+  run tupelo data build --to data/both --corpus my_texts/:weight=2 more.txt "${options[@]}" \
     --tokenizer data/mine/tokenizer.json
   run tupelo data verify data/mine
   run tupelo data show data/mine --rows 1
-  run tupelo data stats data/mine
   run tupelo data split data/mine --valid-fraction 0.2 --to data/split
-  run tupelo data mix data/mine:weight=2 data/more --to data/both
   rm data/mine/train-00000.h5
   run tupelo data repair data/mine
 }

@@ -2,8 +2,7 @@
 
 Each step processes segments of the text in worker processes and records each finished one (see
 segments.py), so that a build that was killed is resumed. The shards are a function of the sources
-and settings alone, not of the number of workers, nor of interruptions; but a slower machine may
-skip other pages of a Wikipedia dump, whose parser has a limit of time.
+and settings alone, not of the number of workers, nor of interruptions.
 """
 
 import json

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from data_prep.pipeline.segments import SKIPPED, EncodedSegment, ReadSegment
 from data_prep.sources.encoding import remedy_for
-from data_prep.sources.source import INVALID_UTF8, CorpusError, Skipped, Source
+from data_prep.sources.source import EXPECTED_SKIPS, INVALID_UTF8, CorpusError, Skipped, Source
 from data_prep.sources.tables import JsonLines
 from data_prep.sources.text import TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
@@ -44,9 +44,8 @@ class SkippedShare:
         self._segments += 1
         self._units += segment.units
         self._skipped += segment.units_skipped
-        expected = self._sources[self._source].expected_skips
         for place in segment.skipped:
-            if place.reason not in expected and place.reason not in self._places:
+            if place.reason not in EXPECTED_SKIPS and place.reason not in self._places:
                 self._places[place.reason] = place
         for reason in self._places:
             self._reasons[reason] += segment.cleaning.get(f"{SKIPPED}{reason}", 0)

@@ -14,7 +14,7 @@ from data_prep.sources.source import CorpusError, Source
 
 IDENTITY_FILE = "identity.json"
 # Other versions of these may read, split or encode the same text differently.
-LIBRARIES = ("tokenizers", "sentencex", "spacy", "sacremoses", "mwparserfromhell", "h5py")
+LIBRARIES = ("tokenizers", "sentencex", "spacy", "sacremoses", "h5py")
 
 
 def check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> int:

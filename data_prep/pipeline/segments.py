@@ -19,7 +19,7 @@ from data_prep.files.atomic import save_text
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import id_type, write_documents
-from data_prep.sources.source import Parsed, Position, RawDocument, Skipped, Source
+from data_prep.sources.source import EXPECTED_SKIPS, Parsed, Position, RawDocument, Skipped, Source
 from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import Hashes, hashes_of
 from data_prep.text.encode import DocumentEncoder, EncodedDocument, text_pieces
@@ -182,8 +182,7 @@ class ReadTask(NamedTuple):
             num_read += len(parsed) if self.source.unit == "lines" else 1
             if paragraphs := clean(parsed, self.settings, counts):
                 documents.append(paragraphs)
-        expected = self.source.expected_skips
-        num_skipped = sum(place.reason not in expected for place in skipped)
+        num_skipped = sum(place.reason not in EXPECTED_SKIPS for place in skipped)
         self.files.write_text(documents)
         words = self.files.write_counts(documents, hashed=self.settings.deduplicate != "none")
         record = ReadSegment(
@@ -206,9 +205,8 @@ class ReadTask(NamedTuple):
 
     def _parsed(self, counts: Counter[str], skipped: list[Skipped]) -> Iterator[list[str]]:
         """Yield the paragraphs of each document that has some, and count what is skipped."""
-        parsed_documents = self.source.parse_all(r for r in self.raw if isinstance(r, RawDocument))
         for raw in self.raw:
-            parsed = Parsed([], [raw]) if isinstance(raw, Skipped) else next(parsed_documents)
+            parsed = Parsed([], [raw]) if isinstance(raw, Skipped) else self.source.parse(raw)
             for place in parsed.skipped:
                 counts[f"{SKIPPED}{place.reason}"] += 1
                 skipped.append(place)

@@ -1,4 +1,4 @@
-"""Write shards from documents that are token ids already: for split, mix and import."""
+"""Write shards from documents that are token ids already: for split and import."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,8 +31,6 @@ class CountedStream(NamedTuple):
     stream: TokenStream
     documents: int
     tokens: int  # without separators
-    words: int | None = None
-    sentences: int | None = None
 
 
 class DocumentFile:
@@ -131,8 +129,8 @@ def _write_split(
         bar.update(task.num_rows * (row_format.sequence_length - 2))
     return SplitRecord(
         documents=counted.documents,
-        words=counted.words,
-        sentences=counted.sentences,
+        words=None,
+        sentences=None,
         tokens=counted.tokens,
         rows=sum(shard.rows for shard in shards),
         rows_per_shard=tasks[0].num_rows,

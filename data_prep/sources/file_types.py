@@ -14,6 +14,8 @@ from data_prep.sources.encoding import FEWEST_ZEROS, conversion, encoding_of_mar
 from data_prep.sources.source import CorpusError, DamagedFile, NotText
 
 BEGINNING_BYTES = 4096  # what is looked at; the mark of tar is at 257
+# In the names of its parts ("enwiki-...-pages-articles1.xml-p1p41242.bz2") and of its index.
+NAME_OF_DUMP = "-pages-articles"
 
 
 class FileType(NamedTuple):
@@ -50,6 +52,12 @@ CSV = FileType(
     'python -c "from pyarrow import csv, parquet; '
     "parquet.write_table(csv.read_csv('{plain}'), '{plain}.parquet')\"",
 )
+XML = FileType("an XML file", "extract its text")
+DUMP = FileType(
+    "a Wikipedia dump",
+    "run WikiExtractor on it and give the folder of its output, or take the articles from the Hub: "
+    "--corpus hub:wikimedia/wikipedia:config=20231101.en",
+)
 TSV = FileType(
     "a TSV table",
     "convert it to Parquet and name its text column, FILE.parquet:column=NAME: "
@@ -81,6 +89,7 @@ _COMPRESSED = {
 _MARKS: dict[bytes, FileType] = {
     b"%PDF-": PDF,
     b"{\\rtf": RTF,
+    b"<mediawiki": DUMP,
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": OLD_OFFICE,
     b"7z\xbc\xaf\x27\x1c": SEVEN_ZIP,
     b"Rar!\x1a\x07": RAR,
@@ -136,6 +145,7 @@ TYPE_OF_SUFFIX = {
     ".html": HTML,
     ".htm": HTML,
     ".xhtml": HTML,
+    ".xml": XML,
     ".doc": OLD_OFFICE,
     ".xlsx": SPREADSHEET,
     ".xls": SPREADSHEET,
@@ -176,7 +186,7 @@ TYPE_OF_SUFFIX = {
 }
 
 # Their bytes are those of text, which may be wanted as it is.
-_READABLE = (CSV, TSV, HTML)
+_READABLE = (CSV, TSV, HTML, XML)
 
 # A larger share of control characters is no text; in random bytes it is 10 %. Terminals write
 # escapes, and old manual pages backspaces.
@@ -189,19 +199,28 @@ def type_of_name(file: Path) -> FileType | None:
 
     A name is not enough: europarl.pt is Portuguese, or a file of PyTorch.
     """
+    if NAME_OF_DUMP in file.name:
+        return DUMP
     stem = file.stem if file.suffix in COMPRESSIONS else file.name
     kind = TYPE_OF_SUFFIX.get(Path(stem).suffix.lower())
-    return None if kind not in _READABLE and _begins_as_text(file) else kind
-
-
-def _begins_as_text(file: Path) -> bool:
-    """Return whether the first bytes, decompressed, are UTF-8 text and of no other type."""
+    if kind is None:
+        return None
     try:
         with opened(file) as (content, _):
             beginning = content.read(BEGINNING_BYTES)
+    except DamagedFile:
+        return kind
+    if kind in _READABLE:
+        return type_of_content(beginning) or kind
+    return None if _is_text(beginning) else kind
+
+
+def _is_text(beginning: bytes) -> bool:
+    """Return whether the first bytes are UTF-8 text and of no other type."""
+    try:
         is_whole = len(beginning) < BEGINNING_BYTES  # else the last character may be cut
         codecs.getincrementaldecoder("utf-8")().decode(beginning, final=is_whole)
-    except (DamagedFile, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return False
     has_controls = len(beginning.translate(None, _CONTROLS)) < len(beginning)
     return not has_controls and type_of_content(beginning) is None

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.sources.compression import COMPRESSIONS, opened
-from data_prep.sources.file_types import BEGINNING_BYTES, refuse_content, refuse_other_encoding
+from data_prep.sources.file_types import (
+    BEGINNING_BYTES,
+    NAME_OF_DUMP,
+    refuse_content,
+    refuse_other_encoding,
+)
 from data_prep.sources.source import CorpusError, DamagedFile, NotText
 from data_prep.sources.wikiextractor import BEGINNING_OF_ARTICLE
 
@@ -18,7 +23,6 @@ KIND_OF_SUFFIX = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".parquet": "parquet",
-    ".xml": "wikipedia",
 }
 SHARD_FOLDER = "shard folder"
 # What programs write, by some of the names in the folder; the first that fits.
@@ -31,8 +35,6 @@ _FOLDERS = (
 MOST_SUFFIXES = 4  # named in a message
 
 _EXTRACTED_NAME = re.compile(r"wiki_\d+")
-_PART_OF_DUMP = re.compile(r"-p\d+p\d+$")  # "...-articles1.xml-p1p41242.bz2": pages 1 to 41242
-_INDEX_OF_DUMP = re.compile(r"-multistream-index\d*\.txt")  # published beside a dump; holds no text
 
 
 def is_path(place: str) -> bool:
@@ -129,9 +131,7 @@ def kind_of(file: Path) -> str | None:
     stem = file.stem if file.suffix in COMPRESSIONS else file.name
     if _EXTRACTED_NAME.fullmatch(stem):
         return "jsonl" if _beginning_of(file).startswith(b"{") else "wikiextractor"
-    if _INDEX_OF_DUMP.search(stem):
-        return None
-    return KIND_OF_SUFFIX.get(Path(_PART_OF_DUMP.sub("", stem)).suffix.lower())
+    return None if NAME_OF_DUMP in stem else KIND_OF_SUFFIX.get(Path(stem).suffix.lower())
 
 
 def kind_of_text(files: tuple[Path, ...]) -> str:
@@ -140,14 +140,10 @@ def kind_of_text(files: tuple[Path, ...]) -> str:
     return "wikiextractor" if is_extracted else "text"
 
 
-def refuse_stored(files: tuple[Path, ...], *, is_utf8: bool) -> None:
+def refuse_stored(files: tuple[Path, ...]) -> None:
     """Refuse files whose bytes on the disk begin as no text does.
 
     Every file is checked before anything is read; what a compressed file holds, when it is read.
-
-    Args:
-        files: The files of a source.
-        is_utf8: Whether their text must be UTF-8; XML names its own encoding.
 
     Raises:
         CorpusError: One is of another type or encoding, or compressed in another way than its
@@ -158,7 +154,7 @@ def refuse_stored(files: tuple[Path, ...], *, is_utf8: bool) -> None:
         try:
             beginning = _stored_beginning(file)
             refuse_content(file, beginning, is_stored=True)
-            if is_utf8 and file.suffix not in COMPRESSIONS:
+            if file.suffix not in COMPRESSIONS:
                 refuse_other_encoding(file, beginning)
         except CorpusError as error:
             refused.append(error)

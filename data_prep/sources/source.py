@@ -5,10 +5,10 @@ possible; `parse` turns one of them into paragraphs, in any process.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from data_prep.files.errors import UserError
 from data_prep.settings import DamagedFiles
@@ -34,6 +34,7 @@ BEGINNING = Position(0, 0)
 # Reasons of `Skipped`.
 DAMAGED, NOT_A_TEXT_FILE = "file cut short or damaged", "not a text file"
 INVALID_UTF8 = "not valid UTF-8"
+EXPECTED_SKIPS = (DAMAGED, NOT_A_TEXT_FILE)  # allowed by damaged_files, no fault of the text
 
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1000  # `EvenSample` takes nothing of a smaller share
 
@@ -91,7 +92,6 @@ class Source(ABC):
     weight: float
 
     unit = "documents"  # what is skipped, and counted to judge how much is skipped
-    expected_skips: ClassVar[frozenset[str]] = frozenset()  # reasons that are no fault of the text
 
     @property
     @abstractmethod
@@ -124,10 +124,6 @@ class Source(ABC):
     def parse(self, raw: RawDocument) -> Parsed:
         """Return the paragraphs of a raw document."""
 
-    def parse_all(self, raw: Iterable[RawDocument]) -> Iterator[Parsed]:
-        """Yield the paragraphs of several, in order; overridden where that needs a process."""
-        return map(self.parse, raw)
-
 
 @dataclass(frozen=True)
 class FileSource(Source):
@@ -138,7 +134,6 @@ class FileSource(Source):
     left_out: str = ""  # counts of what else the folder holds
 
     kind = "files"
-    expected_skips = frozenset((DAMAGED, NOT_A_TEXT_FILE))  # both were allowed by damaged_files
 
     @abstractmethod
     def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
@@ -205,7 +200,7 @@ class FileSource(Source):
 
 
 def weight_of(name: str, digits: str) -> float:
-    """Return the weight in the name of a source or a shard folder.
+    """Return the weight in the name of a source.
 
     Raises:
         CorpusError: It is not a number, too small or too large.

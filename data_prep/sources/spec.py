@@ -26,15 +26,14 @@ from data_prep.sources.source import CorpusError, FileSource, Source, weight_of
 from data_prep.sources.tables import JsonLines, ParquetFiles
 from data_prep.sources.text import DocumentEnd, TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
-from data_prep.sources.wikipedia import WikipediaDump
 
 COLUMN_KINDS = ("jsonl", "parquet", "hub")
 # The kinds that have a key.
 KEYS = {
-    "weight": ("text", "jsonl", "parquet", "wikipedia", "wikiextractor", "hub", PYTHON_DOCS),
+    "weight": ("text", "jsonl", "parquet", "wikiextractor", "hub", PYTHON_DOCS),
     "column": COLUMN_KINDS,
     "documents": ("text",),
-    "links": ("text", "jsonl", "parquet", "wikipedia", "wikiextractor"),
+    "links": ("text", "jsonl", "parquet", "wikiextractor"),
     "config": ("hub",),
     "split": ("hub",),
     "revision": ("hub",),
@@ -58,8 +57,8 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
 
     Args:
         text: [KIND:]PLACE[:key=value]..., for example "wiki.jsonl.gz:column=body:weight=2". KIND
-            is text, jsonl, parquet, wikipedia, wikiextractor or hub; if it is left out, it is
-            detected from the name of the file. "python-docs" needs no PLACE.
+            is text, jsonl, parquet, wikiextractor or hub; if it is left out, it is detected from
+            the name. "python-docs" needs no PLACE.
         damaged_files: What happens at a file that cannot be read to its end.
 
     Raises:
@@ -75,7 +74,7 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
         return _hub(_checked(spec))
     kind, files, left_out = _files_at(spec)
     if kind != "parquet" and damaged_files == "stop":
-        refuse_stored(files, is_utf8=kind != "wikipedia")
+        refuse_stored(files)
     if spec.kind is None and kind == "text":
         kind = kind_of_text(files)
     source = _FILE_SOURCES[kind](_checked(spec._replace(kind=kind)), files, damaged_files)
@@ -139,7 +138,7 @@ def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
         what = "not a regular file" if is_path(spec.place) else "no such file or folder"
         raise CorpusError(
             f"{spec.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
-            f'a Wikipedia dump, hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
+            f'hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
         )
     if (links := spec.keys.get("links", "refuse")) not in ("refuse", "follow"):
         raise CorpusError(f"{spec.name}: links={links} is unknown; give links=follow, or nothing")
@@ -206,10 +205,6 @@ def _parquet(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -
     return ParquetFiles(spec.name, _weight(spec), files, damaged, column=column)
 
 
-def _wikipedia(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    return WikipediaDump(spec.name, _weight(spec), files, damaged)
-
-
 def _wikiextractor(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
     return WikiExtractorFiles(spec.name, _weight(spec), files, damaged)
 
@@ -218,7 +213,6 @@ _FILE_SOURCES: dict[str, Callable[[SourceSpec, tuple[Path, ...], DamagedFiles], 
     "text": _text,
     "jsonl": _json_lines,
     "parquet": _parquet,
-    "wikipedia": _wikipedia,
     "wikiextractor": _wikiextractor,
 }
 

@@ -1,1 +1,1 @@
-"""Commands on finished shard folders: verify, repair, show, stats, split, mix, import."""
+"""Commands on finished shard folders: verify, repair, show, split, import."""

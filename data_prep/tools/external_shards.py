@@ -106,7 +106,7 @@ def _groups(file: Path, content: Any) -> Iterator[Any]:
         yield from groups
         return
     is_ours = DATASET in content
-    hint = "it is a shard of this program, see the command mix" if is_ours else "unknown layout"
+    hint = "it is a shard of this program" if is_ours else "unknown layout"
     raise ShardError(f"{file}: holds {', '.join(names[:5]) or 'nothing'} and no input_ids; {hint}")
 
 

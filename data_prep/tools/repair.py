@@ -57,8 +57,8 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
 def _build_settings(folder: Path, manifest: Manifest) -> BuildSettings:
     if "command" in manifest.settings:
         raise ShardError(
-            f"{folder}: made by {manifest.settings['command']}, not by build; run that command "
-            "again into a new folder"
+            f"{folder}: made by {manifest.settings['command']}, not by build: it cannot be built "
+            "again; make a new folder"
         )
     try:
         # However much was skipped when the folder was built, it is skipped again.

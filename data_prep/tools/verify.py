@@ -35,7 +35,7 @@ BYTES_PER_READ = 4 << 20
 BYTES_WITHOUT_BAR = 256 << 20  # about a second's work
 
 # Files that the commands of this package put beside the shards.
-COMPANIONS = {MANIFEST_FILE, TOKENIZER_FILE, "skipped.jsonl", "stats.json", "stats.png"}
+COMPANIONS = {MANIFEST_FILE, TOKENIZER_FILE, "skipped.jsonl"}
 
 
 def verify(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from data_prep.tokenizer.describe import TokenizerError
 from tests.data_prep.small_shards import random_documents, word_tokenizer, write_folder
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ["build", "verify", "repair", "show", "stats", "split", "mix", "import"]
+COMMANDS = ["build", "verify", "repair", "show", "split", "import"]
 
 
 @pytest.fixture
@@ -165,22 +165,10 @@ def test_repair_restores_what_verify_reports(corpus, tmp_path, capsys):
     assert run("verify", folder) == 0
 
 
-def test_stats_draws_beside_the_shards_and_verify_knows_the_picture(folder, tmp_path, capsys):
-    assert run("stats", folder, "--json", tmp_path / "numbers.json") == 0
-    out = capsys.readouterr().out
-    assert f"picture: {folder}/stats.png" in out
-    assert (folder / "stats.png").stat().st_size > 10_000
-    assert run("verify", folder) == 0
-    assert "warning" not in capsys.readouterr().err
-
-
-def test_split_and_mix_write_new_folders(folder, tmp_path, capsys):
+def test_split_writes_a_new_folder(folder, tmp_path, capsys):
     assert run("split", folder, "--valid-fraction", "0.5", "--to", tmp_path / "half") == 0
-    assert run("mix", folder, f"{tmp_path}/half:weight=2", "--to", tmp_path / "both") == 0
-    out = capsys.readouterr().out
-    assert "afterwards: split: 0.5 of all documents held out anew" in out
-    assert f"afterwards: mix: {folder} x 1, {tmp_path}/half x 2" in out
-    assert open_shards(tmp_path / "both").split("train").num_rows > 0
+    assert "afterwards: split: 0.5 of all documents held out anew" in capsys.readouterr().out
+    assert open_shards(tmp_path / "half").split("train").num_rows > 0
 
 
 def test_import_needs_a_tokenizer_and_says_so_when_files_are_missing(tmp_path, capsys):
@@ -197,7 +185,6 @@ def test_import_needs_a_tokenizer_and_says_so_when_files_are_missing(tmp_path, c
     "arguments",
     [
         ["split", "FOLDER", "--to", "x", "--valid-fraction", "0.7"],
-        ["mix", "FOLDER", "--to", "x", "--sequence-length", "2"],
         ["show", "FOLDER", "--rows", "0"],
         ["build", "--to", "x", "--workers", "-1"],
     ],
@@ -264,7 +251,7 @@ def test_help_fits_80_columns_and_explains_each_command(capsys, monkeypatch):
 
 
 def test_help_loads_no_library_that_only_a_command_needs():
-    heavy = "spacy torch transformers datasets pyarrow mwparserfromhell sacremoses matplotlib"
+    heavy = "spacy torch transformers datasets pyarrow sacremoses matplotlib"
     code = (
         "import sys; from data_prep.__main__ import main\n"
         "try: main(['--help'])\n"

@@ -2,8 +2,6 @@
 
 import gzip
 import lzma
-import resource
-import signal
 import time
 
 import pyarrow
@@ -11,47 +9,11 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from data_prep.sources import compression, tables, wikipedia
-from data_prep.sources.source import CorpusError, Skipped
+from data_prep.sources import compression, tables
+from data_prep.sources.source import CorpusError
 from data_prep.sources.spec import open_source
 from data_prep.text.sentences import split_sentences
-from tests.data_prep.sources.source_case import dump, page, read
-
-
-@pytest.mark.parametrize(
-    "markup", ["<li ", "<ref name=a ", "{|\n", "{{a|b=", "[[a|", "[http://a [[b]] "]
-)
-def test_a_page_whose_markup_takes_too_long_is_skipped(tmp_path, monkeypatch, markup):
-    """For each construct that is never closed, the parser looks for its end."""
-    monkeypatch.setattr(wikipedia, "SECONDS_PER_PAGE", 1.0)
-    monkeypatch.setattr(wikipedia, "SECONDS_PER_CHARACTER", 0.0)
-    file = tmp_path / "a.xml"
-    file.write_text(dump(page("First."), page(markup * 50_000), page("Last.")))
-    start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    skipped = Skipped(str(file), 2, "page whose markup takes too long")
-    assert read(file) == [["First."], skipped, ["Last."]]
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start < 10
-
-
-def crash_or_read(page):
-    if "Crash" in page.wikitext:
-        signal.raise_signal(signal.SIGSEGV)
-    return wikipedia.plain_paragraphs(page)
-
-
-def test_a_page_whose_markup_crashes_the_parser_is_skipped(tmp_path):
-    file = tmp_path / "a.xml"
-    file.write_text(dump(page("First."), page("Crash."), page("Last.")))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wikipedia, "plain_paragraphs", crash_or_read)
-        skipped = Skipped(str(file), 2, "page whose markup crashes the parser")
-        assert read(file) == [["First."], skipped, ["Last."]]
-
-
-def test_pages_that_are_larger_than_wikipedia_allows_are_skipped(tmp_path):
-    file = tmp_path / "a.xml"
-    file.write_text(dump(page("Long. " * 400_000), page("Fine.")))
-    assert read(file) == [Skipped(str(file), 1, "page over 2 MB"), ["Fine."]]
+from tests.data_prep.sources.source_case import read
 
 
 def test_a_bomb_of_zstandard_does_not_burst(tmp_path):
@@ -60,16 +22,6 @@ def test_a_bomb_of_zstandard_does_not_burst(tmp_path):
     with compression.opened(tmp_path / "b.zst") as (stream, _):
         assert len(stream.read1(1 << 20)) <= 1 << 20
         assert len(stream.raw._decompressor._content) <= 64 << 20
-
-
-def test_entities_that_grow_without_end_are_refused(tmp_path):
-    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
-    file = tmp_path / "a.xml"
-    file.write_text(
-        f'<!DOCTYPE x [<!ENTITY e0 "ha">{entities}]>' + dump(page("x")).replace(">x<", ">&e11;<")
-    )
-    with pytest.raises(CorpusError, match="cannot be read after line"):
-        read(file)
 
 
 def test_a_dictionary_that_is_larger_than_the_memory_is_a_damaged_file(tmp_path, monkeypatch):
@@ -106,45 +58,6 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path, target):
     assert read(f"{tmp_path / 'texts'}:links=follow") == [["secret"]]
     with pytest.raises(CorpusError, match="links=all is unknown"):
         read(f"{tmp_path / 'texts'}:links=all")
-
-
-@pytest.mark.parametrize("encoding", ["utf-7", "big5", "hex", "nonsense"])
-def test_a_dump_in_an_unknown_encoding_is_an_error(tmp_path, encoding):
-    file = tmp_path / "a.xml"
-    file.write_text(f'<?xml version="1.0" encoding="{encoding}"?><mediawiki/>')
-    with pytest.raises(CorpusError, match=r"a\.xml: cannot be read after line 0"):
-        read(file)
-
-
-def test_xml_that_is_no_dump_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(wikipedia, "LONGEST_WAIT", 1 << 18)
-    file = tmp_path / "a.xml"
-    file.write_text("<library>" + "<book>words</book>" * 100_000 + "</library>")
-    with pytest.raises(CorpusError, match="bytes of XML without the end of a page"):
-        read(file)
-
-
-def test_parts_of_a_dump_are_measured_by_their_text_and_names_are_limited(tmp_path):
-    file = tmp_path / "a.xml"
-    file.write_text(f"<mediawiki>{page('Long text. ' * 1000)}</mediawiki>")
-    (raw,) = open_source(str(file)).raw_documents()
-    assert len(raw.content) == 11_000
-    names = "".join(f'<namespace key="6">n{number}</namespace>' for number in range(1001))
-    file.write_text(f"<mediawiki>{names}{page('Text.')}</mediawiki>")
-    with pytest.raises(CorpusError, match="over 1000 names of namespaces"):
-        list(open_source(str(file)).raw_documents())
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_declarations_are_refused_before_they_expand(tmp_path, encoding):
-    file = tmp_path / "a.xml"
-    entity = f'<!DOCTYPE m [<!ENTITY e "{"x" * 9}">]>'
-    text = (
-        f'<?xml version="1.0" encoding="{encoding}"?>{entity}<mediawiki>{page("&e;.")}</mediawiki>'
-    )
-    file.write_bytes(text.encode(encoding))
-    with pytest.raises(CorpusError, match="a DOCTYPE, which no dump has"):
-        list(open_source(str(file)).raw_documents())
 
 
 def test_a_text_that_parquet_stores_once_is_not_decoded_for_every_row(tmp_path, monkeypatch):

@@ -88,14 +88,6 @@ def test_records_that_are_skipped_count_as_documents(tmp_path, bad, reason):
     assert f"first in {file} line 91;" in str(error.value)
 
 
-def test_what_a_dump_leaves_out_by_design_is_no_fault(tmp_path):
-    page = "<page><title>T</title><ns>{}</ns><revision><text>{}</text></revision></page>"
-    pages = [page.format(n % 2, f"The page of number {n} is here.") for n in range(80)]
-    (tmp_path / "a.xml").write_text(f"<mediawiki>{''.join(pages)}</mediawiki>")
-    manifest = build(settings_for(tmp_path / "a.xml"), tmp_path / "s", workers=1)
-    assert manifest.cleaning["skipped: not an article"] == 40
-
-
 def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path):
     (tmp_path / "good.txt").write_bytes(lines_with(0, 5000))
     bad = tmp_path / "bad.txt"

@@ -1,26 +1,9 @@
-"""Dumps of a few pages, and what a source gives."""
+"""What a source gives."""
 
 import pickle
-from xml.sax.saxutils import escape
 
 from data_prep.sources.source import BEGINNING, Skipped
 from data_prep.sources.spec import open_source
-
-
-def page(text, *, namespace=0, redirect=False):
-    mark = '<redirect title="x" />' if redirect else ""
-    return (
-        f"<page><title>T</title><ns>{namespace}</ns><id>1</id>{mark}"
-        f"<revision><id>2</id><text>{escape(text)}</text></revision></page>"
-    )
-
-
-def dump(*pages):
-    names = '<namespace key="6">Datei</namespace><namespace key="14">Kategorie</namespace>'
-    return (
-        '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">'
-        f"<siteinfo><namespaces>{names}</namespaces></siteinfo>{''.join(pages)}</mediawiki>"
-    )
 
 
 def read(name, damaged_files="stop", *, start=BEGINNING):

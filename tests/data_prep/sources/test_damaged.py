@@ -17,7 +17,7 @@ from data_prep.files import hub as hub_access
 from data_prep.sources import text, wikiextractor
 from data_prep.sources.source import CorpusError, RawDocument, Skipped, paragraphs_of
 from data_prep.sources.spec import open_source
-from tests.data_prep.sources.source_case import page, read
+from tests.data_prep.sources.source_case import read
 
 COMPRESS = {
     ".gz": gzip.compress,
@@ -199,28 +199,6 @@ def test_a_line_of_a_whole_library_is_cut_into_paragraphs_at_spaces():
     assert " ".join(paragraphs).split() == words
     solid = "x" * (3 << 20)
     assert "".join(paragraphs_of(solid)) == solid
-
-
-def test_dumps_in_parts_are_known_and_their_index_is_not_text(tmp_path):
-    name = "enwiki-20240101-pages-articles-multistream1.xml-p1p41242.bz2"
-    (tmp_path / name).write_bytes(bz2.compress(f"<mediawiki>{page('Words.')}</mediawiki>".encode()))
-    index = "enwiki-20240101-pages-articles-multistream-index1.txt-p1p41242.bz2"
-    (tmp_path / index).write_bytes(bz2.compress(b"600:10:Anarchism\n"))
-    assert read(tmp_path) == [["Words."]]
-
-
-def test_surrogates_are_left_out_and_line_breaks_are_kept(tmp_path):
-    file = tmp_path / "a.xml"
-    file.write_text(f"<mediawiki>{page('A &#xD800; b.<br>C &#xDFFF; d.')}</mediawiki>")
-    assert read(file) == [["A b.", "C d."]]
-
-
-def test_many_references_and_breaks_are_nothing_unusual(tmp_path):
-    file = tmp_path / "a.xml"
-    wikitext = "Text<ref name=a /> goes<ref>b</ref> on.<br>More &lt; of [it].\n" * 300
-    file.write_text(f"<mediawiki>{page(wikitext)}</mediawiki>")
-    (found,) = read(file)
-    assert found[:2] == ["Text goes on.", "More < of [it]."]
 
 
 def test_wikiextractors_files_that_are_damaged_say_so_when_they_are_read(tmp_path):

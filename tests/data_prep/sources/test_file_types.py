@@ -55,6 +55,10 @@ def array():
 
 
 FILES = {
+    "dump": (
+        b"<mediawiki>\n",
+        "a Wikipedia dump.*WikiExtractor.*hub:wikimedia/wikipedia",
+    ),
     "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF document.*pdftotext .*a.txt"),
     "zip": (archive("a.txt"), "a ZIP archive.*unzip"),
     "docx": (archive("[Content_Types].xml", "word/document.xml"), "a Word document.*pandoc"),
@@ -125,13 +129,15 @@ def test_text_of_a_terminal_or_with_stray_control_characters_is_text(tmp_path):
         ("a.docx", "a Word document.*pandoc"),
         ("a.epub", "an EPUB book.*pandoc"),
         ("a.html", "an HTML page.*pandoc"),
+        ("a.xml", "an XML file"),
+        ("enwiki-2024-pages-articles1.xml-p1p41242.bz2", "a Wikipedia dump.*WikiExtractor.*hub:"),
         ("a.zip", "a ZIP archive.*unzip"),
         ("a.tar", "a tar archive.*tar -xf"),
         ("a.tar.gz", "a tar archive.*tar -xf"),
     ],
 )
 def test_a_name_that_is_no_text_is_refused_with_what_to_do(tmp_path, name, message):
-    is_readable = name.endswith(("sv", "html"))
+    is_readable = name.endswith(("sv", "ml"))
     (tmp_path / name).write_bytes(WORDS.encode() if is_readable else b"\x01\x90\xff" * 9)
     for place in (tmp_path / name, tmp_path):
         with pytest.raises(CorpusError, match=message.partition(".*text:")[0]):

@@ -258,21 +258,16 @@ def test_a_file_cut_short_stops_the_build_or_is_counted(tmp_path, suffix, keep):
 
 def test_other_damage_is_an_error_with_the_files_name(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really PAR1")
-    (tmp_path / "a.xml").write_text("<mediawiki><page><title>x")
-    (tmp_path / "b.xml").write_text("")
     (tmp_path / "c.txt.gz").write_text("not compressed")
-    for name in ("a.parquet", "a.xml", "b.xml", "c.txt.gz"):
+    for name in ("a.parquet", "c.txt.gz"):
         with pytest.raises(CorpusError, match=f"{name}: cannot be read after line"):
             read(tmp_path / name)
 
 
-PAGE = "<page><title>T</title><ns>0</ns><revision><text>{}</text></revision></page>"
 BEGINNINGS = {
     "text": b"",
     "jsonl": b'{"text": "x"}\n',
     "parquet": b"PAR1",
-    # No article: its markup would be parsed in a process, which noise behind it does not change.
-    "wikipedia": f"<mediawiki>{PAGE.format('A b.')}".replace("<ns>0", "<ns>1").encode(),
     "wikiextractor": b'<doc id="1" title="T">\nT\nwords\n',
 }
 
@@ -317,11 +312,8 @@ def sources_of_every_kind(folder):
         )
     (folder / "a.jsonl").write_text('{"text": "a"}\nbroken\n{"text": "b"}\n{"text": "c"}\n')
     parquet.write_table(pyarrow.table({"text": ["a", None, "c", "d"]}), folder / "a.parquet")
-    redirect = PAGE.replace("<ns>", "<redirect title='x'/><ns>").format("x")
-    pages = [PAGE.format("First text."), redirect, PAGE.format("Second."), PAGE.format("Third.")]
-    (folder / "a.xml").write_text(f"<mediawiki>{''.join(pages)}</mediawiki>")
     (folder / "wiki_00").write_text(extracted(("A", "a"), ("B", "b")) + extracted(("C", "c")))
-    names = ("text", "a.jsonl", "a.parquet", "a.xml", "wiki_00")
+    names = ("text", "a.jsonl", "a.parquet", "wiki_00")
     return [str(folder / name) for name in names] + [PYTHON_DOCS]
 
 

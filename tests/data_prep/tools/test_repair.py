@@ -89,7 +89,7 @@ def test_what_was_not_built_cannot_be_built_again(folder, builder):
     manifest = read_manifest(folder)
     write_manifest(folder, manifest.model_copy(update={"settings": {"command": "mix"}}))
     (folder / "train-00001.h5").unlink()
-    with pytest.raises(ShardError, match="made by mix, not by build; run that command again"):
+    with pytest.raises(ShardError, match="made by mix, not by build: it cannot be built again"):
         repair(folder)
 
 

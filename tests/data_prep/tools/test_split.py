@@ -2,7 +2,6 @@ import pytest
 
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
-from data_prep.tools.mix import mix, open_ingredient
 from data_prep.tools.split import hold_out_again
 from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import (
@@ -46,16 +45,18 @@ def test_every_nth_document_of_all_is_held_out(folder, tmp_path, fraction, p, q)
     assert {file.suffix for file in (tmp_path / "new").iterdir()} == {".h5", ".json"}
 
 
-def test_repetitions_go_where_the_first_copy_goes(folder, tmp_path):
-    """Of a mixed folder, in which every training document is there two or three times."""
-    mix([open_ingredient(f"{folder}:weight=2.5")], tmp_path / "mixed")
-    documents = stored(tmp_path / "mixed")
+def test_repetitions_go_where_the_first_copy_goes(tmp_path):
+    """Every training document is there two or three times, as a weight of 2.5 makes them."""
+    once = random_documents(97)
+    splits = {"train": [*once, *once, *once[::2]], "valid": random_documents(20, seed=1)}
+    folder = write_folder(tmp_path / "repeated", splits)
+    documents = stored(folder)
     sample = {tuple(document) for document in documents[::10]}
     first_places = {}
     for place, document in enumerate(documents):
         first_places.setdefault(tuple(document), place)
     expected = [document for document in documents if first_places[tuple(document)] % 10 == 0]
-    manifest = hold_out_again(tmp_path / "mixed", tmp_path / "new", valid_fraction=0.1)
+    manifest = hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)
     shards = open_shards(tmp_path / "new")
     found = {
         name: {tuple(document) for document in cut_at_separators(tokens_of(shards, name))[:-1]}

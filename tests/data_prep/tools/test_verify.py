@@ -149,7 +149,7 @@ def test_a_manifest_that_does_not_fit_its_tokenizer_is_a_problem(folder, change,
 
 def test_files_that_the_manifest_does_not_name_are_listed(folder):
     (folder / "train-00099.h5").write_bytes(b"")
-    (folder / "stats.png").write_bytes(b"")
+    (folder / "skipped.jsonl").write_bytes(b"")
     assert unnamed_files(folder, read_manifest(folder)) == [
         f"{folder}/train-00099.h5: not named in manifest.json"
     ]
