@@ -28,7 +28,6 @@ ANALYSES = {
         ),
         ("gradients", "gradients of the weights and the states of each block", True, ROWS),
         ("layers", "how much each block changes its input, and the mean of the change", True, ROWS),
-        ("lesion", "held-out loss without a block, and at random depth", False, ROWS),
         ("terms", "word and position correlations in the scores of BERT-A", False, ROWS),
         ("minimal_pairs", "which of two sentences is preferred (BLiMP)", False, PAIRS),
     )

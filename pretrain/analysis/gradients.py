@@ -11,22 +11,29 @@ from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_by_depth,
     empty_figure,
+    in_words,
     legend_of_blocks,
     legend_of_runs,
     log_scale,
     rows_of_panels,
     set_up,
-    when,
     whole_ticks,
 )
-from pretrain.analysis.subjects import Subject, measured_at_steps, norm_places
+from pretrain.analysis.subjects import Subject, measured_at_steps
 from pretrain.reports.html import line_style
+
+CAPTION = (
+    "{runs}. Above: norm of the gradient of the held-out loss with respect to the weights of "
+    "each block, at each checkpoint. Below: the same over the blocks, at the first (thin) and "
+    "the last checkpoint; size of the gradient with respect to the state x_l after block l, "
+    "relative to that of the last one, and the cosine of the two (PLD Eq. 5)."
+)
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the gradients of each run at each of its steps."""
     measured = measured_at_steps("gradients", subjects, measure_gradients)
-    caption = _caption(measured, norm_places(subjects))
+    caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
     return Findings(
         shown=_short(measured),
         tables={"weight_gradients": _weights(measured), "state_gradients": _states(measured)},
@@ -114,16 +121,4 @@ def _short(measured: Measured) -> Table:
             rows.append((run, step, first, last, first / last, x0, found.cosines[0]))
     return Table(
         ("run", "step", "dE/dW first", "last", "first/last", "dE/dx_0 / dE/dx_L", "cosine"), rows
-    )
-
-
-def _caption(measured: Measured, norms: dict[str, str]) -> str:
-    named = ", ".join(
-        f"{run} ({norms[run]} norm) {when(list(steps))}" for run, steps in measured.items()
-    )
-    return (
-        f"{named}. Above: norm of the gradient of the held-out loss with respect to the weights of "
-        "each block, at each checkpoint. Below: the same over the blocks, at the first (thin) and "
-        "the last checkpoint; size of the gradient with respect to the state x_l after block l, "
-        "relative to that of the last one, and the cosine of the two (PLD Eq. 5)."
     )

@@ -11,24 +11,31 @@ from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_by_depth,
     empty_figure,
+    in_words,
     legend_of_blocks,
     legend_of_runs,
     log_scale,
     rows_of_panels,
     set_up,
-    when,
     whole_ticks,
 )
-from pretrain.analysis.subjects import Subject, measured_at_steps, norm_places
+from pretrain.analysis.subjects import Subject, measured_at_steps
 from pretrain.reports.html import MUTED, line_style
 
 BESIDE = 0.5  # of the width of a block, over which the runs are spread
+
+CAPTION = (
+    "{runs}, on held-out rows. L2 distance and cosine of the input and the output of each "
+    "block, means over all tokens. Below: norm of the mean of the residual branch f_RT over "
+    "the mean of its norms at the last checkpoint, with a 95 % bootstrap interval over rows; "
+    "the grey marks are what 95 % of samples stay below if the mean is zero (PLD Eq. 8)."
+)
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the changes of each block of each run at each of its steps."""
     measured = measured_at_steps("layers", subjects, measure_layers)
-    caption = _caption(measured, norm_places(subjects))
+    caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
     return Findings(
         shown=_short(measured),
         tables={"layers": _table(measured)},
@@ -122,15 +129,3 @@ def _short(measured: Measured) -> Table:
             )
     columns = ("run", "step", "block", "distance", "cosine", "mean of f_RT", "95 %", "if zero")
     return Table(columns, rows)
-
-
-def _caption(measured: Measured, norms: dict[str, str]) -> str:
-    named = ", ".join(
-        f"{run} ({norms[run]} norm) {when(list(steps))}" for run, steps in measured.items()
-    )
-    return (
-        f"{named}, on held-out rows. L2 distance and cosine of the input and the output of each "
-        "block, means over all tokens. Below: norm of the mean of the residual branch f_RT over "
-        "the mean of its norms at the last checkpoint, with a 95 % bootstrap interval over rows; "
-        "the grey marks are what 95 % of samples stay below if the mean is zero (PLD Eq. 8)."
-    )

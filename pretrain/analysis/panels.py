@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from pretrain.analysis.subjects import Subject
 from pretrain.reports.html import DASHES, GRID, INK, as_written, line_style
 
 WIDTH, DPI = 7.5, 160  # inches; 1200 pixels wide
@@ -112,6 +113,19 @@ def legend_of_blocks(figure: Figure, panels: Sequence[Axes]) -> None:
 def file_name(label: str) -> str:
     """Return the label of a run as a part of the name of a file."""
     return "".join(one if one.isalnum() or one in "-_." else "-" for one in label)
+
+
+def in_words(subjects: Sequence[Subject], kind: str) -> str:
+    """Return the runs, their kind, and when they are looked at, for a caption.
+
+    Args:
+        subjects: the runs.
+        kind: with a field of their model settings, such as "{0.norm} norm".
+    """
+    kinds = [kind.format(one.settings.model) for one in subjects]
+    return ", ".join(
+        f"{one.label} ({kind}) {when(one.steps)}" for one, kind in zip(subjects, kinds, strict=True)
+    )
 
 
 def when(steps: Sequence[int]) -> str:

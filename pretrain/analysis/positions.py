@@ -16,7 +16,7 @@ from pretrain.analysis.measures.positions import (
     Head,
     measure_positions,
 )
-from pretrain.analysis.panels import SMALL, empty_figure, file_name, set_up, when
+from pretrain.analysis.panels import SMALL, empty_figure, file_name, in_words, set_up
 from pretrain.analysis.subjects import Subject
 from pretrain.config.errors import ConfigError
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -50,7 +50,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
             ]
         name = file_name(subject.label)
         tables[f"correlations_{name}"] = _correlations_table(heads)
-        caption = _caption(subject, step, heads)
+        caption = _caption(subject, heads)
         figures[f"positions_{name}"] = draw_positions(heads, caption)
         captions.append(caption)
     columns = ("run", "step", "head", *_COLUMNS)
@@ -152,9 +152,9 @@ def _correlations_table(heads: Sequence[Head]) -> Table:
     return Table(("head", "query", *map(str, range(length))), rows)
 
 
-def _caption(subject: Subject, step: int, heads: Sequence[Head]) -> str:
+def _caption(subject: Subject, heads: Sequence[Head]) -> str:
     return (
-        f"{subject.label} ({subject.settings.model.positions}) {when([step])}: positional "
+        f"{in_words([subject], '{0.positions}')}: positional "
         "correlations v_ij of each head, less the mean of their row, which softmax ignores; "
         "position 0 is [CLS]. Last panel: singular values of v and of the terms it is made of, "
         f"over heads the median. {RULE.format(radius=heads[0].pattern.radius)}"

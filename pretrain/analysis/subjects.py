@@ -4,14 +4,15 @@ Every number of an analysis comes from a model in evaluation mode, in fp32 on th
 held-out rows with fixed masks, which are the same for all runs on the same shards.
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from data_prep.files.progress_bar import Bar, progress_bar
 from data_prep.masking import IGNORED
@@ -66,10 +67,14 @@ class Subject:
             ConfigError: the checkpoint is damaged.
             ShardError: step 0 needs the shards, and they are damaged.
         """
+        kind = self.settings.model, self.settings.objective, self.settings.electra
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.settings.seed)
+            model = build_objective(*kind)
         if step == 0 and not _has_checkpoint(self.folder, step):
-            return self._initial_model()
-        model = _new_model(self.settings)
-        model.load_state_dict(load_pretrained(self.folder, checkpoint=step).weights)
+            load_initial_weights(model, self.settings, self._shards())
+        else:
+            model.load_state_dict(load_pretrained(self.folder, checkpoint=step).weights)
         return model.eval()
 
     def batches(self) -> list[MaskedBatch]:
@@ -96,13 +101,6 @@ class Subject:
                 "it was trained with; name its own with --shards"
             )
         return shards
-
-    def _initial_model(self) -> Objective:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.settings.seed)
-            model = _new_model(self.settings)
-        load_initial_weights(model, self.settings, self._shards())
-        return model.eval()
 
 
 def read_subjects(folders: Sequence[Path], scope: Scope) -> list[Subject]:
@@ -145,11 +143,6 @@ def measured_at_steps(
         }
 
 
-def norm_places(subjects: Sequence[Subject]) -> dict[str, str]:
-    """Return where the norms of each run are: "pre" or "post", by its label."""
-    return {subject.label: subject.settings.model.norm for subject in subjects}
-
-
 def few_checkpoints(subjects: Sequence[Subject]) -> list[str]:
     """Return a note for each run that keeps one checkpoint only, where all were asked for."""
     return [
@@ -170,22 +163,36 @@ def num_rows(batches: Sequence[MaskedBatch]) -> int:
     return sum(len(batch.ids_BS) for batch in batches)
 
 
-def real_rows(batch: MaskedBatch) -> Tensor:
-    """Return for each row whether anything is predicted in it [B]: others fill the batch."""
-    return batch.labels_M.view(len(batch.ids_BS), -1).ne(IGNORED).any(1)
+@contextlib.contextmanager
+def inputs_of(modules: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
+    """Collect the first input of each module, in the order in which they run."""
+    found: list[Tensor] = []
+    with contextlib.ExitStack() as hooks:
+        for module in modules:
+            hook = module.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+            hooks.enter_context(hook)
+        yield found
 
 
+@contextlib.contextmanager
+def states_of(blocks: nn.ModuleList) -> Iterator[list[Tensor]]:
+    """Collect x_l, l = 0 .. L: the input of each block, and the output of the last one."""
+    with (
+        inputs_of(list(blocks)) as found,
+        blocks[-1].register_forward_hook(lambda _, inputs, output: found.append(output)),
+    ):
+        yield found
+
+
+@torch.no_grad()
 def encoder_inputs(model: Objective, batch: MaskedBatch) -> Tensor:
-    """Return the ids_BS that the objective gives to its encoder."""
-    seen: list[Tensor] = []
-    hook = model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    with hook, torch.no_grad():
+    """Return the ids_BS that the objective gives to its encoder, of rows with predictions.
+
+    Other rows fill the batch.
+    """
+    with inputs_of([model.encoder]) as found:
         model(*batch)
-    return seen[0]
-
-
-def _new_model(settings: RunSettings) -> Objective:
-    return build_objective(settings.model, settings.objective, settings.electra)
+    return found[0][batch.labels_M.view(len(batch.ids_BS), -1).ne(IGNORED).any(1)]
 
 
 def _read(folder: Path, label: str, scope: Scope) -> Subject:

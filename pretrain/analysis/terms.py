@@ -15,9 +15,9 @@ from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     SMALL,
     empty_figure,
+    in_words,
     rows_of_panels,
     set_up,
-    when,
 )
 from pretrain.analysis.subjects import Subject, measured_at_steps
 from pretrain.config.errors import ConfigError
@@ -30,6 +30,13 @@ FACES = (COLOURS[5], COLOURS[4], COLOURS[3], "#8fd1bd", "#cccccc", "#ffffff")
 HATCHES = ("", "///", "\\\\\\", "", "...", "xxx")
 FEWEST = 0.06  # share that has room for its number
 MOST_NUMBERED = 6  # bars in a panel with numbers in them
+CAPTION = (
+    "{runs}, on held-out rows: shares of the terms of the attention scores (TUPE Eq. 6; the "
+    "query is named first), by their variance over the keys of a query. Constant: with "
+    "biases in the query or the key. Left: heads of the first block, exact. Right: mean over "
+    "the heads of each block; deeper blocks mix words and positions, and position is there the "
+    "mean input at a position, word the rest."
+)
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
@@ -43,7 +50,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     at_steps = measured_at_steps("terms", subjects, measure_terms)
     measured = {run: blocks for run, found in at_steps.items() for blocks in found.values()}
     steps = {subject.label: subject.steps[0] for subject in subjects}
-    caption = _caption(subjects)
+    caption = CAPTION.format(runs=in_words(subjects, "{0.positions}"))
     figures = {"terms": draw_terms(measured, caption)}
     return Findings(_short(measured), {"terms": _table(measured, steps)}, figures, [caption])
 
@@ -130,17 +137,3 @@ def _short(measured: Measured) -> Table:
         for head, found in enumerate(blocks[0], 1)
     ]
     return Table(("run", "head of block 1", *TERMS), rows)
-
-
-def _caption(subjects: Sequence[Subject]) -> str:
-    named = ", ".join(
-        f"{subject.label} ({subject.settings.model.positions}) {when(subject.steps)}"
-        for subject in subjects
-    )
-    return (
-        f"{named}, on held-out rows: shares of the terms of the attention scores (TUPE Eq. 6; the "
-        "query is named first), by their variance over the keys of a query. Constant: with "
-        "biases in the query or the key. Left: heads of the first block, exact. Right: mean over "
-        "the heads of each block; deeper blocks mix words and positions, and position is there the "
-        "mean input at a position, word the rest."
-    )

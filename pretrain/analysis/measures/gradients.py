@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from data_prep.files.progress_bar import Bar
-from pretrain.analysis.subjects import num_predictions
+from pretrain.analysis.subjects import num_predictions, states_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives.objective import Objective
 
@@ -57,57 +57,35 @@ def measure_gradients(
     predictions = num_predictions(batches)
     products = torch.zeros(3, len(blocks) + 1, dtype=torch.float64)
     for batch in batches:
-        with _StatesOf(blocks) as states:
+        with states_of(blocks) as states:
             loss: Tensor = model(*batch) * (batch.num_predictions() / predictions)
-            loss.backward()  # type: ignore[no-untyped-call]
-        products += _products(states.gradients(batch))
+        for state in states:
+            state.retain_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        products += _products(_state_gradients(states, batch))
         if bar is not None:
             bar.update(len(batch.ids_BS))
     squares, with_last, differences = products
+    weights = [
+        [one.grad.double().square().sum() for one in block.parameters() if one.grad is not None]
+        for block in blocks
+    ]
     return Gradients(
-        weights=[_norm_of_gradients(block) for block in blocks],
+        weights=[math.sqrt(sum(map(float, squares_of))) for squares_of in weights],
         states=squares.sqrt().tolist(),
         cosines=(with_last / (squares * squares[-1]).sqrt()).tolist(),
         residual=(differences / squares[-1]).sqrt().tolist(),
     )
 
 
-class _StatesOf:
-    """Keeps the input of each block and the output of the last one, with their gradients."""
-
-    def __init__(self, blocks: nn.ModuleList) -> None:
-        self._found: list[Tensor] = []
-        self._hooks = [block.register_forward_pre_hook(self._before) for block in blocks]
-        self._hooks.append(blocks[-1].register_forward_hook(self._after))
-
-    def __enter__(self) -> "_StatesOf":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    def gradients(self, batch: MaskedBatch) -> list[Tensor]:
-        """Return dE/dx_l, l = 0 .. L, as [tokens, D] each, in fp64."""
-        found = [state.grad for state in self._found]
-        gradients = [one.double() for one in found if one is not None]
-        last = gradients[-1]
-        if last.dim() == 2:  # of the predicted tokens only
-            whole = torch.zeros_like(gradients[0]).flatten(0, 1)
-            gradients[-1] = whole.index_add_(0, batch.positions_M, last)
-        return [one.reshape(-1, one.shape[-1]) for one in gradients]
-
-    def _before(self, block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        del block
-        self._keep(inputs[0])
-
-    def _after(self, block: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        del block, inputs
-        self._keep(output)
-
-    def _keep(self, state: Tensor) -> None:
-        state.retain_grad()
-        self._found.append(state)
+def _state_gradients(states: Sequence[Tensor], batch: MaskedBatch) -> list[Tensor]:
+    """Return dE/dx_l, l = 0 .. L, as [tokens, D] each, in fp64."""
+    gradients = [one.grad.double() for one in states if one.grad is not None]
+    last = gradients[-1]
+    if last.dim() == 2:  # of the predicted tokens only
+        whole = torch.zeros_like(gradients[0]).flatten(0, 1)
+        gradients[-1] = whole.index_add_(0, batch.positions_M, last)
+    return [one.reshape(-1, one.shape[-1]) for one in gradients]
 
 
 def _products(gradients: Sequence[Tensor]) -> Tensor:
@@ -119,8 +97,3 @@ def _products(gradients: Sequence[Tensor]) -> Tensor:
         [(one - last).square().sum() for one in gradients],
     ]
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def _norm_of_gradients(block: nn.Module) -> float:
-    gradients = [one.grad.double() for one in block.parameters() if one.grad is not None]
-    return math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))

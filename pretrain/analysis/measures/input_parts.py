@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pretrain.analysis.subjects import encoder_inputs, real_rows
+from pretrain.analysis.subjects import encoder_inputs, inputs_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.attention import Attention
 from pretrain.model.blocks import Block
@@ -39,18 +39,10 @@ def attention_inputs(model: Objective, batch: MaskedBatch) -> tuple[Tensor, list
 
     Rows that fill the batch are left out.
     """
-    ids_BS = encoder_inputs(model, batch)[real_rows(batch)]
-    found: list[Tensor] = []
-    hooks = [
-        attention.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
-        for attention in model.encoder.modules()
-        if isinstance(attention, Attention)
-    ]
-    try:
+    ids_BS = encoder_inputs(model, batch)
+    attentions = [module for module in model.encoder.modules() if isinstance(module, Attention)]
+    with inputs_of(attentions) as found:
         model.encoder(ids_BS)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return ids_BS, found
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from data_prep.files.progress_bar import Bar
-from pretrain.analysis.subjects import encoder_inputs, real_rows
+from pretrain.analysis.subjects import encoder_inputs, states_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives.objective import Objective
 
@@ -60,6 +60,7 @@ class Change(NamedTuple):
 Measured = dict[str, dict[int, list[Change]]]  # by run and step
 
 
+@torch.no_grad()
 def measure_layers(
     model: Objective, batches: Sequence[MaskedBatch], bar: Bar | None = None
 ) -> list[Change]:
@@ -72,31 +73,14 @@ def measure_layers(
     """
     sums = [_Sums() for _ in model.encoder.blocks]
     for batch in batches:
-        states = states_of(model, batch)
+        ids_BS = encoder_inputs(model, batch)
+        with states_of(model.encoder.blocks) as states:
+            model.encoder(ids_BS)
         for number, one in enumerate(sums):
             one.add(states[number], states[number + 1], states[-1])
         if bar is not None:
             bar.update(len(batch.ids_BS))
     return [one.change(is_last=one is sums[-1]) for one in sums]
-
-
-@torch.no_grad()
-def states_of(model: Objective, batch: MaskedBatch) -> list[Tensor]:
-    """Return x_l, l = 0 .. L, as [B, S, D] each: the input of block l + 1, at the end x_L.
-
-    Rows that fill the batch are left out.
-    """
-    states: list[Tensor] = []
-    blocks = model.encoder.blocks
-    ids_BS = encoder_inputs(model, batch)[real_rows(batch)]
-    hooks = [block.register_forward_pre_hook(lambda _, x: states.append(x[0])) for block in blocks]
-    hooks.append(blocks[-1].register_forward_hook(lambda _, x, y: states.append(y)))
-    try:
-        model.encoder(ids_BS)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return states
 
 
 def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:

@@ -42,7 +42,6 @@ WORDS = {
     "positions": ("tupe_r",),
     "gradients": ("bert_a", "tupe_r"),
     "layers": ("bert_a", "tupe_r"),
-    "lesion": ("bert_a", "tupe_r"),
     "terms": ("bert_a",),
     "minimal_pairs": ("bert_a", "tupe_r"),
 }
@@ -115,25 +114,28 @@ def test_without_a_folder_the_files_lie_in_the_first_run(runs, tmp_path):
     (step,) = {row["step"] for row in table(picture.parent / "heads.csv")}
     assert step == "4"
     with pytest.raises(ConfigError, match="holds the analysis positions; choose another --to"):
-        words = ["lesion", str(run), "--rows", "4"]
-        main(["analyse", *words, "--to", str(picture.parent)])
+        main(["analyse", "layers", str(run), "--rows", "4", "--to", str(picture.parent)])
 
 
-def test_the_weights_at_the_start_are_those_that_the_run_began_with(runs):
-    (subject,) = read_subjects([runs / "bert_a"], Scope(rows=10, over_training=True))
+def test_the_weights_at_the_start_are_those_that_the_run_began_with(runs, tmp_path):
+    run = shutil.copytree(runs / "bert_a", tmp_path / "run")
+    (subject,) = read_subjects([run], Scope(rows=10, over_training=True))
     assert subject.steps == (0, 4, 8)
-    written = load_weights(runs / "bert_a" / "checkpoints" / "step_00000000")
-    drawn = subject._initial_model().state_dict()
+    written = load_weights(run / "checkpoints" / "step_00000000")
+    shutil.rmtree(run / "checkpoints" / "step_00000000")
+    drawn = subject.model(0).state_dict()
     assert drawn.keys() == written.keys()
     assert all(torch.equal(drawn[name], written[name]) for name in written)
 
 
-def test_the_whole_network_has_the_loss_that_the_run_recorded(runs, tmp_path):
-    main(["analyse", "lesion", str(runs / "bert_a"), "--rows", "64", "--to", str(tmp_path / "to")])
+@torch.no_grad()
+def test_model_and_rows_have_the_loss_that_the_run_recorded(runs):
     recorded = json.loads((runs / "bert_a" / "evals.jsonl").read_text().splitlines()[-1])
-    whole = table(tmp_path / "to" / "without_a_block.csv")[0]
-    assert (whole["block_left_out"], int(whole["step"])) == ("none", recorded["step"])
-    assert float(whole["loss_nats"]) == pytest.approx(recorded["loss"], rel=1e-5)
+    (subject,) = read_subjects([runs / "bert_a"], Scope(rows=64))
+    assert subject.steps == (recorded["step"],)
+    model, batches = subject.model(recorded["step"]), subject.batches()
+    losses = [float(model(*batch)) * batch.num_predictions() for batch in batches]
+    assert sum(losses) / num_predictions(batches) == pytest.approx(recorded["loss"], rel=1e-5)
 
 
 def test_rows_limit_what_is_read(runs):
