@@ -29,7 +29,7 @@ main() {
   title "Help"
   run tupelo --version
   run tupelo recipes
-  for command in prepare plan train sweep compare analyse profile fill-mask export import doctor; do
+  for command in prepare plan train sweep compare analyse profile fill-mask export import; do
     run tupelo "$command" --help | head -n 3
   done
   look_ahead
@@ -44,7 +44,6 @@ main() {
 
 look_ahead() {
   title "Before a run"
-  run tupelo doctor
   run tupelo train tupe_base --dry-run --corpus my_texts --engine.ds_config auto
   run tupelo plan tiny_cpu --hours 24 --seconds 2 --corpus my_texts "${SMALL[@]}"
 }
@@ -73,7 +72,7 @@ pretrain() {
 
 look_at_runs() {
   title "Looking at runs"
-  run tupelo doctor runs/first
+  run tupelo train runs/first --resume --dry-run
   run tupelo compare runs/arms/*-seed*/ --target 5.5 --report report
   run tupelo analyse positions runs/first
   run tupelo profile tiny_cpu --corpus my_texts "${SMALL[@]}" --steps 2

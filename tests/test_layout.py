@@ -40,7 +40,6 @@ LEVELS = {
         {"engine", "convert", "launching"},
         {"stability", "analysis"},
         {"train"},
-        {"doctor"},
         {"commands"},
         {"__main__"},
     ],

@@ -40,14 +40,6 @@ def goal(machine: Machine, measured: str, result: str, limit: str, *, is_reached
     return Finding(measured, result, "passed" if is_reached else "missed", limit)
 
 
-def of_doctor(folder: Path, machine: Machine) -> list[Finding]:
-    """Return its last line; warnings are in its text."""
-    del machine
-    lines = (folder / "doctor.txt").read_text().strip().splitlines()
-    is_fit = lines[-1].endswith("fit for runs.")
-    return [Finding("tupelo doctor", lines[-1], "passed" if is_fit else "failed")]
-
-
 def of_tests(folder: Path, name: str) -> list[Finding]:
     """Return counts and failures of a JUnit file."""
     suites = list(ElementTree.parse(folder / f"{name}.xml").getroot().iter("testsuite"))

@@ -30,10 +30,7 @@ def main(*, dry_run: bool) -> None:
     if not dry_run and not torch.cuda.is_available():
         cuda = torch.version.cuda
         sees = "sees no NVIDIA GPU" if cuda else "is a build for CPUs"
-        sys.exit(
-            f"error: torch {torch.__version__} {sees}; tupelo doctor says why, --dry-run tries all "
-            "parts on a CPU"
-        )
+        sys.exit(f"error: torch {torch.__version__} {sees}; --dry-run tries all parts on a CPU")
     print(json.dumps(describe(environment(), dry_run=dry_run)))
 
 

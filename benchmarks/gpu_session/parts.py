@@ -69,14 +69,6 @@ TINY = ("--shapes", "2,64,32,2")
 
 PARTS = (
     Part(
-        "doctor",
-        "is the machine fit for runs?",
-        60,
-        ("-m", "tupelo", "doctor"),
-        ("-m", "tupelo", "doctor"),
-        findings.of_doctor,
-    ),
-    Part(
         "kernels_small",
         "the attention kernels against the formula, a few shapes",
         180,

@@ -43,7 +43,7 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
     except UserError as error:
         sys.exit(f"error: {on_one_line(error)}")
     except MemoryError:
-        sys.exit("error: the memory of this machine, or its limit, is used up; see `tupelo doctor`")
+        sys.exit("error: the memory of this machine, or its limit, is used up")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in OWN_PACKAGES:

@@ -16,6 +16,5 @@ COMMANDS = {
         ("fill-mask", "fill_mask", "print the most probable tokens for each [MASK] of a text"),
         ("export", "export", "write a trained encoder for Hugging Face's transformers"),
         ("import", "import_model", "make a recipe that trains an existing BERT further"),
-        ("doctor", "doctor", "check this machine, and a run"),
     )
 }

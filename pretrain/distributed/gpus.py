@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pretrain.config.errors import ConfigError
@@ -22,54 +22,42 @@ class DriverGpu(NamedTuple):
     driver: str  # version
 
 
-class DriverAnswer(NamedTuple):
-    """The answer of nvidia-smi."""
+def ask_driver() -> tuple[DriverGpu, ...]:
+    """Ask nvidia-smi for the GPUs of this machine, whatever CUDA_VISIBLE_DEVICES says.
 
-    gpus: tuple[DriverGpu, ...] = ()
-    error: str = ""  # why it failed
-    is_installed: bool = True
-
-
-def ask_driver() -> DriverAnswer:
-    """Ask nvidia-smi for the GPUs of this machine, whatever CUDA_VISIBLE_DEVICES says."""
+    Without a driver, or where it fails, there are none.
+    """
     try:
         answer = subprocess.run(
             QUERY, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False
         )
-    except OSError:  # without a driver there is no such program
-        return DriverAnswer(is_installed=False)
-    except subprocess.TimeoutExpired:
-        return DriverAnswer(error=f"no answer within {ANSWER_SECONDS} s")
-    lines = answer.stdout.strip().splitlines()
-    if answer.returncode:
-        return DriverAnswer(error=(lines or [f"exit status {answer.returncode}"])[0])
+    except (OSError, subprocess.TimeoutExpired):  # without a driver there is no such program
+        return ()
+    lines = [] if answer.returncode else answer.stdout.strip().splitlines()
     fields = ([field.strip() for field in line.split(",")] for line in lines)
-    return DriverAnswer(tuple(DriverGpu(*each) for each in fields if len(each) == 4))
+    return tuple(DriverGpu(*each) for each in fields if len(each) == 4)
 
 
-def hides_every_gpu(environment: Mapping[str, str] = os.environ) -> bool:
+def hides_every_gpu() -> bool:
     """Return whether CUDA_VISIBLE_DEVICES asks for the CPU."""
-    return environment.get(VARIABLE, "all").strip() in ("", "-1")
+    return os.environ.get(VARIABLE, "all").strip() in ("", "-1")
 
 
-def visible_gpus(
-    answer: DriverAnswer | None = None, environment: Mapping[str, str] = os.environ
-) -> list[str]:
+def visible_gpus(gpus: Iterable[DriverGpu] | None = None) -> list[str]:
     """Return the numbers of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES allows, in its order.
 
     CUDA ignores what follows the first entry that does not exist.
 
     Args:
-        answer: of the driver; None: ask it.
-        environment: the variables of the process.
+        gpus: of `ask_driver`; None: ask it.
 
     Raises:
         ConfigError: the variable names several parts of GPUs.
     """
-    if hides_every_gpu(environment):
+    if hides_every_gpu():
         return []
-    allowed = environment.get(VARIABLE)
-    installed = {gpu.number: gpu.uuid for gpu in (answer or ask_driver()).gpus}
+    allowed = os.environ.get(VARIABLE)
+    installed = {gpu.number: gpu.uuid for gpu in (ask_driver() if gpus is None else gpus)}
     if allowed is None:
         return list(installed)
     entries = [entry for entry in map(str.strip, allowed.split(",")) if entry]

@@ -1,29 +1,18 @@
-"""GPUs that the driver lists and torch cannot use: a run would be executed by the CPU, unnoticed.
-
-The doctor reports the same obstacles, in the same words.
-"""
+"""GPUs that the driver lists and torch cannot use: a run would use the CPU, unnoticed."""
 
 import re
 import warnings
-from typing import NamedTuple
 
 import torch
 
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.gpus import (
     VARIABLE,
-    DriverAnswer,
+    DriverGpu,
     ask_driver,
     hides_every_gpu,
     visible_gpus,
 )
-
-
-class Obstacle(NamedTuple):
-    """Why torch uses no GPU, and what to do."""
-
-    problem: str
-    fix: str
 
 
 def refuse_unusable_gpus() -> None:
@@ -39,12 +28,10 @@ def refuse_unusable_gpus() -> None:
     if sees_gpu():
         obstacle = obstacle_to_architecture()
     else:
-        answer = ask_driver()
-        obstacle = obstacle_to_torch(answer) if visible_gpus(answer) else None
+        gpus = ask_driver()
+        obstacle = obstacle_to_torch(gpus[0], len(gpus)) if visible_gpus(gpus) else None
     if obstacle is not None:
-        raise ConfigError(
-            f"{obstacle.problem}; {obstacle.fix}; or, to use the CPU: export {VARIABLE}="
-        )
+        raise ConfigError(f"{obstacle}; or, to use the CPU: export {VARIABLE}=")
 
 
 def sees_gpu() -> bool:
@@ -54,25 +41,23 @@ def sees_gpu() -> bool:
         return torch.cuda.is_available()
 
 
-def obstacle_to_torch(answer: DriverAnswer) -> Obstacle | None:
-    """Return why a torch that sees no GPU does not see those of the driver; None: it has none."""
-    if not answer.gpus:
-        return None
-    gpu, cuda = answer.gpus[0], torch.version.cuda
-    gpus = f"{len(answer.gpus)} NVIDIA GPU(s) ({gpu.name}, driver {gpu.driver})"
+def obstacle_to_torch(gpu: DriverGpu, count: int) -> str:
+    """Return why a torch that sees no GPU does not see the `count` GPUs of the driver."""
+    cuda = torch.version.cuda
+    gpus = f"{count} NVIDIA GPU(s) ({gpu.name}, driver {gpu.driver})"
     if cuda is None:
-        return Obstacle(
-            f"{gpus}, but torch {torch.__version__} is a build for CPUs and will not use them",
-            f"python -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}",
+        return (
+            f"{gpus}, but torch {torch.__version__} is a build for CPUs and will not use them; "
+            f"python -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}"
         )
-    return Obstacle(
-        f"{gpus}, but torch, built for CUDA {cuda}, sees none",
-        "the driver may be older than that CUDA: update it, or install a torch that is built for "
-        "the CUDA version that nvidia-smi shows (https://pytorch.org/get-started)",
+    return (
+        f"{gpus}, but torch, built for CUDA {cuda}, sees none; the driver may be older than that "
+        "CUDA: update it, or install a torch that is built for "
+        "the CUDA version that nvidia-smi shows (https://pytorch.org/get-started)"
     )
 
 
-def obstacle_to_architecture() -> Obstacle | None:
+def obstacle_to_architecture() -> str | None:
     """Return that torch has no kernels for a GPU that it sees, or None."""
     if torch.version.hip is not None:  # AMD's architectures are named otherwise
         return None
@@ -80,11 +65,11 @@ def obstacle_to_architecture() -> Obstacle | None:
     for number in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(number)
         if not any(_runs_on(each, major, minor) for each in architectures):
-            return Obstacle(
+            return (
                 f"torch {torch.__version__} has no kernels for {torch.cuda.get_device_name(number)}"
-                f" (compute capability {major}.{minor}; it has {', '.join(architectures)})",
+                f" (compute capability {major}.{minor}; it has {', '.join(architectures)}); "
                 "install a torch that is built for it, often for another CUDA version "
-                "(https://pytorch.org/get-started)",
+                "(https://pytorch.org/get-started)"
             )
     return None
 

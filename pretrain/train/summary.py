@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -10,7 +11,11 @@ from tabulate import tabulate
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
-from pretrain.checkpoint.resume import micro_sequences_before, zero_stage_before
+from pretrain.checkpoint.resume import (
+    finished_already,
+    micro_sequences_before,
+    zero_stage_before,
+)
 from pretrain.config.ds_config import compute_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
@@ -62,6 +67,11 @@ def dry_run(request: RunRequest, ranks: Ranks, *, show_settings: bool) -> bool:
     """
     stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
     settings, ds_config = checked_settings(request.settings, ranks, stage_before=stage_before)
+    if request.beginning != "start":
+        finished = finished_already(request.folder, settings, lengthen=request.lengthen)
+        if finished is not None:
+            print(finished)
+            return True
     found = obstacles(request, settings, ds_config, ranks)
     rate = None if "machine" in found else _peak_of(ranks, compute_type(ds_config))
     shards = None if "data" in found else existing_shards(settings)
@@ -78,7 +88,8 @@ def dry_run(request: RunRequest, ranks: Ranks, *, show_settings: bool) -> bool:
     print(describe_run(settings, ds_config, ranks.world_size))
     stage = stage_of_run(settings, ds_config, ranks)
     rows.append(("ZeRO stage", f"{stage.stage} ({stage.reason})"))
-    rows += [*disk_rows(settings, shards), *_time_rows(settings, ranks, rate)]
+    rows += [*disk_rows(settings, shards), free_row(request.folder)]
+    rows += _time_rows(settings, ranks, rate)
     print(f"\n{in_columns(rows)}")
     for subject, obstacle in found.items():
         cannot = "this machine cannot execute it" if subject == "machine" else "it cannot start"
@@ -129,6 +140,12 @@ def disk_rows(settings: RunSettings, shards: ShardSet | None) -> list[tuple[str,
         ("checkpoints", checkpoints),
         ("shards", _shards_in_words(shards)),
     ]
+
+
+def free_row(folder: Path) -> tuple[str, str]:
+    """Return the free space where a run folder is, or would be made."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
+    return "free", f"{size(shutil.disk_usage(there).free)} in {there}"
 
 
 def cost_row(seconds: float, ranks: Ranks) -> tuple[str, str]:

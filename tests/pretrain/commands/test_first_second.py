@@ -65,7 +65,6 @@ def run(program, *words):
         ("export", "--help"),
         ("import", "--help"),
         ("fill-mask", "--help"),
-        ("doctor", "--help"),
     ],
     ids=" ".join,
 )

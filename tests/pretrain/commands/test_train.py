@@ -299,10 +299,18 @@ def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path):
     assert f"of {12 * parameters / 1024:.1f} KiB each" in output
     rows = sum(split.rows for split in open_shards(command.shards).manifest.splits.values())
     assert f"{2 * 32 * rows / 1024:.1f} KiB in {command.shards}" in " ".join(output.split())
+    assert f"iB in {tmp_path} time" in " ".join(output.split())  # is free
     # Two micro-batches of so small a model take 5 ms each at least.
     assert re.search(r"^time +about 10 h", output, re.MULTILINE)
     assert re.search(r"^cost +10 hours of this machine$", output, re.MULTILINE)
     assert "tupelo plan RECIPE measures it" in output
+
+
+def test_a_dry_run_of_a_finished_run_needs_no_shards_and_says_so(command, whole):
+    words = ["train", str(whole), "--resume", "--dry-run", "--data.shards", "nowhere"]
+    status, output, errors = command.run(words)
+    assert status == 0, errors
+    assert f"{whole} is finished already: 60 steps" in output
 
 
 def test_a_dry_run_reports_all_that_a_start_would_refuse(command, tmp_path):

@@ -84,13 +84,13 @@ def test_one_part_of_a_gpu_is_one_gpu(machine, monkeypatch):
 @pytest.mark.parametrize("line", ["NVIDIA-SMI has failed", "No devices were found"])
 def test_a_driver_without_a_gpu_is_a_cpu(machine, cpu_torch, line):
     machine.answers(line, status=9)
-    assert visible_gpus() == [] and ask_driver().error == line
+    assert visible_gpus() == [] and ask_driver() == ()
     refuse_unusable_gpus()
 
 
 def test_a_machine_without_a_driver_has_no_gpu(machine, cpu_torch, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert visible_gpus() == [] and not ask_driver().is_installed
+    assert visible_gpus() == [] and ask_driver() == ()
     refuse_unusable_gpus()
 
 
@@ -98,7 +98,7 @@ def test_an_nvidia_smi_that_hangs_does_not_hang_a_run(machine, cpu_torch, monkey
     machine.runs("exec sleep 60")
     monkeypatch.setattr(gpus, "ANSWER_SECONDS", 0.2)
     refuse_unusable_gpus()
-    assert ask_driver().error == "no answer within 0.2 s"
+    assert ask_driver() == ()
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Checks of a machine and of a run, before it starts or when it fails."""
