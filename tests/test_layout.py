@@ -192,20 +192,6 @@ def test_no_file_is_called_after_nothing_in_particular():
             assert file.stem not in {"utils", "common", "helpers", "misc", "core"}
 
 
-WITHOUT_TEXT_PACKAGES = """
-import sys
-BLOCKED = ("datasets pyarrow sacremoses sentencex spacy zstandard").split()
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Blocked())
-import pretrain.__main__, pretrain.train.start, pretrain.convert.fill_mask
-"""
-
-
 WITHOUT_TRITON = """
 import sys
 import pretrain.model.encoder
@@ -215,7 +201,3 @@ assert "pretrain.kernels.triton_kernels" not in sys.modules
 
 def test_a_model_is_built_without_triton_where_nothing_asks_for_it():
     subprocess.run([sys.executable, "-c", WITHOUT_TRITON], cwd=ROOT, check=True)
-
-
-def test_training_runs_without_the_packages_that_only_read_text():
-    subprocess.run([sys.executable, "-c", WITHOUT_TEXT_PACKAGES], cwd=ROOT, check=True)

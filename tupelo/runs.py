@@ -1,10 +1,10 @@
 """The curves of a run as tables of pandas, and the comparison of runs."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from data_prep.files.extras import require
 from pretrain.compare.run_files import Evaluation, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
 from pretrain.train.recording.metric_files import flat_numbers
@@ -35,7 +35,7 @@ def curves(run: str | Path) -> Curves:
 
     Raises:
         ConfigError: it is none, or a line is damaged.
-        ModuleNotFoundError: pandas is not installed.
+        MissingPackage: pandas is not installed.
     """
     folder = Path(run)
     if not (folder / "run.json").is_file():
@@ -73,12 +73,8 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
 
 
 def _table(lines: list[dict[str, Any]]) -> "pandas.DataFrame":
-    try:
-        import pandas
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            f"curves are tables of pandas; install it with: {sys.executable} -m pip install pandas",
-            name="pandas",
-        ) from None
+    require("pandas", by="curves")
+    import pandas
+
     table = pandas.DataFrame([flat_numbers(line) for line in lines])
     return table.set_index("step") if lines else table

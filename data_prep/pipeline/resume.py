@@ -1,11 +1,11 @@
 """Check that an unfinished build may be resumed: same settings, sources and libraries."""
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from data_prep.files.atomic import save_text
+from data_prep.files.extras import require
 from data_prep.pipeline.reading import discard_segments, read_segments
 from data_prep.pipeline.segments import TOKENIZER_RECORD, SegmentFiles
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings
@@ -13,8 +13,6 @@ from data_prep.shards.manifest import ShardError
 from data_prep.sources.source import CorpusError, Source
 
 IDENTITY_FILE = "identity.json"
-# Other versions of these may read, split or encode the same text differently.
-LIBRARIES = ("tokenizers", "sentencex", "spacy", "sacremoses", "h5py")
 
 
 def check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> int:
@@ -28,10 +26,11 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
 
     Raises:
         ShardError: The earlier call had other settings, sources or libraries.
+        MissingPackage: A package that this build needs is not installed.
     """
     identity = {
         "settings": settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
-        "libraries": {name: version(name) for name in LIBRARIES},
+        "libraries": _versions(settings, sources),
         "sources": [source.identity() for source in sources],
     }
     now: dict[str, Any] = json.loads(json.dumps(identity))
@@ -44,8 +43,8 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
         discard_segments(workplace, 0, 0)  # later ones may be complete, and of another text
     for part in ("settings", "libraries"):
         for name in now[part]:
-            then, today = before[part].get(name), now[part][name]
-            if then != today:
+            today = now[part][name]
+            if (then := before[part].get(name, today)) != today:
                 raise _other_build(workplace, f"{name} was {then!r} and is {today!r}")
     num_discarded = 0
     if before["sources"] != now["sources"]:
@@ -55,6 +54,14 @@ def check_identity(settings: BuildSettings, sources: list[Source], workplace: Pa
         num_discarded = discard_segments(workplace, *changed)
     save_text(file, json.dumps(now, indent=1))
     return num_discarded
+
+
+def _versions(settings: BuildSettings, sources: list[Source]) -> dict[str, str]:
+    """Return the versions of the packages that read, split or encode the text of this build."""
+    used = ["tokenizers", "h5py", settings.sentences, *(["sacremoses"] if settings.moses else [])]
+    for source in sources:
+        used += source.libraries
+    return {name: require(name, by="this build") for name in used}
 
 
 def refuse_changed(sources: list[Source], workplace: Path) -> None:

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-import zstandard
-
 from data_prep.sources.source import DamagedFile
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
@@ -22,7 +20,7 @@ BLOCK_BYTES = 1 << 20
 ZSTD_STEP_BYTES = 2048
 ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, used for some very large dumps
 
-DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
+DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
 class Stream(Protocol):
@@ -96,7 +94,10 @@ class _ZstandardFrames:
 
     def __init__(self, stored: BinaryIO) -> None:
         self._stored = stored
+        import zstandard
+
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_LARGEST_WINDOW)
+        self._error = zstandard.ZstdError
         self._frame: Any = None
         self._compressed = self._content = b""
 
@@ -108,7 +109,10 @@ class _ZstandardFrames:
                     raise EOFError("the file ends within a frame")
                 break
             self._frame = self._frame or self._decompressor.decompressobj()
-            self._content = self._frame.decompress(self._compressed)
+            try:
+                self._content = self._frame.decompress(self._compressed)
+            except self._error as error:
+                raise OSError(str(error)) from error
             self._compressed = self._frame.unused_data
             if self._frame.eof:
                 self._frame = None

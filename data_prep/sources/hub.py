@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from data_prep.files.extras import require
 from data_prep.files.hub import connect_to_hub
 from data_prep.sources.source import (
     BEGINNING,
@@ -28,6 +28,8 @@ class HubDataset(Source):
     split: str
     revision: str | None
     column: str
+
+    libraries = ("datasets",)
 
     @property
     def description(self) -> str:
@@ -80,10 +82,7 @@ class HubDataset(Source):
         return parsed_text(raw.content[0] if raw.content else None, raw)
 
     def _open(self) -> Any:
-        try:
-            version("datasets")
-        except PackageNotFoundError:
-            raise self._refused("needs the package datasets: pip install datasets") from None
+        require("datasets", by=self.name)
         import datasets
 
         if not Path(self.dataset).exists():

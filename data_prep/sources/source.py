@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from data_prep.files.errors import UserError
 from data_prep.settings import DamagedFiles
@@ -91,6 +91,7 @@ class Source(ABC):
     name: str  # as the user gave it
     weight: float
 
+    libraries: ClassVar[tuple[str, ...]] = ()  # packages that read it
     unit = "documents"  # what is skipped, and counted to judge how much is skipped
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from data_prep.files.extras import require
 from data_prep.files.quoting import is_unicode
 from data_prep.sources.compression import BLOCK_BYTES, COMPRESSIONS, opened
 from data_prep.sources.lines import opened_text, whole_lines
@@ -91,9 +92,11 @@ class ParquetFiles(FileSource):
     column: str = "text"
 
     kind = "Parquet files"
+    libraries = ("pyarrow",)
 
     def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
         """Yield the undecoded text of each row."""
+        require("pyarrow", by=self.name)
         import pyarrow
         from pyarrow import parquet
 

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from data_prep.settings import SentenceSplitter
 from data_prep.shards.manifest import TokenizerRecord
+from data_prep.text.moses import moses_words
 from data_prep.text.sentences import split_sentences
 
 # A batch takes about 20 times the memory of its text; smaller batches are not faster.
@@ -88,8 +89,6 @@ def _pieces(
     pieces = list(filter(None, pieces))
     if moses is None:
         return pieces, num_sentences
-    from data_prep.text.moses import moses_words  # training runs without sacremoses
-
     return [moses_words(piece, moses) for piece in pieces], num_sentences
 
 

@@ -1,8 +1,9 @@
 """Moses' normalisation of punctuation and tokenization, as in the TUPE paper."""
 
 import functools
+from typing import Any
 
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from data_prep.files.extras import require
 
 
 def moses_words(sentence: str, language: str) -> str:
@@ -19,5 +20,8 @@ def moses_words(sentence: str, language: str) -> str:
 
 
 @functools.cache
-def _steps(language: str) -> tuple[MosesPunctNormalizer, MosesTokenizer]:
+def _steps(language: str) -> tuple[Any, Any]:
+    require("sacremoses", by="moses=true")
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
     return MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)

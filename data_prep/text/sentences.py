@@ -12,8 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import sentencex
-
+from data_prep.files.extras import require
 from data_prep.settings import SentenceSplitter
 from data_prep.shards.manifest import LANGUAGE
 from data_prep.tokenizer.describe import TokenizerError
@@ -37,6 +36,7 @@ def check_language(language: str, *, splitter: SentenceSplitter) -> None:
 
     Raises:
         TokenizerError: The code is malformed, or spaCy does not know it.
+        MissingPackage: spaCy is asked for and not installed.
     """
     if not LANGUAGE.fullmatch(language):
         raise TokenizerError(
@@ -83,6 +83,8 @@ def _cut_by_rules(text: str, language: str) -> list[str]:
     if sum(map(text.count, QUOTATIONS)) > MOST_QUOTATIONS:
         return [text]
     try:
+        import sentencex
+
         return list(sentencex.segment(language, text))
     except BaseException as error:  # a panic of Rust code is not an `Exception`
         if type(error).__name__ != "PanicException":
@@ -109,7 +111,8 @@ def _cut_by_spacy(pieces: list[str], language: str) -> list[list[str]]:
 
 @functools.cache
 def _sentencizer(language: str) -> "Language":
-    import spacy  # takes a second, and only this splitter needs it
+    require("spacy", by="sentences=spacy")
+    import spacy
 
     try:
         pipeline = spacy.blank(language)

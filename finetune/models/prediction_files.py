@@ -9,7 +9,6 @@ from typing import Any, TextIO
 
 import numpy
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from finetune.models.kept_model import KeptRecord
 from finetune.tasks.examples import example_of
@@ -86,6 +85,8 @@ class PredictionWriter:
             for value in outputs:
                 self._line({"value": round(float(value), self._decimals)})
             return
+        from scipy.special import softmax
+
         for label, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
             by_label = dict(zip(self._labels, map(_rounded, row), strict=True))
             self._line({"label": self._labels[label], "probabilities": by_label})

@@ -2,9 +2,9 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from data_prep.files.extras import require
 from data_prep.files.hub import connect_to_hub
 from finetune.tasks.suite import Suite
 from finetune.tasks.task import Example, Task, TaskData, TaskError
@@ -16,13 +16,11 @@ def load_from_hub(dataset: str, configuration: str) -> Splits:
     """Return a configuration of a data set, downloaded or from the cache.
 
     Raises:
-        TaskError: the package is missing, or the Hub cannot be reached or refuses.
+        MissingPackage: `datasets` is not installed.
+        TaskError: the Hub cannot be reached or refuses.
     """
     where = f"{dataset}, {configuration}"
-    try:
-        version("datasets")
-    except PackageNotFoundError:
-        raise TaskError(f"{where}: needs the package datasets: pip install datasets") from None
+    require("datasets", by=where)
     import datasets
 
     try:

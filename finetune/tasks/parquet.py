@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from data_prep.files.extras import require
 from data_prep.files.quoting import plain
 from data_prep.sources.tables import about_empty_rows
 from finetune.tasks.task import TaskError
@@ -21,8 +22,10 @@ def parquet_rows(
         check: called with the names of all columns before that.
 
     Raises:
+        MissingPackage: pyarrow is not installed.
         TaskError: the file cannot be read, is not Parquet, or a text is not UTF-8.
     """
+    require("pyarrow", by=str(file))
     import pyarrow
     from pyarrow import parquet
 

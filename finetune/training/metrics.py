@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
-from sklearn import metrics as of_classes
 
 from finetune.results.result import Scores
 from finetune.tasks.task import Example, Task, TaskData
@@ -21,35 +19,47 @@ Metric = Callable[[ArrayLike, ArrayLike], float]
 
 def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of the predictions that equal the label."""
-    return float(of_classes.accuracy_score(labels, predictions))
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(labels, predictions))
 
 
 def f1(predictions: ArrayLike, labels: ArrayLike) -> float:
     """Return the harmonic mean of precision and recall of class 1."""
-    return float(of_classes.f1_score(labels, predictions, zero_division=0))
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, zero_division=0))
 
 
 def macro_f1(predictions: ArrayLike, labels: ArrayLike) -> float:
     """Return the mean of F1 over the classes that are predicted or labelled."""
-    return float(of_classes.f1_score(labels, predictions, average="macro", zero_division=0))
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, average="macro", zero_division=0))
 
 
 def matthews(predictions: ArrayLike, labels: ArrayLike) -> float:
     """Return Matthews' correlation coefficient."""
+    from sklearn.metrics import matthews_corrcoef
+
     with warnings.catch_warnings():
         # "A single label was found": the coefficient is 0 then.
         warnings.simplefilter("ignore", UserWarning)
-        return float(of_classes.matthews_corrcoef(labels, predictions))
+        return float(matthews_corrcoef(labels, predictions))
 
 
 def pearson(predictions: ArrayLike, labels: ArrayLike) -> float:
     """Return Pearson's correlation coefficient."""
-    return _correlation(stats.pearsonr, predictions, labels)
+    from scipy.stats import pearsonr
+
+    return _correlation(pearsonr, predictions, labels)
 
 
 def spearman(predictions: ArrayLike, labels: ArrayLike) -> float:
     """Return Spearman's rank correlation coefficient."""
-    return _correlation(stats.spearmanr, predictions, labels)
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, predictions, labels)
 
 
 METRICS: dict[str, Metric] = {
@@ -109,12 +119,14 @@ def _labels(examples: Sequence[Example]) -> list[int | float]:
 def _correlation(
     coefficient: Callable[..., tuple[float, float]], predictions: ArrayLike, labels: ArrayLike
 ) -> float:
+    from scipy.stats import NearConstantInputWarning
+
     left, right = _numbers(predictions), _numbers(labels)
     if numpy.ptp(left) == 0 or numpy.ptp(right) == 0:
         return 0.0
     with warnings.catch_warnings():
         # Values that differ in their last bits only: the coefficient is finite noise.
-        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        warnings.simplefilter("ignore", NearConstantInputWarning)
         return float(coefficient(left, right)[0])
 
 

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from data_prep.shards.manifest import TokenizerRecord
+from data_prep.text.moses import moses_words
 
 MASK = "[MASK]"  # in the user's text, whatever the name in the tokenizer
 # Texts that differ between tokenizers of one vocabulary that lowercase, strip accents or split
@@ -84,8 +85,6 @@ class TextEncoder:
     def _tokens(self, text: str, *, joint: str = "") -> list[int]:
         text = " ".join(text.split())  # as in the shards
         if self.record.moses is not None:
-            from data_prep.text.moses import moses_words
-
             text = moses_words(text, self.record.moses)
         ids: list[int] = self.tokenizer.encode(
             joint + text if text else text, add_special_tokens=False

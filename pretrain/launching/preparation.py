@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from data_prep.sources.source import CorpusError
+from data_prep.sources.spec import describe
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.launching.child import Child, run_child, trainer_words
@@ -73,12 +74,8 @@ def describe_data(settings: RunSettings) -> str:
     return "\n".join([*notes, text])
 
 
-def _text_now(settings: RunSettings) -> str | None:
-    """Describe the text as it is now; None on a machine that can train only."""
-    try:
-        from data_prep.sources.spec import describe  # needs packages that training does not
-    except ModuleNotFoundError:
-        return None
+def _text_now(settings: RunSettings) -> str:
+    """Describe the text as it is now."""
     try:
         return describe(settings.data.corpus)
     except CorpusError:

@@ -1,7 +1,6 @@
 """Curves and comparisons of the API, against the files of the runs."""
 
 import json
-import sys
 
 import pandas
 import pytest
@@ -35,12 +34,6 @@ def test_a_run_that_has_just_begun_has_curves(run, tmp_path):
     (tmp_path / "run.json").unlink()
     with pytest.raises(ValueError, match="is not a run folder: it has no run.json"):
         tupelo.curves(tmp_path)
-
-
-def test_without_pandas_a_line_says_how_to_install_it(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match=r"tables of pandas; install it with: .*pip inst"):
-        tupelo.curves(run)
 
 
 def test_a_comparison_says_where_the_loss_was_reached(run, command, tmp_path):

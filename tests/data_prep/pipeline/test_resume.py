@@ -110,6 +110,19 @@ def test_another_build_in_the_same_place_is_refused(settings, tmp_path, monkeypa
         build(other, folder, workers=1)
 
 
+def test_a_resumed_build_asks_for_the_libraries_that_it_uses_only(few, tmp_path):
+    (record, *_) = read_up_to(few, tmp_path / "shards", 3)
+    file = record.parents[1] / "identity.json"
+    identity = json.loads(file.read_text())
+    assert identity["libraries"].keys() == {"tokenizers", "h5py", "sentencex"}
+    # As written before, when a build named all of them; and by an older version of one it uses.
+    file.write_text(json.dumps(identity | {"libraries": identity["libraries"] | {"spacy": "1"}}))
+    read_up_to(few, tmp_path / "shards", 1)
+    file.write_text(json.dumps(identity | {"libraries": {"tokenizers": "0.1"}}))
+    with pytest.raises(ShardError, match="tokenizers was '0.1' and is"):
+        build(few, tmp_path / "shards", workers=1)
+
+
 def test_a_missing_tokenizer_is_an_error_before_anything_is_read(few, tmp_path):
     folder = tmp_path / "shards"
     wrong = few.model_copy(update={"tokenizer": str(tmp_path / "absent.json")})

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from data_prep.files import extras
 from finetune.tasks import hub
 from finetune.tasks.glue import GLUE
 from finetune.tasks.hub import load_from_hub, read_hub
@@ -109,8 +110,8 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch):
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(hub, "version", missing)
-    with pytest.raises(TaskError, match="needs the package datasets: pip install datasets"):
+    monkeypatch.setattr(extras, "version", missing)
+    with pytest.raises(extras.MissingPackage, match=r"cola needs the package datasets, .*\[hub\]"):
         load_from_hub("nyu-mll/glue", "cola")
 
 
