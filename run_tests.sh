@@ -3,7 +3,7 @@
 #
 #   ./run_tests.sh                 every promise once, minutes: tests marked slow are left out
 #   ./run_tests.sh --all           the slow tests too, those with programs that use exports (the
-#                                  extra "clients"), and a dry run of benchmarks/gpu_session.sh
+#                                  extra "clients"), and a dry run of benchmarks/gpu.sh
 #   ./run_tests.sh ARGUMENT ...    the arguments go to pytest: -k shards, tests/pretrain, -m gpu
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -14,9 +14,9 @@ run() {
   "$@"
 }
 
-selection=() extras=test
+selection=() extras=test all=''
 if [[ ${1:-} == --all ]]; then
-  selection=(-m 'not gpu') extras=test,clients
+  selection=(-m 'not gpu') extras=test,clients all=yes
   shift
 fi
 prepare_environment "$extras"
@@ -25,7 +25,8 @@ export OMP_NUM_THREADS=1 # tiny tensors: more threads only fight each other
 run ruff check .
 run ruff format --check .
 run mypy
-for scripts in benchmarks benchmarks/{against_hugging_face,gpu_session,verdict}; do
+for scripts in benchmarks benchmarks/{against_hugging_face,gpu,verdict}; do
   run env MYPYPATH="$scripts" mypy "$scripts"/*.py # they import each other by name
 done
 run pytest "${selection[@]}" "$@"
+[[ -z $all ]] || run benchmarks/gpu.sh --dry-run "$(mktemp -d)"

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SCRIPTS = ("environment.sh", "run_pretrain.sh", "run_finetune.sh", "run_tests.sh")
 SCRIPTS += ("pyproject.toml", "constraints.txt")
 TOOLS = ["bash", "cat", "cksum", "cp", "date", "dirname", "env", "grep", "mkdir", "rm", "sed"]
-TOOLS += ["sleep", "tail", "tee", "touch"]
+TOOLS += ["mktemp", "sleep", "tail", "tee", "touch"]
 VENV, INSTALL = r"\S+ -m venv", r"\S+ -m pip install"
 
 # Stands for every program: python3, .venv/bin/python, ruff, mypy and pytest.
@@ -46,6 +46,8 @@ class Checkout:
             (self.bin / name).symlink_to(shutil.which(name))
         for name in ("python3", "ruff", "mypy", "pytest"):
             self.program(name)
+        (self.root / "benchmarks").mkdir()
+        self.program(self.root / "benchmarks/gpu.sh")
         self.environment = {"PATH": str(self.bin), "CALLS": str(self.log)}
 
     def program(self, name, text=STUB):
@@ -428,11 +430,13 @@ def test_the_exit_status_of_a_grid_with_failed_runs_is_passed_on(checkout):
 # ---- run_tests.sh and .ci/run
 
 
-def test_every_check_runs_in_order_and_pytest_last_in_two_processes(checkout):
+def test_every_check_runs_in_order_and_pytest_in_two_processes(checkout):
     result = checkout.run(".ci/run", cwd="/")
     assert result.returncode == 0, result.stderr
-    rooms = ("", "against_hugging_face/", "gpu_session/", "verdict/")
-    assert checkout.calls("ruff|mypy|pytest") == [
+    rooms = ("", "against_hugging_face/", "gpu/", "verdict/")
+    *calls, dry_run = checkout.calls("ruff|mypy|pytest|gpu.sh")
+    assert dry_run.startswith("gpu.sh --dry-run ")
+    assert calls == [
         "ruff check .",
         "ruff format --check .",
         "mypy ",
