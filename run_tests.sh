@@ -25,7 +25,7 @@ export OMP_NUM_THREADS=1 # tiny tensors: more threads only fight each other
 run ruff check .
 run ruff format --check .
 run mypy
-for scripts in benchmarks benchmarks/{against_hugging_face,gpu,verdict}; do
+for scripts in benchmarks benchmarks/{against_hugging_face,gpu} paper; do
   run env MYPYPATH="$scripts" mypy "$scripts"/*.py # they import each other by name
 done
 run pytest "${selection[@]}" "$@"

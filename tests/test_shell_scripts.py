@@ -433,14 +433,14 @@ def test_the_exit_status_of_a_grid_with_failed_runs_is_passed_on(checkout):
 def test_every_check_runs_in_order_and_pytest_in_two_processes(checkout):
     result = checkout.run(".ci/run", cwd="/")
     assert result.returncode == 0, result.stderr
-    rooms = ("", "against_hugging_face/", "gpu/", "verdict/")
+    rooms = ("benchmarks", "benchmarks/against_hugging_face", "benchmarks/gpu", "paper")
     *calls, dry_run = checkout.calls("ruff|mypy|pytest|gpu.sh")
     assert dry_run.startswith("gpu.sh --dry-run ")
     assert calls == [
         "ruff check .",
         "ruff format --check .",
         "mypy ",
-        *(f"mypy benchmarks/{room}*.py" for room in rooms),
+        *(f"mypy {room}/*.py" for room in rooms),
         "pytest -m not gpu -n 2 --dist worksteal --durations 10",
     ]
 

@@ -15,7 +15,7 @@ steps, without evaluation.
 A run that has ended is not repeated: the same command continues, with more seeds too, and another
 one is refused. `against.json` in the folder of each run has its curve; the models
 (FOLDER/theirs-seedN, FOLDER/ours-seedN) can be given to `tupelo finetune run`, and FOLDER to
-`python benchmarks/verdict collect`.
+`python paper/build.py collect`.
 Needs `pip install -e '.[benchmarks]'`, and a machine that does nothing else. Two processes with
 OMP_NUM_THREADS=1 and `--sides theirs` and `--sides ours` take half of the time, a core each; the
 same command without `--sides` then prints the summary.

@@ -5,7 +5,7 @@ Imports no torch: the help of the command lists the names.
 
 from typing import NamedTuple
 
-ROWS, WEIGHTS, PAIRS = "rows", "weights", "pairs"
+ROWS, WEIGHTS = "rows", "weights"
 
 
 class Analysis(NamedTuple):
@@ -14,7 +14,7 @@ class Analysis(NamedTuple):
     module: str  # with findings(subjects); imported when it is used
     summary: str  # what it measures, in a line
     over_training: bool = False  # looks at all checkpoints, not at the newest one only
-    reads: str = ROWS  # or WEIGHTS only, or PAIRS of sentences
+    reads: str = ROWS  # or WEIGHTS only
 
 
 ANALYSES = {
@@ -29,6 +29,5 @@ ANALYSES = {
         ("gradients", "gradients of the weights and the states of each block", True, ROWS),
         ("layers", "how much each block changes its input, and the mean of the change", True, ROWS),
         ("terms", "word and position correlations in the scores of BERT-A", False, ROWS),
-        ("minimal_pairs", "which of two sentences is preferred (BLiMP)", False, PAIRS),
     )
 }

@@ -11,8 +11,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from pretrain.analysis import catalog
-from pretrain.analysis.catalog import ANALYSES, PAIRS, WEIGHTS, Analysis
+from pretrain.analysis.catalog import ANALYSES, WEIGHTS, Analysis
 from pretrain.config.errors import ConfigError, nearest
 
 ROWS = 128
@@ -37,15 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of each run, 0 for the weights at the start; default: the newest, and for curves "
         "over training all of them",
     )
-    parser.add_argument(
-        "--rows",
-        type=int,
-        help=f"held-out rows at most (default: {ROWS}); of minimal pairs, so many of each file "
-        "(default: all)",
-    )
-    parser.add_argument(
-        "--pairs", type=Path, metavar="FOLDER", help="minimal pairs: BLiMP's data/, or your own"
-    )
+    parser.add_argument("--rows", type=int, help=f"held-out rows at most (default: {ROWS})")
     parser.add_argument(
         "--shards", type=Path, metavar="FOLDER", help="where the shards of the runs are now"
     )
@@ -69,8 +60,7 @@ def main(arguments: argparse.Namespace) -> None:
     to = arguments.to or arguments.runs[0] / "analysis" / name
     folder = ReportFolder(to, f"the analysis {name}", arguments.runs, "--to", arguments.replace)
     folder.refuse_if_taken()
-    read = (arguments.pairs, arguments.rows) if analysis.reads == PAIRS else ()
-    found = importlib.import_module(analysis.module).findings(subjects, *read)
+    found = importlib.import_module(analysis.module).findings(subjects)
     write_findings(found, folder)
     width = terminal_width()
     print(fitting_table(found.shown.columns, shown_cells(found.shown), width))
@@ -88,18 +78,11 @@ def _chosen(arguments: argparse.Namespace) -> Analysis:
         raise ConfigError(
             f"there is no analysis {name!r}{nearest(name, known)}; one of {', '.join(known)}"
         )
-    reads = ANALYSES[name].reads
-    for option, value, used in (
-        ("--rows", rows, reads != WEIGHTS),
-        ("--shards", arguments.shards, reads == catalog.ROWS),
-        ("--pairs", arguments.pairs, reads == PAIRS),
-    ):
-        if value is not None and not used:
+    for option, value in (("--rows", rows), ("--shards", arguments.shards)):
+        if value is not None and ANALYSES[name].reads == WEIGHTS:
             raise ConfigError(
-                f"{option}={value} is without effect: {name} looks at {reads} only; remove it"
+                f"{option}={value} is without effect: {name} looks at weights only; remove it"
             )
-    if reads == PAIRS and arguments.pairs is None:
-        raise ConfigError(f"{name} needs --pairs FOLDER, with minimal pairs such as BLiMP's data/")
     if rows is not None and rows < 1:
         raise ConfigError(f"--rows={rows}: at least one row is needed")
     return ANALYSES[name]

@@ -178,7 +178,7 @@ def test_both_sides_are_trained_and_a_second_call_repeats_nothing(tmp_path, shar
 
 
 def collect(folder, record):
-    command = [sys.executable, "benchmarks/verdict", "collect", str(folder), "--to", str(record)]
+    command = [sys.executable, "paper/build.py", "collect", str(folder), "--to", str(record)]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     return result_of(record)

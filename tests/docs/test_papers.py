@@ -8,7 +8,6 @@ from pretrain.config.recipe_files import recipe_files
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "PAPERS.md").read_text()
-BEYOND = {"minimal_pairs"}  # analyses that no paper has
 SHARED = {"cpu", "tiny_cpu"}  # what other recipes extend, and that of tests
 
 
@@ -25,7 +24,7 @@ def test_every_recipe_is_a_system_of_the_papers_and_every_system_a_recipe():
 
 def test_every_analysis_of_the_papers_is_a_row():
     named = set(re.findall(r"tupelo analyse (\w+)", section("Figures")))
-    assert named == set(ANALYSES) - BEYOND
+    assert named == set(ANALYSES)
 
 
 def test_the_tests_that_are_named_exist():

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from data_prep.files.quoting import quoted
 from data_prep.files.strict_json import JsonError, json_in
-from pretrain.analysis.measures.minimal_pairs import read_paradigms
-from pretrain.config.errors import ConfigError
 from tests.hostile.property import few
 
 TREES = st.recursive(
@@ -71,32 +69,3 @@ def test_short_values_are_shown_as_they_are():
     assert quoted("x" * 200) == f"'{'x' * 38}...{'x' * 38}'"
     assert quoted(1 << 300) == "a number of 301 bits"
     assert quoted([0] * 100) == "list of 100 entries"
-
-
-PAIR = {"sentence_good": "One is.", "sentence_bad": "One are.", "linguistics_term": "agreement"}
-
-
-@pytest.mark.parametrize("name", PAIR)
-@pytest.mark.parametrize("value", [None, 3, ["a"], {"b": 1}, True])
-def test_minimal_pairs_hold_texts_or_are_refused_by_file_and_line(tmp_path, name, value):
-    lines = [json.dumps(row) for row in (PAIR, PAIR | {name: value})]
-    (tmp_path / "some.jsonl").write_text("\n".join(lines))
-    with pytest.raises(
-        ConfigError, match=r"some\.jsonl:2 is not a minimal pair: it needs the text"
-    ):
-        read_paradigms(tmp_path, None)
-    (first,) = read_paradigms(tmp_path, 1)
-    assert first == ("some", "agreement", [("One is.", "One are.")])
-
-
-@pytest.mark.parametrize("line", [b"[1]", b"3", b"\xff", b"[" * 99_999, b'{"sentence_good": "a"}'])
-def test_what_is_no_minimal_pair_is_refused_by_file_and_line(tmp_path, line):
-    (tmp_path / "some.jsonl").write_bytes(line)
-    with pytest.raises(ConfigError, match=r"some\.jsonl:1 is not a minimal pair"):
-        read_paradigms(tmp_path, None)
-
-
-def test_a_folder_in_the_place_of_minimal_pairs_is_refused(tmp_path):
-    (tmp_path / "some.jsonl").mkdir()
-    with pytest.raises(ConfigError, match=r"some\.jsonl cannot be read: Is a directory"):
-        read_paradigms(tmp_path, None)

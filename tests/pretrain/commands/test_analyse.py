@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from pretrain.__main__ import main
-from pretrain.analysis.catalog import ANALYSES, PAIRS, WEIGHTS
+from pretrain.analysis.catalog import ANALYSES, WEIGHTS
 from pretrain.analysis.subjects import Scope, few_checkpoints, num_predictions, read_subjects
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
@@ -43,31 +43,15 @@ WORDS = {
     "gradients": ("bert_a", "tupe_r"),
     "layers": ("bert_a", "tupe_r"),
     "terms": ("bert_a",),
-    "minimal_pairs": ("bert_a", "tupe_r"),
 }
-
-
-@pytest.fixture(scope="session")
-def pairs(tmp_path_factory):
-    """Two files of minimal pairs, of which the last line of each holds the same sentence twice."""
-    folder = tmp_path_factory.mktemp("pairs")
-    for name, good, bad in (("order", "the cat sat", "the sat cat"), ("number", "a cat", "a cats")):
-        lines = [
-            {"sentence_good": good, "sentence_bad": worse, "linguistics_term": f"{name}_term"}
-            for worse in (bad, good)
-        ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
 
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_each_analysis_writes_pictures_and_tables_and_is_a_function_of_the_runs(
-    runs, pairs, tmp_path, capsys, name
+    runs, tmp_path, capsys, name
 ):
-    reads = ANALYSES[name].reads
-    few_rows = ("--rows", "10") if reads != WEIGHTS else ()
-    sentences = ("--pairs", str(pairs)) if reads == PAIRS else ()
-    words = [name, *(str(runs / run) for run in WORDS[name]), *few_rows, *sentences]
+    few_rows = ("--rows", "10") if ANALYSES[name].reads != WEIGHTS else ()
+    words = [name, *(str(runs / run) for run in WORDS[name]), *few_rows]
     main(["analyse", *words, "--to", str(tmp_path / "one")])
     assert f"written: {tmp_path / 'one'}" in capsys.readouterr().out
     main(["analyse", *words, "--to", str(tmp_path / "two")])
@@ -148,22 +132,6 @@ def test_rows_limit_what_is_read(runs):
     assert torch.equal(*ids)
 
 
-def test_minimal_pairs_are_scored_file_by_file_and_a_tie_is_not_solved(runs, pairs, tmp_path):
-    words = ["minimal_pairs", str(runs / "tupe_r"), "--pairs", str(pairs)]
-    main(["analyse", *words, "--to", str(tmp_path / "all")])
-    rows = table(tmp_path / "all" / "paradigms.csv")
-    assert [(row["term"], row["paradigm"], row["pairs"]) for row in rows] == [
-        ("number_term", "number", "2"),
-        ("order_term", "order", "2"),
-    ]
-    assert {float(row["accuracy"]) for row in rows} <= {0.0, 0.5}
-    main(["analyse", *words, "--rows", "1", "--to", str(tmp_path / "first")])
-    first = table(tmp_path / "first" / "paradigms.csv")
-    assert [float(row["accuracy"]) for row in first] == [2 * float(row["accuracy"]) for row in rows]
-    main(["analyse", *words, "--checkpoint", "0", "--to", str(tmp_path / "start")])
-    assert {row["step"] for row in table(tmp_path / "start" / "paradigms.csv")} == {"0"}
-
-
 def test_a_run_that_keeps_one_checkpoint_gets_a_note(runs, tmp_path, capsys):
     folder, to = runs / "rope", tmp_path / "to"
     main(["analyse", "layers", str(folder), "--rows", "4", "--to", str(to)])
@@ -190,15 +158,6 @@ def test_bad_input_is_refused_in_one_line(runs, tmp_path):
         message = refusal("positions", run, *words)
         assert f"{words[0]}={words[1]} is without effect" in message
     assert "is not a run folder" in refusal("layers", tmp_path)
-    assert "needs --pairs FOLDER" in refusal("minimal_pairs", run)
-    assert "--pairs=x is without effect: layers" in refusal("layers", run, "--pairs", "x")
-    pairs = ("minimal_pairs", run, "--pairs", tmp_path)
-    assert "holds no file of minimal pairs" in refusal(*pairs)
-    (tmp_path / "some.jsonl").write_text('{"sentence_good": "one"}\n')
-    assert "some.jsonl:1 is not a minimal pair" in refusal(*pairs)
-    long = json.dumps({"sentence_good": "word " * 99, "sentence_bad": "one"})
-    (tmp_path / "some.jsonl").write_text(long)
-    assert "a sentence of some has" in refusal(*pairs)
     assert "is named twice" in refusal("layers", run, runs / "bert_a" / ".." / "tupe_r")
     missing = refusal("positions", run, "--checkpoint", 5)
     assert "has no checkpoint of step 5; it has: 4, 8" in missing

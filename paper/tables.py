@@ -1,34 +1,30 @@
-"""The tables of docs/VERDICT.md, from the studies alone."""
+"""The tables of the paper, from the records alone."""
 
 import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from intervals import CONFIDENCE, PairedMean, holm, paired_mean
-from studies import Study, StudyRun
+from records import Study, StudyRun
 
 UNKNOWN = "-"
 MINUS, MEAN = " - ", ", "  # between the arms of a question
 
+Runs = Mapping[int, StudyRun]  # of an arm, by seed
+Values = Mapping[int, float]
 
-@dataclass(frozen=True)
-class Question:
-    """Two arms of a study, and what their difference answers.
 
-    Attributes:
-        text: the question.
-        arm: whose loss is compared; `A - B`: the difference of two arms is; `A, B`: their mean.
-        against: with that of this arm, difference or mean.
-        score: what is compared instead of the loss, in percent; the same for a table.
-    """
+class Question(NamedTuple):
+    """Two arms of a study, and what their difference answers."""
 
     text: str
-    arm: str
-    against: str
-    score: str = ""
+    study: Study
+    arm: str  # whose loss is compared; `A - B`: the difference of two arms is; `A, B`: their mean
+    against: str  # with that of this arm, difference or mean
+    score: str = ""  # what is compared instead of the loss, in percent; the same for a table
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -38,23 +34,20 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def ends(study: Study, baseline: str) -> str:
-    """Return a row for each arm: its FLOPs and its loss at the end, both against the baseline.
-
-    FLOPs are a share of those of the baseline.
-    """
-    against = losses(study.of_arm(baseline))
-    pairs = {arm: paired_mean(losses(study.of_arm(arm)), against) for arm in study.arms}
+    """Return a row for each arm: its FLOPs and its loss at the end, both against the baseline."""
+    theirs = study.of_arm(baseline)
     rows = []
     for arm in sorted(study.arms, key=lambda arm: mean_loss(study.of_arm(arm))):
         runs = study.of_arm(arm)
+        pair = paired_mean(losses(runs), losses(theirs))
         rows.append(
             [
                 f"`{arm}`",
                 str(len(runs)),
-                _share_of_flops(runs, study.of_arm(baseline)),
+                _share_of_flops(runs, theirs),
                 mean_and_range(runs),
                 tokens(study, list(runs.values())),
-                "baseline" if arm == baseline else difference(pairs[arm], len(runs)),
+                "baseline" if arm == baseline else difference(pair, len(runs)),
             ]
         )
     header = ["arm", "seeds", "FLOPs", "loss at the end (range)"]
@@ -64,22 +57,18 @@ def ends(study: Study, baseline: str) -> str:
 
 def tuning(study: Study) -> str:
     """Return the trials of each arm, a row for each length, the best first."""
-    rows = []
-    for arm in dict.fromkeys(run.arm for run in study.runs if run.is_trial):
-        trials = study.trials_of(arm)
-        for steps in sorted({run.steps for run in trials}):
-            of_length = [run for run in trials if run.steps == steps]
-            rows.append([f"`{arm}`", f"{steps:,}", _tried(of_length)])
+    trials = [run for run in study.runs if run.is_trial]
+    rows = [
+        [f"`{arm}`", f"{steps:,}", _tried([one for one in of_arm if one.steps == steps])]
+        for arm in dict.fromkeys(run.arm for run in trials)
+        for of_arm in [study.trials_of(arm)]
+        for steps in sorted({run.steps for run in of_arm})
+    ]
     return markdown(["arm", "steps of a trial", "tried, the best first"], rows)
 
 
 def scores(study: Study, baseline: str, names: Sequence[str] = ()) -> str:
-    """Return other measures of each arm in percent, and its difference from the baseline.
-
-    Args:
-        study: whose runs were measured.
-        baseline: an arm.
-        names: of measures; none: all.
+    """Return other measures (none named: all) of each arm in percent, and against the baseline.
 
     Raises:
         SystemExit: no run has a measure of such a name.
@@ -90,28 +79,28 @@ def scores(study: Study, baseline: str, names: Sequence[str] = ()) -> str:
         raise SystemExit(f"{study.name} has no scores {unknown}; its scores: {'; '.join(known)}")
     rows = []
     for arm in study.arms:
-        against = {} if arm == baseline else study.of_arm(baseline)
-        cells = [_score(study.of_arm(arm), against, name) for name in names]
+        theirs = {} if arm == baseline else study.of_arm(baseline)
+        cells = [_score(study.of_arm(arm), theirs, name) for name in names]
         rows.append([f"`{arm}`", *cells])
     return markdown([f"arm, and against `{baseline}`", *names], rows)
 
 
-def speed(study: Study, baseline: str, targets: Sequence[float]) -> str:
+def speed(study: Study, baseline: str, *targets: str) -> str:
     """Return the share of the baseline's steps, from leaving the plateau to each target."""
-    rows = [
-        [f"`{arm}`", *(_share(study, arm, baseline, target) for target in targets)]
-        for arm in study.arms
-        if arm != baseline
-    ]
-    return markdown(["arm", *(f"to {target:.2f}" for target in targets)], rows)
+    rows = []
+    for arm in study.arms:
+        if arm != baseline:
+            sides = [study.of_arm(arm), study.of_arm(baseline)]
+            cells = []
+            for target in targets:
+                ours, theirs = (_log_steps(study, runs, float(target)) for runs in sides)
+                cells.append(_ratio(ours, theirs, ".0%"))
+            rows.append([f"`{arm}`", *cells])
+    return markdown(["arm", *(f"to {float(target):.2f}" for target in targets)], rows)
 
 
 def seconds(study: Study, baseline: str) -> str:
-    """Return the FLOPs and the seconds of each arm, as a share of the baseline's.
-
-    Only for arms that were trained side by side. The ratio of seconds is a geometric mean over
-    paired seeds.
-    """
+    """Return FLOPs and seconds against the baseline, of arms that were trained side by side."""
     theirs = study.of_arm(baseline)
     rows = [
         [
@@ -126,10 +115,7 @@ def seconds(study: Study, baseline: str) -> str:
 
 
 def clock(study: Study, baseline: str) -> str:
-    """Return a row for each arm by the clock: its end, and when it is where the baseline ends.
-
-    The ratio of the two times is a geometric mean over paired seeds.
-    """
+    """Return a row for each arm by the clock: its end, and when it is where the baseline ends."""
     theirs, per_step = study.of_arm(baseline), study.tokens_per_step
     rows = []
     for arm in study.arms:
@@ -150,63 +136,71 @@ def clock(study: Study, baseline: str) -> str:
     return markdown(header, rows)
 
 
-def answers(study: Study, questions: Sequence[Question]) -> str:
+def answers(questions: Sequence[Question]) -> str:
     """Return a row for each question: the difference with its interval, and what it says.
 
     Of losses at the end or, where questions name one, of a score. The p values are corrected for
     the number of questions, and an answer needs such a p value.
-
-    Raises:
-        SystemExit: a question names an unknown arm, or arms that have no seed in common.
     """
-    pairs = [_answered(study, one) for one in questions]
+    score = questions[0].score
+    pairs = [_answered(question) for question in questions]
     p_values = holm([1.0 if pair is None else pair.p_value for pair in pairs])
     rows = [
         [
             question.text,
-            f"{_in_words(question.arm)} - {_in_words(question.against)}",
+            _in_words(question),
             UNKNOWN if pair is None else str(pair.num_pairs),
-            difference(pair, digits=1 if question.score else 3),
+            difference(pair, digits=1 if score else 3),
             f"{p_value:.3f}" if p_value >= 0.001 else "< 0.001",
             _answer(pair, p_value),
         ]
         for question, pair, p_value in zip(questions, pairs, p_values, strict=True)
     ]
-    what = "points" if questions[0].score else "nats at the end"
+    what = "points" if score else "nats at the end"
     header = ["question", "arms", "pairs", f"{what}, 95 % interval", "p (Holm)", ""]
     return markdown(header, rows)
 
 
-def _answered(study: Study, question: Question) -> PairedMean | None:
-    ours, theirs = (
-        _compared(study, arms, question.score) for arms in (question.arm, question.against)
-    )
+def primary(questions: Sequence[Question], limits: Sequence[str]) -> str:
+    """Return a short row for each question, with what limits its answer."""
+    rows = []
+    for question, limit in zip(questions, limits, strict=True):
+        pair = _answered(question)
+        num_pairs = str(pair.num_pairs if pair else 0)
+        rows.append([question.text, _in_words(question), difference(pair), num_pairs, limit])
+    header = ["question", "arms", "nats at the end, 95 % interval", "seeds", "what limits it"]
+    return markdown(header, rows)
+
+
+def _answered(question: Question) -> PairedMean | None:
+    _, study, arm, against, score = question
+    ours, theirs = (_compared(study, arms, score) for arms in (arm, against))
     if not ours.keys() & theirs.keys():
-        raise SystemExit(f"{question.arm} and {question.against} have no seed in common")
+        raise SystemExit(f"{arm} and {against} have no seed in common")
     return paired_mean(ours, theirs)
 
 
-def _compared(study: Study, arms: str, score: str) -> dict[int, float]:
-    first, *others = (
-        _mean_over(study, several.split(MEAN), score) for several in arms.split(MINUS)
-    )
-    for other in others:
-        first = {seed: first[seed] - other[seed] for seed in first.keys() & other.keys()}
-    return first
+def _compared(study: Study, arms: str, score: str) -> Values:
+    """Return the mean score or loss over arms, or such a difference, of each seed that all have."""
+    means = []
+    for several in arms.split(MINUS):
+        runs = [study.of_arm(arm) for arm in several.split(MEAN)]
+        found = [_scores(one, score) if score else losses(one) for one in runs]
+        seeds = set[int].intersection(*(set(one) for one in found))
+        means.append({seed: statistics.fmean(one[seed] for one in found) for seed in seeds})
+    if len(means) == 1:
+        return means[0]
+    first, second = means
+    return {seed: first[seed] - second[seed] for seed in first.keys() & second.keys()}
 
 
-def _mean_over(study: Study, arms: Sequence[str], score: str) -> dict[int, float]:
-    """Return the mean score or loss at the end over arms, of each seed that all of them have."""
-    runs = [study.of_arm(arm) for arm in arms]
-    found = [_scores(one, score) if score else losses(one) for one in runs]
-    seeds = set[int].intersection(*(set(one) for one in found))
-    return {seed: statistics.fmean(one[seed] for one in found) for seed in seeds}
-
-
-def _in_words(arms: str) -> str:
-    words = re.sub(r"\w[^\s,]*", r"`\g<0>`", arms)
-    mean = f"mean of {words}" if MEAN in arms else words
-    return f"({mean})" if MINUS in arms else mean
+def _in_words(question: Question) -> str:
+    sides = []
+    for arms in (question.arm, question.against):
+        words = re.sub(r"\w[^\s,]*", r"`\g<0>`", arms)
+        mean = f"mean of {words}" if MEAN in arms else words
+        sides.append(f"({mean})" if MINUS in arms else mean)
+    return " - ".join(sides)
 
 
 def _answer(pair: PairedMean | None, p_value: float) -> str:
@@ -215,17 +209,17 @@ def _answer(pair: PairedMean | None, p_value: float) -> str:
     return "lower" if pair.mean < 0 else "higher"
 
 
-def losses(runs: Mapping[int, StudyRun]) -> dict[int, float]:
+def losses(runs: Runs) -> dict[int, float]:
     """Return the loss at the end of each run by seed, in nats."""
     return {seed: run.loss for seed, run in runs.items()}
 
 
-def mean_loss(runs: Mapping[int, StudyRun]) -> float:
+def mean_loss(runs: Runs) -> float:
     """Return the mean loss at the end in nats."""
     return statistics.fmean(losses(runs).values())
 
 
-def mean_flops(runs: Mapping[int, StudyRun]) -> float:
+def mean_flops(runs: Runs) -> float:
     """Return the mean FLOPs of a run; 0: they were not counted."""
     return statistics.fmean(run.flops for run in runs.values())
 
@@ -241,7 +235,7 @@ def difference(pair: PairedMean | None, num_runs: int = 0, digits: int = 3) -> s
     return f"{mean} ({low} to {high}{pairs})"
 
 
-def mean_and_range(runs: Mapping[int, StudyRun]) -> str:
+def mean_and_range(runs: Runs) -> str:
     """Return the mean loss at the end, and of several seeds the least and the largest."""
     found = sorted(losses(runs).values())
     span = f" ({found[0]:.3f} - {found[-1]:.3f})" if len(found) > 1 else ""
@@ -249,7 +243,7 @@ def mean_and_range(runs: Mapping[int, StudyRun]) -> str:
 
 
 def tokens(study: Study, runs: Sequence[StudyRun]) -> str:
-    """Return the median tokens with which runs left the plateau, in millions; never: infinity.
+    """Return the median tokens, in millions, with which runs left the plateau.
 
     An upper bound where a run had left it at its first evaluation.
     """
@@ -261,86 +255,71 @@ def tokens(study: Study, runs: Sequence[StudyRun]) -> str:
     return f"{bound}{median * study.tokens_per_step / 1e6:.2f}"
 
 
-def point(run: StudyRun, trials: Sequence[StudyRun]) -> str:
-    """Return the values of a trial in which the trials of its arm differ, apart from length."""
-    names = {
-        name
-        for trial in trials
-        for name, value in trial.settings.items()
-        if value != run.settings.get(name)
-    }
-    parts = [f"{name.split('.')[-1]} {run.settings[name]:g}" for name in sorted(names - {"steps"})]
-    return ", ".join(parts) or "as given"
+def _tried(trials: Sequence[StudyRun]) -> str:
+    """Return the losses of trials, the best first, each with the settings in which they differ."""
+    settings = [trial.settings for trial in trials]
+    names = {name for one in settings for name in one if one[name] != settings[0].get(name)}
+    found = []
+    for run in sorted(trials, key=attrgetter("loss")):
+        point = [f"{name.split('.')[-1]} {run.settings[name]:g}" for name in sorted(names)]
+        found.append(f"{', '.join(point) or 'as given'}: {run.loss:.3f}")
+    return "; ".join(found)
 
 
-def _score(runs: Mapping[int, StudyRun], others: Mapping[int, StudyRun], name: str) -> str:
-    ours, theirs = _scores(runs, name), _scores(others, name)
+def _score(runs: Runs, others: Runs, name: str) -> str:
+    ours = _scores(runs, name)
     if not ours:
         return UNKNOWN
-    pair = paired_mean(ours, theirs)
+    pair = paired_mean(ours, _scores(others, name))
     mean = f"{statistics.fmean(ours.values()):.1f}"
     if pair is None or pair.num_pairs < 2:
         return mean
     return f"{mean}; {difference(pair, len(ours), digits=1)}"
 
 
-def _scores(runs: Mapping[int, StudyRun], name: str) -> dict[int, float]:
+def _scores(runs: Runs, name: str) -> dict[int, float]:
     return {seed: run.scores[name] for seed, run in runs.items() if name in run.scores}
 
 
-def _tried(trials: Sequence[StudyRun]) -> str:
-    best_first = sorted(trials, key=attrgetter("loss"))
-    return "; ".join(f"{point(run, trials)}: {run.loss:.3f}" for run in best_first)
-
-
-def _times_sooner(ours: Mapping[int, StudyRun], theirs: Mapping[int, StudyRun]) -> str:
-    """Return how many times sooner ours are where theirs end: geometric mean, interval."""
+def _times_sooner(ours: Runs, theirs: Runs) -> str:
+    """Return how many times sooner ours are where theirs end."""
     rates = {}  # logarithms of 1 / seconds
     for seed in ours.keys() & theirs.keys():
         spent = ours[seed].seconds_to(theirs[seed].loss)
         rates[seed] = -math.inf if spent is None else -math.log(spent)
-    their_rates = {seed: -one for seed, one in _log_seconds(theirs).items()}
-    return _ratio(rates, their_rates, ".1f", " times")
+    return _ratio(
+        rates, {seed: -one for seed, one in _log_seconds(theirs).items()}, ".1f", " times"
+    )
 
 
-def _share(study: Study, arm: str, baseline: str, target: float) -> str:
-    """Return the ratio of the steps from the plateau to a target: geometric mean, interval."""
-    ours, theirs = (_log_steps(study, study.of_arm(name), target) for name in (arm, baseline))
-    return _ratio(ours, theirs, ".0%")
+def _ratio(ours: Values, theirs: Values, form: str, unit: str = "") -> str:
+    """Return a geometric mean over paired seeds and its interval, from logarithms.
 
-
-def _ratio(
-    ours: Mapping[int, float], theirs: Mapping[int, float], form: str, unit: str = ""
-) -> str:
-    """Return a geometric mean and its interval, from logarithms; infinite: a loss never reached."""
-    seeds = ours.keys() & theirs.keys()
+    Infinite ones are of a loss that was never reached.
+    """
     for side, words in ((ours, "not reached"), (theirs, "not reached by the baseline")):
-        if any(math.isinf(side[seed]) for seed in seeds):
+        if any(math.isinf(side[seed]) for seed in ours.keys() & theirs.keys()):
             return words
     pair = paired_mean(ours, theirs)
     if pair is None:
         return UNKNOWN
-    mean, low, high = (format(math.exp(one), form) for one in (pair.mean, pair.low, pair.high))
+    mean, low, high = (format(math.exp(one), form) for one in pair[:3])
     return mean + unit + (f" ({low} - {high})" if pair.num_pairs > 1 else "")
 
 
-def _log_steps(study: Study, runs: Mapping[int, StudyRun], target: float) -> dict[int, float]:
+def _log_steps(study: Study, runs: Runs, target: float) -> dict[int, float]:
+    """Return the logarithm of the steps from the end of the plateau to a target, by seed."""
     found = {}
     for seed, run in runs.items():
         start, end = run.reached(study.plateau_end), run.reached(target)
-        if start is None or end is None:
-            found[seed] = math.inf
-        elif end > start:
-            found[seed] = math.log(end - start)
-        else:
-            raise SystemExit(f"{run.arm} reaches {target} before it has left the plateau")
+        found[seed] = math.inf if start is None or end is None else math.log(end - start)
     return found
 
 
-def _log_seconds(runs: Mapping[int, StudyRun]) -> dict[int, float]:
+def _log_seconds(runs: Runs) -> dict[int, float]:
     return {seed: math.log(run.seconds[-1]) for seed, run in runs.items() if run.seconds}
 
 
-def _share_of_flops(runs: Mapping[int, StudyRun], others: Mapping[int, StudyRun]) -> str:
+def _share_of_flops(runs: Runs, others: Runs) -> str:
     flops = mean_flops(others)
     return f"{mean_flops(runs) / flops:.1%}" if flops else UNKNOWN
