@@ -65,7 +65,7 @@ def cost(study: Study, baseline: str, file: Path) -> None:
 
 
 def _panels(count: int, xlabel: str, ylabel: str) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(8, 3.6), dpi=150, layout="constrained")
+    figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
     panels = list(figure.subplots(1, count, squeeze=False)[0])
     for axes in panels:
         axes.set_xlabel(xlabel)
@@ -88,8 +88,9 @@ def _mark_entropy(axes: Axes, study: Study) -> None:
     axes.axhline(study.entropy, color="k", linestyle=":", linewidth=0.8, label="unigram entropy")
 
 
-def _save(figure: Figure, legend: Axes, file: Path) -> None:
-    legend.legend(fontsize="small", edgecolor="none")
+def _save(figure: Figure, labelled: Axes, file: Path) -> None:
+    handles = labelled.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside right upper", fontsize="small", frameon=False)
     file.parent.mkdir(exist_ok=True)
     # Without the version of matplotlib, so that equal records give equal files.
     figure.savefig(file, metadata={"Software": None})
