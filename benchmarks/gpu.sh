@@ -44,7 +44,7 @@ phase() { # TITLE; shows the ends of the parts before, and saves all results
     echo "--- ${name%:*}" && tail -n "${name#*:}" "$out/${name%:*}.txt" 2>/dev/null | cut -c1-200
   done
   shown=()
-  (cd "$out" && tar czf results.tgz.new --exclude='results.tgz*' . && mv results.tgz.new results.tgz)
+  tar czf "$work/results.tgz" -C "$out" --exclude=results.tgz . && mv "$work/results.tgz" "$out"
   say "phase $1"
 }
 
@@ -98,10 +98,13 @@ recipe=$PWD/benchmarks/gpu/killed_run.toml
 part prepare 170 env -C "$work/run" "$python" -m tupelo prepare "$recipe" "${small[@]}" &
 part fused_adam 170 "$python" -c "
 from pretrain.engine.optimizers import OPTIMIZERS
-print('obstacle:', OPTIMIZERS['deepspeed'].obstacle_to_build())" &
+print('obstacle:', OPTIMIZERS['deepspeed'].obstacle_to_build())
+if not '$dry':
+    from deepspeed.ops.op_builder import FusedAdamBuilder
+    FusedAdamBuilder().load()" &
 part warm 175 "${steps_py[@]}" --warm --variants "${variants[@]:0:4}" &
 [[ $dry ]] || part warm_more 175 "${steps_py[@]}" --warm --variants "${variants[@]:4}" &
-[[ $dry ]] || part warm_kernels 150 "$python" benchmarks/gpu/kernels.py --warm --json "$work/warm.json" &
+[[ $dry ]] || part warm_kernels 150 "$python" benchmarks/gpu/kernels.py "$work/warm.json" --warm &
 part precisions 178 "$python" benchmarks/steps.py --shape $quarter --vocabulary $vocabulary \
   --variants "${precisions[@]}" --losses $losses --json "$out/precisions.json" &
 part gpu_tests 168 "$python" -m pytest -q --tb=short -p no:cacheprovider -m gpu "${tests[@]}" &
@@ -123,7 +126,7 @@ cp "$work/run"/killed_run.json "$work/run"/run/{metrics,evals,launches}.jsonl "$
 shown=(killed_run:34)
 
 phase 'E: where the time goes, and what would be faster'
-part kernels 80 "$python" benchmarks/gpu/kernels.py --json "$out/kernels.json"
+part kernels 80 "$python" benchmarks/gpu/kernels.py "$out/kernels.json"
 part profile 60 "$python" -m tupelo profile "$recipe" "${small[@]}" --full-depth --to "$work/profile"
 cp "$work/profile/profile.json" "$out" 2>/dev/null
 shown=(kernels:54 profile:40)

@@ -1,13 +1,13 @@
 """Search tiles of the attention kernels, and time cuDNN's attention with a learned bias.
 
-    python benchmarks/gpu/kernels.py --json FILE [--warm]      on a CPU with TRITON_INTERPRET=1
+    python benchmarks/gpu/kernels.py FILE [--warm]         on a CPU with TRITON_INTERPRET=1
 
 At the shape of BERT-Base, 64 x 512 tokens. Each tiling's result is compared with that of the
 table's; `--warm` launches each once. Nobody has seen cuDNN's graphs run: a failure is an answer.
 """
 
-import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,32 +33,63 @@ CANDIDATES = {
 }
 
 
-class Inputs:
-    """One block's attention: q, k, v as views of one projection, a bias, a gradient."""
+def main(file: Path, *, warm: bool) -> None:
+    """Write what was found after each part."""
+    torch.manual_seed(0)
+    projected = torch.randn(B, S, 3, N, H, device=DEVICE, dtype=torch.bfloat16)
+    bias = torch.randn(N, S, S, device=DEVICE)
+    d_o = torch.randn(B, S, N, H, device=DEVICE, dtype=torch.bfloat16).transpose(1, 2)
+    given = (*projected.permute(2, 0, 3, 1, 4), bias, d_o)
+    results: dict[str, Any] = {}
+    for dropout in (0.0, 0.1) if ON_GPU and not warm else (0.0,):
+        results[f"tilings, dropout {dropout}"] = search(ours(*given, dropout), warm=warm)
+        file.write_text(json.dumps(results, indent=1))
+    if not warm:
+        try:
+            results["cudnn"] = cudnn_attention(*given)
+        except Exception as error:
+            results["cudnn"] = f"{type(error).__name__}: {str(error)[:200]}"
+        print("cudnn", results["cudnn"], flush=True)
+        file.write_text(json.dumps(results, indent=1))
 
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        projected = torch.randn(B, S, 3, N, H, device=DEVICE, dtype=torch.bfloat16)
-        self.q, self.k, self.v = projected.permute(2, 0, 3, 1, 4)
-        self.bias = torch.randn(N, S, S, device=DEVICE)
-        self.d_o = torch.randn(B, S, N, H, device=DEVICE, dtype=torch.bfloat16).transpose(1, 2)
 
-    def calls(self, dropout: float) -> dict[str, Callable[[], Any]]:
-        """Return the three operators, to be launched."""
-        seeds = None
-        if dropout:
-            seeds = torch.randint(2**31, (B, N, 2), dtype=torch.int32, device=DEVICE)
-        given = (self.q, self.k, self.v, self.bias, None, seeds, SCALE, dropout)
-        o, logsumexp = attention.attention_forward(*given)
-        *_, products = attention.attention_backward(*given, o, logsumexp, self.d_o)
-        backward = (*given, o, logsumexp, self.d_o)
-        bias = (*given, logsumexp, self.d_o, products)
-        return {
-            "forward": lambda: attention.attention_forward(*given)[0],
-            "query_gradient": lambda: attention.attention_backward(*backward)[0],
-            "key_value_gradient": lambda: torch.cat(attention.attention_backward(*backward)[1:3]),
-            "bias_gradient": lambda: attention.attention_bias_gradient(*bias),
-        }
+def ours(q: Any, k: Any, v: Any, bias: Any, d_o: Any, dropout: float) -> dict[str, Any]:
+    """Return a call for each of our kernels."""
+    seeds = torch.randint(2**31, (B, N, 2), dtype=torch.int32, device=DEVICE) if dropout else None
+    given = (q, k, v, bias, None, seeds, SCALE, dropout)
+    o, logsumexp = attention.attention_forward(*given)
+    *_, products = attention.attention_backward(*given, o, logsumexp, d_o)
+
+    def gradients() -> Any:
+        return attention.attention_backward(*given, o, logsumexp, d_o)
+
+    return {
+        "forward": lambda: attention.attention_forward(*given)[0],
+        "query_gradient": lambda: gradients()[0],
+        "key_value_gradient": lambda: torch.stack(gradients()[1:3]),
+        "bias_gradient": lambda: attention.attention_bias_gradient(
+            *given, logsumexp, d_o, products
+        ),
+    }
+
+
+def search(calls: dict[str, Any], *, warm: bool) -> list[dict[str, Any]]:
+    """Return error and milliseconds of each tiling; the first of a kernel is the table's."""
+    table, rows = TILINGS[ROW], []
+    for kernel, call in calls.items():
+        expected = call()
+        for tiling in [tuple(getattr(table, kernel)), *CANDIDATES[kernel][: None if ON_GPU else 1]]:
+            row: dict[str, Any] = {"kernel": kernel, "tiling": tiling}
+            TILINGS[ROW] = table._replace(**{kernel: Tiling(*tiling)})
+            try:
+                row["error"] = error_of(call(), expected)
+                row["milliseconds"] = None if warm else milliseconds(call)
+            except Exception as error:
+                row["problem"] = f"{type(error).__name__}: {str(error)[:120]}"
+            rows.append(row)
+            print(row, flush=True)
+        TILINGS[ROW] = table
+    return rows
 
 
 def milliseconds(call: Callable[[], object]) -> float:
@@ -70,46 +101,27 @@ def milliseconds(call: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - began)
 
 
-def search(inputs: Inputs, dropout: float, *, warm: bool) -> list[dict[str, Any]]:
-    """Return error and milliseconds of each tiling; the first of a kernel is the table's."""
-    table, rows = TILINGS[ROW], []
-    for kernel, call in inputs.calls(dropout).items():
-        expected = call().float()
-        for tiling in [tuple(getattr(table, kernel)), *CANDIDATES[kernel][: None if ON_GPU else 1]]:
-            row: dict[str, Any] = {"kernel": kernel, "dropout": dropout, "tiling": tiling}
-            TILINGS[ROW] = table._replace(**{kernel: Tiling(*tiling)})
-            try:
-                found = call().float()
-                row["error"] = float((found - expected).norm() / expected.norm())
-                if not warm:
-                    row["milliseconds"] = milliseconds(call)
-            except Exception as error:
-                row["problem"] = f"{type(error).__name__}: {str(error)[:120]}"
-            rows.append(row)
-            print(row, flush=True)
-        TILINGS[ROW] = table
-    return rows
+def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the relative error in the Frobenius norm."""
+    return float((found.float() - expected.float()).norm() / expected.float().norm())
 
 
-def cudnn_attention(inputs: Inputs) -> dict[str, Any]:
+def cudnn_attention(q: Any, k: Any, v: Any, bias: Any, d_o: Any) -> dict[str, Any]:
     """Return the errors of cuDNN's attention against ours, and its milliseconds."""
     import cudnn  # type: ignore[import-not-found]
 
-    half, single = cudnn.data_type.BFLOAT16, cudnn.data_type.FLOAT
-    handle = cudnn.create_handle() if ON_GPU else None
-    bias = inputs.bias[None].bfloat16()
-    o, d_bias = torch.empty_like(inputs.d_o), torch.empty_like(bias)
+    kinds = {torch.bfloat16: cudnn.data_type.BFLOAT16, torch.float32: cudnn.data_type.FLOAT}
+    handle = cudnn.create_handle()
+    half_bias = bias[None].bfloat16()
+    o, d_bias, d_packed = map(torch.empty_like, (d_o, half_bias, q._base))
+    d_qkv = d_packed.permute(2, 0, 3, 1, 4)
+    given = {"q": q, "k": k, "v": v, "bias": half_bias}
     stats = torch.empty(B, N, S, 1, device=DEVICE)
-    gradients = torch.empty(B, S, 3, N, H, device=DEVICE, dtype=torch.bfloat16)
-    dq, dk, dv = gradients.permute(2, 0, 3, 1, 4)
-    given = {"q": inputs.q, "k": inputs.k, "v": inputs.v, "bias": bias}
 
     def graph(tensors: dict[str, torch.Tensor]) -> tuple[Any, dict[str, Any]]:
+        half, single = kinds.values()
         types = {"io_data_type": half, "intermediate_data_type": single}
-        made = cudnn.pygraph(
-            **types, compute_data_type=single, **({"handle": handle} if handle else {})
-        )
-        kinds = {torch.bfloat16: half, torch.float32: single}
+        made = cudnn.pygraph(**types, compute_data_type=single, handle=handle)
         return made, {
             name: made.tensor(
                 name=name, dim=list(x.shape), stride=list(x.stride()), data_type=kinds[x.dtype]
@@ -118,66 +130,32 @@ def cudnn_attention(inputs: Inputs) -> dict[str, Any]:
         }
 
     def runnable(made: Any, values: dict[Any, torch.Tensor]) -> Callable[[], None]:
-        made.validate()
-        if handle is None:
-            return lambda: None
-        made.build_operation_graph()
-        made.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-        made.check_support()
-        made.build_plans()
+        made.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         space = torch.empty(made.get_workspace_size(), dtype=torch.uint8, device=DEVICE)
         return lambda: made.execute(values, space, handle=handle)
 
     made, names = graph(given)
     output, sums = made.sdpa(name="f", **names, attn_scale=SCALE, generate_stats=True)
     output.set_output(True).set_dim(list(o.shape)).set_stride(list(o.stride()))
-    sums.set_output(True).set_data_type(single)
-    values = {names[name]: x for name, x in given.items()} | {output: o, sums: stats}
-    forward = runnable(made, values)
-    given |= {"o": o, "dO": inputs.d_o, "stats": stats}
-    made, names = graph({**given, "dBias": d_bias})
+    sums.set_output(True).set_data_type(kinds[torch.float32])
+    values = {names[name]: x for name, x in given.items()}
+    forward = runnable(made, values | {output: o, sums: stats})
+    given |= {"o": o, "dO": d_o, "stats": stats, "dBias": d_bias}
+    made, names = graph(given)
     d_names = made.sdpa_backward(name="b", **names, attn_scale=SCALE)
-    for name, x in zip(d_names, (dq, dk, dv), strict=True):
+    for name, x in zip(d_names, d_qkv, strict=True):
         name.set_output(True).set_dim(list(x.shape)).set_stride(list(x.stride()))
     names["dBias"].set_output(True)
-    values = {names[name]: x for name, x in {**given, "dBias": d_bias}.items()}
-    backward = runnable(made, values | dict(zip(d_names, (dq, dk, dv), strict=True)))
-    if handle is None:
-        return {"graphs": "validated"}
+    values = {names[name]: x for name, x in given.items()}
+    backward = runnable(made, values | dict(zip(d_names, d_qkv, strict=True)))
     forward(), backward()
-    ours, found = inputs.calls(0.0), {"forward": o, "query_gradient": dq}
-    found |= {"key_value_gradient": torch.cat((dk, dv)), "bias_gradient": d_bias[0]}
-    expected = {name: call().float() for name, call in ours.items()}
-    errors = {
-        name: float((x.float() - expected[name]).norm() / expected[name].norm())
-        for name, x in found.items()
-    }
+    found = zip((o, d_qkv[0], d_qkv[1:], d_bias[0]), ours(q, k, v, bias, d_o, 0.0).values())
     return {
-        "errors": errors,
+        "errors of o, dq, dk and dv, dbias": [error_of(own, call()) for own, call in found],
         "forward_ms": milliseconds(forward),
         "backward_with_bias_ms": milliseconds(backward),
     }
 
 
-def main() -> None:
-    """Write the rows after each part."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument("--json", type=Path, required=True)
-    options.add_argument("--warm", action="store_true")
-    given = options.parse_args()
-    inputs, results = Inputs(), dict[str, Any]()
-    if not given.warm:
-        try:
-            results["cudnn"] = cudnn_attention(inputs)
-        except Exception as error:
-            results["cudnn"] = {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
-        print(results["cudnn"], flush=True)
-    for dropout in (0.0,) if given.warm or not ON_GPU else (0.0, 0.1):
-        results[f"tilings, dropout {dropout}"] = search(inputs, dropout, warm=given.warm)
-        given.json.write_text(json.dumps(results, indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), warm="--warm" in sys.argv)

@@ -55,7 +55,7 @@ def largest_error(length: int, dtype: torch.dtype) -> float:
     errors = torch.stack([(own.double() - right).norm() / right.norm() for own, right in pairs])
     each = ", ".join(f"{error:.1e}" for error in errors.tolist())
     print(f"kernels, {dtype}, {length}: o, dq, dk, dv, dbias {each}", flush=True)
-    return float(errors.max())  # NaN if one is
+    return float(errors.detach().max())  # NaN if one is
 
 
 if __name__ == "__main__":

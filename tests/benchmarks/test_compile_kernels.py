@@ -31,7 +31,7 @@ def run(*words):
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=ROOT,
-        env={**environment, "PYTHONPATH": str(ROOT)},
+        env={**environment},
         capture_output=True,
         text=True,
     )
@@ -112,7 +112,7 @@ def test_interpreted_kernels_are_not_reported_as_compiled():
     finished = subprocess.run(
         [sys.executable, "benchmarks/compile_kernels.py"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"},
+        env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
     )

@@ -15,7 +15,7 @@ def run_module(module, *words):
     return subprocess.run(
         [sys.executable, "-m", module, *map(str, words)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=900,

@@ -67,7 +67,7 @@ class Command:
         start_new_session=False,
         **environment,
     ):
-        environment |= {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment |= {**os.environ, "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
             [*launcher, *words],
             cwd=ROOT,

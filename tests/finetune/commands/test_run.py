@@ -47,7 +47,7 @@ class Command:
         return subprocess.Popen(
             [sys.executable, "-m", "finetune", *self.words(*more)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -48,7 +48,7 @@ def run_case(launcher, folder, names, *words):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads((folder / "found.json").read_text())

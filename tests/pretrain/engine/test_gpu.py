@@ -31,7 +31,7 @@ from tests.pretrain.model import attention_reference as reference
 from tests.pretrain.profiling.test_step_timer import ENGINE_PROGRAM
 
 ROOT = Path(__file__).parents[3]
-ON_GPU = {**os.environ, "PYTHONPATH": str(ROOT)}
+ON_GPU = {**os.environ}
 pytestmark = pytest.mark.gpu
 
 

@@ -27,7 +27,7 @@ def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, c
     words = (*command, "--data.shards", str(shards), *SIZES)
     start = f"import sys; sys.executable = {str(stubs.bin / 'python')!r}\n{WITHOUT_TORCH}"
     search = f"{stubs.bin}:{os.defpath}"
-    environment = {"CALLS": str(stubs.log), "PATH": search, "PYTHONPATH": str(ROOT)}
+    environment = {"CALLS": str(stubs.log), "PATH": search}
     subprocess.run(
         [sys.executable, "-c", start, *words], cwd=stubs.folder, env=environment, check=True
     )
@@ -68,7 +68,7 @@ def test_a_run_builds_its_missing_shards(tmp_path):
     trained = subprocess.run(
         [sys.executable, "-m", "pretrain", "train", *words],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )

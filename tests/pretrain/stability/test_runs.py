@@ -30,7 +30,7 @@ def run_scenarios(shards, folder, names, launcher="python"):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return finished.stderr

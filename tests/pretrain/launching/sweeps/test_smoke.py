@@ -98,7 +98,7 @@ def test_a_smoke_test_goes_from_text_to_report(tmp_path):
     ended = subprocess.run(
         [*words, "--name", "x"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
