@@ -22,7 +22,7 @@ pack() { # FOLDER
     wanted+=("$(grep -i "^$name==" "$here/../constraints.txt")")
   done
   python3 -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 -d "$1/wheels" \
-    --platform manylinux_2_{34,28,27,17}_x86_64 --platform manylinux2014_x86_64 "${wanted[@]}" &&
+    --platform=manylinux_2_{39,35,34,31,28,27,26,24,17,5}_x86_64 --platform=manylinux{2014,1}_x86_64 "${wanted[@]}" &&
     DS_BUILD_OPS=0 DS_ACCELERATOR=cpu python3 -m pip wheel -q --no-deps --no-build-isolation \
       -w "$1/wheels" "$(grep '^deepspeed==' "$here/../constraints.txt")" && du -sh "$1"
 }
@@ -49,7 +49,7 @@ phase() { # TITLE; shows the ends of the parts before, and saves all results
 }
 
 case ${1:-} in
-  --pack) pack "${2:?FOLDER}" && exit ;;
+  --pack) pack "${2:?FOLDER}" || exit 1; exit ;;
   --dry-run) dry=yes && shift ;;
   -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit ;;
 esac
@@ -83,6 +83,9 @@ if [[ $dry ]]; then
 else
   nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit --format=csv,noheader || exit 1
   ip link set lo up 2>/dev/null
+  # pip's CUDA has no libcudart.so to link FusedAdam with.
+  ln -s "$(dirname "$python")"/../lib/python3*/site-packages/nvidia/cu*/lib/libcudart.so.* \
+    "$work/libcudart.so" 2>/dev/null && export LIBRARY_PATH=$work
   export TORCH_EXTENSIONS_DIR=$work/extensions NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
 fi
 steps_py=("$python" benchmarks/steps.py --shape $shape --vocabulary $vocabulary)

@@ -26,7 +26,7 @@ def run_module(module, words):
     """Return exit status, stdout and stderr."""
     context = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    environment = inherited_environment() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = inherited_environment() | {"OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
         arguments = (module, list(map(str, words)), output, errors, environment)

@@ -149,7 +149,8 @@ def cudnn_attention(q: Any, k: Any, v: Any, bias: Any, d_o: Any) -> dict[str, An
     values = {names[name]: x for name, x in given.items()}
     backward = runnable(made, values | dict(zip(d_names, d_qkv, strict=True)))
     forward(), backward()
-    found = zip((o, d_qkv[0], d_qkv[1:], d_bias[0]), ours(q, k, v, bias, d_o, 0.0).values())
+    expected = ours(q, k, v, bias, d_o, 0.0).values()
+    found = zip((o, d_qkv[0], d_qkv[1:], d_bias[0]), expected, strict=True)
     return {
         "errors of o, dq, dk and dv, dbias": [error_of(own, call()) for own, call in found],
         "forward_ms": milliseconds(forward),

@@ -4,6 +4,8 @@ import logging
 import os
 import shutil
 import warnings
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -119,4 +121,22 @@ def obstacle_to_fused_adam() -> str | None:
     if not cpp_extension.is_ninja_available():
         return "ninja does not run; it is a package of Python, whose folder bin must be in PATH"
     compiler = os.environ.get("CXX", "c++")
-    return None if shutil.which(compiler) else f"there is no C++ compiler {compiler!r}"
+    if not shutil.which(compiler):
+        return f"there is no C++ compiler {compiler!r}"
+    return _obstacle_to_headers(Path(cpp_extension.CUDA_HOME))
+
+
+def _obstacle_to_headers(home: Path) -> str | None:
+    """Let the compiler find the headers that torch's include; nvcc may come without them."""
+    places = getattr(find_spec("nvidia"), "submodule_search_locations", ())
+    folders = [home, *(folder for place in places for folder in Path(place).glob("cu*"))]
+    found = next((one for one in folders if (one / "include" / "cusparse.h").is_file()), None)
+    if found is None:
+        return (
+            f"{quoted(home / 'include')} has no cusparse.h: install CUDA's development files, or "
+            "pip install 'cuda-toolkit[cublas,cudart,cusolver,cusparse]'"
+        )
+    if found != home:
+        given = filter(None, [os.environ.get("CPATH")])
+        os.environ["CPATH"] = os.pathsep.join([str(found / "include"), *given])
+    return None

@@ -6,6 +6,7 @@ are fp32, and lie in `optimizer.state[parameter]` by name; checkpoints store the
 
 import contextlib
 import importlib.util
+import re
 import subprocess
 from abc import ABC, abstractmethod
 from typing import Any, Literal
@@ -107,8 +108,10 @@ class DeepSpeedAdamW(OptimizerKind):
                 **_adam_values(settings),
             )
         except (OSError, RuntimeError, subprocess.SubprocessError, ImportError) as error:
-            first_line = plain(f"{error}\n".partition("\n")[0])
-            raise not_built(self.name, f"{type(error).__name__}: {first_line}") from error
+            lines = str(error).splitlines() or [""]
+            # Of a build: the first line of its compiler's, not "Error building extension".
+            line = next((one for one in lines if re.search(r"\berror\b", one)), lines[0])
+            raise not_built(self.name, f"{type(error).__name__}: {plain(line.strip())}") from error
         return optimizer
 
     def fused_class(self) -> Any:

@@ -122,7 +122,7 @@ def fork_trainer(
 
 def start_command(command: Sequence[str], output_file: Path) -> Launch:
     """Start a true command line."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with output_file.open("w") as output:
         process = subprocess.Popen(
             [*map(str, command)],

@@ -4,7 +4,6 @@ Run: -m gpu.
 """
 
 import json
-import os
 import subprocess
 import sys
 from functools import partial
@@ -31,7 +30,6 @@ from tests.pretrain.model import attention_reference as reference
 from tests.pretrain.profiling.test_step_timer import ENGINE_PROGRAM
 
 ROOT = Path(__file__).parents[3]
-ON_GPU = {**os.environ}
 pytestmark = pytest.mark.gpu
 
 
@@ -43,7 +41,6 @@ def train_on_gpu(folder, names, *words):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env=ON_GPU,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads((folder / "found.json").read_text())
@@ -76,7 +73,7 @@ def test_a_fused_adam_is_torchs_adamw(tmp_path, plain, kind):
 
 def test_the_device_waits_for_a_slow_loader_and_its_phases_fit_into_the_time():
     finished = subprocess.run(
-        [sys.executable, "-c", ENGINE_PROGRAM], cwd=ROOT, capture_output=True, text=True, env=ON_GPU
+        [sys.executable, "-c", ENGINE_PROGRAM], cwd=ROOT, capture_output=True, text=True
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     seconds, waited, spent = json.loads(finished.stdout.splitlines()[-1])
@@ -121,7 +118,7 @@ steps(range(3, 6))
 def test_a_step_never_waits_for_the_device():
     """Skipped blocks and new scales included; PyTorch raises at the place that waits."""
     finished = subprocess.run(
-        [sys.executable, "-c", NO_SYNCHRONISATION], cwd=ROOT, capture_output=True, env=ON_GPU
+        [sys.executable, "-c", NO_SYNCHRONISATION], cwd=ROOT, capture_output=True
     )
     assert finished.returncode == 0, finished.stderr.decode()[-3000:]
 
@@ -261,5 +258,5 @@ def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
         )
         for rows in (chosen, 2 * chosen)
     ]
-    assert taken[0] + candidates.optimizer_bytes <= SHARE * free < taken[1]
+    assert taken[0] + candidates.engine_bytes <= SHARE * free < taken[1]
     assert torch.cuda.memory_allocated() == before
