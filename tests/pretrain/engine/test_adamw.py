@@ -45,7 +45,7 @@ def test_auto_is_torchs_fused_adamw_whose_update_can_be_left_out(device):
 
 
 @pytest.fixture
-def builder(monkeypatch):
+def builder(monkeypatch, tmp_path):
     """DeepSpeed's builder on a machine that has all that it needs."""
     deepspeed_library.import_deepspeed()
     from deepspeed.ops.op_builder import builder
@@ -54,7 +54,11 @@ def builder(monkeypatch):
     monkeypatch.setattr(builder, "installed_cuda_version", lambda: (13, 0))
     monkeypatch.setattr(torch.version, "cuda", "13.1")
     monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: True)
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/cusparse.h").touch()
     monkeypatch.setenv("CXX", "true")
+    monkeypatch.setenv("CPATH", "/given")
     assert deepspeed_library.obstacle_to_fused_adam() is None
     return builder
 
@@ -90,6 +94,20 @@ def test_fused_adam_without_ninja_or_a_compiler_is_refused(builder, monkeypatch)
     assert "there is no C++ compiler 'no-such-compiler'" in refusal_of_the_machine()
     monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: False)
     assert "ninja does not run" in refusal_of_the_machine()
+
+
+def test_headers_that_nvcc_lacks_are_those_of_pips_packages_or_refused(
+    builder, monkeypatch, tmp_path
+):
+    pips = tmp_path / "nvidia/cu13/include"
+    pips.mkdir(parents=True)
+    (tmp_path / "include/cusparse.h").rename(pips / "cusparse.h")
+    packages = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(deepspeed_library, "find_spec", lambda name: packages)
+    assert deepspeed_library.obstacle_to_fused_adam() is None
+    assert os.environ["CPATH"] == f"{pips}{os.pathsep}/given"
+    monkeypatch.setattr(deepspeed_library, "find_spec", lambda name: None)
+    assert "include has no cusparse.h: install CUDA's development" in refusal_of_the_machine()
 
 
 def test_what_is_compiled_already_needs_no_compiler(builder, monkeypatch):
