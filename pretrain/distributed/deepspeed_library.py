@@ -133,7 +133,7 @@ def _obstacle_to_headers(home: Path) -> str | None:
     found = next((one for one in folders if (one / "include" / "cusparse.h").is_file()), None)
     if found is None:
         return (
-            f"{quoted(home / 'include')} has no cusparse.h: install CUDA's development files, or "
+            f"{quoted(str(home / 'include'))} has no cusparse.h: install CUDA's development files, or "
             "pip install 'cuda-toolkit[cublas,cudart,cusolver,cusparse]'"
         )
     if found != home:
