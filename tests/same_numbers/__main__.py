@@ -1,0 +1,133 @@
+"""Run commands with the code of an old commit and of today, and compare all numbers bit for bit.
+
+    python -m tests.same_numbers OLD_COMMIT                         8 minutes on slow cores
+    python -m tests.same_numbers OLD_COMMIT --only 'zero*' exports
+    python -m tests.same_numbers OLD_COMMIT --speed                 times steps instead, in turns
+
+The commands are in jobs.py; those of opened-* read files of the old code, whose results are kept
+in the folder of --work and used again. Exit status 0: all numbers are equal.
+"""
+
+import argparse
+import fcntl
+import fnmatch
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from .comparison import differences
+from .jobs import JOBS, SPEEDS, write_texts
+from .side import DONE, OUTPUT
+
+ROOT = Path(__file__).parents[2]
+ROUNDS, WARM_UP = 5, 10  # of --speed: starts of each code, and steps of each that do not count
+SHOWN = 4  # differences of a job
+# Words of the commands that one of the codes spells differently.
+SPELLINGS: dict[str, dict[str, str]] = {"old": {}, "today": {}}
+
+
+def main():
+    arguments = read_arguments()
+    command = ["git", "-C", ROOT, "rev-parse", "--verify", f"{arguments.old}^{{commit}}"]
+    commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    old, today = arguments.work.resolve() / commit, ROOT / "runs" / "same_numbers" / "today"
+    shutil.rmtree(today, ignore_errors=True)
+    for folder in (old, today):
+        folder.mkdir(parents=True, exist_ok=True)
+    names = with_needed(["shards"] if arguments.speed else arguments.only)
+    with (old / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (old / "code").exists():
+            words = f"git -C {ROOT} archive --prefix=code/ {commit} | tar -x -C {old}"
+            subprocess.run(words, shell=True, check=True)
+        run("old", names, old, old)
+    run("today", names, today, old)
+    if arguments.speed:
+        return compare_speed({"old": old, "today": today}, old)
+    found = {name: complaints(old / name, today / name) for name in names}
+    for name, lines in found.items():
+        for line in lines[:SHOWN] + [f"{len(lines) - SHOWN} more"] * (len(lines) > SHOWN):
+            print(f"{name}: {line}")
+    equal = sum(not lines for lines in found.values())
+    print(f"{equal} of {len(names)} are equal bit for bit; see {old} and {today}")
+    return 0 if equal == len(names) else 1
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(
+        "python -m tests.same_numbers", None, __doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("old", metavar="OLD_COMMIT")
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help=" ".join(JOBS))
+    parser.add_argument("--work", type=Path, default=ROOT / "runs/same_numbers", metavar="FOLDER")
+    parser.add_argument("--speed", action="store_true")
+    arguments = parser.parse_args()
+    for pattern in arguments.only:
+        if not fnmatch.filter(JOBS, pattern):
+            parser.error(f"--only: there is no {pattern}; there are {' '.join(JOBS)}")
+    return arguments
+
+
+def with_needed(patterns):
+    """Return the jobs of these names, and those whose folders they read, in their order."""
+    wanted = {name for p in patterns for name in fnmatch.filter(JOBS, p) if name not in SPEEDS}
+    for name in reversed(JOBS):
+        if name in wanted:
+            wanted |= JOBS.keys() & re.findall(r"([\w-]+)/", " ".join(JOBS[name]))
+    return [name for name in JOBS if name in wanted]
+
+
+def run(side, names, results, old):
+    """Run with the code of a side the jobs that have not succeeded with the same words before."""
+    jobs, code = {}, old / "code" if side == "old" else ROOT
+    for name in names:
+        words = [[SPELLINGS[side].get(word, word) for word in line.split()] for line in JOBS[name]]
+        places = json.dumps(words).replace("OLD/", f"{old}/").replace("NAME/", f"{name}/")
+        done = results / name / DONE
+        if not done.exists() or done.read_text() != places:
+            jobs[name] = json.loads(places)
+    variables = {
+        **{"PYTHONPATH": str(code), "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
+        **{"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1"},
+        "HF_MODULES_CACHE": str(results / "modules"),
+    }
+    command = [sys.executable, Path(__file__).with_name("side.py")]
+    if jobs:
+        write_texts(results)
+        settings = {"cwd": results, "env": os.environ | variables, "text": True, "check": True}
+        subprocess.run(command, input=json.dumps(jobs), **settings)
+
+
+def complaints(old, today):
+    """Return what is wrong with the results of a job."""
+    for folder in (old, today):
+        if not (folder / DONE).exists():
+            last = (folder / OUTPUT).read_text().strip().splitlines()[-1]
+            return [f"failed: {last}", f"see {folder / OUTPUT}"]
+    return differences(old, today)
+
+
+def compare_speed(folders, old):
+    """Train in turns, each time in new processes, and print the medians of the steps."""
+    for name in SPEEDS:
+        seconds = {side: [] for side in folders}
+        for _ in range(ROUNDS):
+            for side, folder in folders.items():
+                (folder / name / DONE).unlink(missing_ok=True)
+                run(side, [name], folder, old)
+                lines = (folder / name / "run" / "metrics.jsonl").read_text().splitlines()
+                ends = [json.loads(line)["training_seconds"] for line in lines[WARM_UP:]]
+                seconds[side] += [later - earlier for earlier, later in pairwise(ends)]
+        before, now = (1000 * statistics.median(seconds[side]) for side in ("old", "today"))
+        print(f"{name}: {before:.1f} ms a step, today {now:.1f} ms, {now / before:.3f} times")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
