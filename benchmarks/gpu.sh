@@ -69,12 +69,15 @@ export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 OMP_NUM_
 export TORCHINDUCTOR_CACHE_DIR=$work/inductor TRITON_CACHE_DIR=$work/triton
 export PYTORCH_NVML_BASED_CUDA_CHECK=1
 shape=12,768,512,64 quarter=12,768,512,16 steps=800 small=() losses=20 vocabulary=30528
+pytest=("$python" -m pytest -q --tb=short -p no:cacheprovider)
 tests=(-n5 tests/pretrain/engine/test_gpu.py tests/tupelo/test_loaded_encoder.py)
+first=(-m gpu -n4 tests/pretrain/engine/test_gpu.py -k 'follow_the_formula and 64-dtype or never_waits')
 precisions=(fp32 bf16 fp16 bf16-fused fp16-fused)
 variants=(bert-a tupe-r hugging-face drop bf16-stream dropout drop-dropout sdpa)
 if [[ $dry ]]; then
   export CUDA_VISIBLE_DEVICES='' TRITON_INTERPRET=1 OMP_NUM_THREADS=1
   shape=2,64,32,4 quarter=$shape steps=32 losses=3 vocabulary=1024 tests[0]=--collect-only
+  first=(tests/pretrain/kernels/test_triton_attention.py -k are_those_of_the_formula)
   precisions=(fp32 bf16) variants=(bert-a tupe-r hugging-face drop)
   small=(--data.max_words 60000 --data.sequence_length 32 --model.max_sequence_length 32
     --model.num_layers 4 --model.width 64 --model.num_heads 2 --model.feedforward_width 256
@@ -91,7 +94,7 @@ fi
 steps_py=("$python" benchmarks/steps.py --shape $shape --vocabulary $vocabulary)
 
 phase 'A: is anything wrong with everything?'
-part preflight 75 "$python" benchmarks/gpu/preflight.py
+part preflight 75 "${pytest[@]}" "${first[@]}"
 shown=(preflight:9)
 
 phase 'B: right numbers, and what compiles; side by side, nothing is timed'
@@ -110,7 +113,7 @@ part warm 175 "${steps_py[@]}" --warm --variants "${variants[@]:0:4}" &
 [[ $dry ]] || part warm_kernels 150 "$python" benchmarks/gpu/kernels.py "$work/warm.json" --warm &
 part precisions 178 "$python" benchmarks/steps.py --shape $quarter --vocabulary $vocabulary \
   --variants "${precisions[@]}" --losses $losses --json "$out/precisions.json" &
-part gpu_tests 168 "$python" -m pytest -q --tb=short -p no:cacheprovider -m gpu "${tests[@]}" &
+part gpu_tests 168 "${pytest[@]}" -m gpu "${tests[@]}" &
 wait
 shown=(prepare:2 fused_adam:2 warm:6 precisions:9 gpu_tests:25)
 unset TORCHINDUCTOR_COMPILE_THREADS && export OMP_NUM_THREADS=$([[ $dry ]] && echo 1 || echo 8)

@@ -123,7 +123,7 @@ def obstacle_to_fused_adam() -> str | None:
     compiler = os.environ.get("CXX", "c++")
     if not shutil.which(compiler):
         return f"there is no C++ compiler {compiler!r}"
-    return _obstacle_to_headers(Path(cpp_extension.CUDA_HOME))
+    return _obstacle_to_headers(Path(cpp_extension.CUDA_HOME or ""))
 
 
 def _obstacle_to_headers(home: Path) -> str | None:
@@ -133,7 +133,7 @@ def _obstacle_to_headers(home: Path) -> str | None:
     found = next((one for one in folders if (one / "include" / "cusparse.h").is_file()), None)
     if found is None:
         return (
-            f"{quoted(str(home / 'include'))} has no cusparse.h: install CUDA's development files, or "
+            f"{quoted(str(home))} has no include/cusparse.h: install CUDA's development files, or "
             "pip install 'cuda-toolkit[cublas,cudart,cusolver,cusparse]'"
         )
     if found != home:
