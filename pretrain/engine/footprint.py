@@ -1,16 +1,16 @@
-"""What a run takes besides time: memory but for activations, and room on the disk."""
+"""What a run takes besides time: memory, and room on the disk."""
 
 from typing import Any
 
+from data_prep.masking import predictions_per_row
 from pretrain.checkpoint.folders import kept
 from pretrain.checkpoint.format import FP32_BYTES
-from pretrain.config.ds_config import weight_type, zero_stage
+from pretrain.config.ds_config import compute_type, weight_type, zero_stage
 from pretrain.config.settings import RunSettings
 from pretrain.engine.optimizers import state_numbers
 from pretrain.model.cost import parameters_by_group
-
-# Of DeepSpeed, in numbers: at stage 0 always, from stage 1 on where the JSON has no other.
-LARGEST_BUCKET = 500_000_000
+from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.objectives.catalog import objective_named
 
 
 def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
@@ -23,29 +23,47 @@ def optimizer_state_bytes(settings: RunSettings, ds_config: dict[str, Any], worl
 
 
 def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
-    """Return what a rank holds of weights, gradients, their buckets and optimizer state."""
+    """Return what a rank holds of weights, gradients, their exchange and optimizer state."""
     parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
-    one = parameters * weight_type(ds_config).itemsize
+    stage, itemsize = zero_stage(ds_config), weight_type(ds_config).itemsize
     # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.
-    stage = zero_stage(ds_config)
-    weights, gradients = (-(-one // (world_size if stage >= first else 1)) for first in (3, 2))
-    state = optimizer_state_bytes(settings, ds_config, world_size)
-    return weights + gradients + state + bucket_bytes(settings, ds_config, world_size)
+    weights, gradients = (
+        -(-parameters * itemsize // (world_size if stage >= first else 1)) for first in (3, 2)
+    )
+    # Stage 0 copies the gradients of several ranks in fp32, other stages a bucket of them.
+    exchanged = FP32_BYTES * parameters * (world_size > 1)
+    if stage > 0:
+        bucket = ds_config["zero_optimization"].get("reduce_bucket_size", parameters)
+        exchanged = int(bucket) * itemsize
+    return weights + gradients + exchanged + optimizer_state_bytes(settings, ds_config, world_size)
 
 
-def bucket_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
-    """Return the bytes of the buckets through which DeepSpeed exchanges gradients, per rank."""
-    zero = ds_config.get("zero_optimization", {})
-    if zero_stage(ds_config) == 0:  # the engine exchanges nothing for one rank
-        parameters = parameters_by_group(settings.model, settings.objective, settings.electra)[
-            "total"
-        ]
-        return FP32_BYTES * min(parameters, LARGEST_BUCKET) if world_size > 1 else 0
-    if not zero.get("contiguous_gradients", True):
-        return 0
-    buffers = 2 if zero.get("overlap_comm") and zero_stage(ds_config) < 3 else 1
-    numbers = int(zero.get("reduce_bucket_size", LARGEST_BUCKET))
-    return buffers * numbers * weight_type(ds_config).itemsize
+def pass_bytes(
+    settings: RunSettings, ds_config: dict[str, Any], execution: ExecutionPlan, number: int
+) -> int:
+    """Estimate what a forward pass of `number` sequences keeps for its backward pass.
+
+    Korthikanti et al. 2022, "Reducing activation recomputation", Eq. 1, in numbers rather than in
+    bytes of half precision: of a block, 17 for each number of a state; where scores are written
+    out, 2.5 for each score, or 1 without dropout. Of recomputed blocks, the input of each, and one
+    block. Besides, the logits of the predictions. It is right within a third.
+    """
+    length = settings.data.sequence_length
+    product, weight = compute_type(ds_config).itemsize, weight_type(ds_config).itemsize
+    predictions = predictions_per_row(length, settings.data.masked_probability)
+    total = 0.0
+    for network in objective_named(settings.objective).networks(settings.model, settings.electra):
+        model = network.model
+        # 17 widths, where the feed-forward layer has 4.
+        block: float = 9 * model.width + 2 * model.feedforward_width
+        if execution.attention in ("eager", "fused"):
+            block += (2.5 if model.attention_dropout else 1) * model.num_heads * length
+        blocks = model.num_layers * block * product
+        if execution.recomputes_blocks:
+            blocks = model.num_layers * model.width * weight + block * product
+        logits = network.predicts_words * predictions * model.vocabulary_size * product
+        total += number * (length * blocks + logits)
+    return int(total)
 
 
 def checkpoint_bytes(settings: RunSettings) -> int:

@@ -1,17 +1,20 @@
 """Chooses how many sequences a rank takes in a pass: `batch.micro_sequences = "auto"`.
 
-On a GPU it is the largest number that fits, among the divisors of a rank's share of the global
-batch. A prediction (model/memory.py) chooses what is tried first: one forward and backward pass of
-the model of the run, at full depth, with every prediction counted, before DeepSpeed gets the model.
-Where that runs out of memory, or takes more than its share on any rank, the next smaller number is
-tried. Nothing of the trial remains: weights, gradients and random numbers are those of before.
-
-On a CPU it is the largest number that fits by prediction, which is nearly always the whole share.
+It divides a rank's share of the global batch. A CPU takes the largest number that fits by the
+estimate of footprint.py, and so does a dry run. A GPU tries it, before DeepSpeed gets the model:
+one forward and backward pass of a copy of the model, at full depth, with every prediction counted,
+beside a block of memory as large as what the rank will hold besides. Where that runs out of memory,
+the next smaller number is tried. All ranks take the least number that any of them found.
 """
 
+import contextlib
+import copy
+import gc
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from data_prep.masking import predictions_per_row
 from pretrain.config.batch import (
@@ -20,20 +23,13 @@ from pretrain.config.batch import (
     possible_micro_sequences,
     with_micro_sequences,
 )
-from pretrain.config.ds_config import autocast_type, compute_type, weight_type
+from pretrain.config.ds_config import autocast_type, weight_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
+from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import Ranks, from_all_ranks
-from pretrain.engine.footprint import bucket_bytes, optimizer_state_bytes, size
-from pretrain.engine.memory_trial import (
-    TRIED,
-    GpuMemory,
-    Precision,
-    full_batch,
-    measured_pass,
-)
+from pretrain.engine.footprint import pass_bytes, rank_bytes, size
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.memory import PassMemory
 from pretrain.model.objectives.objective import Objective
 from pretrain.profiling.free_memory import free_memory_bytes
 
@@ -45,6 +41,11 @@ SHARE = 0.85
 # 128 x 128 for the 132 multiprocessors of an H100, so that the last ones leave 3 % idle; and even a
 # norm moves 0.3 GB, which takes 15 times as long as to launch it.
 USEFUL_TOKENS = 65_536
+
+# The devices on which a pass is tried: they raise an error when memory runs out.
+TRIED = ("cuda",)
+
+AS_SET, AS_BEFORE = "as set", "as before the resume"
 
 
 @dataclass(frozen=True)
@@ -72,91 +73,6 @@ class MicroBatches:
         return {**ds_config, **numbers}
 
 
-class _Candidates:
-    """The numbers that a run may have on a device, the largest first, and what they would take."""
-
-    def __init__(
-        self,
-        settings: RunSettings,
-        ds_config: dict[str, Any],
-        ranks: Ranks,
-        execution: ExecutionPlan,
-        free_bytes: int,
-    ) -> None:
-        length, dtype = settings.data.sequence_length, compute_type(ds_config)
-        self.settings, self.ranks, self.free_bytes = settings, ranks, free_bytes
-        self.weight_type = weight_type(ds_config)
-        self.predictions = predictions_per_row(length, settings.data.masked_probability)
-        engine = (settings, ds_config, ranks.world_size)
-        self.engine_bytes = optimizer_state_bytes(*engine) + bucket_bytes(*engine)
-        self._memory = PassMemory(
-            settings.model,
-            execution,
-            length,
-            self.predictions,
-            weight_bytes=self.weight_type.itemsize,
-            product_bytes=dtype.itemsize,
-            device=ranks.device,
-            objective=settings.objective,
-            electra=settings.electra,
-        )
-        numbers = possible_micro_sequences(settings, ranks.world_size)
-        self._most = numbers[0]
-        if ranks.device == "cuda":
-            numbers = [each for each in numbers if each * length <= USEFUL_TOKENS] or numbers[-1:]
-        self._numbers = numbers
-
-    def to_try(self) -> list[int]:
-        """Return those that fit by prediction; the smallest one if none does."""
-        fitting = [each for each in self._numbers if self.fits(self.predicted(each))]
-        return fitting or self._numbers[-1:]
-
-    def predicted(self, number: int) -> int:
-        """Return the bytes of passes of so many rows, of the optimizer and of buckets."""
-        return self._memory.of_rows(number) + self.engine_bytes
-
-    def fits(self, num_bytes: float) -> bool:
-        """Return whether so much is within the share of the free memory."""
-        return num_bytes <= SHARE * self.free_bytes
-
-    def chosen(self, number: int, measured: str) -> MicroBatches:
-        """Return the choice with its reason.
-
-        Args:
-            number: of sequences.
-            measured: what was measured, in words.
-        """
-        why = "the most that fit"
-        if number == self._most:
-            why = "the whole share"
-        elif number == self._numbers[0]:
-            why = f"more than {USEFUL_TOKENS:,} tokens a pass gain nothing"
-        predicted = f"{size(self.predicted(number))} predicted"
-        reason = f"{why}: {predicted}{measured}, of {size(self.free_bytes)} free"
-        per_step = micro_batches_per_step(
-            with_micro_sequences(self.settings, number), self.ranks.world_size
-        )
-        drop = self.settings.layer_drop
-        if drop.schedule != "none" and drop.draw_per == "micro_batch" and per_step > 1:
-            reason += (
-                f"; layer drop draws for each of the {per_step}, on another machine perhaps for "
-                "others: layer_drop.draw_per=step does not depend on it"
-            )
-        return MicroBatches(number, per_step, reason)
-
-    def refusal(self, number: int) -> ConfigError:
-        """Return the error that not even `number` sequences fit."""
-        place, fix = "are free on the device", "end other processes on it"
-        if self.ranks.gpu is not None:  # described, not here
-            place, fix = "each of these GPUs has", "describe GPUs of more memory"
-        return ConfigError(
-            f"a pass of {number} sequence(s) of {self.settings.data.sequence_length} tokens does "
-            f"not fit into {SHARE:.0%} of the {size(self.free_bytes)} that {place} "
-            f"({size(self.predicted(number))} were predicted); {fix}, set "
-            "--engine.recompute_blocks true, or give --batch.micro_sequences to try regardless"
-        )
-
-
 def choose_micro_batches(
     model: Objective,
     settings: RunSettings,
@@ -175,31 +91,24 @@ def choose_micro_batches(
         before: the sequences of a pass of the run that is resumed, which "auto" keeps.
 
     Raises:
-        ConfigError: on all ranks, not even the smallest number fits.
+        ConfigError: on all ranks, not even a pass of one sequence fits.
     """
-    known = _known(settings, ranks, before)
-    if known is not None:
-        return known
-    gpu = TRIED.get(ranks.device)
-    free = min(from_all_ranks(_free_bytes(ranks, gpu), ranks))
-    candidates = _Candidates(settings, ds_config, ranks, model.execution, free)
-    if gpu is None:
-        return candidates.chosen(candidates.to_try()[0], "")
-    precision = Precision(candidates.weight_type, autocast_type(ds_config))
-    for number in candidates.to_try():
-        batch = full_batch(settings, number, candidates.predictions)
-        scales = None
-        if settings.layer_drop.schedule != "none":
-            scales = [1.0] * settings.model.num_layers
-        taken = measured_pass(model, batch, scales, precision, ranks.device, gpu)
-        by_rank = from_all_ranks(taken, ranks)
-        needed = max(by_rank) + candidates.engine_bytes
-        if candidates.fits(needed):
-            return candidates.chosen(number, f", {size(needed)} measured")
-    raise candidates.refusal(number)
+    first = estimated_micro_batches(settings, ds_config, ranks, model.execution, before=before)
+    if first.reason in (AS_SET, AS_BEFORE):
+        return first
+    number = first.sequences
+    if ranks.device in TRIED:
+        trial = PassTrial(model, settings, ds_config, ranks)
+        numbers = possible_micro_sequences(settings, ranks.world_size)
+        number = next((each for each in numbers if each <= number and trial.fits(each)), 0)
+    number = min(from_all_ranks(number, ranks))
+    if number == 0:
+        raise _refusal(settings, ranks)
+    reason = first.reason if number == first.sequences else "the most that fit on every rank"
+    return _division(settings, ranks, number, reason)
 
 
-def predicted_micro_batches(
+def estimated_micro_batches(
     settings: RunSettings,
     ds_config: dict[str, Any],
     ranks: Ranks,
@@ -207,7 +116,7 @@ def predicted_micro_batches(
     *,
     before: int | None = None,
 ) -> MicroBatches:
-    """Return the division that `choose_micro_batches` would try first; on one process.
+    """Return the division that `choose_micro_batches` tries first; on one process.
 
     Args:
         settings: of the run.
@@ -219,35 +128,105 @@ def predicted_micro_batches(
     Raises:
         ConfigError: nothing fits into the GPUs that a dry run is for.
     """
-    known = _known(settings, ranks, before)
-    if known is not None:
-        return known
-    gpu = TRIED.get(ranks.device)
-    if ranks.gpu is not None:
-        free = ranks.gpu.memory_bytes
+    if settings.batch.micro_sequences != "auto":
+        number = micro_sequences(settings, ranks.world_size)
+        return _division(settings, ranks, number, AS_SET)
+    numbers = possible_micro_sequences(settings, ranks.world_size)
+    # A dry run may be for another number of ranks, which only --elastic resumes.
+    if before in numbers:
+        return _division(settings, ranks, before, AS_BEFORE)
+    most = USEFUL_TOKENS // settings.data.sequence_length if ranks.device == "cuda" else numbers[0]
+    free, held = _free_bytes(ranks), rank_bytes(settings, ds_config, ranks.world_size)
+    for number in numbers:
+        needed = held + pass_bytes(settings, ds_config, execution, number)
+        if number <= most and needed <= SHARE * free:
+            break
     else:
-        free = _free_bytes(ranks, gpu) if gpu is None else gpu.least_free_bytes(ranks.world_size)
-    candidates = _Candidates(settings, ds_config, ranks, execution, free)
-    number = candidates.to_try()[0]
-    if ranks.gpu is not None and not candidates.fits(candidates.predicted(number)):
-        raise candidates.refusal(number)  # elsewhere a start tries it
-    return candidates.chosen(number, "")
+        if ranks.gpu is not None:  # elsewhere a start tries one sequence
+            raise _refusal(settings, ranks)
+    limit = f", up to {USEFUL_TOKENS:,} tokens" if ranks.device == "cuda" else ""
+    why = "the whole share" if number == numbers[0] else f"the most that fit{limit}"
+    reason = f"{why}: about {size(needed)} of {size(free)} free"
+    return _division(settings, ranks, number, reason)
 
 
-def _known(settings: RunSettings, ranks: Ranks, before: int | None) -> MicroBatches | None:
-    """Return the division that is not to be chosen."""
-    reason = "as set"
-    if settings.batch.micro_sequences == "auto":
-        # A dry run may be for another number of ranks, which only --elastic resumes.
-        if before not in possible_micro_sequences(settings, ranks.world_size):
-            return None
-        settings = with_micro_sequences(settings, before)
-        reason = "as before the resume"
-    number = micro_sequences(settings, ranks.world_size)
-    return MicroBatches(number, micro_batches_per_step(settings, ranks.world_size), reason)
+class PassTrial(NamedTuple):
+    """A forward and backward pass of a copy of the model, beside what else the rank will hold."""
+
+    model: Objective
+    settings: RunSettings
+    ds_config: dict[str, Any]
+    ranks: Ranks
+
+    def fits(self, number: int) -> bool:
+        """Return whether a pass of `number` sequences fits; nothing of it remains."""
+        gpus = [torch.cuda.current_device()] if self.ranks.device == "cuda" else []
+        fits = False
+        # Ended when nothing refers to the tensors of the pass, so that they can be released.
+        with contextlib.suppress(torch.OutOfMemoryError), torch.random.fork_rng(gpus):
+            self._run(number)
+            fits = True
+        gc.collect()  # an error in a recomputed block may leave cycles that hold tensors
+        if gpus:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()  # those of the run begin without the trial
+        return fits
+
+    def reserve(self) -> int:
+        """Return the bytes of a margin, and of what the rank holds besides weights and gradients.
+
+        The copy has these whole, also where ZeRO divides them.
+        """
+        itemsize = weight_type(self.ds_config).itemsize
+        weights = sum(parameter.numel() for parameter in self.model.parameters()) * itemsize
+        held = rank_bytes(self.settings, self.ds_config, self.ranks.world_size)
+        return int((1 - SHARE) * _free_bytes(self.ranks)) + max(0, held - 2 * weights)
+
+    def _run(self, number: int) -> None:
+        device, dtype = self.ranks.device, weight_type(self.ds_config)
+        reserved = torch.empty(self.reserve(), dtype=torch.uint8, device=device)
+        # A copy of blocks that will be compiled is not compiled, and keeps a little more.
+        model = copy.deepcopy(self.model).to(device, dtype)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        drops = self.settings.layer_drop.schedule != "none"
+        scales = [1.0] * self.settings.model.num_layers if drops else None
+        autocast = autocast_type(self.ds_config)
+        batch = (tensor.to(device) for tensor in full_batch(self.settings, number))
+        with torch.autocast(device, autocast, enabled=autocast is not None):
+            loss = model(*batch, scales)
+        loss.backward()
+        del reserved
 
 
-def _free_bytes(ranks: Ranks, gpu: GpuMemory | None) -> int:
-    if gpu is not None:
-        return gpu.free_bytes()
-    return free_memory_bytes(Path("/")) // ranks.world_size  # which share the host
+def full_batch(settings: RunSettings, number: int) -> MaskedBatch:
+    """Return a batch with as many predictions as one can have, without random numbers."""
+    length, vocabulary = settings.data.sequence_length, settings.model.vocabulary_size
+    predictions = predictions_per_row(length, settings.data.masked_probability)
+    ids_BS = torch.arange(number * length).view(number, length) % vocabulary
+    positions_M = (torch.arange(number)[:, None] * length + torch.arange(predictions)).flatten()
+    return MaskedBatch(ids_BS, positions_M, positions_M % vocabulary)
+
+
+def _division(settings: RunSettings, ranks: Ranks, number: int, reason: str) -> MicroBatches:
+    chosen = with_micro_sequences(settings, number)
+    return MicroBatches(number, micro_batches_per_step(chosen, ranks.world_size), reason)
+
+
+def _refusal(settings: RunSettings, ranks: Ranks) -> ConfigError:
+    return ConfigError(
+        f"a pass of 1 sequence of {settings.data.sequence_length} tokens does not fit into "
+        f"{SHARE:.0%} of the {size(_free_bytes(ranks))} that are free; take a device with more "
+        "memory, end other processes on it, set --engine.recompute_blocks true, or give "
+        "--batch.micro_sequences to try anyway"
+    )
+
+
+def _free_bytes(ranks: Ranks) -> int:
+    """Return the memory that the device of this rank has left; of ranks on a CPU, their share."""
+    if ranks.gpu is not None:
+        return ranks.gpu.memory_bytes
+    if ranks.device == "cpu":
+        return free_memory_bytes(Path("/")) // ranks.world_size
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0]

@@ -98,12 +98,9 @@ def with_fitted_buckets(ds_config: dict[str, Any], settings: RunSettings) -> dic
     """
     if zero_stage(ds_config) == 0:
         return ds_config
-    zero = ds_config["zero_optimization"]
-    return {**ds_config, "zero_optimization": {"reduce_bucket_size": _bucket(settings), **zero}}
-
-
-def _bucket(settings: RunSettings) -> int:
     with shapes_only():
         model = build_objective(settings.model, settings.objective, settings.electra)
     sizes = [parameter.numel() for parameter in model.parameters()]
-    return max(-(-sum(sizes) // BUCKETS), *sizes)
+    bucket = max(-(-sum(sizes) // BUCKETS), *sizes)
+    zero = {"reduce_bucket_size": bucket, **ds_config["zero_optimization"]}
+    return {**ds_config, "zero_optimization": zero}

@@ -29,7 +29,7 @@ from pretrain.engine.footprint import (
     size,
 )
 from pretrain.engine.launch import checked_settings
-from pretrain.engine.micro_batches import predicted_micro_batches
+from pretrain.engine.micro_batches import estimated_micro_batches
 from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
@@ -81,10 +81,10 @@ def dry_run(request: RunRequest, ranks: Ranks, *, show_settings: bool) -> bool:
     if "machine" not in found:
         execution = plan_execution(settings, machine_of(ds_config, ranks))
         before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
-        predicted = predicted_micro_batches(settings, ds_config, ranks, execution, before=before)
-        settings, ds_config = predicted.of(settings), predicted.filled_in(ds_config)
+        estimated = estimated_micro_batches(settings, ds_config, ranks, execution, before=before)
+        settings, ds_config = estimated.of(settings), estimated.filled_in(ds_config)
         check_row_draws(settings, ranks.world_size)
-        rows.append(("micro-batches", predicted.describe()))
+        rows.append(("micro-batches", estimated.describe()))
     print(describe_run(settings, ds_config, ranks.world_size))
     stage = stage_of_run(settings, ds_config, ranks)
     rows.append(("ZeRO stage", f"{stage.stage} ({stage.reason})"))

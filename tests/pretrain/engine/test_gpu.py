@@ -15,9 +15,7 @@ import torch
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine import micro_batches
-from pretrain.engine.memory_trial import GpuMemory, Precision, full_batch, measured_pass
-from pretrain.engine.micro_batches import SHARE, choose_micro_batches
+from pretrain.engine.micro_batches import PassTrial, choose_micro_batches
 from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.kernels.cross_entropy import linear_cross_entropy
@@ -232,31 +230,20 @@ def test_attention_in_a_compiled_function_is_the_attention_outside():
         assert torch.equal(one, other)
 
 
-def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
-    """Of the sizes 1, 2, 4, ... on a GPU whose free memory would do for 48 rows."""
-    words = ["--model.width", "256", "--model.num_heads", "4", "--model.num_layers", "6"]
+def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not():
+    """Of the sizes 1, 2, 4, ... on a GPU of which all but 12 GiB are taken."""
+    words = ["--model.width", "768", "--model.num_heads", "12", "--model.num_layers", "12"]
     words += ["--data.sequence_length", "512", "--model.max_sequence_length", "512"]
     words += ["--batch.global_sequences", "128", "--batch.micro_sequences", "auto"]
     settings = load_settings("tiny_cpu", [*words, "--model.dropout", "0.1"])
     config = fill_ds_config(read_ds_config("zero1_fp16", "cuda"), settings, world_size=1)
     config = with_fitted_buckets(config, settings)
     model, ranks = MaskedLanguageModel(settings.model, ExecutionPlan("sdpa")), Ranks(0, 1, "cuda")
-    candidates = micro_batches._Candidates(settings, config, ranks, model.execution, 0)
-    free = int(candidates.predicted(48) / SHARE)
-    monkeypatch.setattr(GpuMemory, "free_bytes", lambda self: free)
+    free = torch.cuda.mem_get_info()[0]
+    taken = torch.empty(free - 12 * 2**30, dtype=torch.uint8, device="cuda")
     before = torch.cuda.memory_allocated()
     chosen = choose_micro_batches(model, settings, config, ranks).sequences
-    assert chosen == 32
-    taken = [
-        measured_pass(
-            model,
-            full_batch(settings, rows, candidates.predictions),
-            None,
-            Precision(torch.float16, None),
-            "cuda",
-            GpuMemory(),
-        )
-        for rows in (chosen, 2 * chosen)
-    ]
-    assert taken[0] + candidates.engine_bytes <= SHARE * free < taken[1]
+    trial = PassTrial(model, settings, config, ranks)
+    assert 1 < chosen < 128 and trial.fits(chosen) and not trial.fits(2 * chosen)
     assert torch.cuda.memory_allocated() == before
+    del taken

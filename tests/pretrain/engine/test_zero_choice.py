@@ -7,16 +7,10 @@ import pytest
 import torch
 
 from pretrain.checkpoint.resume import zero_stage_before
-from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
-from pretrain.distributed.ranks import Ranks, start_ranks
-from pretrain.engine import launch, zero_choice
-from pretrain.engine.footprint import (
-    LARGEST_BUCKET,
-    bucket_bytes,
-    optimizer_state_bytes,
-    rank_bytes,
-)
+from pretrain.distributed.ranks import Ranks
+from pretrain.engine import zero_choice
+from pretrain.engine.footprint import optimizer_state_bytes, rank_bytes
 from pretrain.engine.launch import checked_settings
 from pretrain.engine.zero_choice import (
     automatic_stage,
@@ -58,7 +52,7 @@ def on_gpus(monkeypatch):
     return have
 
 
-def test_a_rank_holds_16_bytes_a_parameter_and_the_copy_that_is_exchanged():
+def test_a_rank_holds_16_bytes_a_parameter_and_what_is_exchanged():
     settings = case.case_settings()
     number = num_parameters(settings)
     assert rank_bytes(settings, stage_config(0), 1) == 16 * number  # 4 + 4 + 8
@@ -68,11 +62,8 @@ def test_a_rank_holds_16_bytes_a_parameter_and_the_copy_that_is_exchanged():
     assert divided == 6 * number
     found = rank_bytes(settings, stage_config(1, reduce_bucket_size=100), 2)
     assert found == 8 * number + divided + 4 * 100
-    half = {**stage_config(2, reduce_bucket_size=100, overlap_comm=True), "fp16": {"enabled": True}}
-    expected = 2 * number + number + divided + 2 * 2 * 100
-    assert rank_bytes(settings, half, 2) == expected
-    assert bucket_bytes(settings, stage_config(1, contiguous_gradients=False), 2) == 0
-    assert bucket_bytes(settings, stage_config(3), 1) == 4 * LARGEST_BUCKET
+    half = {**stage_config(2, reduce_bucket_size=100), "fp16": {"enabled": True}}
+    assert rank_bytes(settings, half, 2) == 2 * number + number + divided + 2 * 100
 
 
 def test_several_gpus_take_stage_0_where_the_model_fits_into_half_the_memory(on_gpus):
@@ -139,34 +130,10 @@ def test_buckets_are_a_quarter_of_the_model_but_hold_every_parameter():
     found = with_fitted_buckets(stage_config(1), settings)["zero_optimization"]
     number = num_parameters(settings)
     assert found == {"stage": 1, "reduce_bucket_size": -(-number // 4)}
-    assert embedding < -(-number // 4) < LARGEST_BUCKET / 10
+    assert embedding < -(-number // 4) < 5e8 / 10  # DeepSpeed's own
     small = load_settings("tupe_r", ("--model.vocabulary_size", "30528"))
     found = with_fitted_buckets(stage_config(3), small)["zero_optimization"]
     assert found["reduce_bucket_size"] == 30528 * small.model.width  # more than a quarter
     own = stage_config(1, reduce_bucket_size=7)
     assert with_fitted_buckets(own, small) == own
     assert with_fitted_buckets(stage_config(0), small) == stage_config(0)
-
-
-@pytest.mark.parametrize("name", ["zero1_fp32", "zero2_bf16", "zero3_fp32"])
-def test_deepspeed_allocates_what_is_predicted(name):
-    settings, ranks = case.case_settings(), start_ranks()
-    config = fill_ds_config(read_ds_config(name, "cpu"), settings, world_size=1)
-    config = with_fitted_buckets(config, settings)
-    engine = launch.build_engine(settings, config, ranks)
-    optimizer, allocated = engine._optimizer, []
-
-    def note_buffers():
-        for bucket in optimizer.ipg_buckets.values():
-            buffers = [bucket.buffer] if name.startswith("zero3") else bucket.buffer
-            allocated.append(sum(buffer.nbytes for buffer in buffers))
-
-    if name.startswith("zero3"):
-        note_buffers()
-    else:
-        set_up = optimizer.setup_buckets
-        optimizer.setup_buckets = lambda: (set_up(), note_buffers())
-    losses, _ = case.train_steps(engine, settings, range(2))
-    assert max(allocated) == bucket_bytes(settings, config, 1)
-    plain = case.reference(settings)
-    assert losses == pytest.approx(plain.losses[:2], rel=5e-3 if "bf16" in name else 2e-6)

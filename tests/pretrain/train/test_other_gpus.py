@@ -71,9 +71,7 @@ def test_every_known_gpu_has_memory_and_can_be_named():
 
 
 def test_what_does_not_fit_is_refused(described):
-    with pytest.raises(
-        ConfigError, match="of 1 .* not fit into 85% of the 3.7 GiB.* each.*more memory"
-    ):
+    with pytest.raises(ConfigError, match="of 1 .* not fit into 85% of the 3.7 GiB .*more memory"):
         described("tupe_large", "8x4GB:100")
 
 
