@@ -15,7 +15,7 @@ from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
 
 # Settings that change no number of the run. Shards are compared by their content.
 FREE = (
-    *("checkpoint.", "trouble.", "watchdog.", "data.loader_workers", "data.shards"),
+    *("checkpoint.", "trouble.", "data.loader_workers", "data.shards"),
     *("loggers", "log_project", "ds_config.timers."),
     "ds_config.zero_optimization.reduce_bucket_size",  # which sums are exchanged together
 )

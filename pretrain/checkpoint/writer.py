@@ -124,7 +124,6 @@ class Saver:
             return
         self.newest = step
         try:
-            # All ranks wait: the watchdog would report one that ends while the first removes.
             self._together(lambda: self._remove_old() if is_first else None)
         except NotWritten as failure:
             if is_first:

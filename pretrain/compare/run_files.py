@@ -16,7 +16,7 @@ from pretrain.config.json_objects import read_json_lines, read_json_object
 
 LEAVE_OUT = "leave this run out"
 
-# Of a run that an anomaly has met, see stability/journal.py.
+# Of a run that an anomaly has met, see stability/monitor.py.
 DECISIONS = "trouble/decisions.jsonl"
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]

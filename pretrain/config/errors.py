@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import quoted
+from pretrain.config.removed import instead_of_removed
 
 Entry = TypeVar("Entry")
 
@@ -31,7 +32,12 @@ def lookup(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Return "; did you mean X?" for the most similar known name, or nothing."""
+    """Return "; did you mean X?" for the most similar known name, or nothing.
+
+    For a setting that is no more, what to do instead.
+    """
+    if instead := instead_of_removed(name.lstrip("-")):
+        return f"; {instead}"
     found = difflib.get_close_matches(name[:LONGEST_COMPARED], known, n=1)
     return f"; did you mean {found[0]}?" if found else ""
 

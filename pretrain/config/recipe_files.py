@@ -12,6 +12,7 @@ from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.json_objects import read_json_object
+from pretrain.config.removed import without_removed
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = ("cpu", "cpu_positions", "base", "large")  # in the order of lists
@@ -36,7 +37,7 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     """
     path = Path(recipe)
     if os.path.isfile(path / "run.json"):  # unlike pathlib, False for a name that is too long
-        return without_usual_feedforward(read_json_object(path / "run.json"))
+        return without_usual_feedforward(without_removed(read_json_object(path / "run.json")))
     if path.suffix == ".toml" and os.path.isfile(path):
         return read_toml(path)
     files = recipe_files()

@@ -25,6 +25,7 @@ from data_prep.shards.format import ShardSet, SplitRows
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_rows
 from pretrain.distributed.signals import end_only_with_parent, signals_blocked
+from pretrain.schedules.step_plan import finished_before
 
 # Separates the order of the samples from every other use of the seed.
 ORDER_STREAM = 0x6F72646572
@@ -154,6 +155,14 @@ def rows_of_samples(
         (epoch, epoch_order(num_rows, seed, epoch)[places[epochs == epoch]])
         for epoch in numpy.unique(epochs).tolist()
     ]
+
+
+def sequences_of_step(step: int, shards: ShardSet, settings: RunSettings) -> list[int]:
+    """Return the numbers, in the training split, of the sequences of a step, of all ranks."""
+    size, rows = settings.batch.global_sequences, shards.manifest.splits["train"].rows
+    samples = numpy.arange(finished_before(step) * size, step * size)
+    found = rows_of_samples(samples, rows, settings.seed)
+    return [number for _, numbers in found for number in numbers.tolist()]
 
 
 @lru_cache(maxsize=2)

@@ -12,7 +12,7 @@ from torch import Tensor
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.freed_memory import keep_freed_memory
-from pretrain.distributed.processes import RankProcess, is_launched, this_process
+from pretrain.distributed.processes import is_launched
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.profiling.hardware import Gpu
 
@@ -96,11 +96,6 @@ def from_all_ranks(value: Any, ranks: Ranks, *, group: Any = None) -> list[Any]:
     values = [value] * ranks.world_size
     distributed.all_gather_object(values, value, group=group)
     return values
-
-
-def gather_rank_processes(ranks: Ranks) -> list[RankProcess]:
-    """Return the processes of all ranks, by rank; a collective."""
-    return from_all_ranks(this_process(ranks.rank), ranks)
 
 
 def stop_ranks() -> None:

@@ -31,16 +31,6 @@ class ComputingWeights:
         self._module, self._optimizer, self._ranks = module, optimizer, ranks
         self._are_divided = are_divided
 
-    def whole(self) -> dict[str, Tensor]:
-        """Return the weights as the forward pass reads them.
-
-        They are copies on the host: on the device there may be no room for them.
-        """
-        return {
-            name: self._whole(parameter).detach().to("cpu", copy=True)
-            for name, parameter in self._module.named_parameters()
-        }
-
     def are_finite(self) -> bool:
         """Return whether every weight, on all ranks, is a finite number; waits for the device."""
         weights: Iterable[Tensor] = self._module.parameters()
@@ -81,16 +71,3 @@ class ComputingWeights:
         part: Tensor = parameter.ds_tensor.detach().view(-1)
         left = parameter.ds_numel - self._ranks.rank * part.numel()
         return part[: max(0, left)]
-
-    def _whole(self, parameter: Any) -> Tensor:
-        """Return a weight with all its elements.
-
-        DeepSpeed's own GatheredParameters, used between two steps, disturbs the order in which it
-        then expects to fetch the weights: the next step may end in a tracing error.
-        """
-        if not self._are_divided:
-            return parameter  # type: ignore[no-any-return]
-        part = parameter.ds_tensor.detach().view(-1)
-        parts = [torch.empty_like(part) for _ in range(self._ranks.world_size)]
-        distributed.all_gather(parts, part)
-        return torch.cat(parts)[: parameter.ds_numel].view(parameter.ds_shape)

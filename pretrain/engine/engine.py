@@ -5,7 +5,6 @@ It runs the same on one CPU process and on many GPUs, under plain `python`, `tor
 learning rate; accumulation, loss scaling, clipping, ZeRO and the optimizer are behind it.
 """
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -207,17 +206,6 @@ class Engine:
         total = values.detach().double()
         distributed.all_reduce(total)
         return [float(value) for value in total / self.ranks.world_size]
-
-    def average_over_ranks(self, tensor: Tensor) -> None:
-        """Replace a tensor by its mean over the ranks."""
-        distributed.all_reduce(tensor)
-        tensor /= self.ranks.world_size
-
-    def forward_context(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the autocast under which the model is called."""
-        if not self._engine.torch_autocast_enabled():
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=self._engine.torch_autocast_dtype())
 
     def on_device(self, batch: MaskedBatch) -> MaskedBatch:
         """Return the batch on the device of this rank."""

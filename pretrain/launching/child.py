@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from data_prep.files.program import own_packages_first
-from pretrain.distributed.processes import process_of
+from pretrain.distributed.processes import parent_of
 from pretrain.distributed.signals import signals_to_stop
 
 CAUGHT = re.compile(rb"^SigCgt:\s*(\w+)", re.MULTILINE)  # a mask, in /proc/PID/status
@@ -228,7 +228,7 @@ def _has_started_ranks(launcher: int) -> bool:
 
 def _children(process: int) -> list[int]:
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [n for n in numbers if (found := process_of(n)) and found.parent == process]
+    return [number for number in numbers if parent_of(number) == process]
 
 
 def _read(process: int, file: str) -> bytes:

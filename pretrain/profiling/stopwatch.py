@@ -1,8 +1,6 @@
 """Seconds of a clock, and those in which other work kept the processors from this thread."""
 
-import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 # Nanoseconds on a processor, nanoseconds ready to run but not running, number of slices: Linux,
@@ -20,17 +18,6 @@ class Stopwatch:
         """Start again from 0."""
         self._since = time.perf_counter()
         self._waited_before = waited_seconds()
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave out the time of the body."""
-        pause = Stopwatch()
-        try:
-            yield
-        finally:
-            self._since += pause.seconds()
-            if self._waited_before is not None:
-                self._waited_before += pause.waited() or 0.0
 
     def seconds(self) -> float:
         """Return the seconds since the start."""

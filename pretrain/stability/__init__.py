@@ -1,1 +1,1 @@
-"""Detection of NaN, overflow and loss spikes; rewind, replay, watchdog."""
+"""Detection of NaN, overflow and loss spikes; the response: stop, skip or rewind."""

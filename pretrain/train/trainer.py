@@ -1,6 +1,8 @@
 """The training loop of one launch: steps, evaluation, checkpoints, rewinds, end."""
 
+import faulthandler
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +17,7 @@ from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
-from pretrain.distributed.ranks import (
-    DelayedAllReduce,
-    from_all_ranks,
-    gather_rank_processes,
-    on_first_rank,
-)
+from pretrain.distributed.ranks import DelayedAllReduce, on_first_rank
 from pretrain.distributed.signals import Interruption, silence_unread_output
 from pretrain.engine.engine import Engine
 from pretrain.model.cost import parameters_by_group
@@ -28,7 +25,6 @@ from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
 from pretrain.profiling.stopwatch import Stopwatch
 from pretrain.schedules.step_plan import StepPlan
 from pretrain.stability.monitor import Rewind, StabilityMonitor
-from pretrain.stability.watchdog import Watchdog
 from pretrain.train.recording.display import StepDisplay
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.run_folder import RunRecord
@@ -52,9 +48,6 @@ class Trainer:
         self.settings, self.engine, self.record = settings, engine, record
         self.progress, self.ranks, self.rate = progress, engine.ranks, rate
         self.saver = saver
-        self.watchdog = Watchdog(
-            settings.watchdog, self.ranks, record.folder, gather_rank_processes(self.ranks)
-        )
         place = Place(
             micro_sequences(settings, self.ranks.world_size),
             rank=self.ranks.rank,
@@ -65,9 +58,8 @@ class Trainer:
         self.all_reduce = DelayedAllReduce(self.ranks)
         self.clock = Stopwatch()  # of training only
         self._stops = False  # whether all ranks know that one was interrupted
-        self.monitor = StabilityMonitor(
-            settings, engine, shards, self.training_batches, saver, record.folder, self.clock
-        )
+        self._armed_at = 0.0
+        self.monitor = StabilityMonitor(settings, engine, shards, saver, record.folder)
 
     def train(self) -> None:
         """Take the remaining optimizer steps, or stop when a rank is interrupted.
@@ -79,10 +71,10 @@ class Trainer:
             AnomalyError: an anomaly ends the run (SystemExit on ranks other than the first).
         """
         self.interruption.begin_training()
-        with self.watchdog:
+        try:
             finished = self._train_to_the_end()
-            # A barrier: the watchdog would report a rank that leaves earlier as dead.
-            from_all_ranks(None, self.ranks)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         self.interruption.leave()
         silence_unread_output()
         if self.ranks.is_first and finished:
@@ -92,7 +84,7 @@ class Trainer:
 
     def _train_to_the_end(self) -> bool:
         """Train and save; return whether the run is finished."""
-        self.monitor.begin(self.progress.step, self.progress.watch)
+        self.monitor.begin(self.progress.watch)
         if self.monitor.may_rewind and self.saver.newest is None:
             self._save()
         while True:
@@ -104,14 +96,13 @@ class Trainer:
                 self._save_the_end(finished=finished)
                 return finished
             except Rewind:
-                with self.watchdog.phase("the rewind", self.progress.step):
-                    self._rewind()
+                self._rewind()
 
     def _take_steps(self, display: StepDisplay) -> bool:
         """Take optimizer steps; return whether the run is finished.
 
         The clock covers training only: it stops, after the device has finished, whenever
-        something is evaluated, written or replayed. With a time budget, the horizon is renewed
+        something is evaluated or written. With a time budget, the horizon is renewed
         when it is read.
         """
         progress, horizon = self.progress, self.progress.schedule.horizon
@@ -119,9 +110,11 @@ class Trainer:
         self.clock.restart()
         while not horizon.is_end(progress.step):
             plan = progress.next_plan()
-            self.watchdog.begin_step(plan.step)
-            if plan.step in self.monitor.excluded_steps:
-                self._leave_out(plan, batches)
+            self._expect_a_step()
+            if plan.step in self.monitor.left_out:  # its sequences caused an anomaly before
+                for _ in plan.micro_batches(batches):
+                    pass
+                self.progress.leave_step_out(plan)
             else:
                 self._take_step(plan, batches)
             display.advance()
@@ -138,14 +131,19 @@ class Trainer:
         torch.manual_seed(plan.dropout_seed(self.ranks.rank))
         result = self.engine.train_step(plan.micro_batches(batches), plan.learning_rate)
         self.progress.add_step(plan, result)
-        self.monitor.history.add(plan, result)
+        self.monitor.history.add(plan.step, result)
 
-    def _leave_out(self, plan: StepPlan, batches: Iterator[MaskedBatch]) -> None:
-        """Count a step without its rows, which caused an anomaly before."""
-        self.monitor.replay_excluded(plan)
-        for _ in plan.micro_batches(batches):
-            pass
-        self.progress.leave_step_out(plan)
+    def _expect_a_step(self) -> None:
+        """Let the stacks of all threads be printed if this rank takes no step for long.
+
+        C code that hangs with the interpreter's lock does not prevent it. Ranks print one after the
+        other, a second apart.
+        """
+        now = time.monotonic()
+        if now > self._armed_at + 1:  # it starts a thread
+            seconds = 60 * self.settings.trouble.hang_minutes + self.ranks.rank
+            faulthandler.dump_traceback_later(seconds, file=2)
+            self._armed_at = now
 
     def _numbers(self) -> dict[str, float]:
         """Return the numbers of this rank that are summed over the ranks after a step."""
@@ -154,7 +152,7 @@ class Trainer:
     def _handle(self, sums: dict[str, float]) -> None:
         """Handle the previous step's all-reduced numbers (empty at the first call)."""
         self._stops = self._stops or sums.get("stop", 0.0) > 0
-        self.monitor.check_step(sums, self.progress.step)
+        self.monitor.check_step(sums)
 
     def _settle(self) -> None:
         """Handle the numbers of all steps so far, before a checkpoint or result is written."""
@@ -174,7 +172,7 @@ class Trainer:
         self.engine.restore(checkpoint)
         self.saver.newest = self.saver.attempted = self.progress.step
         on_first_rank(self.ranks, lambda: self.record.discard_after(self.progress.step))
-        self.monitor.begin(self.progress.step, self.progress.watch)
+        self.monitor.begin(self.progress.watch)
 
     def _checkpoint_to_rewind_to(self) -> Path:
         folder = self.record.folder
@@ -182,7 +180,7 @@ class Trainer:
         if checkpoint is None:  # the disk was full when the run began
             raise AnomalyError(
                 "there is no checkpoint to rewind to; free space for one, and start again without "
-                f"these rows: {shell_command('train', folder, '--resume')}"
+                f"these sequences: {shell_command('train', folder, '--resume')}"
             )
         return checkpoint
 
@@ -193,12 +191,11 @@ class Trainer:
             ConfigError: the last checkpoint of a finished run could not be written.
         """
         step = self.progress.step
-        with self.watchdog.phase("the last checkpoint", step):
-            self._settle()
+        self._settle()
+        self.saver.wait()
+        if self.saver.attempted != step:
+            self._save()
             self.saver.wait()
-            if self.saver.attempted != step:
-                self._save()
-                self.saver.wait()
         if finished and self.saver.newest != step:
             raise ConfigError(
                 f"the last checkpoint, of step {step}, could not be written; free space for it and "
@@ -236,11 +233,9 @@ class Trainer:
         if logs and self.progress.has_metrics:
             self._log(plan, display)
         if evaluates:
-            with self.watchdog.phase("the evaluation", step):
-                self._evaluate(display)
+            self._evaluate(display)
         if saves:
-            with self.watchdog.phase("the checkpoint", step):
-                self._save()
+            self._save()
 
     def _batches(self) -> Iterator[MaskedBatch]:
         accumulation = self.progress.micro_batches_per_step

@@ -20,7 +20,7 @@ from pretrain.config.settings.optimizer import (
     OptimizerSettings,
 )
 from pretrain.config.settings.run import LOGGERS, RunSettings, sections
-from pretrain.config.settings.safety import TroubleSettings, WatchdogSettings
+from pretrain.config.settings.safety import TroubleSettings
 from pretrain.config.settings.section import Section
 from pretrain.config.settings.stored import as_json, explain, flat, setting_fields, stored_settings
 
@@ -41,7 +41,6 @@ __all__ = [
     "RunSettings",
     "Section",
     "TroubleSettings",
-    "WatchdogSettings",
     "as_json",
     "explain",
     "flat",

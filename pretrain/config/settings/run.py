@@ -22,7 +22,7 @@ from pretrain.config.settings.optimizer import (
     LearningRateSettings,
     OptimizerSettings,
 )
-from pretrain.config.settings.safety import TroubleSettings, WatchdogSettings
+from pretrain.config.settings.safety import TroubleSettings
 from pretrain.config.settings.section import is_changed, is_section
 
 LONGEST_NAME = 200  # of a run, and so of its folder
@@ -88,7 +88,6 @@ class RunSettings(BaseSettings):
     layer_drop: LayerDropSettings = LayerDropSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
-    watchdog: WatchdogSettings = WatchdogSettings()
     trouble: TroubleSettings = TroubleSettings()
     engine: EngineSettings = EngineSettings()
 

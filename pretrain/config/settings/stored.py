@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import nearest
+from pretrain.config.removed import without_removed
 from pretrain.config.settings.layer_drop import with_default_gamma
 from pretrain.config.settings.run import RunSettings
 from pretrain.config.settings.section import is_section
@@ -58,7 +59,7 @@ def stored_settings(tree: dict[str, Any]) -> dict[str, Any]:
 
     A run older than a setting was started with the behaviour that is its default today.
     """
-    stored = flat(json.loads(as_json(RunSettings()))) | flat(tree)
+    stored = flat(json.loads(as_json(RunSettings()))) | flat(without_removed(tree))
     if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
         stored["batch.micro_sequences"] = "auto"
     return with_default_gamma(stored, "layer_drop.")

@@ -35,12 +35,12 @@ class Counters:
     """The state of a resumed run besides weights and optimizer; the fields of a checkpoint."""
 
     step: Count = 0  # number of finished steps: the last one, counted from 1
-    training_seconds: Amount = 0.0  # without evaluation, checkpoints and replays
+    training_seconds: Amount = 0.0  # without evaluation and checkpoints
     flops: Amount = 0.0  # of the blocks that ran
     expected_flops: Amount = 0.0  # by the keep probabilities
     full_depth_flops: Amount = 0.0  # had every block run
     skipped_steps: Count = 0  # fp16 overflows, and gradients that were not finite
-    left_out_steps: Count = 0  # whose rows are skipped after an anomaly, see stability/detector.py
+    left_out_steps: Count = 0  # whose sequences are left out after an anomaly
     held_out_losses: list[float] = field(default_factory=list)
     # Of the last step that was taken and not left out:
     theta: float = 1.0

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from pretrain.data.batches import HeldOutBatches, Place
 from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.model.objectives.catalog import build_objective
-from pretrain.stability.replay import norms_per_layer, replay_step
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import FP32, run_case
@@ -64,28 +62,6 @@ def test_muon_updates_the_blocks_of_both_networks():
         assert names[f"{network}.blocks.0.attention.query_key_value.weight"] == ("momentum_buffer",)
     for name in ("generator.projection.weight", "generator.head.dense.weight", "head.dense.weight"):
         assert len(names[name]) == 2  # AdamW's moments
-
-
-def test_a_replay_sees_both_networks_and_the_words_that_were_drawn():
-    settings = case.case_settings(*ELECTRA)
-    batches = [(case.micro_batch(7, place), scales) for place, scales in enumerate(SCALES)]
-    found, gradients = replay_step(
-        case.build_model(settings), batches, loss_scale=1.0, forward_context=nullcontext
-    )
-    model = case.build_model(settings)
-    assert found.losses == [model(*batch, scales).item() for batch, scales in batches]
-    blocks = {f"{network}.blocks.{n}" for network in ("encoder", "generator") for n in range(3)}
-    assert found.largest_activations.keys() == blocks
-    assert blocks | {"generator.head", "head"} <= norms_per_layer(gradients).keys()
-    logits = [
-        model.generator.head.logits(
-            model.generator(model.encoder.embed(batch.ids_BS), batch.positions_M, scales),
-            model.encoder.token_embeddings.weight,
-        )
-        for batch, scales in batches
-    ]
-    largest = max(part.abs().max().item() for part in logits)
-    assert found.largest_logit == pytest.approx(largest, rel=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -303,7 +303,7 @@ def test_a_checkpoint_holds_the_state_of_muon_and_restores_it(ranks, tmp_path):
         assert after.tensors.keys() == before.tensors.keys()
         assert all(torch.equal(t, before.tensors[key]) for key, t in after.tensors.items())
     numbers = sum(tensor.numel() for tensor in before.tensors.values())
-    parameters = sum(tensor.numel() for tensor in engine.weights.whole().values())
+    parameters = sum(parameter.numel() for parameter in engine._module.parameters())
     assert numbers == parameters + state_numbers(settings)
 
 

@@ -48,14 +48,6 @@ def test_sleeping_is_not_waiting():
     assert (watch.waited() or 0.0) < 0.15
 
 
-def test_a_pause_does_not_count_even_where_it_ends_in_an_error():
-    started, watch = time.perf_counter(), Stopwatch()
-    with pytest.raises(ValueError, match="of the test"), watch.paused():
-        time.sleep(0.3)
-        raise ValueError("of the test")
-    assert watch.seconds() <= time.perf_counter() - started - 0.3
-
-
 @pytest.mark.parametrize("content", [None, "", "12", "a b c"])
 def test_a_system_that_does_not_record_it_gives_none(tmp_path, content):
     file = tmp_path / SCHEDULER_STATISTICS.name

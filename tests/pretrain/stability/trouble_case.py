@@ -6,6 +6,7 @@ Each scenario trains in FOLDER/SCENARIO and writes FOLDER/SCENARIO.json: the row
 that the engine took, and how the run ended.
 """
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -19,13 +20,15 @@ from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption
 from pretrain.engine.engine import Engine
+from pretrain.stability import detector, monitor
 from pretrain.train import start, trainer
 from pretrain.train.request import RunRequest
 
+LOSSES = {"large loss": 1e9, "nan loss": float("nan")}
 WEIGHT = "encoder.blocks.1.feedforward.inner.weight"
 REWIND = ("--trouble.on_not_finite", "rewind")
 FULL_DEPTH = ("--layer_drop.schedule", "none", "--layer_drop.theta_bar", "0.5")
-HALF = ("--steps", "30", "--trouble.overflow_streak", "6")
+HALF = ("--steps", "30")
 SPIKE = ("--steps", "70", "--log_every_steps", "10", "--checkpoint.every_steps", "35")
 
 # name -> (DeepSpeed configuration, what happens, at which steps, settings)
@@ -36,9 +39,9 @@ SCENARIOS = {
     "rewind_zero2": ("zero2_bf16", "weight", (13,), REWIND),
     "rewind_zero3": ("zero3_fp32", "weight", (13,), (*REWIND, *FULL_DEPTH)),
     "before_a_checkpoint": ("zero1_fp32", "weight", (2,), REWIND),
-    "three_steps": ("zero0_bf16_autocast", "weight", (13,), (*REWIND, "--trouble.skip_steps", "3")),
+    "skip": ("zero1_fp32", "nan loss", (13,), ("--trouble.on_not_finite", "skip")),
     "stop": ("zero1_fp32", "weight", (13,), ()),
-    "persists": ("zero1_fp32", "weight", range(13, 21), (*REWIND, "--trouble.max_rewinds", "2")),
+    "persists": ("zero1_fp32", "weight", range(13, 21), REWIND),
     "at_a_save": ("zero0_fp32", "late weight", (15,), ()),
     "half": ("zero1_fp16", None, (), HALF),
     "half_streak": ("zero1_fp16", "large loss", range(12, 31), HALF),
@@ -76,6 +79,16 @@ def harm(engine, what):
                 master *= 30
 
 
+@contextlib.contextmanager
+def harmed_loss(engine, what):
+    """Multiply the losses of a step."""
+    module = engine._engine.module
+    if what in LOSSES:
+        module.forward = lambda *inputs: LOSSES[what] * type(module).forward(module, *inputs)
+    yield
+    vars(module).pop("forward", None)
+
+
 def train_with(scenario, shards, folder, ranks, *extra, resume=False):
     """Train, with harm done just before the step is taken; return how it ended and the rows."""
     config_name, what, steps, settings_words = SCENARIOS[scenario]
@@ -87,14 +100,10 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
 
     def harmed(self, plan, batches):
         taken.append([plan.step, []])
-        if plan.step in steps and not resume:
-            if what == "large loss":
-                forward = type(self.engine._engine.module).forward
-                self.engine._engine.module.forward = lambda *inputs: (
-                    1e9 * forward(self.engine._engine.module, *inputs)
-                )
+        if plan.step in steps:
             harm(self.engine, what)
-        take_step(self, plan, batches)
+        with harmed_loss(self.engine, what if plan.step in steps else None):
+            take_step(self, plan, batches)
         if plan.step in steps and what == "late weight":
             harm(self.engine, "weight")
 
@@ -118,6 +127,7 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
 
 def main(shards, folder, *scenarios):
     get_accelerator().is_fp16_supported = lambda: True  # slow on a CPU, but the same code path
+    detector.STREAK, monitor.MOST_REWINDS = 6, 2
     ranks = start_ranks()
     for scenario in scenarios:
         found = [train_with(scenario, shards, Path(folder) / scenario, ranks)]

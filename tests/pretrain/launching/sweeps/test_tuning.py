@@ -6,9 +6,7 @@ import psutil
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.compare.run_files import DECISIONS
 from pretrain.config.errors import ConfigError
-from pretrain.stability import journal
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 from tests.pretrain.launching.sweeps.test_spec import sweep
 
@@ -151,10 +149,6 @@ def test_where_all_diverge_there_is_nothing_to_choose(here, run, spec, monkeypat
     monkeypatch.setenv("STUB_DIVERGES", "* train *trials/two-*")
     with pytest.raises(ConfigError, match="every trial of two diverged; give .tune. lower values"):
         run(spec, "--name", "x")
-
-
-def test_an_anomaly_is_read_where_the_journal_writes_it():
-    assert f"{journal.FOLDER}/{journal.DECISIONS}" == DECISIONS
 
 
 def test_a_sweep_that_is_stopped_while_it_tunes_is_resumed(stubs, shards, spec):
