@@ -18,7 +18,7 @@ ends with the undisturbed run, bit for bit:
     shards        truncated, missing: one line names the file; a flipped bit: `verify` finds it,
                   training does not
     killed-rank   SIGKILL of one of two ranks, torchrun and deepspeed: the job ends within 30 s
-    stopped-rank  one of two ranks stopped for 15 s: the watchdog names it
+    stopped-rank  one of two ranks stopped for 15 s: the other prints its stacks
     worlds        all ranks killed, 1 to 3 ranks, ZeRO 0 to 3
     elastic       killed, resumed on other ranks and ZeRO stages: the samples in order, losses
                   within 1e-4 only
