@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from data_prep.settings import BuildSettings
-from tests.faults.comparison import CLOCK
 from tests.faults.launch import launcher
 from tests.forked_command import run_module
+from tests.same_numbers.comparison import CLOCK
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,13 +21,18 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from .comparison import differences
+from .comparison import CLOCK, differences
 from .jobs import JOBS, SPEEDS, write_texts
 from .side import DONE, OUTPUT
 
 ROOT = Path(__file__).parents[2]
 ROUNDS, WARM_UP = 5, 10  # of --speed: starts of each code, and steps of each that do not count
 SHOWN = 4  # differences of a job
+FILES = (
+    *("metrics.jsonl", "evals.jsonl", "step_*/*.safetensors", "logits.safetensors", "*.h5"),
+    *("tokenizer.json", "manifest.json", "seed_*/result.json", "predictions*"),
+)
+IGNORED = CLOCK | {"seconds", "source", "settings", "reason"}
 # Words of the commands that one of the codes spells differently.
 SPELLINGS: dict[str, dict[str, str]] = {"old": {}, "today": {}}
 
@@ -68,9 +73,8 @@ def read_arguments():
     parser.add_argument("--work", type=Path, default=ROOT / "runs/same_numbers", metavar="FOLDER")
     parser.add_argument("--speed", action="store_true")
     arguments = parser.parse_args()
-    for pattern in arguments.only:
-        if not fnmatch.filter(JOBS, pattern):
-            parser.error(f"--only: there is no {pattern}; there are {' '.join(JOBS)}")
+    if not all(fnmatch.filter(JOBS, pattern) for pattern in arguments.only):
+        parser.error(f"--only: there are {' '.join(JOBS)}")
     return arguments
 
 
@@ -110,7 +114,7 @@ def complaints(old, today):
         if not (folder / DONE).exists():
             last = (folder / OUTPUT).read_text().strip().splitlines()[-1]
             return [f"failed: {last}", f"see {folder / OUTPUT}"]
-    return differences(old, today)
+    return differences(old, today, FILES, IGNORED)
 
 
 def compare_speed(folders, old):

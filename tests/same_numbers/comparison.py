@@ -1,4 +1,4 @@
-"""Compares the results of a job bit for bit, except for what comes from a clock."""
+"""Compares what runs leave bit for bit, except for what comes from a clock."""
 
 import json
 
@@ -6,54 +6,55 @@ import h5py
 import torch
 from safetensors.torch import load_file
 
-FILES = (
-    *("metrics.jsonl", "evals.jsonl", "step_*/*.safetensors", "logits.safetensors", "*.h5"),
-    *("tokenizer.json", "manifest.json", "seed_*/result.json", "predictions*"),
+CLOCK = frozenset(
+    (
+        *("training_seconds", "tokens_per_second", "samples_per_second", "time_shares"),
+        *("model_flops_utilisation", "processor_wait_share", "peak_memory_bytes"),
+    )
 )
-# Of clocks, and what is no number.
-IGNORED = {
-    *("training_seconds", "tokens_per_second", "samples_per_second", "model_flops_utilisation"),
-    *("processor_wait_share", "time_shares", "peak_memory_bytes", "seconds"),
-    *("source", "settings", "reason"),
-}
 
 
-def differences(old, new):
-    """Return a line for each value of a folder of results that is not the same in another one."""
+def differences(old, new, files, ignored):
+    """Return a line for each value in files of a folder that has other bits in another folder.
+
+    `files` are patterns of names, at any depth; of JSON, keys that are `ignored` do not count.
+    """
     found = []
-    for file in sorted({file for pattern in FILES for file in old.rglob(pattern)}):
+    for file in sorted({file for pattern in files for file in old.rglob(pattern)}):
         name = file.relative_to(old)
-        today = dict(values(new / name)) if (new / name).is_file() else {}
-        for key, value in values(file):
-            if complaint := difference(value, today.get(key, "nothing")):
-                found.append(f"{name}, {key}: {complaint}")
+        before, now = (dict(values(folder / name, ignored)) for folder in (old, new))
+        for key in before | now:
+            if text := difference(before.get(key, "nothing"), now.get(key, "nothing")):
+                found.append(f"{name}, {key}: {text}")
     return found
 
 
-def values(file):
-    """Yield what a file holds: names, and tensors, numbers or lines of text."""
+def values(file, ignored):
+    """Yield what a file holds, if it is there: names, and tensors, numbers or lines of text."""
+    if not file.exists():
+        return
     if file.suffix == ".safetensors":
         yield from load_file(file).items()
     elif file.suffix == ".h5":
         with h5py.File(file) as content:
             yield from [(name, torch.from_numpy(content[name][()])) for name in content]
+    elif file.suffix == ".json":
+        yield from leaves(json.loads(file.read_text()), "", ignored)
     elif file.suffix == ".jsonl":
         lines = [json.loads(line) for line in file.read_text().splitlines()]
-        yield "steps", [line["step"] for line in lines]  # none comes twice, none is added
+        yield "steps", [line["step"] for line in lines]
         for line in lines:
-            yield from leaves(line, f"step {line['step']}")
-    elif file.suffix == ".json":
-        yield from leaves(json.loads(file.read_text()), "")
+            yield from leaves(line, f"step {line['step']}", ignored)
     else:
-        yield from ((f"line {n}", line) for n, line in enumerate(file.read_text().splitlines(), 1))
+        yield from enumerate(file.read_text().splitlines(), 1)
 
 
-def leaves(value, path):
+def leaves(value, path, ignored):
     """Yield path and value of each number and text of a JSON value."""
     if isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-            if key not in IGNORED:
-                yield from leaves(part, f"{path} {key}".strip())
+            if key not in ignored:
+                yield from leaves(part, f"{path} {key}".strip(), ignored)
     else:
         yield path, value
 
