@@ -16,7 +16,7 @@ from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
 # Settings that change no number of the run. Shards are compared by their content.
 FREE = (
     *("checkpoint.", "trouble.", "data.loader_workers", "data.shards"),
-    *("loggers", "log_project", "ds_config.timers."),
+    *("loggers", "ds_config.timers."),
     "ds_config.zero_optimization.reduce_bucket_size",  # which sums are exchanged together
 )
 # How a run is executed, with the DeepSpeed JSON and the number of ranks.

@@ -8,6 +8,8 @@ REMOVED = {
     "trouble.overflow_streak": "remove it: 20 overflows in a row are a streak",
     "trouble.skip_steps": "remove it: a rewind leaves out the sequences of the step alone",
     "trouble.max_rewinds": "remove it: a run stops after 3 rewinds to one checkpoint",
+    "log_project": "remove it: WANDB_PROJECT names the project of W&B",
+    "mlflow": "remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers",
 }
 
 
@@ -18,10 +20,10 @@ def instead_of_removed(name: str) -> str:
 
 def without_removed(tree: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a run.json without settings that are no more."""
-    return {
-        name: {inner: each for inner, each in value.items() if f"{name}.{inner}" not in REMOVED}
-        if isinstance(value, dict)
-        else value
-        for name, value in tree.items()
-        if name not in REMOVED
-    }
+    return {name: _kept(name, value) for name, value in tree.items() if name not in REMOVED}
+
+
+def _kept(section: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: each for name, each in value.items() if f"{section}.{name}" not in REMOVED}
+    return [each for each in value if each not in REMOVED] if section == "loggers" else value

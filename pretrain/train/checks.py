@@ -16,10 +16,9 @@ from pretrain.distributed.described_gpus import described_gpus
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.engine.launch import check_machine, checked_settings
-from pretrain.train.recording.trackers import refuse_missing_loggers
 from pretrain.train.request import RunRequest
 
-Subject = Literal["folder", "machine", "loggers", "data"]
+Subject = Literal["folder", "machine", "data"]
 
 
 class CheckedRun(NamedTuple):
@@ -134,6 +133,5 @@ def _checks(
 
     return {
         "machine": check_this_machine,
-        "loggers": lambda: refuse_missing_loggers(settings),
         "data": lambda: check_data(settings, is_new=is_new),
     }

@@ -67,12 +67,12 @@ def dry_run(request: RunRequest, ranks: Ranks, *, show_settings: bool) -> bool:
     """
     stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
     settings, ds_config = checked_settings(request.settings, ranks, stage_before=stage_before)
-    if request.beginning != "start":
+    found = obstacles(request, settings, ds_config, ranks)
+    if request.beginning != "start" and "folder" not in found:
         finished = finished_already(request.folder, settings, lengthen=request.lengthen)
         if finished is not None:
             print(finished)
             return True
-    found = obstacles(request, settings, ds_config, ranks)
     rate = None if "machine" in found else _peak_of(ranks, compute_type(ds_config))
     shards = None if "data" in found else existing_shards(settings)
     if show_settings:

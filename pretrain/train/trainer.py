@@ -215,7 +215,7 @@ class Trainer:
         saved = "saved" if self.saver.newest == self.progress.step else "not saved"
         print(
             f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {resume}",
-            flush=True,  # a queue that has sent a signal soon kills: trackers may take longer
+            flush=True,  # a queue that has sent a signal soon kills: W&B may take longer
         )
         self.record.close()
 

@@ -19,7 +19,7 @@ from pretrain.config.settings.optimizer import (
     LearningRateSettings,
     OptimizerSettings,
 )
-from pretrain.config.settings.run import LOGGERS, RunSettings, sections
+from pretrain.config.settings.run import RunSettings, sections
 from pretrain.config.settings.safety import TroubleSettings
 from pretrain.config.settings.section import Section
 from pretrain.config.settings.stored import as_json, explain, flat, setting_fields, stored_settings
@@ -32,7 +32,6 @@ __all__ = [
     "ElectraSettings",
     "EngineSettings",
     "EvaluationSettings",
-    "LOGGERS",
     "LayerDropSettings",
     "LearningRateSettings",
     "ModelSettings",

@@ -27,8 +27,8 @@ from pretrain.config.settings.section import is_changed, is_section
 
 LONGEST_NAME = 200  # of a run, and so of its folder
 
-# Where curves are written besides JSON lines and CSV, and the module that each needs.
-LOGGERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+# Where curves are shown besides JSON lines and CSV.
+LOGGERS = {"tensorboard": "its files in the run folder", "wandb": "W&B, which reads these"}
 
 
 class RunSettings(BaseSettings):
@@ -69,15 +69,8 @@ class RunSettings(BaseSettings):
     log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
     loggers: tuple[str, ...] = Field(
         ("tensorboard",),
-        description="besides metrics.jsonl and metrics.csv: tensorboard, wandb, mlflow, several "
-        "with commas; or none",
-    )
-    log_project: str | None = Field(
-        None,
-        min_length=1,
-        max_length=LONGEST_NAME,
-        description="project of wandb, experiment of mlflow; default: that of their environment "
-        "variables, or theirs",
+        description="besides metrics.jsonl and metrics.csv: tensorboard; wandb, which shows "
+        "TensorBoard's files and writes them too; or none",
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -128,15 +121,6 @@ class RunSettings(BaseSettings):
         for name in names:
             lookup(LOGGERS, name, setting="loggers")
         return names
-
-    @model_validator(mode="after")
-    def _refuse_project_without_effect(self) -> "RunSettings":
-        if self.log_project is not None and not {"wandb", "mlflow"} & set(self.loggers):
-            raise ValueError(
-                f"log_project={quoted(self.log_project)} is without effect with loggers="
-                f"{','.join(self.loggers) or 'none'}; add wandb or mlflow to loggers, or remove it"
-            )
-        return self
 
     @model_validator(mode="after")
     def _refuse_new_positions_without_effect(self) -> "RunSettings":

@@ -1,1 +1,1 @@
-"""What a run writes down and sends: counters, metrics, run folder, provenance, loggers."""
+"""What a run writes down and sends: counters, metrics, run folder, provenance, curves."""

@@ -6,7 +6,6 @@ launches.jsonl    one line per start    code/            what was not committed 
 metrics.jsonl     training                evals.jsonl      held-out loss
 metrics.csv       the same as a table     evals.csv        the same as a table
 events.*          TensorBoard             checkpoints/     complete or absent
-trackers/         what W&B and MLflow have of the metrics
 result.json       written last: a folder without it holds an unfinished run; removed when a
                   finished run is lengthened
 """
@@ -30,7 +29,7 @@ from pretrain.train.recording.metric_files import MetricFile
 from pretrain.train.recording.provenance import environment, keep_uncommitted_code
 from pretrain.train.recording.scalars import Scalars
 from pretrain.train.recording.tensorboard import Curves
-from pretrain.train.recording.tracker_process import TrackerProcesses
+from pretrain.train.recording.wandb_sync import WandbSync
 
 REMEDIES = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable"),
@@ -47,7 +46,7 @@ class RunRecord:
         self._evaluations = MetricFile(folder, "evals")
         self._scalars: Scalars | None = None
         self._curves: Curves | None = None
-        self._trackers: TrackerProcesses | None = None
+        self._wandb: WandbSync | None = None
         self._lock: TextIO | None = None
 
     def hold(self) -> None:
@@ -108,13 +107,14 @@ class RunRecord:
             code = keep_uncommitted_code(self.folder)
             line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
             append_whole(launches, json.dumps(line) + "\n")
-            if "tensorboard" in settings.loggers:
+            if "wandb" in settings.loggers:
+                self._wandb = WandbSync(self.folder, settings)
+            if settings.loggers:
                 self._scalars = Scalars(settings, launch)
                 self._curves = Curves(self.folder, settings)
             self.discard_after(step)
         except OSError as error:
             raise self._cannot_be_written(error) from None
-        self._trackers = TrackerProcesses(self.folder, settings)
 
     def discard_after(self, step: int) -> None:
         """Remove the lines that were written after `step`."""
@@ -152,11 +152,11 @@ class RunRecord:
         self.close()
 
     def close(self) -> None:
-        """Close TensorBoard's file, and let the trackers send the last lines."""
+        """Close TensorBoard's file, and let W&B send the last points."""
         if self._curves is not None:
             self._curves.close()
-        if self._trackers is not None:
-            self._trackers.close()
+        if self._wandb is not None:
+            self._wandb.close()
 
     def _cannot_be_written(self, error: OSError) -> ConfigError:
         return ConfigError(

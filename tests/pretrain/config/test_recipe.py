@@ -93,6 +93,13 @@ def test_written_settings_are_read_back_equal(tmp_path):
     assert load_settings(tmp_path) == settings
 
 
+def test_settings_of_an_earlier_version_that_are_no_more_are_ignored_in_a_run_folder(tmp_path):
+    settings = load_settings("tiny_cpu")
+    stored = json.loads(as_json(settings)) | {"log_project": "bert"}
+    (tmp_path / "run.json").write_text(json.dumps(stored | {"loggers": ["tensorboard", "mlflow"]}))
+    assert load_settings(tmp_path) == settings
+
+
 def test_environment_variables_change_nothing(monkeypatch):
     before = load_settings("tiny_cpu")
     monkeypatch.setenv("SEED", "9")
@@ -113,7 +120,8 @@ def test_corpus_is_a_short_name_for_data_corpus():
             ["--loggers", "tensorboard,wandbb"],
             "loggers='wandbb' does not exist; did you mean wandb?",
         ),
-        (["--log_project", "x"], "log_project='x' is without effect with loggers=tensorboard; add"),
+        (["--log_project", "x"], "no --log_project; remove it: WANDB_PROJECT names the project"),
+        (["--loggers", "mlflow"], "loggers='mlflow' does not exist; remove it from loggers: docs/"),
         (["--checkpoint.pinned", "0"], "checkpoint.pinned.0=0: input should be greater than 0"),
         (["--model.num_layers", "six"], "model.num_layers='six': input should be a valid integer"),
         (["--model.norm", "sandwich"], "model.norm='sandwich': input should be 'pre' or 'post'"),
