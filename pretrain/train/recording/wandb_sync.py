@@ -15,11 +15,12 @@ class WandbSync:
 
     def __init__(self, folder: Path, settings: RunSettings) -> None:
         """Begin it, or continue that of earlier launches, before TensorBoard has a writer."""
-        first_launch = (folder / "launches.jsonl").read_bytes().partition(b"\n")[0]
+        name = folder.resolve().name
+        first_launch = (folder / "launches.jsonl").read_text().partition("\n")[0]
         self._run = _or_warning(
             lambda: importlib.import_module("wandb").init(
-                name=folder.resolve().name,
-                id=hashlib.sha256(first_launch).hexdigest()[:12],
+                name=name,
+                id=hashlib.sha256((name + first_launch).encode()).hexdigest()[:12],
                 resume="allow",
                 sync_tensorboard=True,
                 dir=str(folder),
