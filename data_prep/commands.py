@@ -45,13 +45,10 @@ def _build(to: Path, workers: int | None = None, **given: object) -> int:
 
 def _verify(folder: Path) -> int:
     from data_prep.shards.manifest import summary
-    from data_prep.tools.verify import unnamed_files, verify
+    from data_prep.tools.verify import verify
 
     problems = verify(folder)
     print("\n".join(problems) or f"{folder}: fine\n{summary(read_manifest(folder))}")
-    if not problems:
-        for warning in unnamed_files(folder, read_manifest(folder)):
-            print(f"warning: {warning}", file=sys.stderr)
     return 1 if problems else 0
 
 

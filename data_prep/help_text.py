@@ -21,11 +21,11 @@ examples:
 BUILD_EXAMPLES = f"""\
 A source of --corpus is [KIND:]PLACE[:key=value]...
 
-  KIND   text, jsonl, parquet, wikiextractor (its output), hub (a data set of
-         the Hugging Face Hub) or {PYTHON_DOCS} (the installed Python
+  KIND   text, jsonl, csv, parquet, wikiextractor (its output), hub (a data set
+         of the Hugging Face Hub) or {PYTHON_DOCS} (the installed Python
          documentation, no PLACE); detected from the name of PLACE if left out
   key    weight=2.5      uses of a training document in an epoch
-         column=text     the column of the text, in jsonl, parquet and hub
+         column=text     the column of the text, in jsonl, csv, parquet, hub
          documents=line  what ends a document, in text: blank_line, line, file
          config=NAME, split=NAME, revision=NAME   of a data set on the hub
 

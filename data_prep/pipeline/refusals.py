@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 from data_prep.pipeline.segments import SKIPPED, EncodedSegment, ReadSegment
-from data_prep.sources.encoding import remedy_for
+from data_prep.sources.file_types import conversion
 from data_prep.sources.source import EXPECTED_SKIPS, INVALID_UTF8, CorpusError, Skipped, Source
-from data_prep.sources.tables import JsonLines
+from data_prep.sources.tables import CsvFiles, JsonLines
 from data_prep.sources.text import TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
 from data_prep.tokenizer.describe import MOST_UNKNOWN, too_many_unknown
@@ -21,7 +21,7 @@ EARLY_SEGMENTS = 8
 
 MOST_ALLOWED = 0.5  # a larger share is not worth an offer to build without it
 
-_PLAIN_TEXT = (TextFiles, JsonLines, WikiExtractorFiles)
+_PLAIN_TEXT = (TextFiles, JsonLines, CsvFiles, WikiExtractorFiles)
 
 
 class SkippedShare:
@@ -110,7 +110,8 @@ class UnknownShare:
 def _remedy(source: Source, place: Skipped) -> str:
     """Return what can be done about a kind of skipped lines or documents."""
     if place.reason == INVALID_UTF8 and isinstance(source, _PLAIN_TEXT):
-        return remedy_for(Path(place.file))
+        command = conversion(Path(place.file), "WINDOWS-1252")
+        return f"convert it from its encoding, such as WINDOWS-1252: {command}"
     if "column" in place.reason:
         return "name the column of the text: column=NAME"
     if "JSON" in place.reason:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 from data_prep.sources.source import DamagedFile
 
@@ -23,26 +23,10 @@ ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, used for some very large dump
 DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
-class Stream(Protocol):
-    """Bytes that are read through a buffer."""
-
-    def peek(self, size: int, /) -> bytes:
-        """Return the next bytes without advancing; at the end none."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return `size` bytes, at the end fewer."""
-
-    def read1(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, after at most one step of the decompressor."""
-
-    def readline(self, size: int, /) -> bytes:
-        """Return the bytes up to the next line feed, but no more than `size`."""
-
-
 class OpenFile(NamedTuple):
     """A file that is being read."""
 
-    content: Stream  # decompressed
+    content: io.BufferedReader  # decompressed
     read_bytes: Callable[[], int]  # bytes of the file on the disk that were read so far
 
 

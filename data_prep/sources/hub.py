@@ -24,10 +24,10 @@ class HubDataset(Source):
     """One split of a data set, the document in one of its columns."""
 
     dataset: str
-    config: str | None
-    split: str
-    revision: str | None
-    column: str
+    config: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    column: str = "text"
 
     libraries = ("datasets",)
 

@@ -3,14 +3,11 @@
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
-from data_prep.sources.compression import DAMAGE, OpenFile, Stream, opened
-from data_prep.sources.file_types import (
-    BEGINNING_BYTES,
-    refuse_content,
-    refuse_other_encoding,
-)
+from data_prep.sources.compression import DAMAGE, OpenFile, opened
+from data_prep.sources.file_types import BEGINNING_BYTES, refuse_content
 from data_prep.sources.source import DamagedFile
 
 Line = tuple[int, bytes, bool]  # number from 1, bytes, whether they start the line
@@ -32,13 +29,12 @@ def opened_text(file: Path) -> Iterator[OpenFile]:
     with opened(file) as found:
         beginning = found.content.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]
         refuse_content(file, beginning, is_stored=False)
-        refuse_other_encoding(file, beginning)
         if beginning.startswith(_UTF8_MARK):
             found.content.read(len(_UTF8_MARK))
         yield found
 
 
-def cut_lines(stream: Stream, longest: int) -> Iterator[Line]:
+def cut_lines(stream: BufferedReader, longest: int) -> Iterator[Line]:
     """Yield the lines of a stream with their line feeds.
 
     A line of more than `longest` bytes is yielded in pieces, cut after a space if there is one, and
@@ -67,7 +63,7 @@ def cut_lines(stream: Stream, longest: int) -> Iterator[Line]:
         yield number, rest, begins
 
 
-def whole_lines(stream: Stream, longest: int) -> Iterator[tuple[int, bytes | None]]:
+def whole_lines(stream: BufferedReader, longest: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the lines of a stream and their numbers; None for one of more than `longest` bytes.
 
     Raises:

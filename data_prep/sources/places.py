@@ -2,18 +2,10 @@
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from data_prep.sources.compression import COMPRESSIONS, opened
-from data_prep.sources.file_types import (
-    BEGINNING_BYTES,
-    NAME_OF_DUMP,
-    refuse_content,
-    refuse_other_encoding,
-)
+from data_prep.sources.file_types import BEGINNING_BYTES, NAME_OF_DUMP, refuse_content
 from data_prep.sources.source import CorpusError, DamagedFile, NotText
 from data_prep.sources.wikiextractor import BEGINNING_OF_ARTICLE
 
@@ -22,17 +14,10 @@ KIND_OF_SUFFIX = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
     ".parquet": "parquet",
 }
-SHARD_FOLDER = "shard folder"
-# What programs write, by some of the names in the folder; the first that fits.
-_FOLDERS = (
-    ({"run.json", "metrics.jsonl"}, "run folder"),
-    ({"manifest.json", "tokenizer.json"}, SHARD_FOLDER),
-    ({"config.json", "model.safetensors"}, "model folder"),
-    ({"identity.json", "segments"}, "unfinished build"),
-)
-MOST_SUFFIXES = 4  # named in a message
 
 _EXTRACTED_NAME = re.compile(r"wiki_\d+")
 
@@ -45,34 +30,9 @@ def is_path(place: str) -> bool:
         return False
 
 
-class Found(NamedTuple):
-    """What lies below a folder."""
-
-    files: list[Path]
-    folders: list[tuple[Path, str]]  # written by programs and not entered, each with what it is
-
-    def without(self, files: Iterable[Path]) -> "Found":
-        """Return what else there is."""
-        taken = set(files)
-        return Found([file for file in self.files if file not in taken], self.folders)
-
-    def described(self) -> str:
-        """Return counts of files by suffix, and of folders by what they are."""
-        counts = Counter(file.suffix or "without suffix" for file in self.files)
-        parts = [f"{count:,} {suffix}" for suffix, count in counts.most_common(MOST_SUFFIXES)]
-        if rest := sum(counts.values()) - sum(dict(counts.most_common(MOST_SUFFIXES)).values()):
-            parts.append(f"{rest:,} other files")
-        if self.folders:
-            first, what = self.folders[0]
-            more = f" and {len(self.folders) - 1:,} more" if len(self.folders) > 1 else ""
-            parts.append(f"the {what} {first}{more}")
-        return ", ".join(parts)
-
-
-def files_below(folder: Path, *, follows_links: bool = False) -> Found:
+def files_below(folder: Path, *, follows_links: bool = False) -> list[Path]:
     """Return all files below a folder that are not hidden, in order of their paths.
 
-    Folders that programs have written, such as a run folder, hold no text and are not entered.
     Links within the folder are followed. Broken links are included, so that reading reports them. A
     folder that is reached twice is read once.
 
@@ -86,7 +46,6 @@ def files_below(folder: Path, *, follows_links: bool = False) -> Found:
     within = None if follows_links else folder.resolve()
     seen: set[tuple[int, int]] = set()
     found: list[Path] = []
-    other: list[tuple[Path, str]] = []
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         stat = Path(place).stat()
         if (stat.st_dev, stat.st_ino) in seen:
@@ -94,10 +53,6 @@ def files_below(folder: Path, *, follows_links: bool = False) -> Found:
             continue
         seen.add((stat.st_dev, stat.st_ino))
         _refuse_outside(Path(place), within)
-        if what := _written_by_a_program({*names, *folders}):
-            other.append((Path(place), what))
-            folders.clear()
-            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         files = (Path(place, name) for name in names if not name.startswith("."))
         for file in files:
@@ -106,7 +61,7 @@ def files_below(folder: Path, *, follows_links: bool = False) -> Found:
             elif file.exists():  # a pipe or a socket
                 continue
             found.append(file)
-    return Found(sorted(found, key=Path.as_posix), other)
+    return sorted(found, key=Path.as_posix)
 
 
 def _refuse_outside(place: Path, folder: Path | None) -> None:
@@ -119,11 +74,6 @@ def _refuse_outside(place: Path, folder: Path | None) -> None:
             f"{place}: a link out of {folder}, to {found}; if it is meant, add :links=follow to "
             "the name of the source"
         )
-
-
-def _written_by_a_program(names: set[str]) -> str | None:
-    """Return what a folder is by the names in it, None for any folder."""
-    return next((what for needed, what in _FOLDERS if needed <= names), None)
 
 
 def kind_of(file: Path) -> str | None:
@@ -141,42 +91,28 @@ def kind_of_text(files: tuple[Path, ...]) -> str:
 
 
 def refuse_stored(files: tuple[Path, ...]) -> None:
-    """Refuse files whose bytes on the disk begin as no text does.
+    """Refuse files whose bytes on the disk begin as no text does, before anything is read.
 
-    Every file is checked before anything is read; what a compressed file holds, when it is read.
+    What a compressed file holds is checked when it is read.
 
     Raises:
         CorpusError: One is of another type or encoding, or compressed in another way than its
             name says.
     """
-    refused: list[CorpusError] = []
     for file in files:
         try:
-            beginning = _stored_beginning(file)
+            if not file.is_file():
+                continue  # reading it will report why not
+            with file.open("rb", buffering=0) as stream:
+                beginning = stream.read(BEGINNING_BYTES)
+        except OSError:
+            continue
+        try:
             refuse_content(file, beginning, is_stored=True)
-            if file.suffix not in COMPRESSIONS:
-                refuse_other_encoding(file, beginning)
-        except CorpusError as error:
-            refused.append(error)
-    if not refused:
-        return
-    more = ""
-    if len(refused) > 1:
-        more = f" ({len(refused):,} of {len(files):,} files are no text in UTF-8)"
-    if len(files) > len(refused) and all(isinstance(error, NotText) for error in refused):
-        more += "; or leave such files out: --damaged-files skip"
-    raise type(refused[0])(f"{refused[0]}{more}")
-
-
-def _stored_beginning(file: Path) -> bytes:
-    """Return the first bytes on the disk; none where reading the file will report why not."""
-    try:
-        if not file.is_file():
-            return b""
-        with file.open("rb", buffering=0) as stream:
-            return stream.read(BEGINNING_BYTES)
-    except OSError:
-        return b""
+        except NotText as error:
+            if len(files) == 1:
+                raise
+            raise NotText(f"{error}; or leave such files out: --damaged-files skip") from None
 
 
 def _beginning_of(file: Path) -> bytes:

@@ -2,10 +2,10 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
 from data_prep.sources.compression import COMPRESSIONS
@@ -13,8 +13,6 @@ from data_prep.sources.file_types import refuse_name, remedy_of, type_of_name
 from data_prep.sources.hub import HubDataset
 from data_prep.sources.places import (
     KIND_OF_SUFFIX,
-    SHARD_FOLDER,
-    Found,
     files_below,
     is_path,
     kind_of,
@@ -23,17 +21,24 @@ from data_prep.sources.places import (
 )
 from data_prep.sources.python_docs import PythonDocs
 from data_prep.sources.source import CorpusError, FileSource, Source, weight_of
-from data_prep.sources.tables import JsonLines, ParquetFiles
+from data_prep.sources.tables import CsvFiles, JsonLines, ParquetFiles
 from data_prep.sources.text import DocumentEnd, TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
 
-COLUMN_KINDS = ("jsonl", "parquet", "hub")
+FILE_SOURCES: dict[str, Any] = {
+    "text": TextFiles,
+    "jsonl": JsonLines,
+    "csv": CsvFiles,
+    "parquet": ParquetFiles,
+    "wikiextractor": WikiExtractorFiles,
+}
+COLUMN_KINDS = ("jsonl", "csv", "parquet", "hub")
 # The kinds that have a key.
 KEYS = {
-    "weight": ("text", "jsonl", "parquet", "wikiextractor", "hub", PYTHON_DOCS),
+    "weight": (*FILE_SOURCES, "hub", PYTHON_DOCS),
     "column": COLUMN_KINDS,
     "documents": ("text",),
-    "links": ("text", "jsonl", "parquet", "wikiextractor"),
+    "links": tuple(FILE_SOURCES),
     "config": ("hub",),
     "split": ("hub",),
     "revision": ("hub",),
@@ -57,8 +62,8 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
 
     Args:
         text: [KIND:]PLACE[:key=value]..., for example "wiki.jsonl.gz:column=body:weight=2". KIND
-            is text, jsonl, parquet, wikiextractor or hub; if it is left out, it is detected from
-            the name. "python-docs" needs no PLACE.
+            is text, jsonl, csv, parquet, wikiextractor or hub; if it is left out, it is detected
+            from the name. "python-docs" needs no PLACE.
         damaged_files: What happens at a file that cannot be read to its end.
 
     Raises:
@@ -69,16 +74,19 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
     if spec.place == PYTHON_DOCS and spec.kind is None:
         spec = spec._replace(kind=PYTHON_DOCS)
     if spec.kind == PYTHON_DOCS:
-        return PythonDocs(text, _weight(_checked(spec)))
+        return PythonDocs(text, _checked(spec))
     if spec.kind == "hub":
-        return _hub(_checked(spec))
+        return HubDataset(text, _checked(spec), spec.place, **_others(spec))
     kind, files, left_out = _files_at(spec)
     if kind != "parquet" and damaged_files == "stop":
         refuse_stored(files)
     if spec.kind is None and kind == "text":
         kind = kind_of_text(files)
-    source = _FILE_SOURCES[kind](_checked(spec._replace(kind=kind)), files, damaged_files)
-    return replace(source, left_out=left_out)
+    weight = _checked(spec._replace(kind=kind))
+    source: FileSource = FILE_SOURCES[kind](
+        text, weight, files, damaged_files, left_out, **_others(spec)
+    )
+    return source
 
 
 def describe(names: Iterable[str]) -> str:
@@ -114,8 +122,8 @@ def _exists(place: str) -> bool:
     return is_path(place) or (":" in place and is_path(place.partition(":")[2]))
 
 
-def _checked(spec: SourceSpec) -> SourceSpec:
-    """Refuse keys that this kind does not have."""
+def _checked(spec: SourceSpec) -> float:
+    """Refuse keys that this kind does not have, and return the weight."""
     for key in spec.keys:
         if spec.kind not in KEYS.get(key, ()):
             known = [name for name, kinds in KEYS.items() if spec.kind in kinds]
@@ -123,11 +131,22 @@ def _checked(spec: SourceSpec) -> SourceSpec:
                 f"{spec.name}: {spec.kind} has no key {key!r}{_nearest(key, known)}; "
                 f"it has {', '.join(known)}"
             )
-    return spec
+    ends = get_args(DocumentEnd)
+    if (documents := spec.keys.get("documents", ends[0])) not in ends:
+        raise CorpusError(
+            f"{spec.name}: documents={documents} is unknown{_nearest(documents, ends)}; what "
+            f"ends a document is one of {', '.join(ends)}"
+        )
+    return weight_of(spec.name, spec.keys.get("weight", "1"))
+
+
+def _others(spec: SourceSpec) -> dict[str, Any]:
+    """Return the keys that are fields of the source of its kind."""
+    return {key: value for key, value in spec.keys.items() if key not in ("weight", "links")}
 
 
 def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
-    """Return the kind and the files of a source, and what else its folder holds."""
+    """Return the kind and the files of a source, and counts of what else its folder holds."""
     path = Path(spec.place)
     if is_path(spec.place) and path.is_file():
         kind = spec.kind or kind_of(path)
@@ -137,18 +156,20 @@ def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
     if not is_path(spec.place) or not path.is_dir():
         what = "not a regular file" if is_path(spec.place) else "no such file or folder"
         raise CorpusError(
-            f"{spec.place}: {what}; give a file or folder of text, JSON Lines or Parquet, "
+            f"{spec.place}: {what}; give a file or folder of text, JSON Lines, CSV or Parquet, "
             f'hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
         )
+    if (path / "manifest.json").is_file() and (path / "tokenizer.json").is_file():
+        raise CorpusError(f"{path}: a shard folder; train on it with --data.shards {path}")
     if (links := spec.keys.get("links", "refuse")) not in ("refuse", "follow"):
         raise CorpusError(f"{spec.name}: links={links} is unknown; give links=follow, or nothing")
     found = files_below(path, follows_links=links == "follow")
     by_kind: dict[str, list[Path]] = {}
-    for file in found.files:
+    for file in found:
         if kind := kind_of(file):
             by_kind.setdefault(kind, []).append(file)
     if spec.kind is not None:
-        files = by_kind.get(spec.kind) or found.files
+        files = by_kind.get(spec.kind) or found
         by_kind = {spec.kind: files} if files else {}
     if len(by_kind) > 1:
         kinds = ", ".join(f"{len(files)} of {kind}" for kind, files in sorted(by_kind.items()))
@@ -157,76 +178,28 @@ def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
             f"for example {min(by_kind)}:{spec.place}"
         )
     for kind, files in by_kind.items():
-        return kind, tuple(files), found.without(files).described()
-    raise CorpusError(f"{spec.place}: the folder holds no file of a known kind{_instead(found)}")
+        return kind, tuple(files), _described(set(found).difference(files))
+    raise _no_known_kind(path, found)
 
 
-def _instead(found: Found) -> str:
-    """Return what a folder holds instead of text, and what can be done."""
-    if not found.files and not found.folders:
-        return "; it is empty"
-    for file in found.files:
+def _described(files: Iterable[Path]) -> str:
+    """Return counts of files by suffix."""
+    counts = Counter(file.suffix or "without suffix" for file in sorted(files))
+    return ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
+
+
+def _no_known_kind(folder: Path, files: list[Path]) -> CorpusError:
+    """Return an error that says what a folder holds instead of text, and what can be done."""
+    start = f"{folder}: the folder holds no file of a known kind"
+    if not files:
+        return CorpusError(f"{start}; it is empty")
+    for file in files:
         if known := type_of_name(file):
             remedy = remedy_of(known, file)
-            return f" but {found.described()}; {known.what} is not text: {remedy}"
-    if not found.files:
-        is_shards = any(what == SHARD_FOLDER for _, what in found.folders)
-        hint = ", or train on shards with --data.shards FOLDER" if is_shards else ""
-        return f" but {found.described()}; name a folder of text{hint}"
-    return (
-        f" ({', '.join(KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}) but "
-        f"{found.described()}; say what its files are, for example text:FOLDER"
-    )
-
-
-def _weight(spec: SourceSpec) -> float:
-    return weight_of(spec.name, spec.keys.get("weight", "1"))
-
-
-def _text(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    documents = spec.keys.get("documents", "blank_line")
-    for known in get_args(DocumentEnd):
-        if known == documents:
-            return TextFiles(spec.name, _weight(spec), files, damaged, documents=known)
-    known_ends = get_args(DocumentEnd)
-    raise CorpusError(
-        f"{spec.name}: documents={documents} is unknown{_nearest(documents, known_ends)}; what "
-        f"ends a document is one of {', '.join(known_ends)}"
-    )
-
-
-def _json_lines(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    column = spec.keys.get("column", "text")
-    return JsonLines(spec.name, _weight(spec), files, damaged, column=column)
-
-
-def _parquet(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    column = spec.keys.get("column", "text")
-    return ParquetFiles(spec.name, _weight(spec), files, damaged, column=column)
-
-
-def _wikiextractor(spec: SourceSpec, files: tuple[Path, ...], damaged: DamagedFiles) -> FileSource:
-    return WikiExtractorFiles(spec.name, _weight(spec), files, damaged)
-
-
-_FILE_SOURCES: dict[str, Callable[[SourceSpec, tuple[Path, ...], DamagedFiles], FileSource]] = {
-    "text": _text,
-    "jsonl": _json_lines,
-    "parquet": _parquet,
-    "wikiextractor": _wikiextractor,
-}
-
-
-def _hub(spec: SourceSpec) -> HubDataset:
-    keys = spec.keys
-    return HubDataset(
-        spec.name,
-        _weight(spec),
-        dataset=spec.place,
-        config=keys.get("config"),
-        split=keys.get("split", "train"),
-        revision=keys.get("revision"),
-        column=keys.get("column", "text"),
+            return CorpusError(f"{start} but {_described(files)}; {known.what}: {remedy}")
+    return CorpusError(
+        f"{start} ({', '.join(KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}) but "
+        f"{_described(files)}; say what its files are, for example text:FOLDER"
     )
 
 

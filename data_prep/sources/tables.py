@@ -1,17 +1,15 @@
-"""Tables with a column of text: JSON Lines and Parquet."""
+"""Tables with a column of text: JSON Lines, CSV and Parquet."""
 
+import csv
 import json
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from data_prep.files.extras import require
 from data_prep.files.quoting import is_unicode
-from data_prep.sources.compression import BLOCK_BYTES, COMPRESSIONS, opened
-from data_prep.sources.lines import opened_text, whole_lines
+from data_prep.sources.lines import cut_lines, opened_text, whole_lines
 from data_prep.sources.source import (
     INVALID_UTF8,
     CorpusError,
@@ -26,10 +24,7 @@ from data_prep.sources.source import (
 
 LONGEST_RECORD = 1 << 26  # bytes of one line of JSON
 ROWS_PER_BATCH = 256
-BYTES_PER_BATCH = 1 << 30
-# More than these is made to fill a machine: text is not packed that tightly.
-MOST_ROWS_PER_BYTE = 100
-MOST_UNPACKED = 100  # times the size of a compressed file
+MOST_ROWS_PER_BYTE = 100  # more are made to fill a machine: text is not packed that tightly
 
 
 @dataclass(frozen=True)
@@ -86,6 +81,41 @@ class JsonLines(FileSource):
 
 
 @dataclass(frozen=True)
+class CsvFiles(FileSource):
+    """CSV as of RFC 4180, or with tabs (.tsv); the first row names the columns."""
+
+    column: str = "text"
+
+    kind = "CSV files"
+
+    def records(self, file: Path) -> Iterator[FileRecord]:
+        """Yield the text of each row, in a list that is empty where the row is too short."""
+        csv.field_size_limit(LONGEST_RECORD)
+        with opened_text(file) as (stream, read_bytes):
+            lines = (
+                line.decode(errors="surrogateescape")
+                for _, line, _ in cut_lines(stream, LONGEST_RECORD)
+            )
+            rows = csv.reader(lines, delimiter="\t" if ".tsv" in file.name.lower() else ",")
+            try:
+                columns = next(rows, [])
+                if self.column not in columns:
+                    raise _no_column(file, self.column, columns)
+                place = columns.index(self.column)
+                for row in filter(None, rows):
+                    yield FileRecord(row[place : place + 1], rows.line_num, read_bytes())
+            except csv.Error as error:
+                raise DamagedFile(rows.line_num, error) from error
+
+    def parse(self, raw: RawDocument) -> Parsed:
+        """Return the paragraphs of the text."""
+        text = raw.content[0] if raw.content else None
+        if text is not None and not is_unicode(text):
+            return _skipped(raw, INVALID_UTF8)
+        return parsed_text(text, raw)
+
+
+@dataclass(frozen=True)
 class ParquetFiles(FileSource):
     """Parquet, the document in one of the columns."""
 
@@ -103,17 +133,12 @@ class ParquetFiles(FileSource):
         row = 0
         try:
             size = file.stat().st_size
-            with (
-                _seekable(file) as stored,
-                parquet.ParquetFile(stored, pre_buffer=False) as table,
-            ):
+            with parquet.ParquetFile(file, pre_buffer=False) as table:
                 _check_column(table.schema_arrow, self.column, file)
                 if complaint := about_empty_rows(file, table.metadata.num_rows):
                     raise CorpusError(complaint)
                 for batch in table.iter_batches(
-                    _rows_per_batch(table.metadata, self.column),
-                    columns=[self.column],
-                    use_threads=False,
+                    ROWS_PER_BATCH, columns=[self.column], use_threads=False
                 ):
                     for content in _undecoded(batch.column(0)):
                         row += 1
@@ -133,46 +158,6 @@ class ParquetFiles(FileSource):
             return parsed_text(raw.content.decode(), raw)
         except UnicodeDecodeError:
             return _skipped(raw, INVALID_UTF8)
-
-
-@contextmanager
-def _seekable(file: Path) -> Iterator[Path | BinaryIO]:
-    """Yield a file as it is; a compressed one unpacked, because Parquet is read from its end."""
-    if file.suffix not in COMPRESSIONS:
-        yield file
-        return
-    room = MOST_UNPACKED * file.stat().st_size
-    with opened(file) as (content, _), tempfile.TemporaryFile() as unpacked:
-        while block := content.read1(BLOCK_BYTES):
-            room -= unpacked.write(block)
-            if room < 0:
-                raise CorpusError(
-                    f"{file}: unpacks to more than {MOST_UNPACKED} times its size; unpack it first"
-                )
-        yield unpacked
-
-
-def _rows_per_batch(metadata: Any, column: str) -> int:
-    """Return how many rows are decoded at once.
-
-    A dictionary stores a text once for many rows; none is longer than the dictionary is unpacked.
-    """
-    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
-    largest = max(
-        (
-            min(chunk.total_uncompressed_size, MOST_UNPACKED * _dictionary_bytes(chunk))
-            for group in groups
-            for chunk in (group.column(place) for place in range(group.num_columns))
-            if chunk.path_in_schema == column and chunk.has_dictionary_page
-        ),
-        default=0,
-    )
-    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // max(1, largest)))
-
-
-def _dictionary_bytes(chunk: Any) -> int:
-    """Return how many bytes the dictionary of a column takes, as it is stored."""
-    return max(1, int(chunk.data_page_offset - chunk.dictionary_page_offset))
 
 
 def about_empty_rows(file: Path, num_rows: int) -> str | None:

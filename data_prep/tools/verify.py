@@ -5,19 +5,17 @@ raises an error that names the file, while a mapped page would kill the process.
 """
 
 import hashlib
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_prep.files.progress_bar import progress_bar
-from data_prep.shards.format import Rows, ShardHeader, check_shard, read_header
+from data_prep.shards.format import Rows, ShardHeader, check_shard
 from data_prep.shards.manifest import (
     MANIFEST_FILE,
     REBUILD,
     REPAIR,
-    TOKENIZER_FILE,
     Manifest,
     ShardError,
     ShardRecord,
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
 BYTES_PER_READ = 4 << 20
 BYTES_WITHOUT_BAR = 256 << 20  # about a second's work
 
-# Files that the commands of this package put beside the shards.
-COMPANIONS = {MANIFEST_FILE, TOKENIZER_FILE, "skipped.jsonl"}
-
 
 def verify(folder: Path) -> list[str]:
     """Read everything and return each problem as one line; the list is empty if there is none."""
@@ -44,68 +39,26 @@ def verify(folder: Path) -> list[str]:
         manifest = read_manifest(folder)
     except ShardError as error:
         return [str(error)]
-    return [*folder_problems(folder, manifest), *broken_shards(folder, manifest).values()]
-
-
-def folder_problems(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the problems of the tokenizer, of the manifest, and between files."""
     problems = []
     for check in (check_tokenizer, check_counts):
         try:
             check(folder, manifest)
         except ShardError as error:
             problems.append(str(error))
-    file, tokenizer = folder / MANIFEST_FILE, manifest.tokenizer
-    if tokenizer.vocabulary_size > np.iinfo(manifest.dtype).max + 1:
-        problems.append(
-            f"{file}: {manifest.dtype} cannot hold {tokenizer.vocabulary_size} ids; {REBUILD}"
-        )
-    return problems + _mixed_formats(folder, manifest)
-
-
-def broken_shards(folder: Path, manifest: Manifest) -> dict[str, str]:
-    """Read every file and return the problems by name of the file, each as one line."""
-    broken: dict[str, str] = {}
-    splits = manifest.splits.values()
-    total = sum(record.bytes for split in splits for record in split.shards)
+    size, dtype = manifest.tokenizer.vocabulary_size, manifest.dtype
+    if size > np.iinfo(dtype).max + 1:
+        problems.append(f"{folder / MANIFEST_FILE}: {dtype} cannot hold {size} ids; {REBUILD}")
+    files = [(record, split) for split in manifest.splits.values() for record in split.shards]
+    total = sum(record.bytes for record, _ in files)
     with progress_bar("verify", total, "B", shown=total > BYTES_WITHOUT_BAR) as bar:
-        for split in splits:
-            for record in split.shards:
-                before = bar.n
-                try:
-                    _check_file(folder / record.file, record, split, manifest, bar)
-                except ShardError as error:
-                    broken[record.file] = str(error)
-                bar.update(record.bytes - (bar.n - before))
-    return broken
-
-
-def unnamed_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Return a line for each entry of the folder that the manifest does not name."""
-    named = {record.file for split in manifest.splits.values() for record in split.shards}
-    others = {file.name for file in folder.iterdir()} - named - COMPANIONS
-    return [f"{folder / name}: not named in {MANIFEST_FILE}" for name in sorted(others)]
-
-
-def _mixed_formats(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the properties that differ between files and should not."""
-    lengths: Counter[str] = Counter()
-    tokenizers: Counter[str] = Counter()
-    for split in manifest.splits.values():
-        for record in split.shards:
+        for record, split in files:
+            before = bar.n
             try:
-                header = read_header(folder / record.file)
-            except ShardError:
-                continue  # `broken_shards` reports it
-            lengths[str(header.shape[-1]) if header.shape else "none"] += 1
-            tokenizers[header.tokenizer_sha256[:12]] += 1
-    return [
-        f"{folder}: mixes files of {len(counts)} {what}: "
-        + ", ".join(f"{value} ({number} files)" for value, number in counts.most_common())
-        + f"; {REPAIR}"
-        for what, counts in (("sequence lengths", lengths), ("tokenizers", tokenizers))
-        if len(counts) > 1
-    ]
+                _check_file(folder / record.file, record, split, manifest, bar)
+            except ShardError as error:
+                problems.append(str(error))
+            bar.update(record.bytes - (bar.n - before))
+    return problems
 
 
 def _check_file(

@@ -41,9 +41,9 @@ def test_a_file_of_another_encoding_stops_the_build_with_its_conversion(tmp_path
         build(settings_for(file), tmp_path / "shards", workers=1)
     assert (
         f"{file}: 100 of 300 lines were skipped (33.3%, allowed: 2.0%): not valid UTF-8, first in "
-        f"{file} line 1; it looks like ISO-8859-1: " in str(error.value)
+        f"{file} line 1; convert it from its encoding, such as WINDOWS-1252: " in str(error.value)
     )
-    assert "iconv -f ISO-8859-1 -t UTF-8" in str(error.value)
+    assert "iconv -f WINDOWS-1252 -t UTF-8" in str(error.value)
     assert str(error.value).endswith("--max-skipped 0.34")
     assert list(tmp_path.iterdir()) == [file]
 

@@ -186,9 +186,6 @@ def test_one_bad_row_does_not_end_a_parquet_file_and_any_string_type_is_read(tmp
         else:
             expected = [["a"], Skipped(str(file), 2, "the text is null")]
         assert read(file) == expected
-    packed = tmp_path / "packed.parquet.gz"
-    packed.write_bytes(gzip.compress((tmp_path / "large.parquet").read_bytes()))
-    assert read(packed) == [["a"], Skipped(str(packed), 2, "the text is null")]
 
 
 def test_a_line_of_a_whole_library_is_cut_into_paragraphs_at_spaces():
