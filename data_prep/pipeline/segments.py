@@ -229,17 +229,23 @@ class SampleTask(NamedTuple):
         file = self.files.path("sample")
         if file.is_file():
             return file
+        settings = self.settings
         documents, _ = self.files.kept_text()
-        valid = EvenSample(self.settings.valid_fraction)
+        valid = EvenSample(settings.valid_fraction)
         held_out = valid.taken(self.first_document, len(documents))
-        place = first_trained(self.first_document, self.settings)
+        place = first_trained(self.first_document, settings)
         sample: list[str] = []
         for document, is_held_out in zip(documents, held_out.tolist(), strict=True):
             if not is_held_out:
                 if place % self.every == 0:
-                    sample += pieces_of(document, self.settings)
+                    sample += text_pieces(
+                        document,
+                        splitter=settings.sentences,
+                        language=settings.language,
+                        moses=settings.language if settings.moses else None,
+                    )
                 place += 1
-        counts = character_counts(sample, lowercase=self.settings.lowercase)
+        counts = character_counts(sample, lowercase=settings.lowercase)
         save_text(self.files.path("characters.json"), json.dumps(counts))
         save_text(file, "".join(f"{piece}\n" for piece in sample))
         return file
@@ -300,16 +306,6 @@ class EncodeTask(NamedTuple):
 def first_trained(first_document: int, settings: BuildSettings) -> int:
     """Return how many of the documents before this one are not held out."""
     return first_document - EvenSample(settings.valid_fraction).num_taken_before(first_document)
-
-
-def pieces_of(document: list[str], settings: BuildSettings) -> list[str]:
-    """Return the pieces of a document that the tokenizer encodes."""
-    return text_pieces(
-        document,
-        splitter=settings.sentences,
-        language=settings.language,
-        moses=settings.language if settings.moses else None,
-    )
 
 
 def _flat(documents: list[list[str]]) -> Iterator[str]:

@@ -226,7 +226,8 @@ def read_header(file: Path) -> ShardHeader:
             offset, shape, dtype = _rows_in(shard)
         return ShardHeader(offset, shape, dtype, _digest_beside(file, offset, shape, dtype))
     except HDF5_DAMAGE as error:
-        raise ShardError(f"{file}: not a readable shard ({_reason(error)}); {REPAIR}") from error
+        reason = plain(str(error.args[0]) if error.args else type(error).__name__)
+        raise ShardError(f"{file}: not a readable shard ({reason}); {REPAIR}") from error
 
 
 def _refuse_elsewhere(file: Path) -> None:
@@ -265,7 +266,3 @@ def _digest_beside(file: Path, offset: int | None, shape: tuple[int, ...], dtype
     if len(digests) != 1:
         raise KeyError(f"{len(digests)} hashes instead of that of its tokenizer")
     return str(digests.pop(), "ascii")
-
-
-def _reason(error: Exception) -> str:
-    return plain(str(error.args[0]) if error.args else type(error).__name__)

@@ -104,7 +104,9 @@ def _spec_of(text: str) -> SourceSpec:
     """Parse a source; if a file with the whole name exists, the name is a path."""
     place = text
     keys: dict[str, str] = {}
-    while not _exists(place) and (found := _KEY.match(place)):
+    while (
+        not is_path(place) and not is_path(place.partition(":")[2]) and (found := _KEY.match(place))
+    ):
         place, keys = found[1], {found[2]: found[3]} | keys
     kind: str | None = None
     if not is_path(place) and ":" in place:
@@ -115,11 +117,6 @@ def _spec_of(text: str) -> SourceSpec:
                 f"the kinds are {', '.join(KINDS)}"
             )
     return SourceSpec(text, kind, place, keys)
-
-
-def _exists(place: str) -> bool:
-    """Return whether this, or what follows its first colon, is a path."""
-    return is_path(place) or (":" in place and is_path(place.partition(":")[2]))
 
 
 def _checked(spec: SourceSpec) -> float:
