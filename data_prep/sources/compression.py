@@ -26,7 +26,7 @@ DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 class OpenFile(NamedTuple):
     """A file that is being read."""
 
-    content: io.BufferedReader  # decompressed
+    content: "io.BufferedReader[Any]"  # decompressed
     read_bytes: Callable[[], int]  # bytes of the file on the disk that were read so far
 
 
