@@ -95,16 +95,16 @@ def launches(architecture: int, dtype: str, head_width: int, case: str) -> list[
 
     length, padded, dropout = CASES[case]
     shape = (SEQUENCES, length, 3, HEADS, head_width)
-    q, k, v = torch.empty(shape, dtype=DTYPES[dtype]).permute(2, 0, 3, 1, 4)
-    bias = torch.zeros(HEADS, length, length)
+    qkv = torch.empty(shape, dtype=DTYPES[dtype])
+    bias = torch.zeros(2, HEADS, length, length, dtype=DTYPES[dtype])
     lengths = torch.full((SEQUENCES,), 300, dtype=torch.int32) if padded else None
     seeds = torch.zeros(SEQUENCES, HEADS, 2, dtype=torch.int32) if dropout else None
-    inputs = (q, k, v, bias, lengths, seeds, 0.125, dropout)
+    inputs = (qkv, bias, lengths, seeds, 0.125, dropout)
     with (
         patch.object(triton_kernels, "architecture", return_value=architecture),
         recorded_launches() as found,
     ):
-        o, logsumexp = triton_attention.attention_forward(*inputs)
+        o, logsumexp = triton_attention.attention_forward(qkv, None, *inputs[1:])
         *_, products = triton_attention.attention_backward(*inputs, o, logsumexp, o)
         triton_attention.attention_bias_gradient(*inputs, logsumexp, o, products)
     return found

@@ -18,8 +18,9 @@ sequence (BNSS) and sums it afterwards. Here no tensor of the size BNSS is store
   registers. That costs two more products than atomic additions, and is deterministic, as are the
   other kernels.
 
-The operators are registered with torch.library, so that torch.compile sees single nodes. At the end
-of the file is the allocation of outputs, as BSNH in memory.
+Queries, keys and values are read from the one tensor BS3NH that their projection writes, and their
+gradients are written to one like it: torch would copy three gradients of views into it. The
+operators are registered with torch.library, so that torch.compile sees single nodes.
 
 **Tested**: values and gradients against fp64 in Triton's interpreter; registers and shared memory
 by the compiler for sm_80, 86, 89, 90, 100 and 120. The kernels have not run on a GPU yet.
@@ -44,62 +45,63 @@ BIAS_GRADIENT_PROGRAMS = 264
 
 
 def triton_attention(
-    q_BNSH: Tensor,
-    k_BNSH: Tensor,
-    v_BNSH: Tensor,
+    qkv_BS3NH: Tensor,
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
     scale: float,
     dropout: float = 0.0,
+    read_bias_2NSS: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax(scale q k^T + bias) v, shape BNSH, differentiable in all four tensors.
+    """Return softmax(scale q k^T + bias) v, shape BNSH, differentiable in qkv and the bias.
 
-    q, k and v may be any views whose last dimension is contiguous; the result is contiguous as
-    BSNH. The bias may have any float dtype and is rounded to that of q; -inf is allowed if every
-    query keeps a finite score. Its gradient is summed in fp32 and returned in its dtype. lengths_B
-    (int32, on the device, each at least 1, unchecked: reading it would synchronise) hides the keys
-    from lengths_B[b] on; queries there are computed like any other. `dropout` of the weights,
-    chosen by torch's generator of the device, are dropped and the others scaled up.
+    The result is contiguous as BSNH, so that joining the heads needs no copy. The bias may have any
+    float dtype; -inf is allowed if every query keeps a finite score. Its gradient is summed in fp32
+    and returned in its dtype. What is read instead is `read_bias_2NSS`, made of it by
+    `bias_as_read`: here, or by a caller with several layers once for all of them. lengths_B (int32,
+    on the device, each at least 1, unchecked: reading it would synchronise) hides the keys from
+    lengths_B[b] on; queries there are computed like any other. `dropout` of the weights, chosen by
+    torch's generator of the device, are dropped and the others scaled up.
 
     Raises:
         ValueError: a shape, dtype, head width or device that the kernels do not support.
     """
-    _check(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B)
-    batch, heads = q_BNSH.shape[:2]
+    _check(qkv_BS3NH, bias_NSS, lengths_B)
+    batch, _, _, heads, _ = qkv_BS3NH.shape
     seeds_BN2 = None
     if dropout:
         # On the device: nothing waits, torch.compile knows it as random, and a block that is
         # computed again draws the same.
-        seeds_BN2 = torch.randint(2**31, (batch, heads, 2), dtype=torch.int32, device=q_BNSH.device)
-    o_BNSH: Tensor = attention_forward(
-        q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, scale, dropout
-    )[0]
-    return o_BNSH
-
-
-def _check(
-    q_BNSH: Tensor,
-    k_BNSH: Tensor,
-    v_BNSH: Tensor,
-    bias_NSS: Tensor | None,
-    lengths_B: Tensor | None,
-) -> None:
-    batch, heads, length, head_width = q_BNSH.shape
-    if not q_BNSH.shape == k_BNSH.shape == v_BNSH.shape:
-        raise ValueError(
-            f"q, k and v must have one shape, not {tuple(q_BNSH.shape)}, {tuple(k_BNSH.shape)} "
-            f"and {tuple(v_BNSH.shape)}"
+        seeds_BN2 = torch.randint(
+            2**31, (batch, heads, 2), dtype=torch.int32, device=qkv_BS3NH.device
         )
+    if bias_NSS is not None and read_bias_2NSS is None:
+        read_bias_2NSS = bias_as_read(bias_NSS, qkv_BS3NH.dtype)
+    o_BSNH: Tensor = attention_forward(
+        qkv_BS3NH, bias_NSS, read_bias_2NSS, lengths_B, seeds_BN2, scale, dropout
+    )[0]
+    return o_BSNH.transpose(1, 2)
+
+
+@torch.no_grad()
+def bias_as_read(bias_NSS: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the bias as the kernels read it, and transposed: times log2(e), rounded to a dtype.
+
+    Every sequence reads it again: in bf16 it is half as much, and rounded as for other kernels.
+    """
+    both_2NSS = torch.stack((bias_NSS, bias_NSS.mT)).float()
+    return both_2NSS.mul_(triton_kernels.LOG2_E.value).to(dtype)
+
+
+def _check(qkv_BS3NH: Tensor, bias_NSS: Tensor | None, lengths_B: Tensor | None) -> None:
+    batch, length, parts, heads, head_width = qkv_BS3NH.shape
+    assert parts == 3
     if head_width not in HEAD_WIDTHS:
         raise ValueError(
             f"head width {head_width}: the Triton kernels support {HEAD_WIDTHS}; choose another "
             "number of heads, or attention without Triton"
         )
-    if not q_BNSH.dtype == k_BNSH.dtype == v_BNSH.dtype or q_BNSH.dtype not in DTYPES:
-        raise ValueError(
-            f"q, k and v must have one dtype of {DTYPES}, not {q_BNSH.dtype}, {k_BNSH.dtype} "
-            f"and {v_BNSH.dtype}"
-        )
+    if qkv_BS3NH.dtype not in DTYPES:
+        raise ValueError(f"q, k and v must have a dtype of {DTYPES}, not {qkv_BS3NH.dtype}")
     if bias_NSS is not None and bias_NSS.shape != (heads, length, length):
         raise ValueError(
             f"bias of shape {tuple(bias_NSS.shape)}: expected {(heads, length, length)}"
@@ -109,210 +111,158 @@ def _check(
             f"lengths: {lengths_B.dtype} of shape {tuple(lengths_B.shape)}; expected torch.int32 "
             f"of shape {(batch,)}"
         )
-    if not (q_BNSH.is_cuda or triton_kernels.interpreted()):
+    if not (qkv_BS3NH.is_cuda or triton_kernels.interpreted()):
         raise ValueError(
-            f"tensors on {q_BNSH.device}: compiled Triton kernels need an NVIDIA GPU; choose "
+            f"tensors on {qkv_BS3NH.device}: compiled Triton kernels need an NVIDIA GPU; choose "
             "attention without Triton, or set TRITON_INTERPRET=1 before Python starts (slow)"
         )
 
 
 @torch.library.custom_op("tupelo::attention_forward", mutates_args=())
 def attention_forward(
-    q_BNSH: Tensor,
-    k_BNSH: Tensor,
-    v_BNSH: Tensor,
+    qkv_BS3NH: Tensor,
     bias_NSS: Tensor | None,
+    read_bias_2NSS: Tensor | None,
     lengths_B: Tensor | None,
     seeds_BN2: Tensor | None,
     scale: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output and, per row, the base-2 logarithm of the sum of exponentials (BNS)."""
-    batch, heads, length, _ = q_BNSH.shape
-    q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
-    bias_NSS = None if bias_NSS is None else _as_read(bias_NSS, q_BNSH.dtype)
-    o_BNSH, logsumexp_BNS = _forward_outputs(q_BNSH)
-    with _device_of(q_BNSH):
-        tiling = _tilings_for(q_BNSH).forward
+    """Return o_BSNH and, per row, the base-2 logarithm of the sum of exponentials (BNS).
+
+    bias_NSS is not read: it is there for its gradient, which would be rounded to bf16 in each layer
+    and in their sum if it were that of `read_bias_2NSS`.
+    """
+    batch, length, _, heads, _ = qkv_BS3NH.shape
+    qkv_BS3NH = qkv_BS3NH.contiguous()
+    o_BSNH, logsumexp_BNS = _forward_outputs(qkv_BS3NH)
+    with _device_of(qkv_BS3NH):
+        tiling = _tilings_for(qkv_BS3NH).forward
         triton_kernels.forward_kernel[-(-length // tiling.queries), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, logsumexp_BNS),
-            *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS),
+            *(qkv_BS3NH, read_bias_2NSS, lengths_B, seeds_BN2, o_BSNH, logsumexp_BNS),
             *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B, dropout),
+            **_constants(tiling, qkv_BS3NH, lengths_B, dropout),
         )
-    return o_BNSH, logsumexp_BNS
+    return o_BSNH, logsumexp_BNS
 
 
 @torch.library.custom_op("tupelo::attention_backward", mutates_args=())
 def attention_backward(
-    q_BNSH: Tensor,
-    k_BNSH: Tensor,
-    v_BNSH: Tensor,
-    bias_NSS: Tensor | None,
+    qkv_BS3NH: Tensor,
+    read_bias_2NSS: Tensor | None,
     lengths_B: Tensor | None,
     seeds_BN2: Tensor | None,
     scale: float,
     dropout: float,
-    o_BNSH: Tensor,
+    o_BSNH: Tensor,
     logsumexp_BNS: Tensor,
-    d_o_BNSH: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return dQ, dK, dV (contiguous as BSNH) and, for the bias, r D of each row (BNS)."""
-    batch, heads, length, _ = q_BNSH.shape
-    q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
-    o_BNSH, d_o_BNSH = map(_with_unit_stride, (o_BNSH, d_o_BNSH))
-    turned_bias_NSS = None
-    if bias_NSS is not None:
-        turned_bias_NSS = _as_read(bias_NSS.transpose(1, 2), q_BNSH.dtype)
-        bias_NSS = _as_read(bias_NSS, q_BNSH.dtype)
-    d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = _backward_outputs(q_BNSH)
-    with _device_of(q_BNSH):
-        tiling = _tilings_for(q_BNSH).query_gradient
+    d_o_BSNH: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return dQ, dK and dV as one tensor BS3NH and, for the bias, r D of each row (BNS)."""
+    batch, length, _, heads, _ = qkv_BS3NH.shape
+    qkv_BS3NH, o_BSNH, d_o_BSNH = (x.contiguous() for x in (qkv_BS3NH, o_BSNH, d_o_BSNH))
+    d_qkv_BS3NH, row_products_BNS = _backward_outputs(qkv_BS3NH)
+    with _device_of(qkv_BS3NH):
+        tiling = _tilings_for(qkv_BS3NH).query_gradient
         triton_kernels.query_gradient_kernel[-(-length // tiling.queries), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, d_o_BNSH),
-            *(logsumexp_BNS, row_products_BNS, d_q_BNSH),
-            *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS, o_BNSH, d_o_BNSH),
-            *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B, dropout),
+            *(qkv_BS3NH, read_bias_2NSS, lengths_B, seeds_BN2, o_BSNH, d_o_BSNH),
+            *(logsumexp_BNS, row_products_BNS, d_qkv_BS3NH, heads, length, scale),
+            **_constants(tiling, qkv_BS3NH, lengths_B, dropout),
         )
-        tiling = _tilings_for(q_BNSH).key_value_gradient
+        tiling = _tilings_for(qkv_BS3NH).key_value_gradient
         triton_kernels.key_value_gradient_kernel[-(-length // tiling.keys), heads, batch](
-            *(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, seeds_BN2, d_o_BNSH),
-            *(logsumexp_BNS, row_products_BNS, d_k_BNSH, d_v_BNSH),
-            *_strides(q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, d_o_BNSH),
-            *(heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B, dropout),
+            *(qkv_BS3NH, read_bias_2NSS, lengths_B, seeds_BN2, d_o_BSNH),
+            *(logsumexp_BNS, row_products_BNS, d_qkv_BS3NH, heads, length, scale),
+            **_constants(tiling, qkv_BS3NH, lengths_B, dropout),
         )
-    return d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS
+    return d_qkv_BS3NH, row_products_BNS
 
 
 @torch.library.custom_op("tupelo::attention_bias_gradient", mutates_args=())
 def attention_bias_gradient(
-    q_BNSH: Tensor,
-    k_BNSH: Tensor,
-    v_BNSH: Tensor,
-    bias_NSS: Tensor,
+    qkv_BS3NH: Tensor,
+    read_bias_2NSS: Tensor,
     lengths_B: Tensor | None,
     seeds_BN2: Tensor | None,
     scale: float,
     dropout: float,
     logsumexp_BNS: Tensor,
-    d_o_BNSH: Tensor,
+    d_o_BSNH: Tensor,
     row_products_BNS: Tensor,
 ) -> Tensor:
-    """Return the gradient of the bias, summed over the batch in a fixed order."""
-    batch, heads, length, _ = q_BNSH.shape
-    q_BNSH, k_BNSH, v_BNSH = map(_with_unit_stride, (q_BNSH, k_BNSH, v_BNSH))
-    d_o_BNSH, bias_dtype = _with_unit_stride(d_o_BNSH), bias_NSS.dtype
-    bias_NSS = _as_read(bias_NSS, q_BNSH.dtype)
-    with _device_of(q_BNSH):
-        tiling = _tilings_for(q_BNSH).bias_gradient
+    """Return the gradient of the bias in fp32, summed over the batch in a fixed order."""
+    batch, length, _, heads, _ = qkv_BS3NH.shape
+    qkv_BS3NH, d_o_BSNH = qkv_BS3NH.contiguous(), d_o_BSNH.contiguous()
+    with _device_of(qkv_BS3NH):
+        tiling = _tilings_for(qkv_BS3NH).bias_gradient
         num_tiles = -(-length // tiling.queries) * -(-length // tiling.keys)
         wanted_splits = -(-BIAS_GRADIENT_PROGRAMS // (num_tiles * heads))
         split_size = -(-batch // min(batch, wanted_splits))
         num_splits = -(-batch // split_size)
-        partial_sums_NSS = q_BNSH.new_empty(
+        partial_sums_NSS = qkv_BS3NH.new_empty(
             (num_splits, heads, length, length), dtype=torch.float32
         )
         triton_kernels.bias_gradient_kernel[num_tiles, heads, num_splits](
-            *(q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, d_o_BNSH),
+            *(qkv_BS3NH, read_bias_2NSS, lengths_B, seeds_BN2, d_o_BSNH),
             *(logsumexp_BNS, row_products_BNS, partial_sums_NSS),
-            *_strides(q_BNSH, k_BNSH, v_BNSH, bias_NSS, d_o_BNSH),
             *(batch, split_size, heads, length, scale),
-            **_constants(tiling, q_BNSH, lengths_B, dropout),
+            **_constants(tiling, qkv_BS3NH, lengths_B, dropout),
         )
-    sum_NSS = partial_sums_NSS[0] if num_splits == 1 else partial_sums_NSS.sum(0)
-    return sum_NSS.to(bias_dtype)
+    return partial_sums_NSS[0] if num_splits == 1 else partial_sums_NSS.sum(0)
 
 
 @attention_forward.register_fake
-def _forward_outputs(q_BNSH: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+def _forward_outputs(qkv_BS3NH: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     del others
-    return _empty_BSNH(q_BNSH), q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
+    batch, length, _, heads, head_width = qkv_BS3NH.shape
+    o_BSNH = qkv_BS3NH.new_empty((batch, length, heads, head_width))
+    return o_BSNH, qkv_BS3NH.new_empty((batch, heads, length), dtype=torch.float32)
 
 
 @attention_backward.register_fake
-def _backward_outputs(q_BNSH: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    del others
-    row_products_BNS = q_BNSH.new_empty(q_BNSH.shape[:3], dtype=torch.float32)
-    return _empty_BSNH(q_BNSH), _empty_BSNH(q_BNSH), _empty_BSNH(q_BNSH), row_products_BNS
+def _backward_outputs(qkv_BS3NH: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return qkv_BS3NH.new_empty(qkv_BS3NH.shape), _forward_outputs(qkv_BS3NH, *others)[1]
 
 
 @attention_bias_gradient.register_fake
-def _bias_gradient_output(
-    q_BNSH: Tensor, k_BNSH: Tensor, v_BNSH: Tensor, bias_NSS: Tensor, *others: Any
-) -> Tensor:
-    del q_BNSH, k_BNSH, v_BNSH, others
-    return bias_NSS.new_empty(bias_NSS.shape)
+def _bias_gradient_output(qkv_BS3NH: Tensor, read_bias_2NSS: Tensor, *others: Any) -> Tensor:
+    del qkv_BS3NH, others
+    return read_bias_2NSS.new_empty(read_bias_2NSS.shape[1:], dtype=torch.float32)
 
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.scale, ctx.dropout = inputs
-    ctx.save_for_backward(*tensors, *output)
+    qkv_BS3NH, _, *tensors, ctx.scale, ctx.dropout = inputs
+    ctx.save_for_backward(qkv_BS3NH, *tensors, *output)
 
 
-def _differentiate(ctx: Any, d_o_BNSH: Tensor, d_logsumexp_BNS: Tensor) -> tuple[Any, ...]:
+def _differentiate(ctx: Any, d_o_BSNH: Tensor, d_logsumexp_BNS: Tensor) -> tuple[Any, ...]:
     del d_logsumexp_BNS  # `triton_attention` does not return it
-    *inputs, o_BNSH, logsumexp_BNS = ctx.saved_tensors
-    d_q_BNSH, d_k_BNSH, d_v_BNSH, row_products_BNS = attention_backward(
-        *inputs, ctx.scale, ctx.dropout, o_BNSH, logsumexp_BNS, d_o_BNSH
+    *inputs, o_BSNH, logsumexp_BNS = ctx.saved_tensors
+    d_qkv_BS3NH, row_products_BNS = attention_backward(
+        *inputs, ctx.scale, ctx.dropout, o_BSNH, logsumexp_BNS, d_o_BSNH
     )
     d_bias_NSS = None
-    if ctx.needs_input_grad[3]:
+    if ctx.needs_input_grad[1]:
         d_bias_NSS = attention_bias_gradient(
-            *inputs, ctx.scale, ctx.dropout, logsumexp_BNS, d_o_BNSH, row_products_BNS
+            *inputs, ctx.scale, ctx.dropout, logsumexp_BNS, d_o_BSNH, row_products_BNS
         )
-    return d_q_BNSH, d_k_BNSH, d_v_BNSH, d_bias_NSS, None, None, None, None
+    return d_qkv_BS3NH, d_bias_NSS, None, None, None, None, None
 
 
 attention_forward.register_autograd(_differentiate, setup_context=_save_for_backward)
 
 
-def _with_unit_stride(x: Tensor) -> Tensor:
-    """Return x, copied if needed: the gradient of a sum, for example, has stride 0."""
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _as_read(bias_NSS: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the bias as the kernels read it: contiguous, times log2(e), rounded once to a dtype.
-
-    Every sequence reads it again: in bf16 it is half as much, and rounded as for other kernels.
-    """
-    read_NSS = torch.empty(bias_NSS.shape, dtype=dtype, device=bias_NSS.device)
-    # The type of the arguments is that of the product, before it is written as that of `out`.
-    wide_NSS = bias_NSS.to(torch.promote_types(bias_NSS.dtype, torch.float32))
-    return torch.mul(wide_NSS, triton_kernels.LOG2_E.value, out=read_NSS)
-
-
-def _strides(*tensors: Tensor | None) -> list[int]:
-    """Return every stride but the last; zeros for a missing bias.
-
-    Raises:
-        ValueError: an offset within a head exceeds 32 bits.
-    """
-    found: list[int] = []
-    for tensor in tensors:
-        strides = (0, 0) if tensor is None else tensor.stride()[:-1]
-        if tensor is not None and tensor.shape[-2] * strides[-1] >= 2**31:
-            raise ValueError(
-                f"{tensor.shape[-2]} rows with a stride of {strides[-1]} span 2^31 elements or "
-                "more within a head; make the tensor contiguous"
-            )
-        found.extend(strides)
-    return found
-
-
-def _tilings_for(q_BNSH: Tensor) -> Tilings:
-    return tilings(q_BNSH.shape[-1], q_BNSH.dtype, triton_kernels.architecture())
+def _tilings_for(qkv_BS3NH: Tensor) -> Tilings:
+    return tilings(qkv_BS3NH.shape[-1], qkv_BS3NH.dtype, triton_kernels.architecture())
 
 
 def _constants(
-    tiling: Tiling, q_BNSH: Tensor, lengths_B: Tensor | None, dropout: float
+    tiling: Tiling, qkv_BS3NH: Tensor, lengths_B: Tensor | None, dropout: float
 ) -> dict[str, int]:
     """Return the compile-time constants of a kernel."""
-    whole = q_BNSH.shape[2] % max(tiling.queries, tiling.keys) == 0
+    whole = qkv_BS3NH.shape[1] % max(tiling.queries, tiling.keys) == 0
     return {
-        "HEAD_WIDTH": q_BNSH.shape[3],
+        "HEAD_WIDTH": qkv_BS3NH.shape[-1],
         "NUM_QUERIES": tiling.queries,
         "NUM_KEYS": tiling.keys,
         "WHOLE": whole,
@@ -326,9 +276,3 @@ def _constants(
 def _device_of(x: Tensor) -> AbstractContextManager[None]:
     """Make the GPU of x current, where kernels start; without effect for a tensor on a CPU."""
     return cast(AbstractContextManager[None], torch.cuda.device_of(x))  # type: ignore[no-untyped-call]
-
-
-def _empty_BSNH(x_BNSH: Tensor) -> Tensor:
-    """Allocate BNSH with the memory order BSNH, so that joining the heads needs no copy."""
-    batch, heads, length, head_width = x_BNSH.shape
-    return x_BNSH.new_empty((batch, length, heads, head_width)).transpose(1, 2)

@@ -4,7 +4,8 @@ A tile is a rectangle of the score matrix of one head of one sequence. Every ker
 tiles that it needs from q and k, so that no matrix of the size of the scores is ever stored.
 Accumulators and everything between two products are fp32; operands of a product have the dtype of
 q, k and v, and fp32 ones are multiplied in full fp32, never in TF32. GPUs compute exp2, and exp(x)
-is exp2(x log2(e)): scores are formed times log2(e), and so is the bias when it comes.
+is exp2(x log2(e)): scores are formed times log2(e), and so is bias_2NSS when it comes, which holds
+the bias and its transpose. Tensors are contiguous.
 
 Only features common to Triton 3.2 to 3.7 are used (compiled with 3.6 and 3.7): no tensor
 descriptors, no tuples of arguments.
@@ -18,10 +19,12 @@ import triton.language as tl
 from pretrain.kernels.triton_tiles import (
     INTERPRETED,
     drop,
+    head_of,
     load_bias,
     load_rows,
     load_seeds,
     load_values,
+    parts_of,
     product,
     store_rows,
     survivor_scale,
@@ -43,13 +46,11 @@ def architecture() -> int:
     return int(triton.runtime.driver.active.get_current_target().arch)
 
 
-# With thirty arguments, one per line would hide the kernels.
+# With fifteen arguments, one per line would hide the kernels.
 # fmt: off
 @triton.jit
 def forward_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BSNH, logsumexp_BNS,
-    q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
-    v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
+    qkv_BS3NH, bias_2NSS, lengths_B, seeds_BN2, o_BSNH, logsumexp_BNS,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
@@ -64,12 +65,10 @@ def forward_kernel(
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
     scale_of_2 = scale * LOG2_E
-    q_BNSH += sequence * q_stride_b + head * q_stride_n
-    k_BNSH += sequence * k_stride_b + head * k_stride_n
-    v_BNSH += sequence * v_stride_b + head * v_stride_n
-    if bias_NSS is not None:
-        bias_NSS += head * bias_stride_n
-    q = load_rows(q_BNSH, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
+    q_head, k_head, v_head = parts_of(qkv_BS3NH, sequence, head, length, num_heads, HEAD_WIDTH)
+    if bias_2NSS is not None:
+        bias_2NSS += head * length * length
+    q = load_rows(q_head, queries, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
     # Finite, so that a tile of nothing but -inf gives weights of 0 and not NaN.
     highest = tl.full([NUM_QUERIES], -1e30, tl.float32)
     total = tl.zeros([NUM_QUERIES], tl.float32)
@@ -78,10 +77,10 @@ def forward_kernel(
     query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     for first in range(0, limit, NUM_KEYS):
         keys = first + tl.arange(0, NUM_KEYS)
-        k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
+        k = load_rows(k_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
         scores = product(q, tl.trans(k)) * scale_of_2
-        if bias_NSS is not None:
-            scores += load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
+        if bias_2NSS is not None:
+            scores += load_bias(bias_2NSS, queries, keys, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
         new_highest = tl.maximum(highest, tl.max(scores, 1))
@@ -92,22 +91,19 @@ def forward_kernel(
         weights = drop(
             weights, queries[:, None], keys[None, :], query_seed, key_seed, NUM_DROPPED
         )
-        v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
+        v = load_rows(v_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
         mixed = mixed * correction[:, None] + product(weights.to(v.dtype), v)
     mixed = mixed * survivor_scale(NUM_DROPPED) / total[:, None]
-    o_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
-    store_rows(o_BSNH, queries, num_heads * HEAD_WIDTH, mixed, length, HEAD_WIDTH)
+    o_head = head_of(o_BSNH, sequence, head, length, num_heads, HEAD_WIDTH)
+    store_rows(o_head, queries, num_heads, mixed, length, HEAD_WIDTH)
     rows = head_of_batch * length + queries
     tl.store(logsumexp_BNS + rows, highest + tl.log2(total), mask=queries < length)
 
 
 @triton.jit
 def query_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, o_BNSH, d_o_BNSH,
-    logsumexp_BNS, row_products_BNS, d_q_BSNH,
-    q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
-    v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
-    o_stride_b, o_stride_n, o_stride_s, d_o_stride_b, d_o_stride_n, d_o_stride_s,
+    qkv_BS3NH, bias_2NSS, lengths_B, seeds_BN2, o_BSNH, d_o_BSNH,
+    logsumexp_BNS, row_products_BNS, d_qkv_BS3NH,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
@@ -123,16 +119,14 @@ def query_gradient_kernel(
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
     scale_of_2 = scale * LOG2_E
-    q_BNSH += sequence * q_stride_b + head * q_stride_n
-    k_BNSH += sequence * k_stride_b + head * k_stride_n
-    v_BNSH += sequence * v_stride_b + head * v_stride_n
-    o_BNSH += sequence * o_stride_b + head * o_stride_n
-    d_o_BNSH += sequence * d_o_stride_b + head * d_o_stride_n
-    if bias_NSS is not None:
-        bias_NSS += head * bias_stride_n
-    q = load_rows(q_BNSH, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
-    d_o = load_rows(d_o_BNSH, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
-    o = load_rows(o_BNSH, queries, o_stride_s, length, HEAD_WIDTH, WHOLE)
+    q_head, k_head, v_head = parts_of(qkv_BS3NH, sequence, head, length, num_heads, HEAD_WIDTH)
+    o_head = head_of(o_BSNH, sequence, head, length, num_heads, HEAD_WIDTH)
+    d_o_head = head_of(d_o_BSNH, sequence, head, length, num_heads, HEAD_WIDTH)
+    if bias_2NSS is not None:
+        bias_2NSS += head * length * length
+    q = load_rows(q_head, queries, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
+    d_o = load_rows(d_o_head, queries, num_heads, length, HEAD_WIDTH, WHOLE)
+    o = load_rows(o_head, queries, num_heads, length, HEAD_WIDTH, WHOLE)
     head_of_batch = sequence * num_heads + head
     rows = head_of_batch * length + queries
     row_products = tl.sum(o.to(tl.float32) * d_o.to(tl.float32), 1)
@@ -143,11 +137,11 @@ def query_gradient_kernel(
     query_seed, key_seed = load_seeds(seeds_BN2, head_of_batch)
     for first in range(0, limit, NUM_KEYS):
         keys = first + tl.arange(0, NUM_KEYS)
-        k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
-        v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
+        k = load_rows(k_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
+        v = load_rows(v_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
         scores = product(q, tl.trans(k)) * scale_of_2
-        if bias_NSS is not None:
-            scores += load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
+        if bias_2NSS is not None:
+            scores += load_bias(bias_2NSS, queries, keys, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[None, :], scores, float("-inf"))
         weights = tl.exp2(scores - logsumexp[:, None])
@@ -157,18 +151,15 @@ def query_gradient_kernel(
         )
         d_scores = weights * (d_weights - row_products[:, None])
         d_q += product(d_scores.to(k.dtype), k)
-    d_q_BSNH += (sequence * length * num_heads + head) * HEAD_WIDTH
     d_q *= scale * survivor_scale(NUM_DROPPED)
-    store_rows(d_q_BSNH, queries, num_heads * HEAD_WIDTH, d_q, length, HEAD_WIDTH)
+    d_q_head, _, _ = parts_of(d_qkv_BS3NH, sequence, head, length, num_heads, HEAD_WIDTH)
+    store_rows(d_q_head, queries, 3 * num_heads, d_q, length, HEAD_WIDTH)
 
 
 @triton.jit
 def key_value_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, turned_bias_NSS, lengths_B, seeds_BN2, d_o_BNSH,
-    logsumexp_BNS, row_products_BNS, d_k_BSNH, d_v_BSNH,
-    q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
-    v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
-    d_o_stride_b, d_o_stride_n, d_o_stride_s,
+    qkv_BS3NH, bias_2NSS, lengths_B, seeds_BN2, d_o_BSNH,
+    logsumexp_BNS, row_products_BNS, d_qkv_BS3NH,
     num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
@@ -176,7 +167,7 @@ def key_value_gradient_kernel(
     """Write dK and dV of NUM_KEYS keys. Grid: key tiles, heads, sequences.
 
     Tiles are computed transposed, keys down and queries across: the weights are then the left
-    operand of the product that follows, and need not be turned in shared memory. The bias comes
+    operand of the product that follows, and need not be turned in shared memory. The bias is read
     transposed too (keys before queries): turned here, a tile would be copied to shared memory in
     pieces of one number and not of 16 bytes.
     """
@@ -186,14 +177,12 @@ def key_value_gradient_kernel(
     sequence = tl.program_id(2).to(tl.int64)
     limit = visible_keys(lengths_B, sequence, length)
     scale_of_2 = scale * LOG2_E
-    q_BNSH += sequence * q_stride_b + head * q_stride_n
-    k_BNSH += sequence * k_stride_b + head * k_stride_n
-    v_BNSH += sequence * v_stride_b + head * v_stride_n
-    d_o_BNSH += sequence * d_o_stride_b + head * d_o_stride_n
-    if turned_bias_NSS is not None:
-        turned_bias_NSS += head * bias_stride_n
-    k = load_rows(k_BNSH, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
-    v = load_rows(v_BNSH, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
+    q_head, k_head, v_head = parts_of(qkv_BS3NH, sequence, head, length, num_heads, HEAD_WIDTH)
+    d_o_head = head_of(d_o_BSNH, sequence, head, length, num_heads, HEAD_WIDTH)
+    if bias_2NSS is not None:
+        bias_2NSS += (num_heads + head) * length * length
+    k = load_rows(k_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
+    v = load_rows(v_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
     d_k = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
     d_v = tl.zeros([NUM_KEYS, HEAD_WIDTH], tl.float32)
     head_of_batch = sequence * num_heads + head
@@ -203,13 +192,13 @@ def key_value_gradient_kernel(
     for first in range(0, end, NUM_QUERIES):
         queries = first + tl.arange(0, NUM_QUERIES)
         rows = head_of_batch * length + queries
-        q = load_rows(q_BNSH, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
-        d_o = load_rows(d_o_BNSH, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
+        q = load_rows(q_head, queries, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
+        d_o = load_rows(d_o_head, queries, num_heads, length, HEAD_WIDTH, WHOLE)
         logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
         row_products = load_values(row_products_BNS, rows, queries, length, WHOLE)
         scores = product(k, tl.trans(q)) * scale_of_2
-        if turned_bias_NSS is not None:
-            scores += load_bias(turned_bias_NSS, keys, queries, bias_stride_s, length, WHOLE)
+        if bias_2NSS is not None:
+            scores += load_bias(bias_2NSS, keys, queries, length, WHOLE)
         if HIDE:
             scores = tl.where((keys < limit)[:, None], scores, float("-inf"))
         weights = tl.exp2(scores - logsumexp[None, :])
@@ -222,19 +211,15 @@ def key_value_gradient_kernel(
         d_k += product(d_scores.to(q.dtype), q)
     d_k *= scale * survivor_scale(NUM_DROPPED)
     d_v *= survivor_scale(NUM_DROPPED)
-    start = (sequence * length * num_heads + head) * HEAD_WIDTH
-    stride = num_heads * HEAD_WIDTH
-    store_rows(d_k_BSNH + start, keys, stride, d_k, length, HEAD_WIDTH)
-    store_rows(d_v_BSNH + start, keys, stride, d_v, length, HEAD_WIDTH)
+    _, d_k_head, d_v_head = parts_of(d_qkv_BS3NH, sequence, head, length, num_heads, HEAD_WIDTH)
+    store_rows(d_k_head, keys, 3 * num_heads, d_k, length, HEAD_WIDTH)
+    store_rows(d_v_head, keys, 3 * num_heads, d_v, length, HEAD_WIDTH)
 
 
 @triton.jit
 def bias_gradient_kernel(
-    q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, seeds_BN2, d_o_BNSH,
+    qkv_BS3NH, bias_2NSS, lengths_B, seeds_BN2, d_o_BSNH,
     logsumexp_BNS, row_products_BNS, partial_sums_NSS,
-    q_stride_b, q_stride_n, q_stride_s, k_stride_b, k_stride_n, k_stride_s,
-    v_stride_b, v_stride_n, v_stride_s, bias_stride_n, bias_stride_s,
-    d_o_stride_b, d_o_stride_n, d_o_stride_s,
     num_sequences, sequences_per_split, num_heads, length, scale,
     HEAD_WIDTH: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     WHOLE: tl.constexpr, HIDE: tl.constexpr, NUM_DROPPED: tl.constexpr,
@@ -251,23 +236,21 @@ def bias_gradient_kernel(
     head = tl.program_id(1).to(tl.int64)
     split = tl.program_id(2).to(tl.int64)
     first_sequence = split * sequences_per_split
-    bias_NSS += head * bias_stride_n
-    bias = load_bias(bias_NSS, queries, keys, bias_stride_s, length, WHOLE)
+    bias_2NSS += head * length * length
+    bias = load_bias(bias_2NSS, queries, keys, length, WHOLE)
     scale_of_2 = scale * LOG2_E
     d_bias = tl.zeros([NUM_QUERIES, NUM_KEYS], tl.float32)
     for step in range(0, tl.minimum(sequences_per_split, num_sequences - first_sequence)):
         sequence = first_sequence + step
         limit = visible_keys(lengths_B, sequence, length)
-        q_start = q_BNSH + sequence * q_stride_b + head * q_stride_n
-        k_start = k_BNSH + sequence * k_stride_b + head * k_stride_n
-        v_start = v_BNSH + sequence * v_stride_b + head * v_stride_n
-        d_o_start = d_o_BNSH + sequence * d_o_stride_b + head * d_o_stride_n
+        q_head, k_head, v_head = parts_of(qkv_BS3NH, sequence, head, length, num_heads, HEAD_WIDTH)
+        d_o_head = head_of(d_o_BSNH, sequence, head, length, num_heads, HEAD_WIDTH)
         head_of_batch = sequence * num_heads + head
         rows = head_of_batch * length + queries
-        q = load_rows(q_start, queries, q_stride_s, length, HEAD_WIDTH, WHOLE)
-        k = load_rows(k_start, keys, k_stride_s, length, HEAD_WIDTH, WHOLE)
-        v = load_rows(v_start, keys, v_stride_s, length, HEAD_WIDTH, WHOLE)
-        d_o = load_rows(d_o_start, queries, d_o_stride_s, length, HEAD_WIDTH, WHOLE)
+        q = load_rows(q_head, queries, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
+        k = load_rows(k_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
+        v = load_rows(v_head, keys, 3 * num_heads, length, HEAD_WIDTH, WHOLE)
+        d_o = load_rows(d_o_head, queries, num_heads, length, HEAD_WIDTH, WHOLE)
         logsumexp = load_values(logsumexp_BNS, rows, queries, length, WHOLE)
         row_products = load_values(row_products_BNS, rows, queries, length, WHOLE)
         scores = product(q, tl.trans(k)) * scale_of_2 + bias

@@ -39,13 +39,28 @@ def visible_keys(lengths_B, sequence, length):
 
 
 @triton.jit
-def load_rows(start, rows, stride, length, WIDTH: tl.constexpr, WHOLE: tl.constexpr):
+def head_of(x_BSNH, sequence, head, length, num_heads, WIDTH: tl.constexpr):
+    """Return where a head of a sequence begins; `sequence` and `head` have 64 bits."""
+    return x_BSNH + sequence * (length * num_heads * WIDTH) + head * WIDTH
+
+
+@triton.jit
+def parts_of(qkv_BS3NH, sequence, head, length, num_heads, WIDTH: tl.constexpr):
+    """Return where query, key and value of a head of a sequence begin, or their gradients."""
+    q_head = head_of(qkv_BS3NH, sequence, head, length, 3 * num_heads, WIDTH)
+    part = num_heads * WIDTH
+    return q_head, q_head + part, q_head + 2 * part
+
+
+@triton.jit
+def load_rows(start, rows, num_heads, length, WIDTH: tl.constexpr, WHOLE: tl.constexpr):
     """Load rows of q, k, v, o or dO; rows beyond the sequence are zeros.
 
     `start`, where a head of a sequence begins, is an address of 64 bits. Offsets from there have
-    32: in 64 they took so many registers that some kernels spilled.
+    32: in 64 they took so many registers that some kernels spilled. `num_heads` lie between a row
+    and the next: three times as many for q, k and v.
     """
-    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
+    pointers = start + rows[:, None] * (num_heads * WIDTH) + tl.arange(0, WIDTH)[None, :]
     if WHOLE:
         tile = tl.load(pointers)
     else:
@@ -54,9 +69,9 @@ def load_rows(start, rows, stride, length, WIDTH: tl.constexpr, WHOLE: tl.conste
 
 
 @triton.jit
-def load_bias(start, queries, keys, stride, length, WHOLE: tl.constexpr):
+def load_bias(start, queries, keys, length, WHOLE: tl.constexpr):
     """Load a tile of the bias as fp32; beyond the sequence it is zero."""
-    pointers = start + queries[:, None] * stride + keys[None, :]
+    pointers = start + queries[:, None] * length + keys[None, :]
     if WHOLE:
         tile = tl.load(pointers)
     else:
@@ -76,9 +91,13 @@ def load_values(start, places, queries, length, WHOLE: tl.constexpr):
 
 
 @triton.jit
-def store_rows(start, rows, stride, tile, length, WIDTH: tl.constexpr):
-    """Store the rows of a tile that are within the sequence."""
-    pointers = start + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
+def store_rows(start, rows, num_heads, tile, length, WIDTH: tl.constexpr):
+    """Store the rows of a tile that are within the sequence; `num_heads` as of `load_rows`.
+
+    Offsets have 64 bits here: those of 32 would be kept in registers, from the load of q on.
+    """
+    pointers = start + rows[:, None].to(tl.int64) * (num_heads * WIDTH)
+    pointers += tl.arange(0, WIDTH)[None, :]
     tl.store(pointers, tile.to(start.dtype.element_ty), mask=(rows < length)[:, None])
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
-from pretrain.model.position_encoding import PositionTerms, transform_query_key
+from pretrain.model.position_encoding import PositionTerms
 
 
 def at_positions(x_BSD: Tensor, positions_M: Tensor | None) -> Tensor:
@@ -39,11 +39,10 @@ class Attention(nn.Module):
         """
         batch, length, width = x_BSD.shape
         shape = (batch, length, 3, self.num_heads, width // self.num_heads)
-        q_BNSH, k_BNSH, v_BNSH = self.query_key_value(x_BSD).view(shape).permute(2, 0, 3, 1, 4)
-        q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
+        qkv_BS3NH = self.query_key_value(x_BSD).view(shape)
         dropout = self.dropout_probability if self.training else 0.0
         mixed_BNSH = self.attend(
-            AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, self.score_scale, dropout, lengths_B)
+            AttentionInputs(qkv_BS3NH, terms, self.score_scale, dropout, lengths_B)
         )
         mixed_BSD = mixed_BNSH.transpose(1, 2).flatten(2)
         output: Tensor = self.output(at_positions(mixed_BSD, positions_M))

@@ -9,8 +9,11 @@ execution.py chooses among them:
     folded   a bias that is a product, as wider heads of attention without a bias (TUPE-A)
     triton   our kernels for NVIDIA GPUs, see triton_attention.py
 
-The bias is cast inside each layer, so that its gradient is summed over the layers in fp32. Shape
-letters as in positions.py; C = 2H.
+The gradient of the bias is summed over the layers in fp32: each layer casts the fp32 bias, which
+costs 1/B of a pass over its scores. The kernels of "triton" store no scores and read the bias four
+times a layer, once transposed; `terms_of_pass` casts it for them once for all layers.
+
+Shape letters as in positions.py; C = 2H.
 """
 
 from collections.abc import Callable
@@ -20,17 +23,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.model.position_encoding import PositionTerms, relative_scores
+from pretrain.model.position_encoding import (
+    PositionEncoding,
+    PositionTerms,
+    relative_scores,
+    transform_query_key,
+)
 from pretrain.model.torch_attention import torch_attention
 
 
 class AttentionInputs(NamedTuple):
     """The inputs of a backend: softmax(scale q k^T + bias) v."""
 
-    q_BNSH: Tensor  # not scaled; `transform_query_key` has been applied to it and to the keys
-    k_BNSH: Tensor
-    v_BNSH: Tensor
-    terms: PositionTerms  # of these, the bias and the relative keys
+    qkv_BS3NH: Tensor  # as projected, not scaled
+    terms: PositionTerms
     scale: float  # of the scores
     dropout: float = 0.0  # of the attention weights
     # Keys from this place on are padding and get no weight (int32, at least 1); None: every row is
@@ -41,13 +47,37 @@ class AttentionInputs(NamedTuple):
 AttentionBackend = Callable[[AttentionInputs], Tensor]  # returns the mixed values, shape BNSH
 
 
+def queries_keys_values(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, k and v, shape BNSH, with the terms that act on queries and keys applied."""
+    q_BNSH, k_BNSH, v_BNSH = inputs.qkv_BS3NH.permute(2, 0, 3, 1, 4)
+    return *transform_query_key(q_BNSH, k_BNSH, inputs.terms), v_BNSH
+
+
+def terms_of_pass(
+    encoding: PositionEncoding,
+    backend: str,
+    length: int,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> PositionTerms:
+    """Return the terms that all layers share, as a backend reads them with q, k, v of a dtype."""
+    terms = encoding.terms(length, device=device, folded=backend == "folded")
+    if backend != "triton" or terms.bias_NSS is None:
+        return terms
+    from pretrain.kernels.triton_attention import bias_as_read
+
+    return terms._replace(read_bias_2NSS=bias_as_read(terms.bias_NSS, dtype))
+
+
 def eager(inputs: AttentionInputs, drop: Callable[[Tensor, float], Tensor] = F.dropout) -> Tensor:
     """Attend by three matrix operations; `drop` applies the dropout to the weights.
 
     `scaled_dot_product_attention` falls back to an fp32 path for a bias that needs a gradient:
     three times slower than this in bf16 on a CPU.
     """
-    q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
+    q_BNSH, k_BNSH, v_BNSH = queries_keys_values(inputs)
+    _, terms, scale, dropout, lengths_B = inputs
     # Contiguous keys are transposed without a copy inside the product.
     scores_BNSS = (q_BNSH * scale) @ k_BNSH.contiguous().transpose(-1, -2)
     bias_BNSS = _bias(q_BNSH, terms, scale)
@@ -66,14 +96,16 @@ def fused(inputs: AttentionInputs) -> Tensor:
     """Attend by our kernels for CPUs."""
     from pretrain.kernels.cpu_kernels import fused_attention
 
-    q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
+    q_BNSH, k_BNSH, v_BNSH = queries_keys_values(inputs)
+    _, terms, scale, dropout, lengths_B = inputs
     assert not dropout, "refused by execution.py"
     return fused_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
 
 
 def sdpa(inputs: AttentionInputs) -> Tensor:
     """Attend by torch's function."""
-    q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
+    q_BNSH, k_BNSH, v_BNSH = queries_keys_values(inputs)
+    _, terms, scale, dropout, lengths_B = inputs
     mask_BNSS = _bias(q_BNSH, terms, scale)
     if mask_BNSS is not None:
         mask_BNSS = mask_BNSS.contiguous()  # kernels for GPUs read aligned rows
@@ -96,7 +128,8 @@ def folded(inputs: AttentionInputs) -> Tensor:
     column of the padding that is 1 at key 0 returns p_0. theta_1 is left out: it is constant over
     the keys, and softmax ignores a constant.
     """
-    q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
+    q_BNSH, k_BNSH, v_BNSH = queries_keys_values(inputs)
+    _, terms, scale, dropout, lengths_B = inputs
     assert terms.folded is not None and not dropout, "refused by execution.py"
     batch, heads, length, width = q_BNSH.shape
     query_NSH, key_NSH, to_cls_N = terms.folded
@@ -122,8 +155,13 @@ def triton(inputs: AttentionInputs) -> Tensor:
     """Attend by our kernels for NVIDIA GPUs."""
     from pretrain.kernels.triton_attention import triton_attention
 
-    q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout, lengths_B = inputs
-    return triton_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale, dropout)
+    qkv_BS3NH, terms, scale, dropout, lengths_B = inputs
+    if terms.query_key_NSH is not None or terms.rotation is not None:
+        parts = [part_BNSH.transpose(1, 2) for part_BNSH in queries_keys_values(inputs)]
+        qkv_BS3NH = torch.stack(parts, dim=2)
+    return triton_attention(
+        qkv_BS3NH, terms.bias_NSS, lengths_B, scale, dropout, terms.read_bias_2NSS
+    )
 
 
 ATTENTION_BACKENDS: dict[str, AttentionBackend] = {

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention import at_positions
+from pretrain.model.attention_backends import terms_of_pass
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
@@ -70,8 +71,11 @@ class BlockStack(nn.Module):
             )
         if self.execution.bf16_residual_stream:
             x = x.bfloat16()  # blocks keep the type of their input
-        terms = self.positions.terms(
-            x.shape[1], device=x.device, folded=self.execution.attention == "folded"
+        kind, dtype = x.device.type, x.dtype
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+        terms = terms_of_pass(
+            self.positions, self.execution.attention, x.shape[1], device=x.device, dtype=dtype
         )
         draws = [scale for scale in scales if isinstance(scale, SequenceDraw)]
         if draws:

@@ -19,13 +19,10 @@ from pretrain.model.attention_backends import (
     AttentionBackend,
     AttentionInputs,
     eager,
+    terms_of_pass,
 )
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.position_encoding import (
-    PositionEncoding,
-    PositionTerms,
-    transform_query_key,
-)
+from pretrain.model.position_encoding import PositionEncoding, PositionTerms
 
 # Relative error of a tensor as a whole. A number is rounded by 2^-9 in bf16 and 2^-12 in fp16, a
 # few times on the way to a gradient, and fp32 may be multiplied in TF32, by 2^-12. A wrong index,
@@ -121,7 +118,7 @@ def errors_of(
         shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
         projected = torch.randn(shape).to(device, dtype)
         upstream_BNSH = torch.randn(SEQUENCES, model.num_heads, length, model.head_width).to(device)
-        case = _Case(ATTENTION_BACKENDS[backend], encoding, backend == "folded", compiles)
+        case = _Case(ATTENTION_BACKENDS[backend], encoding, backend, compiles)
         with torch.autocast(device, dtype=dtype, enabled=autocasts):
             attend = _eager_with_drops_of(case, projected, model.attention_dropout)
             found = _results(case, projected, upstream_BNSH, model.attention_dropout)
@@ -133,12 +130,12 @@ def errors_of(
 class _Case(NamedTuple):
     attend: AttentionBackend
     encoding: PositionEncoding
-    is_folded: bool = False
+    backend: str = "eager"
     compiles: bool = False
 
     def terms(self, projected: Tensor) -> PositionTerms:
-        length, device = projected.shape[1], projected.device
-        terms = self.encoding.terms(length, device=device, folded=self.is_folded)
+        length, device, dtype = projected.shape[1], projected.device, projected.dtype
+        terms = terms_of_pass(self.encoding, self.backend, length, device=device, dtype=dtype)
         terms = self.encoding.of_layer(terms, 0, length)
         if terms.query_key_NSH is None:
             return terms
@@ -162,9 +159,7 @@ def _mixed(
     dropout: float,
 ) -> Tensor:
     """Do what a block does from its projection on."""
-    q_BNSH, k_BNSH, v_BNSH = projected.permute(2, 0, 3, 1, 4)
-    q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, terms)
-    return attend(AttentionInputs(q_BNSH, k_BNSH, v_BNSH, terms, scale, dropout))
+    return attend(AttentionInputs(projected, terms, scale, dropout))
 
 
 def _eager_with_drops_of(case: _Case, projected: Tensor, dropout: float) -> AttentionBackend:

@@ -69,6 +69,7 @@ class PositionTerms(NamedTuple):
     query_key_NSH: tuple[Tensor, Tensor] | None = None
     rotation: Rotation | None = None
     folded: FoldedBias | None = None  # instead of bias_NSS, for the backend of that name
+    read_bias_2NSS: Tensor | None = None  # beside bias_NSS, for the backend "triton"
     # Of one layer, see `PositionEncoding.of_layer`: row r is the key of distance r - (R - 1) / 2,
     # the first and the last also of all distances beyond; R is odd.
     relative_key_RH: Tensor | None = None

@@ -186,35 +186,35 @@ attention_example = partial(
 )
 
 
-def check_attention(q, k, v, bias, lengths, d_o):
+def check_attention(qkv, bias, lengths, d_o):
     from pretrain.kernels.triton_attention import triton_attention
 
-    arguments = (q, k, v, bias, lengths, 0.1, d_o)
+    arguments = (qkv, bias, lengths, 0.1, d_o)
     found = reference.with_gradients(triton_attention, *arguments)
-    reference.assert_close(found, reference.exact(*arguments), reference.BOUNDS[q.dtype])
+    reference.assert_close(found, reference.exact(*arguments), reference.BOUNDS[qkv.dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("head_width", [16, 32, 64, 128])
 @pytest.mark.parametrize("length", [1, 100, 192, 512])
 def test_the_compiled_attention_kernels_follow_the_formula(length, head_width, dtype):
-    q, k, v, bias, d_o = attention_example(length, head_width=head_width, dtype=dtype)
-    check_attention(q, k, v, bias, None, d_o)
+    qkv, bias, d_o = attention_example(length, head_width=head_width, dtype=dtype)
+    check_attention(qkv, bias, None, d_o)
 
 
 @pytest.mark.parametrize("length", [100, 192, 512])
 def test_the_compiled_attention_kernels_do_not_see_padding(length):
-    q, k, v, bias, d_o = attention_example(length)
+    qkv, bias, d_o = attention_example(length)
     lengths = torch.tensor([length, 1, 70, length // 2], dtype=torch.int32, device="cuda")
-    check_attention(q, k, v, bias, lengths, d_o)
-    check_attention(q, k, v, None, lengths, d_o)
+    check_attention(qkv, bias, lengths, d_o)
+    check_attention(qkv, None, lengths, d_o)
 
 
 def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
     from pretrain.kernels.triton_attention import triton_attention
 
-    q, k, v, bias, d_o = attention_example(512, batch=32, heads=12)
-    arguments = (q, k, v, bias, None, 0.1, d_o)
+    qkv, bias, d_o = attention_example(512, batch=32, heads=12)
+    arguments = (qkv, bias, None, 0.1, d_o)
     first, second = (reference.with_gradients(triton_attention, *arguments) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
@@ -222,8 +222,8 @@ def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
 def test_attention_in_a_compiled_function_is_the_attention_outside():
     from pretrain.kernels.triton_attention import triton_attention
 
-    q, k, v, bias, d_o = attention_example(256)
-    arguments = (q, k, v, bias, None, 0.1, d_o)
+    qkv, bias, d_o = attention_example(256)
+    arguments = (qkv, bias, None, 0.1, d_o)
     compiled = torch.compile(triton_attention, fullgraph=True)
     plain = reference.with_gradients(triton_attention, *arguments)
     for one, other in zip(reference.with_gradients(compiled, *arguments), plain, strict=True):

@@ -48,8 +48,8 @@ def counts(*lengths):
     return torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
 
 
-def check(q, k, v, bias, lengths, d_o, bound):
-    arguments = (q, k, v, bias, lengths, 0.2, d_o)
+def check(qkv, bias, lengths, d_o, bound):
+    arguments = (qkv, bias, lengths, 0.2, d_o)
     assert_close(with_gradients(triton_attention, *arguments), exact(*arguments), bound)
 
 
@@ -58,16 +58,16 @@ def check(q, k, v, bias, lengths, d_o, bound):
     mostly_slow([64, 1, 17, 63, 65, 96, 192], INTERPRETED),
 )
 def test_values_and_gradients_are_those_of_the_formula(length):
-    q, k, v, bias, d_o = example(length)
-    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+    qkv, bias, d_o = example(length)
+    check(qkv, bias, None, d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("length", mostly_slow([17, 64, 192], INTERPRETED))
 @pytest.mark.usefixtures("architecture")
 def test_half_precision_costs_no_more_than_its_rounding(length, dtype):
-    q, k, v, bias, d_o = example(length, batch=1, head_width=64, dtype=dtype)
-    check(q, k, v, bias, None, d_o, BOUNDS[dtype])
+    qkv, bias, d_o = example(length, batch=1, head_width=64, dtype=dtype)
+    check(qkv, bias, None, d_o, BOUNDS[dtype])
 
 
 @pytest.mark.parametrize(
@@ -78,28 +78,27 @@ def test_half_precision_costs_no_more_than_its_rounding(length, dtype):
     ),
 )
 def test_keys_beyond_the_length_of_a_sequence_are_not_seen(length, lengths):
-    q, k, v, bias, d_o = example(length)
-    check(q, k, v, bias, counts(*lengths), d_o, BOUNDS[torch.float32])
+    qkv, bias, d_o = example(length)
+    check(qkv, bias, counts(*lengths), d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.slow(INTERPRETED)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.usefixtures("architecture")
 def test_half_precision_sees_no_keys_beyond_the_length_either(dtype):
-    q, k, v, bias, d_o = example(100, head_width=64, dtype=dtype)
-    check(q, k, v, bias, counts(31, 97), d_o, BOUNDS[dtype])
+    qkv, bias, d_o = example(100, head_width=64, dtype=dtype)
+    check(qkv, bias, counts(31, 97), d_o, BOUNDS[dtype])
 
 
 @pytest.mark.slow(INTERPRETED)
 def test_hidden_keys_change_no_bit_and_get_no_gradient():
-    q, k, v, bias, d_o = example(70)
+    qkv, bias, d_o = example(70)
     lengths = counts(20, 50)
     arguments = (bias, lengths, 0.2, d_o)
-    first = with_gradients(triton_attention, q, k, v, *arguments)
+    first = with_gradients(triton_attention, qkv, *arguments)
     hidden = torch.arange(70, device=DEVICE) >= lengths[:, None]
-    k = torch.where(hidden[:, None, :, None], 7.0, k)
-    v = torch.where(hidden[:, None, :, None], -9.0, v)
-    second = with_gradients(triton_attention, q, k, v, *arguments)
+    qkv[:, :, 1][hidden], qkv[:, :, 2][hidden] = 7.0, -9.0
+    second = with_gradients(triton_attention, qkv, *arguments)
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
     for gradient in first[2:4]:
         assert not gradient.transpose(1, 2)[hidden].any()
@@ -107,21 +106,21 @@ def test_hidden_keys_change_no_bit_and_get_no_gradient():
 
 @pytest.mark.parametrize("head_width", mostly_slow([16, 32, 64, 128], INTERPRETED))
 def test_every_head_width_is_exact(head_width):
-    q, k, v, bias, d_o = example(40, batch=1, head_width=head_width)
-    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+    qkv, bias, d_o = example(40, batch=1, head_width=head_width)
+    check(qkv, bias, None, d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("lengths", [None, (30, 48)])
 def test_without_a_bias_it_is_plain_attention(lengths):
-    q, k, v, _, d_o = example(48)
-    check(q, k, v, None, lengths and counts(*lengths), d_o, BOUNDS[torch.float32])
+    qkv, _, d_o = example(48)
+    check(qkv, None, lengths and counts(*lengths), d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.slow(INTERPRETED)
 @pytest.mark.parametrize("bias_dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_a_bias_of_another_dtype_gets_its_gradient_in_that_dtype(bias_dtype):
-    q, k, v, bias, d_o = example(33, bias_dtype=bias_dtype)
-    arguments = (q, k, v, bias, None, 0.2, d_o)
+    qkv, bias, d_o = example(33, bias_dtype=bias_dtype)
+    arguments = (qkv, bias, None, 0.2, d_o)
     *found, d_bias = with_gradients(triton_attention, *arguments)
     *expected, exact_d_bias = exact(*arguments)
     assert_close(found, expected, BOUNDS[torch.float32])
@@ -131,35 +130,43 @@ def test_a_bias_of_another_dtype_gets_its_gradient_in_that_dtype(bias_dtype):
     assert torch.linalg.norm(d_bias.double() - exact_d_bias) <= rounding * exact_d_bias.norm()
 
 
-def test_views_of_every_kind_are_read_where_they_lie():
+def test_inputs_may_lie_in_memory_in_any_way():
     length, generator = 40, torch.Generator().manual_seed(0)
-    q = torch.randn(2, 3, length, 16, generator=generator).to(DEVICE)
-    k = torch.randn(length, 2, 3, 16, generator=generator).to(DEVICE).permute(1, 2, 0, 3)
-    v = torch.randn(3, length, 20, generator=generator).to(DEVICE)[..., 3:19].expand(2, -1, -1, -1)
+    qkv = torch.randn(3, 3, length, 20, generator=generator).to(DEVICE)[..., 3:19]
+    qkv = qkv.permute(2, 0, 1, 3).expand(2, -1, -1, -1, -1)
     bias = torch.randn(3, 64, 64, generator=generator).to(DEVICE)[:, 4:44, 5:45]
     d_o = torch.ones((), device=DEVICE).expand(2, 3, length, 16)
-    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+    check(qkv, bias, None, d_o, BOUNDS[torch.float32])
 
 
-def test_results_lie_in_memory_as_the_projections_around_them_want_them():
-    q, k, v, bias, d_o = example(20)
-    o, d_q, d_k, d_v, _ = with_gradients(triton_attention, q, k, v, bias, None, 0.2, d_o)
-    for result in (o, d_q, d_k, d_v):
-        assert result.transpose(1, 2).is_contiguous()
+def test_the_projections_around_it_get_output_and_gradient_without_a_copy(monkeypatch):
+    backward, made = module.attention_backward, []
+
+    def recorded(*arguments):
+        made.append(backward(*arguments))
+        return made[0]
+
+    monkeypatch.setattr(module, "attention_backward", recorded)
+    qkv, bias, d_o = example(20)
+    projected = qkv.flatten(2).requires_grad_()
+    o = triton_attention(projected.view(qkv.shape), bias, None, 0.2)
+    assert o.transpose(1, 2).is_contiguous()
+    (gradient,) = torch.autograd.grad(o, projected, d_o)
+    assert gradient.data_ptr() == made[0][0].data_ptr()
 
 
 @pytest.mark.parametrize("programs", [2, 4, 264])
 def test_the_batch_may_be_split_in_any_way_for_the_bias_gradient(programs, monkeypatch):
     # Two heads of one tile each: one share of 5 sequences, shares of 3 and 2, five of 1.
     monkeypatch.setattr(module, "BIAS_GRADIENT_PROGRAMS", programs)
-    q, k, v, bias, d_o = example(16, batch=5)
-    check(q, k, v, bias, counts(16, 3, 16, 10, 1), d_o, BOUNDS[torch.float32])
+    qkv, bias, d_o = example(16, batch=5)
+    check(qkv, bias, counts(16, 3, 16, 10, 1), d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.slow(INTERPRETED)
 def test_two_runs_give_the_same_bits():
-    q, k, v, bias, d_o = example(96, batch=3, dtype=torch.float16)
-    arguments = (q, k, v, bias, counts(96, 50, 70), 0.2, d_o)
+    qkv, bias, d_o = example(96, batch=3, dtype=torch.float16)
+    arguments = (qkv, bias, counts(96, 50, 70), 0.2, d_o)
     first, second = (with_gradients(triton_attention, *arguments) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
@@ -169,19 +176,19 @@ def test_two_runs_give_the_same_bits():
 @pytest.mark.usefixtures("architecture")
 def test_rows_of_scores_near_minus_100_stay_exact(dtype):
     # exp(-100) is no fp32 number, and 192 % 128 = 64: where other kernels have returned NaN
-    q, k, v, bias, d_o = example(192, batch=1, dtype=dtype)
+    qkv, bias, d_o = example(192, batch=1, dtype=dtype)
     bias = bias - 100
     if dtype is torch.bfloat16:  # which has whole powers of two there, and nothing between
         bias = (bias / math.log(2)).round() * math.log(2)
-    check(q, k, v, bias, None, d_o, BOUNDS[dtype] + 1e-5)  # fp32 numbers near 100 are 8e-6 apart
+    check(qkv, bias, None, d_o, BOUNDS[dtype] + 1e-5)  # fp32 numbers near 100 are 8e-6 apart
 
 
 @pytest.mark.slow(INTERPRETED)
 def test_a_bias_may_forbid_keys_with_minus_infinity():
-    q, k, v, bias, d_o = example(70)
+    qkv, bias, d_o = example(70)
     bias[0, :, :65] = float("-inf")  # whole tiles
     bias[1].fill_diagonal_(float("-inf"))
-    check(q, k, v, bias, None, d_o, BOUNDS[torch.float32])
+    check(qkv, bias, None, d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("cls_reset", mostly_slow(["paper", "reference"], INTERPRETED))
@@ -194,14 +201,14 @@ def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_re
     encoding = build_position_encoding(model).to(DEVICE)
     for parameter in encoding.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    q, k, v, _, d_o = example(length)
+    qkv, _, d_o = example(length)
     scale = encoding.score_scale
     bias = encoding.attention_bias(length)
     # Eq. 9: one number from [CLS] to all, one from all others to [CLS].
     assert (bias[:, 0] == bias[:, 0, :1]).all() and (bias[:, 1:, 0] == bias[:, 1:2, 0]).all()
-    ours = triton_attention(q, k, v, bias, None, scale)
+    ours = triton_attention(qkv, bias, None, scale)
     terms = PositionTerms(encoding.attention_bias(length))
-    theirs = eager(AttentionInputs(q, k, v, terms, scale))
+    theirs = eager(AttentionInputs(qkv, terms, scale))
     parameters = list(encoding.parameters())
     found = torch.autograd.grad(ours, parameters, d_o)
     expected = torch.autograd.grad(theirs, parameters, d_o)
@@ -214,17 +221,18 @@ def test_a_sequence_reads_the_bias_in_the_type_of_the_queries_and_its_gradient_i
 
     class Recorder:
         def __getitem__(self, grid):
-            return lambda *arguments, **constants: seen.append(arguments[3])
+            return lambda *arguments, **constants: seen.append(arguments[1])
 
     for name in ("forward", "query_gradient", "key_value_gradient", "bias_gradient"):
         monkeypatch.setattr(triton_kernels, f"{name}_kernel", Recorder())
-    q, k, v, bias, d_o = example(20, dtype=torch.bfloat16)
-    gradients = with_gradients(triton_attention, q, k, v, bias, None, 0.2, d_o)
+    qkv, bias, d_o = example(20, dtype=torch.bfloat16)
+    gradients = with_gradients(triton_attention, qkv, bias, None, 0.2, d_o)
     assert gradients[-1].dtype == torch.float32
     scaled = (bias.double() / math.log(2)).to(torch.bfloat16)
-    for tile_of, read in zip((scaled, scaled, scaled.mT, scaled), seen, strict=True):
+    assert len(seen) == 4
+    for read in seen:
         assert read.dtype == torch.bfloat16 and read.is_contiguous()
-        torch.testing.assert_close(read, tile_of, rtol=2**-8, atol=0)
+        torch.testing.assert_close(read, torch.stack((scaled, scaled.mT)), rtol=2**-8, atol=0)
 
 
 def survivors(seeds, length, dropout):
@@ -245,9 +253,11 @@ def seeds_after(seed, batch, heads):
     return torch.randint(2**31, (batch, heads, 2), dtype=torch.int32, device=DEVICE)
 
 
-def check_dropout(q, k, v, bias, lengths, d_o, dropout, bound):
-    factors = survivors(seeds_after(5, *q.shape[:2]), q.shape[2], dropout) / (1 - dropout)
-    arguments = (q, k, v, bias, lengths, 0.2, d_o)
+def check_dropout(qkv, bias, lengths, d_o, dropout, bound):
+    factors = survivors(seeds_after(5, len(qkv), qkv.shape[3]), qkv.shape[1], dropout) / (
+        1 - dropout
+    )
+    arguments = (qkv, bias, lengths, 0.2, d_o)
     torch.manual_seed(5)
     found = with_gradients(partial(triton_attention, dropout=dropout), *arguments)
     assert_close(found, exact(*arguments, factors), bound)
@@ -257,22 +267,22 @@ def check_dropout(q, k, v, bias, lengths, d_o, dropout, bound):
     ("length", "dropout"), mostly_slow([(33, 0.1), (64, 0.5), (100, 0.1)], INTERPRETED)
 )
 def test_dropout_drops_the_same_weights_in_every_kernel(length, dropout):
-    q, k, v, bias, d_o = example(length)
-    check_dropout(q, k, v, bias, None, d_o, dropout, BOUNDS[torch.float32])
+    qkv, bias, d_o = example(length)
+    check_dropout(qkv, bias, None, d_o, dropout, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("with_bias", mostly_slow([True, False], INTERPRETED))
 def test_dropout_goes_with_padding_and_without_a_bias(with_bias):
-    q, k, v, bias, d_o = example(40)
+    qkv, bias, d_o = example(40)
     bias = bias if with_bias else None
-    check_dropout(q, k, v, bias, counts(40, 9), d_o, 0.3, BOUNDS[torch.float32])
+    check_dropout(qkv, bias, counts(40, 9), d_o, 0.3, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", mostly_slow([torch.bfloat16, torch.float16], INTERPRETED))
 @pytest.mark.usefixtures("architecture")
 def test_which_weights_are_dropped_does_not_depend_on_the_tiles(dtype):
-    q, k, v, bias, d_o = example(130, batch=1, heads=1, head_width=64, dtype=dtype)
-    check_dropout(q, k, v, bias, None, d_o, 0.1, BOUNDS[dtype])
+    qkv, bias, d_o = example(130, batch=1, heads=1, head_width=64, dtype=dtype)
+    check_dropout(qkv, bias, None, d_o, 0.1, BOUNDS[dtype])
 
 
 def test_dropped_weights_are_a_fair_and_independent_choice():
@@ -300,23 +310,22 @@ def test_dropped_weights_are_a_fair_and_independent_choice():
 
 
 def test_calls_draw_other_seeds_and_without_dropout_none():
-    q, k, v, bias, _ = example(20)
+    qkv, bias, _ = example(20)
     torch.manual_seed(0)
-    first, second = (triton_attention(q, k, v, bias, None, 0.2, 0.5) for _ in range(2))
+    first, second = (triton_attention(qkv, bias, None, 0.2, 0.5) for _ in range(2))
     torch.manual_seed(0)
-    again = triton_attention(q, k, v, bias, None, 0.2, 0.5)
+    again = triton_attention(qkv, bias, None, 0.2, 0.5)
     assert torch.equal(first, again) and not torch.equal(first, second)
     generator_state = torch.cuda.get_rng_state if DEVICE == "cuda" else torch.get_rng_state
     before = generator_state()
-    triton_attention(q, k, v, bias, None, 0.2)
+    triton_attention(qkv, bias, None, 0.2)
     assert torch.equal(before, generator_state())
 
 
 @pytest.mark.parametrize("compiles", [False, True])
 def test_a_recomputed_block_drops_the_weights_that_it_dropped(compiles):
     def block(projected, bias):
-        q, k, v = projected.permute(2, 0, 3, 1, 4)
-        return triton_attention(q, k, v, bias, None, 0.2, 0.3)
+        return triton_attention(projected, bias, None, 0.2, 0.3)
 
     projected = torch.randn(2, 20, 3, 2, 16, device=DEVICE, requires_grad=True)
     bias = torch.randn(2, 20, 20, device=DEVICE, requires_grad=True)
@@ -333,28 +342,28 @@ def test_a_bias_that_needs_no_gradient_costs_none(monkeypatch):
         raise AssertionError("computed the gradient of the bias")
 
     monkeypatch.setattr(module, "attention_bias_gradient", refuse)
-    q, k, v, bias, d_o = example(20)
-    q = q.detach().requires_grad_()
-    triton_attention(q, k, v, bias, None, 0.2).backward(d_o)
-    expected = exact(q, k, v, bias, None, 0.2, d_o)[1]
-    torch.testing.assert_close(q.grad.double(), expected, rtol=1e-4, atol=1e-5)
+    qkv, bias, d_o = example(20)
+    qkv = qkv.detach().requires_grad_()
+    triton_attention(qkv, bias, None, 0.2).backward(d_o)
+    expected = torch.stack(exact(qkv, bias, None, 0.2, d_o)[1:4]).permute(1, 3, 0, 2, 4)
+    torch.testing.assert_close(qkv.grad.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow("runs every kernel in several modes of torch.library.opcheck")
 @pytest.mark.parametrize("with_bias_and_lengths", [True, False])
 def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
-    q, k, v, bias, d_o = example(20, bias_dtype=torch.bfloat16)
-    extra = (bias, counts(20, 7)) if with_bias_and_lengths else (None, None)
-    seeds = seeds_after(0, *q.shape[:2])
-    fixed = (q, k, v, *extra, seeds, 0.2, 0.1)
-    learned = (x if x is None or x.dtype == torch.int32 else x.detach() for x in fixed[:5])
-    learned = [
-        x.requires_grad_() if x is not None and x.is_floating_point() else x for x in learned
-    ]
-    torch.library.opcheck(module.attention_forward, (*learned, seeds, 0.2, 0.1))
-    o, logsumexp = module.attention_forward(*fixed)
+    qkv, bias, d_o = example(20, bias_dtype=torch.bfloat16)
+    read, lengths = module.bias_as_read(bias, torch.float32), counts(20, 7)
+    if not with_bias_and_lengths:
+        bias = read = lengths = None
+    learned = [x if x is None else x.requires_grad_() for x in (qkv, bias)]
+    fixed = (read, lengths, seeds_after(0, 2, 2), 0.2, 0.1)
+    torch.library.opcheck(module.attention_forward, (*learned, *fixed))
+    with torch.no_grad():
+        o, logsumexp = module.attention_forward(*learned, *fixed)
+    d_o, fixed = d_o.transpose(1, 2), (qkv.detach(), *fixed)
     torch.library.opcheck(module.attention_backward, (*fixed, o, logsumexp, d_o))
-    row_products = module.attention_backward(*fixed, o, logsumexp, d_o)[3]
+    row_products = module.attention_backward(*fixed, o, logsumexp, d_o)[1]
     if with_bias_and_lengths:
         arguments = (*fixed, logsumexp, d_o, row_products)
         torch.library.opcheck(module.attention_bias_gradient, arguments)
@@ -362,8 +371,7 @@ def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
 
 def test_a_compiled_block_sees_one_node_and_computes_the_same():
     def mixed(projected, raw_bias):
-        q, k, v = projected.permute(2, 0, 3, 1, 4)
-        o = triton_attention(q * 0.5, k, v, raw_bias.tanh(), None, 0.2)
+        o = triton_attention(projected * 0.5, raw_bias.tanh(), None, 0.2)
         return o.transpose(1, 2).flatten(2).sin()
 
     generator = torch.Generator().manual_seed(0)
@@ -379,20 +387,18 @@ def test_a_compiled_block_sees_one_node_and_computes_the_same():
 
 
 def test_what_the_kernels_cannot_compute_is_refused(monkeypatch):
-    q, k, v, bias, _ = example(20)
+    qkv, bias, _ = example(20)
     with pytest.raises(ValueError, match=r"head width 8: .* \(16, 32, 64, 128\)"):
-        triton_attention(q[..., :8], k[..., :8], v[..., :8], bias, None, 0.2)
-    with pytest.raises(ValueError, match=r"one shape, not \(2, 2, 20, 16\), \(2, 2, 19, 16\)"):
-        triton_attention(q, k[:, :, 1:], v, bias, None, 0.2)
-    with pytest.raises(ValueError, match="one dtype of .* not torch.float32, torch.float16"):
-        triton_attention(q, k.half(), v, bias, None, 0.2)
+        triton_attention(qkv[..., :8], bias, None, 0.2)
+    with pytest.raises(ValueError, match=r"dtype of .*torch.float32\), not torch.float64"):
+        triton_attention(qkv.double(), bias, None, 0.2)
     with pytest.raises(ValueError, match=r"shape \(1, 20, 20\): expected \(2, 20, 20\)"):
-        triton_attention(q, k, v, bias[:1], None, 0.2)
+        triton_attention(qkv, bias[:1], None, 0.2)
     with pytest.raises(ValueError, match=r"torch.int64 of shape \(2,\); expected torch.int32"):
-        triton_attention(q, k, v, bias, counts(20, 7).long(), 0.2)
+        triton_attention(qkv, bias, counts(20, 7).long(), 0.2)
     monkeypatch.setattr(triton_kernels, "interpreted", lambda: False)
     with pytest.raises(ValueError, match="tensors on cpu: .* TRITON_INTERPRET=1"):
-        triton_attention(q.cpu(), k.cpu(), v.cpu(), bias.cpu(), None, 0.2)
+        triton_attention(qkv.cpu(), bias.cpu(), None, 0.2)
 
 
 def test_fp32_has_tiles_of_its_own_and_unknown_gpus_those_that_fit():

@@ -27,20 +27,20 @@ BOUNDS = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.5e-2}
 def example(
     length, *, batch=2, heads=2, head_width=16, dtype=torch.float32, bias_dtype=torch.float32
 ):
-    """q, k, v as views of one projection, a bias and a gradient of the output."""
+    """q, k and v as one projection BS3NH, a bias and a gradient of the output."""
     generator = torch.Generator().manual_seed(length)
-    projected = torch.randn(batch, length, 3, heads, head_width, generator=generator)
-    q, k, v = projected.to(DEVICE, dtype).permute(2, 0, 3, 1, 4)
+    qkv = torch.randn(batch, length, 3, heads, head_width, generator=generator).to(DEVICE, dtype)
     bias = torch.randn(heads, length, length, generator=generator).to(DEVICE, bias_dtype)
     d_o = torch.randn(batch, heads, length, head_width, generator=generator).to(DEVICE, dtype)
-    return q, k, v, bias, d_o
+    return qkv, bias, d_o
 
 
-def eager(q, k, v, bias, lengths, scale, factors=1.0):
+def eager(qkv, bias, lengths, scale, factors=1.0):
     """Return (factors * softmax(scale q k^T + bias)) v with the whole score matrix in memory.
 
     `factors` are those of dropout: 0 for a dropped weight, 1 / r for the share r that stays.
     """
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)
     scores = scale * q @ k.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias
@@ -50,17 +50,18 @@ def eager(q, k, v, bias, lengths, scale, factors=1.0):
     return (torch.softmax(scores, dim=-1) * factors) @ v
 
 
-def with_gradients(attention, q, k, v, bias, lengths, scale, d_o):
+def with_gradients(attention, qkv, bias, lengths, scale, d_o):
     """Return the output and the gradients of q, k, v and the bias, where there is one."""
-    leaves = [x.detach().requires_grad_() for x in (q, k, v, bias) if x is not None]
+    leaves = [x.detach().requires_grad_() for x in (qkv, bias) if x is not None]
     output = attention(*leaves, *([None] if bias is None else []), lengths, scale)
-    return output, *torch.autograd.grad(output, leaves, d_o)
+    d_qkv, *d_bias = torch.autograd.grad(output, leaves, d_o)
+    return output, *d_qkv.permute(2, 0, 3, 1, 4), *d_bias
 
 
-def exact(q, k, v, bias, lengths, scale, d_o, factors=1.0):
+def exact(qkv, bias, lengths, scale, d_o, factors=1.0):
     """Return the same of `eager` in fp64."""
-    q, k, v, bias, d_o = (x if x is None else x.double() for x in (q, k, v, bias, d_o))
-    return with_gradients(partial(eager, factors=factors), q, k, v, bias, lengths, scale, d_o)
+    qkv, bias, d_o = (x if x is None else x.double() for x in (qkv, bias, d_o))
+    return with_gradients(partial(eager, factors=factors), qkv, bias, lengths, scale, d_o)
 
 
 def assert_close(found, expected, bound):

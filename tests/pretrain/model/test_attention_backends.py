@@ -5,7 +5,7 @@ import torch
 
 from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
-from pretrain.model.position_encoding import PositionTerms, transform_query_key
+from pretrain.model.position_encoding import PositionTerms
 from tests.pretrain.model.attention_reference import needs_triton
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
@@ -25,13 +25,11 @@ def encoding_of(positions, **model):
 
 def queries_keys_values(dtype):
     generator = torch.Generator().manual_seed(1)
-    # Views of one projection, as the model makes them: not contiguous.
-    projected = torch.randn(BATCH, LENGTH, 3, HEADS, HEAD_WIDTH, generator=generator)
-    return projected.to(dtype).permute(2, 0, 3, 1, 4)
+    return torch.randn(BATCH, LENGTH, 3, HEADS, HEAD_WIDTH, generator=generator).to(dtype)
 
 
 def reference(qkv, bias, lengths, scale):
-    q, k, v = qkv
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)
     outputs = torch.zeros_like(q)
     for row in range(BATCH):
         end = LENGTH if lengths is None else int(lengths[row])
@@ -95,18 +93,17 @@ def test_a_backend_is_attention_written_out(name, positions, projection_bias, le
 
     def found(leaf):
         terms = encoding.terms(LENGTH, device="cpu", folded=name == "folded")
-        q, k = transform_query_key(leaf[0], leaf[1], terms)
         attend = ATTENTION_BACKENDS[name]
-        return attend(AttentionInputs(q, k, leaf[2], terms, scale, lengths_B=lengths))
+        return attend(AttentionInputs(leaf, terms, scale, lengths_B=lengths))
 
     output, gradients = run(found, encoding, qkv, upstream)
     encoding.double()
 
     def expected(leaf):
-        q, k, v = leaf
         if positions == "rope":
-            q, k = turned(q), turned(k)
-        return reference((q, k, v), encoding.attention_bias(LENGTH), lengths, scale)
+            q, k, v = leaf.permute(2, 0, 3, 1, 4)
+            leaf = torch.stack([turned(q), turned(k), v]).permute(1, 3, 0, 2, 4)
+        return reference(leaf, encoding.attention_bias(LENGTH), lengths, scale)
 
     true_output, true_gradients = run(expected, encoding, qkv.double(), upstream)
     assert relative_error(output, true_output) < BOUNDS[dtype]
@@ -128,17 +125,17 @@ def test_the_gradient_of_a_shared_bias_is_fp32_whatever_the_queries_are(name):
     for tensor in shared:
         tensor.retain_grad()
     attend = ATTENTION_BACKENDS[name]
-    outputs = [attend(AttentionInputs(*qkv, terms, 0.1)).float() for _ in range(3)]
+    outputs = [attend(AttentionInputs(qkv, terms, 0.1)).float() for _ in range(3)]
     torch.stack(outputs).square().sum().backward()
     assert shared and all(tensor.grad.dtype is torch.float32 for tensor in shared)
 
 
 @pytest.mark.parametrize("name", ["eager", "sdpa"])
 def test_attention_dropout_keeps_the_mean(name):
-    q, k, v = queries_keys_values(torch.float32)
+    qkv = queries_keys_values(torch.float32)
     torch.manual_seed(0)
     attend = ATTENTION_BACKENDS[name]
-    inputs = AttentionInputs(q, k, v, PositionTerms(), 0.1, dropout=0.5)
+    inputs = AttentionInputs(qkv, PositionTerms(), 0.1, dropout=0.5)
     mean = torch.stack([attend(inputs) for _ in range(400)]).mean(0)
     without = attend(inputs._replace(dropout=0.0))
     # 400 draws of a sum of 24 terms with as much variance as mean square: 5 standard errors
@@ -148,13 +145,13 @@ def test_attention_dropout_keeps_the_mean(name):
 @pytest.mark.parametrize("theta", [-200.0, -1.0, 0.0, 1.0, 60.0])
 def test_folding_holds_for_any_theta_2(theta):
     encoding = encoding_of("tupe-a")
-    q, k, v = queries_keys_values(torch.float32)
+    qkv = queries_keys_values(torch.float32)
     folded = encoding.folded_bias(LENGTH)._replace(to_cls_N=torch.full((HEADS,), theta))
     bias = encoding.attention_bias(LENGTH).clone()
     bias[:, 1:, 0] = theta
     bias[:, 0, :] = 0.0
     outputs = [
-        ATTENTION_BACKENDS[name](AttentionInputs(q, k, v, terms, encoding.score_scale))
+        ATTENTION_BACKENDS[name](AttentionInputs(qkv, terms, encoding.score_scale))
         for name, terms in (
             ("folded", PositionTerms(folded=folded)),
             ("eager", PositionTerms(bias_NSS=bias)),
@@ -170,7 +167,7 @@ def test_theta_1_has_no_influence_so_folding_leaves_it_out():
 
     def folded():
         terms = encoding.terms(LENGTH, device="cpu", folded=True)
-        inputs = AttentionInputs(*qkv, terms, encoding.score_scale)
+        inputs = AttentionInputs(qkv, terms, encoding.score_scale)
         return ATTENTION_BACKENDS["folded"](inputs)
 
     before = folded()

@@ -9,7 +9,7 @@ import torch
 from pretrain.config.recipe import load_settings
 from pretrain.kernels import triton_attention
 from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
-from pretrain.model import kernel_check
+from pretrain.model import attention_backends, kernel_check
 from pretrain.model.attention_backends import eager
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.position_encoding import PositionTerms
@@ -43,13 +43,13 @@ def test_a_gradient_that_cancels_is_no_disagreement(backend):
 
 @pytest.mark.parametrize(("positions", "agrees"), [("rope", False), ("bert-a", True)])
 def test_the_check_covers_what_is_done_to_queries_and_keys(monkeypatch, positions, agrees):
-    transform, calls = kernel_check.transform_query_key, []
+    transform, calls = attention_backends.transform_query_key, []
 
     def only_for_the_reference(q_BNSH, k_BNSH, terms):
         calls.append(terms)
         return transform(q_BNSH, k_BNSH, PositionTerms() if len(calls) == 1 else terms)
 
-    monkeypatch.setattr(kernel_check, "transform_query_key", only_for_the_reference)
+    monkeypatch.setattr(attention_backends, "transform_query_key", only_for_the_reference)
     assert (check("sdpa", positions) is None) == agrees
     assert len(calls) == 2
 
@@ -113,9 +113,11 @@ def test_dropout_that_is_wrong_is_found_out(monkeypatch, sabotaged, complaint):
 def test_a_triton_kernel_that_drops_other_weights_is_found_out(monkeypatch):
     constants = triton_attention._constants
 
-    def with_less_dropout_in_one(tiling, q_BNSH, lengths_B, dropout):
-        is_key_value_gradient = tiling is triton_attention._tilings_for(q_BNSH).key_value_gradient
-        return constants(tiling, q_BNSH, lengths_B, dropout / (1 + is_key_value_gradient))
+    def with_less_dropout_in_one(tiling, qkv_BS3NH, lengths_B, dropout):
+        is_key_value_gradient = (
+            tiling is triton_attention._tilings_for(qkv_BS3NH).key_value_gradient
+        )
+        return constants(tiling, qkv_BS3NH, lengths_B, dropout / (1 + is_key_value_gradient))
 
     monkeypatch.setattr(triton_attention, "_constants", with_less_dropout_in_one)
     assert "gradient of q, k and v differs" in check("triton", "tupe-r", *DROPOUT)

@@ -13,7 +13,6 @@ from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInput
 from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_baselines import alibi_slopes
-from pretrain.model.position_encoding import transform_query_key
 from tests.pretrain.model.attention_reference import needs_triton
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
@@ -104,7 +103,7 @@ def score(encoding, positions, query, key, *, layer, head, i, j):
 
 def attended(encoding, positions, qkv, lengths, layer):
     """Attention by loops over rows, heads, queries and keys."""
-    q, k, v = qkv
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)
     output = []
     for row in range(BATCH):
         for head in range(HEADS):
@@ -132,10 +131,9 @@ def expected(positions, lengths, layer):
 
 def inputs_and_upstream():
     generator = torch.Generator().manual_seed(1)
-    # Views of one projection, as the model makes them: not contiguous.
     projected = torch.randn(BATCH, LENGTH, 3, HEADS, HEAD_WIDTH, generator=generator)
     upstream = torch.randn(BATCH, HEADS, LENGTH, HEAD_WIDTH, generator=generator)
-    return projected.permute(2, 0, 3, 1, 4), upstream
+    return projected, upstream
 
 
 def close(found, expected):
@@ -153,8 +151,7 @@ def test_a_backend_is_the_loop_over_the_equation(positions, backend, lengths):
     encoding, layer, (qkv, upstream) = encoding_for(positions), 1, inputs_and_upstream()
     qkv = qkv.requires_grad_()
     terms = encoding.of_layer(encoding.terms(LENGTH, device="cpu"), layer, LENGTH)
-    q, k = transform_query_key(qkv[0], qkv[1], terms)
-    inputs = AttentionInputs(q, k, qkv[2], terms, encoding.score_scale)
+    inputs = AttentionInputs(qkv, terms, encoding.score_scale)
     lengths_B = torch.tensor(lengths, dtype=torch.int32)
     found = ATTENTION_BACKENDS[backend](inputs._replace(lengths_B=lengths_B))
     leaves = [qkv, *encoding.parameters()]
@@ -192,11 +189,11 @@ def test_each_block_keeps_its_own_relative_keys_while_others_are_dropped():
 @pytest.mark.parametrize("length", [1, 2, CLIP, CLIP + 1, 9])
 def test_a_shorter_row_has_the_relative_scores_of_the_longer_ones_corner(length):
     encoding = encoding_for("shaw").double()
-    q = torch.randn(1, HEADS, 9, HEAD_WIDTH, dtype=torch.float64)
+    qkv = torch.randn(1, 9, 1, HEADS, HEAD_WIDTH, dtype=torch.float64).expand(-1, -1, 3, -1, -1)
     outputs = []
     for size in (length, 9):
         terms = encoding.of_layer(encoding.terms(size, device="cpu"), 0, size)
-        inputs = AttentionInputs(q[:, :, :size], q[:, :, :size], q[:, :, :size], terms, 0.25)
+        inputs = AttentionInputs(qkv[:, :size], terms, 0.25)
         lengths_B = torch.tensor([length], dtype=torch.int32)
         outputs.append(ATTENTION_BACKENDS["eager"](inputs._replace(lengths_B=lengths_B)))
     torch.testing.assert_close(outputs[0], outputs[1][:, :, :length], rtol=1e-12, atol=1e-12)
