@@ -38,8 +38,7 @@ def main(file: Path, *, warm: bool) -> None:
     torch.manual_seed(0)
     projected = torch.randn(B, S, 3, N, H, device=DEVICE, dtype=torch.bfloat16)
     bias = torch.randn(N, S, S, device=DEVICE)
-    d_o = torch.randn(B, S, N, H, device=DEVICE, dtype=torch.bfloat16).transpose(1, 2)
-    given = (*projected.permute(2, 0, 3, 1, 4), bias, d_o)
+    given = (projected, bias, torch.randn_like(projected[:, :, 0]))
     results: dict[str, Any] = {}
     for dropout in (0.0, 0.1) if ON_GPU and not warm else (0.0,):
         try:
@@ -56,20 +55,21 @@ def main(file: Path, *, warm: bool) -> None:
         file.write_text(json.dumps(results, indent=1))
 
 
-def ours(q: Any, k: Any, v: Any, bias: Any, d_o: Any, dropout: float) -> dict[str, Any]:
+def ours(projected: Any, bias: Any, d_o: Any, dropout: float) -> dict[str, Any]:
     """Return a call for each of our kernels."""
     seeds = torch.randint(2**31, (B, N, 2), dtype=torch.int32, device=DEVICE) if dropout else None
-    given = (q, k, v, bias, None, seeds, SCALE, dropout)
-    o, logsumexp = attention.attention_forward(*given)
-    *_, products = attention.attention_backward(*given, o, logsumexp, d_o)
+    read_bias = attention.bias_as_read(bias, projected.dtype)
+    given = (projected, read_bias, None, seeds, SCALE, dropout)
+    o, logsumexp = attention.attention_forward(projected, None, *given[1:])
+    _, products = attention.attention_backward(*given, o, logsumexp, d_o)
 
     def gradients() -> Any:
-        return attention.attention_backward(*given, o, logsumexp, d_o)
+        return attention.attention_backward(*given, o, logsumexp, d_o)[0]
 
     return {
-        "forward": lambda: attention.attention_forward(*given)[0],
-        "query_gradient": lambda: gradients()[0],
-        "key_value_gradient": lambda: torch.stack(gradients()[1:3]),
+        "forward": lambda: attention.attention_forward(projected, None, *given[1:])[0],
+        "query_gradient": lambda: gradients()[:, :, 0],
+        "key_value_gradient": lambda: gradients()[:, :, 1:],
         "bias_gradient": lambda: attention.attention_bias_gradient(
             *given, logsumexp, d_o, products
         ),
@@ -109,15 +109,16 @@ def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found.float() - expected.float()).norm() / expected.float().norm())
 
 
-def cudnn_attention(q: Any, k: Any, v: Any, bias: Any, d_o: Any) -> dict[str, Any]:
+def cudnn_attention(projected: Any, bias: Any, d_o_BSNH: Any) -> dict[str, Any]:
     """Return the errors of cuDNN's attention against ours, and its milliseconds."""
     import cudnn  # type: ignore[import-not-found]
 
     kinds = {torch.bfloat16: cudnn.data_type.BFLOAT16, torch.float32: cudnn.data_type.FLOAT}
     handle = cudnn.create_handle()
     half_bias = bias[None].bfloat16()
-    o, d_bias, d_packed = map(torch.empty_like, (d_o, half_bias, q._base))
-    d_qkv = d_packed.permute(2, 0, 3, 1, 4)
+    d_o = d_o_BSNH.transpose(1, 2)
+    o, d_bias, d_packed = map(torch.empty_like, (d_o, half_bias, projected))
+    (q, k, v), d_qkv = (x.permute(2, 0, 3, 1, 4) for x in (projected, d_packed))
     given = {"q": q, "k": k, "v": v, "bias": half_bias}
     stats = torch.empty(B, N, S, 1, device=DEVICE)
 
@@ -152,10 +153,12 @@ def cudnn_attention(q: Any, k: Any, v: Any, bias: Any, d_o: Any) -> dict[str, An
     values = {names[name]: x for name, x in given.items()}
     backward = runnable(made, values | dict(zip(d_names, d_qkv, strict=True)))
     forward(), backward()
-    expected = ours(q, k, v, bias, d_o, 0.0).values()
-    found = zip((o, d_qkv[0], d_qkv[1:], d_bias[0]), expected, strict=True)
+    expected = ours(projected, bias, d_o_BSNH, 0.0).values()
+    found = (o.transpose(1, 2), d_packed[:, :, 0], d_packed[:, :, 1:], d_bias[0])
     return {
-        "errors of o, dq, dk and dv, dbias": [error_of(own, call()) for own, call in found],
+        "errors of o, dq, dk and dv, dbias": [
+            error_of(own, call()) for own, call in zip(found, expected, strict=True)
+        ],
         "forward_ms": milliseconds(forward),
         "backward_with_bias_ms": milliseconds(backward),
     }

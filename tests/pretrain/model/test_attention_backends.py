@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from pretrain.kernels import triton_attention
 from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
+from pretrain.model.encoder import Encoder
+from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_encoding import PositionTerms
 from tests.pretrain.model.attention_reference import needs_triton
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
@@ -128,6 +131,27 @@ def test_the_gradient_of_a_shared_bias_is_fp32_whatever_the_queries_are(name):
     outputs = [attend(AttentionInputs(qkv, terms, 0.1)).float() for _ in range(3)]
     torch.stack(outputs).square().sum().backward()
     assert shared and all(tensor.grad.dtype is torch.float32 for tensor in shared)
+
+
+@needs_triton
+def test_the_layers_read_one_cast_of_the_bias_and_their_gradients_of_it_are_not_rounded(
+    monkeypatch,
+):
+    cast, biases, casts = triton_attention.bias_as_read, [], []
+
+    def recorded(bias, dtype):
+        bias.retain_grad()
+        biases.append(bias)
+        casts.append(cast(bias, dtype))
+        return casts[-1]
+
+    monkeypatch.setattr(triton_attention, "bias_as_read", recorded)
+    encoder = Encoder(model_settings(positions="tupe-r"), ExecutionPlan("triton"))
+    with torch.autocast("cpu", torch.bfloat16):
+        encoder(torch.arange(8, 24).unsqueeze(0)).square().sum().backward()
+    (bias,), (read,) = biases, casts
+    assert read.dtype is torch.bfloat16 and bias.grad.any()
+    assert (bias.grad.bfloat16() != bias.grad).any()
 
 
 @pytest.mark.parametrize("name", ["eager", "sdpa"])
