@@ -80,7 +80,7 @@ def test_a_place_stays_a_word_of_the_code(tmp_path):
     ("raised", "line"),
     [
         (UserError("a\nwarning: b\x1b[2K\r.txt: é"), r"error: a\nwarning: b\x1b[2K\r.txt: é"),
-        (MemoryError(), "error: the memory of this machine, or its limit, is used up; see"),
+        (MemoryError(), "error: the memory of this machine, or its limit, is used up"),
     ],
 )
 def test_an_error_is_one_line_whatever_a_file_is_called(raised, line):
