@@ -106,6 +106,7 @@ part fused_adam 170 "$python" -c "
 from pretrain.engine.optimizers import OPTIMIZERS
 print('obstacle:', OPTIMIZERS['deepspeed'].obstacle_to_build())
 if not '$dry':
+    OPTIMIZERS['deepspeed'].fused_class()
     from deepspeed.ops.op_builder import FusedAdamBuilder
     FusedAdamBuilder().load()" &
 part warm 175 "${steps_py[@]}" --warm --variants "${variants[@]:0:4}" &

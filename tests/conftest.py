@@ -1,12 +1,8 @@
 import os
-from pathlib import Path
 
 import hypothesis
 import torch
 
-# Of programs that tests start: this checkout first, and what else was on the path of this process.
-given = filter(None, [os.environ.get("PYTHONPATH")])
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *given])
 # Asking for GPUs must not start CUDA, which does not survive the forks of tests.
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 os.environ["TUPELO_COMMAND"] = "tupelo"  # what hints begin with, in every environment

@@ -11,6 +11,8 @@ import tempfile
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.environment import PYTHONPATH
+
 ROOT = Path(__file__).parents[1]
 LIMIT_SECONDS = 300
 LAUNCHER = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
@@ -26,7 +28,7 @@ def run_module(module, words):
     """Return exit status, stdout and stderr."""
     context = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    environment = inherited_environment() | {"OMP_NUM_THREADS": "1"}
+    environment = inherited_environment() | {"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
         arguments = (module, list(map(str, words)), output, errors, environment)

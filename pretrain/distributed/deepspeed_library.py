@@ -94,7 +94,13 @@ def count_collectives(phases: Phases) -> CountedCollectives:
 def fused_adam() -> Any:
     """Return the class of DeepSpeed's AdamW for CUDA, which it compiles when one is built."""
     from deepspeed.ops.adam import FusedAdam
+    from torch.utils import cpp_extension
 
+    # nvcc may come without the headers that torch's include; those of pip's packages do.
+    home = Path(cpp_extension.CUDA_HOME or "")
+    if (headers := _cuda_headers(home)) not in (None, home / "include"):
+        given = filter(None, [os.environ.get("CPATH")])
+        os.environ["CPATH"] = os.pathsep.join([str(headers), *given])
     return FusedAdam
 
 
@@ -123,20 +129,17 @@ def obstacle_to_fused_adam() -> str | None:
     compiler = os.environ.get("CXX", "c++")
     if not shutil.which(compiler):
         return f"there is no C++ compiler {compiler!r}"
-    return _obstacle_to_headers(Path(cpp_extension.CUDA_HOME or ""))
+    if _cuda_headers(Path(cpp_extension.CUDA_HOME or "")) is None:
+        return (
+            f"{quoted(cpp_extension.CUDA_HOME)} has no include/cusparse.h: install CUDA's "
+            "development files, or pip install 'cuda-toolkit[cublas,cudart,cusolver,cusparse]'"
+        )
+    return None
 
 
-def _obstacle_to_headers(home: Path) -> str | None:
-    """Let the compiler find the headers that torch's include; nvcc may come without them."""
+def _cuda_headers(home: Path) -> Path | None:
+    """Return the folder that has CUDA's headers: of the toolkit, or of pip's packages."""
     places = getattr(find_spec("nvidia"), "submodule_search_locations", ())
     folders = [home, *(folder for place in places for folder in Path(place).glob("cu*"))]
-    found = next((one for one in folders if (one / "include" / "cusparse.h").is_file()), None)
-    if found is None:
-        return (
-            f"{quoted(str(home))} has no include/cusparse.h: install CUDA's development files, or "
-            "pip install 'cuda-toolkit[cublas,cudart,cusolver,cusparse]'"
-        )
-    if found != home:
-        given = filter(None, [os.environ.get("CPATH")])
-        os.environ["CPATH"] = os.pathsep.join([str(found / "include"), *given])
-    return None
+    found = (one / "include" for one in folders if (one / "include" / "cusparse.h").is_file())
+    return next(found, None)

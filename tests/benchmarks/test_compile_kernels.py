@@ -1,7 +1,6 @@
 """The attention kernels through the real compiler; no GPU is needed."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import compile_kernels
+from tests.environment import environment
 
 ROOT = Path(__file__).parents[2]
 FOUR = {"forward", "query_gradient", "key_value_gradient", "bias_gradient"}
@@ -25,11 +25,11 @@ compile_kernels.main()
 
 def run(*words):
     """Run Python with the kernels compiled, not interpreted as in this process."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    compiled = {name: value for name, value in environment().items() if name != "TRITON_INTERPRET"}
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=ROOT,
-        env={**environment},
+        env=compiled,
         capture_output=True,
         text=True,
     )
@@ -110,7 +110,7 @@ def test_interpreted_kernels_are_not_reported_as_compiled():
     finished = subprocess.run(
         [sys.executable, "benchmarks/compile_kernels.py"],
         cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env=environment(TRITON_INTERPRET="1"),
         capture_output=True,
         text=True,
     )

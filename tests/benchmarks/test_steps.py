@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks import steps
+from tests.environment import environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def run(file, *words):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
     )
     return json.loads(file.read_text())["results"], finished
 
@@ -84,7 +84,7 @@ def test_data_speed_times_the_build_and_the_loader(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ},
+        env=environment(),
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     for name in ("encode_batch_fast", "build", "tokens", "words", "spans", "Hugging Face"):

@@ -17,6 +17,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from tests.environment import PYTHONPATH, environment
 from tests.pretrain.conftest import shards
 
 __all__ = ["shards"]  # a fixture
@@ -97,7 +98,7 @@ def machines(tmp_path):
             [str(word) for word in command],
             cwd=ROOT,
             env={
-                **{"PATH": search, "OMP_NUM_THREADS": "1"},
+                **{"PATH": search, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
                 **{"HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", **variables},
             },
             capture_output=True,
@@ -226,7 +227,7 @@ def test_the_layer_drop_example_learns_from_an_old_configuration(tmp_path):
     words = [str(EXAMPLES / "layer_drop_bert.py"), str(text), "--steps", "40", "--zero", "3"]
     done = subprocess.run(
         [sys.executable, *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True,
         text=True,
     )

@@ -2,6 +2,7 @@
 
 Two ways. The true command line (`python -m pretrain`, torchrun, the deepspeed launcher) costs the
 import of torch each time. A forked trainer is a child of a process that has imported everything
+from tests.environment import environment
 and started no thread yet: it runs the same `pretrain/__main__.py` with the same arguments, and
 dies a real death, a few hundredths of a second after it was asked for.
 """
@@ -122,12 +123,11 @@ def fork_trainer(
 
 def start_command(command: Sequence[str], output_file: Path) -> Launch:
     """Start a true command line."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with output_file.open("w") as output:
         process = subprocess.Popen(
             [*map(str, command)],
             cwd=ROOT,
-            env=environment,
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

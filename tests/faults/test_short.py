@@ -1,12 +1,13 @@
 """The fault suite in its short version, as anyone can run it, and against a planted defect."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.environment import environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +16,7 @@ def run_module(module, *words):
     return subprocess.run(
         [sys.executable, "-m", module, *map(str, words)],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=900,

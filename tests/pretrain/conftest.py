@@ -1,5 +1,4 @@
 import json
-import os
 import random
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.settings import BuildSettings
+from tests.environment import environment as variables
 from tests.faults.launch import launcher
 from tests.forked_command import run_module
 from tests.same_numbers.comparison import CLOCK
@@ -67,7 +67,7 @@ class Command:
         start_new_session=False,
         **environment,
     ):
-        environment |= {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment |= variables()
         return subprocess.Popen(
             [*launcher, *words],
             cwd=ROOT,

@@ -1,7 +1,6 @@
 """Layer drop under DeepSpeed, on one rank and on two, against a plain PyTorch loop."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
+from tests.environment import environment
 from tests.pretrain.engine.test_engine import LAUNCHERS
 from tests.tupelo import layer_drop_case as case
 
@@ -24,7 +24,7 @@ def check(launcher, folder):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     for name, found in json.loads((folder / "found.json").read_text()).items():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import PYTHONPATH
+
 ROOT = Path(__file__).parents[2]
 
 # Neither imported nor found by importlib.metadata.
@@ -35,7 +37,7 @@ def tupelo(folder, *words):
     return subprocess.run(
         [sys.executable, "-m", "tupelo", *words],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": f"{folder}:{ROOT}"},
+        env=os.environ | {"PYTHONPATH": f"{folder}:{PYTHONPATH}"},
         capture_output=True,
         text=True,
         check=False,

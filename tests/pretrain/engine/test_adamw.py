@@ -27,6 +27,7 @@ from pretrain.engine.optimizers import (
     checked_optimizer,
 )
 from pretrain.engine.parameter_groups import parameter_groups
+from tests.environment import PYTHONPATH
 from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]
@@ -105,6 +106,7 @@ def test_headers_that_nvcc_lacks_are_those_of_pips_packages_or_refused(
     packages = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
     monkeypatch.setattr(deepspeed_library, "find_spec", lambda name: packages)
     assert deepspeed_library.obstacle_to_fused_adam() is None
+    deepspeed_library.fused_adam()
     assert os.environ["CPATH"] == f"{pips}{os.pathsep}/given"
     monkeypatch.setattr(deepspeed_library, "find_spec", lambda name: None)
     assert "has no include/cusparse.h: install CUDA's development" in refusal_of_the_machine()
@@ -194,7 +196,7 @@ assert not any(os.path.basename(name) in compilers for name in started), started
 @pytest.mark.parametrize(("recipe", "stages"), [("pld_base", "123"), ("tupe_base", "1")])
 def test_the_papers_recipes_train_in_fp16_on_a_machine_without_compilers(recipe, stages, tmp_path):
     """No compiler is looked for, and none would be found."""
-    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": PYTHONPATH}
     finished = subprocess.run(
         [sys.executable, "-c", NO_COMPILER_PROGRAM, recipe, *stages],
         cwd=ROOT,

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from pretrain.config.errors import ConfigError
 from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer
 from pretrain.engine.parameter_groups import parameter_groups
+from tests.environment import environment
 from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]
@@ -48,7 +48,7 @@ def run_case(launcher, folder, names, *words):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads((folder / "found.json").read_text())

@@ -17,6 +17,7 @@ import torch
 
 from pretrain.engine.execution import RELATIVE_KEYS
 from pretrain.model.positions import POSITION_ENCODINGS
+from tests.environment import PYTHONPATH
 from tests.pretrain.engine import fake_cuda_case as case
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]
@@ -56,7 +57,7 @@ def run_cases(tmp_path_factory):
     assert built.returncode == 0, built.stderr[-2000:]
 
     def run(cases):
-        environment = {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(TORCH / "lib")}
+        environment = {"PYTHONPATH": PYTHONPATH, "LD_LIBRARY_PATH": str(TORCH / "lib")}
         finished = subprocess.run(
             [sys.executable, HERE / "fake_cuda_case.py", library, json.dumps(cases)],
             env={**os.environ, **environment},

@@ -22,6 +22,7 @@ from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from tests.environment import environment
 from tests.pretrain.commands.test_profile import profiled
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.model import attention_reference as reference
@@ -39,6 +40,7 @@ def train_on_gpu(folder, names, *words):
         cwd=ROOT,
         capture_output=True,
         text=True,
+        env=environment(),
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads((folder / "found.json").read_text())
@@ -71,7 +73,11 @@ def test_a_fused_adam_is_torchs_adamw(tmp_path, plain, kind):
 
 def test_the_device_waits_for_a_slow_loader_and_its_phases_fit_into_the_time():
     finished = subprocess.run(
-        [sys.executable, "-c", ENGINE_PROGRAM], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", ENGINE_PROGRAM],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=environment(),
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     seconds, waited, spent = json.loads(finished.stdout.splitlines()[-1])
@@ -116,7 +122,7 @@ steps(range(3, 6))
 def test_a_step_never_waits_for_the_device():
     """Skipped blocks and new scales included; PyTorch raises at the place that waits."""
     finished = subprocess.run(
-        [sys.executable, "-c", NO_SYNCHRONISATION], cwd=ROOT, capture_output=True
+        [sys.executable, "-c", NO_SYNCHRONISATION], cwd=ROOT, capture_output=True, env=environment()
     )
     assert finished.returncode == 0, finished.stderr.decode()[-3000:]
 

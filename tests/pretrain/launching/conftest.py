@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import PYTHONPATH
+
 ROOT = Path(__file__).parents[3]
 
 # Starts `pretrain WORDS` in a real interpreter, for which the stubs are its environment's programs.
@@ -140,7 +142,7 @@ class Stubs:
         kept = {name: value for name, value in os.environ.items() if name not in hidden}
         own = {
             "PATH": f"{self.bin}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHONPATH,
             "CALLS": str(self.log),
         }
         return subprocess.Popen(

@@ -9,6 +9,7 @@ import pytest
 
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.launching.given_words import given_words, setting_words
+from tests.environment import PYTHONPATH, environment
 
 ROOT = Path(__file__).parents[3]
 SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
@@ -27,10 +28,8 @@ def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, c
     words = (*command, "--data.shards", str(shards), *SIZES)
     start = f"import sys; sys.executable = {str(stubs.bin / 'python')!r}\n{WITHOUT_TORCH}"
     search = f"{stubs.bin}:{os.defpath}"
-    environment = {"CALLS": str(stubs.log), "PATH": search}
-    subprocess.run(
-        [sys.executable, "-c", start, *words], cwd=stubs.folder, env=environment, check=True
-    )
+    given = {"CALLS": str(stubs.log), "PATH": search, "PYTHONPATH": PYTHONPATH}
+    subprocess.run([sys.executable, "-c", start, *words], cwd=stubs.folder, env=given, check=True)
     assert len(stubs.calls()) == (command[0] == "sweep")
 
 
@@ -68,7 +67,7 @@ def test_a_run_builds_its_missing_shards(tmp_path):
     trained = subprocess.run(
         [sys.executable, "-m", "pretrain", "train", *words],
         cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True,
         text=True,
     )

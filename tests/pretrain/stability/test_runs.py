@@ -1,7 +1,6 @@
 """Whole runs to which something happens, see trouble_case.py."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches, sequences_of_step
+from tests.environment import environment
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine.test_engine import LAUNCHERS
 from tests.selection import mostly_slow
@@ -30,7 +30,7 @@ def run_scenarios(shards, folder, names, launcher="python"):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return finished.stderr

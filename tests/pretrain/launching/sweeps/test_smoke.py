@@ -1,7 +1,6 @@
 """`--smoke`: every recipe becomes tiny, and what the command line gives stays."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pretrain.config.recipe import CommandParser, load_settings
 from pretrain.config.recipe_files import recipe_summaries
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group
+from tests.environment import environment
 
 ROOT = Path(__file__).parents[4]
 
@@ -98,7 +98,7 @@ def test_a_smoke_test_goes_from_text_to_report(tmp_path):
     ended = subprocess.run(
         [*words, "--name", "x"],
         cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
