@@ -11,11 +11,11 @@ import tempfile
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.environment import PYTHONPATH
-
 ROOT = Path(__file__).parents[1]
 LIMIT_SECONDS = 300
 LAUNCHER = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+# This checkout, before what a machine has there: its packages may lie in a folder of their own.
+PYTHONPATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 IMPORTED = ["pretrain.train.start", "finetune.commands.run", "torch._inductor.compile_fx"]
 
 
@@ -24,14 +24,19 @@ def inherited_environment():
     return {name: value for name, value in os.environ.items() if name not in LAUNCHER}
 
 
+def environment(**others):
+    """Return them with this checkout on the path, one thread, and others, for a program."""
+    own = {"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
+    return inherited_environment() | own | others
+
+
 def run_module(module, words):
     """Return exit status, stdout and stderr."""
     context = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    environment = inherited_environment() | {"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
-        arguments = (module, list(map(str, words)), output, errors, environment)
+        arguments = (module, list(map(str, words)), output, errors, environment())
         process = context.Process(target=_become_command, args=arguments)
         process.start()
         process.join(LIMIT_SECONDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import compile_kernels
-from tests.environment import environment
+from tests.forked_command import environment
 
 ROOT = Path(__file__).parents[2]
 FOUR = {"forward", "query_gradient", "key_value_gradient", "bias_gradient"}

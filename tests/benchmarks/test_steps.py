@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import steps
-from tests.environment import environment
+from tests.forked_command import environment
 
 ROOT = Path(__file__).parents[2]
 

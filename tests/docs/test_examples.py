@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from tests.environment import PYTHONPATH, environment
+from tests.forked_command import PYTHONPATH, environment
 from tests.pretrain.conftest import shards
 
 __all__ = ["shards"]  # a fixture

@@ -2,7 +2,6 @@
 
 Two ways. The true command line (`python -m pretrain`, torchrun, the deepspeed launcher) costs the
 import of torch each time. A forked trainer is a child of a process that has imported everything
-from tests.environment import environment
 and started no thread yet: it runs the same `pretrain/__main__.py` with the same arguments, and
 dies a real death, a few hundredths of a second after it was asked for.
 """
@@ -24,6 +23,8 @@ from typing import Any
 
 import psutil
 from tqdm import tqdm
+
+from tests.forked_command import environment
 
 from .outcome import NotSurvivedError
 

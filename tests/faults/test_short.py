@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import environment
+from tests.forked_command import environment
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
-from tests.environment import environment
+from tests.forked_command import environment
 from tests.pretrain.engine.test_engine import LAUNCHERS
 from tests.tupelo import layer_drop_case as case
 

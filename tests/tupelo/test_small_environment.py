@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import PYTHONPATH
+from tests.forked_command import PYTHONPATH
 
 ROOT = Path(__file__).parents[2]
 

@@ -23,7 +23,7 @@ from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep.references import read_model_refs
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
-from tests.environment import environment
+from tests.forked_command import environment
 from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 from tests.waiting import wait_until
 

@@ -27,7 +27,7 @@ from pretrain.engine.optimizers import (
     checked_optimizer,
 )
 from pretrain.engine.parameter_groups import parameter_groups
-from tests.environment import PYTHONPATH
+from tests.forked_command import PYTHONPATH
 from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ import torch
 from pretrain.config.errors import ConfigError
 from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer
 from pretrain.engine.parameter_groups import parameter_groups
-from tests.environment import environment
+from tests.forked_command import environment
 from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ import torch
 
 from pretrain.engine.execution import RELATIVE_KEYS
 from pretrain.model.positions import POSITION_ENCODINGS
-from tests.environment import PYTHONPATH
+from tests.forked_command import PYTHONPATH
 from tests.pretrain.engine import fake_cuda_case as case
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]

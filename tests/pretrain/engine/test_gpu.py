@@ -22,7 +22,7 @@ from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
-from tests.environment import environment
+from tests.forked_command import environment
 from tests.pretrain.commands.test_profile import profiled
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.model import attention_reference as reference

@@ -9,7 +9,7 @@ import pytest
 
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.launching.given_words import given_words, setting_words
-from tests.environment import PYTHONPATH, environment
+from tests.forked_command import PYTHONPATH, environment
 
 ROOT = Path(__file__).parents[3]
 SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")

@@ -12,7 +12,7 @@ from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches, sequences_of_step
-from tests.environment import environment
+from tests.forked_command import environment
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine.test_engine import LAUNCHERS
 from tests.selection import mostly_slow

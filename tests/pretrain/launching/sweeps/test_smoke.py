@@ -13,7 +13,7 @@ from pretrain.config.recipe import CommandParser, load_settings
 from pretrain.config.recipe_files import recipe_summaries
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group
-from tests.environment import environment
+from tests.forked_command import environment
 
 ROOT = Path(__file__).parents[4]
 
