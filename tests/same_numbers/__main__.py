@@ -26,7 +26,7 @@ from .jobs import JOBS, SPEEDS, write_texts
 from .side import DONE, OUTPUT
 
 ROOT = Path(__file__).parents[2]
-ROUNDS, WARM_UP = 5, 10  # of --speed: starts of each code, and steps of each that do not count
+ROUNDS, WARM_UP = 3, 10  # of --speed: starts of each code, and steps of each that do not count
 SHOWN = 4  # differences of a job
 FILES = (
     *("metrics.jsonl", "evals.jsonl", "step_*/*.safetensors", "logits.safetensors", "*.h5"),

@@ -17,10 +17,11 @@ CLOCK = frozenset(
 def differences(old, new, files, ignored):
     """Return a line for each value in files of a folder that has other bits in another folder.
 
-    `files` are patterns of names, at any depth; of JSON, keys that are `ignored` do not count.
+    `files` are patterns of names at any depth, the most telling first; in JSON, keys that are
+    `ignored` do not count.
     """
     found = []
-    for file in sorted({file for pattern in files for file in old.rglob(pattern)}):
+    for file in dict.fromkeys(file for name in files for file in sorted(old.rglob(name))):
         name = file.relative_to(old)
         before, now = (dict(values(folder / name, ignored)) for folder in (old, new))
         for key in before | now:
