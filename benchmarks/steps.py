@@ -41,7 +41,7 @@ from pretrain.engine.launch import build_engine, checked_settings
 from pretrain.profiling.hardware import peak_flops
 from pretrain.schedules.layer_drop import BranchScale, SequenceDraw
 from pretrain.schedules.step_plan import Schedule
-from pretrain.train.benchmark import RandomBatches
+from pretrain.train.measured_steps import RandomBatches
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.provenance import environment
 

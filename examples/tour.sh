@@ -29,7 +29,7 @@ main() {
   title "Help"
   run tupelo --version
   run tupelo recipes
-  for command in prepare plan train sweep compare analyse profile fill-mask export import; do
+  for command in prepare train sweep compare analyse profile fill-mask export import; do
     run tupelo "$command" --help | head -n 3
   done
   look_ahead
@@ -45,7 +45,7 @@ main() {
 look_ahead() {
   title "Before a run"
   run tupelo train tupe_base --dry-run --corpus my_texts --engine.ds_config auto
-  run tupelo plan tiny_cpu --hours 24 --seconds 2 --corpus my_texts "${SMALL[@]}"
+  run tupelo train tiny_cpu --hours 24 --dry-run --measure 2 --corpus my_texts "${SMALL[@]}"
 }
 
 prepare_data() {

@@ -7,7 +7,6 @@ COMMANDS = {
     for name, module, summary in (
         ("recipes", "recipes", "list the recipes, with a line each"),
         ("prepare", "prepare", "build the shards that a recipe needs"),
-        ("plan", "plan", "measure how long a recipe takes on this machine"),
         ("train", "train", "pre-train an encoder, or resume a run"),
         ("sweep", "sweep", "train several recipes, with several seeds, and compare them"),
         ("compare", "compare", "report which run reached a held-out loss sooner"),

@@ -13,6 +13,7 @@ Every setting of the recipe can be changed: --section.name value.
 
 import argparse
 import functools
+import math
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser, add_settings, read_settings
 from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
 from pretrain.distributed.signals import Interruption
+from pretrain.launching.child import run_child
 from pretrain.launching.given_words import given_words, setting_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launch
 from pretrain.launching.preparation import prepare_data
@@ -64,6 +66,12 @@ def add_arguments(parser: CommandParser) -> None:
         "or 8x48GB:180 by memory and dense bf16 TFLOP/s",
     )
     parser.add_argument(
+        "--measure",
+        type=float,
+        metavar="SECONDS",
+        help="with --dry-run: take optimizer steps here for so long, instead of an estimate",
+    )
+    parser.add_argument(
         "--show-settings", action="store_true", help="with --dry-run: all settings, as JSON"
     )
     parser.set_defaults(source=add_settings(parser))
@@ -75,16 +83,11 @@ def main(arguments: argparse.Namespace) -> None:
     Raises:
         SystemExit: a dry run found that the run cannot start.
     """
-    if arguments.show_settings and not arguments.dry_run:
-        raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
-    if arguments.on is not None and not arguments.dry_run:
-        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
-    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
-        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
+    _refuse_wrong_uses(arguments)
     plan = plan_launch(arguments.gpus, arguments.hostfile)
     if arguments.dry_run:
-        if is_first_process():
-            _describe(arguments, launched_ranks() or plan.ranks)
+        if not _is_startable(arguments, plan):
+            sys.exit(1)
         return
     if not is_launched():
         request = _announce(arguments)
@@ -101,14 +104,42 @@ def main(arguments: argparse.Namespace) -> None:
         start(functools.partial(read_request, arguments), interruption)
 
 
-def _describe(arguments: argparse.Namespace, ranks: int) -> None:
-    request = _announce(arguments)
-    from pretrain.train.checks import ranks_here
-    from pretrain.train.summary import dry_run
+def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
+    if arguments.show_settings and not arguments.dry_run:
+        raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
+    if arguments.on is not None and not arguments.dry_run:
+        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
+    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
+        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
+    seconds = arguments.measure
+    if seconds is not None and not arguments.dry_run:
+        raise ConfigError("--measure belongs to --dry-run; a run logs its own speed")
+    if seconds is not None and arguments.on is not None:
+        raise ConfigError("--measure takes steps here, and --on is for other GPUs; leave out one")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ConfigError(f"--measure {seconds:g}: give a number above 0, such as 60")
 
-    of_run = ranks_here(ranks, arguments.on)
-    if not dry_run(request, of_run, show_settings=arguments.show_settings):
-        sys.exit(1)
+
+def _is_startable(arguments: argparse.Namespace, plan: LaunchPlan) -> bool:
+    """Describe the run, after a measurement by all of its ranks if one is asked for."""
+    seconds, shows = arguments.measure, arguments.show_settings
+    if seconds is None:
+        if not is_first_process():
+            return True
+        request = _announce(arguments)
+        from pretrain.train.checks import ranks_here
+        from pretrain.train.dry_run import dry_run
+
+        ranks = ranks_here(launched_ranks() or plan.ranks, arguments.on)
+        return dry_run(request, ranks, show_settings=shows)
+    if not plan.is_one_process:
+        words = given_words(arguments, without=OPTIONS)
+        return not run_child(plan.child(["train", *words])).status
+    plan.apply()
+    request = _announce(arguments) if is_first_process() else None
+    from pretrain.train.dry_run import measured_dry_run
+
+    return measured_dry_run(request, seconds, show_settings=shows)
 
 
 def _prepare_and_launch(

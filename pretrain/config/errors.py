@@ -34,7 +34,7 @@ def lookup(table: Mapping[str, Entry], name: str, *, setting: str) -> Entry:
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return "; did you mean X?" for the most similar known name, or nothing.
 
-    For a setting that is no more, what to do instead.
+    For a setting or command that is no more, what to do instead.
     """
     if instead := instead_of_removed(name.lstrip("-")):
         return f"; {instead}"

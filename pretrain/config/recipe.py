@@ -92,8 +92,8 @@ class CommandParser(argparse.ArgumentParser):
             raise ConfigError(message)
         if unknown[0] in recipe_files():
             raise ConfigError(
-                f"{unknown[0]} is a second recipe, and this command takes one; tupelo sweep "
-                "and tupelo plan take several"
+                f"{unknown[0]} is a second recipe, and this command takes one; tupelo sweep takes "
+                "several"
             )
         if not unknown[0].startswith("-"):
             raise ConfigError(
@@ -119,14 +119,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_settings(
-    parser: CommandParser, *, recipe_nargs: Literal["?", "*", "+"] | None = None
+    parser: CommandParser, *, recipe_nargs: Literal["?", "*"] | None = None
 ) -> CliSettingsSource[argparse.ArgumentParser]:
     """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
 
     Args:
         parser: to which they are added.
         recipe_nargs: "?" where a command can do without a recipe, "*" where it takes several, or
-            none; "+": one or several.
+            none.
     """
     parser.add_argument(
         "recipe",
@@ -147,7 +147,7 @@ def add_settings(
     for section in sections():
         # The library reads a section as JSON too; what comes after --data is no JSON but a path.
         parser._option_string_actions.pop(f"--{section}", None)
-    recipe = {None: "RECIPE", "?": "[RECIPE]", "*": "[RECIPE ...]", "+": "RECIPE ..."}[recipe_nargs]
+    recipe = {None: "RECIPE", "?": "[RECIPE]", "*": "[RECIPE ...]"}[recipe_nargs]
     parser.usage = f"{parser.prog} {recipe} [OPTION ...] [--section.setting VALUE ...]"
     parser.has_settings = True
     return source

@@ -1,8 +1,8 @@
-"""Settings of earlier versions: refused in recipes and options, ignored in run.json."""
+"""Settings and commands of earlier versions: refused, ignored in the run.json of a run."""
 
 from typing import Any
 
-# A setting or a section of them -> what to do instead.
+# A setting, a section of them, or a command -> what to do instead.
 REMOVED = {
     "watchdog": "remove it: --trouble.hang_minutes says when the stacks of a hang are printed",
     "trouble.overflow_streak": "remove it: 20 overflows in a row are a streak",
@@ -10,11 +10,12 @@ REMOVED = {
     "trouble.max_rewinds": "remove it: a run stops after 3 rewinds to one checkpoint",
     "log_project": "remove it: WANDB_PROJECT names the project of W&B",
     "mlflow": "remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers",
+    "plan": "use tupelo train RECIPE --dry-run --measure 60",
 }
 
 
 def instead_of_removed(name: str) -> str:
-    """Return what to do instead of a setting that is no more; nothing for any other name."""
+    """Return what to do instead of what is no more; nothing for any other name."""
     return REMOVED.get(name) or REMOVED.get(name.partition(".")[0], "")
 
 

@@ -78,7 +78,7 @@ def device_bytes(ranks: Ranks) -> int:
     """Return the memory of a rank's device, not only what is free of it.
 
     That of the smallest GPU that this machine gives to ranks; on a CPU a rank's share of the
-    machine. So a plan and a dry run, which are one process, see what a start sees.
+    machine. So a dry run, which is one process, sees what a start sees.
     """
     if ranks.gpu is not None:
         return ranks.gpu.memory_bytes

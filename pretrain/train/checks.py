@@ -1,6 +1,6 @@
 """All that is checked before work: folder, settings, machine, text, tokenizer, initial weights.
 
-A start raises the first obstacle before shards are built; a dry run and a plan report all of them.
+A start raises the first obstacle before shards are built; a dry run reports all of them.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import recipe_files
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.distributed.deepspeed_library import check_ds_config
-from pretrain.train.summary import describe_run
+from pretrain.train.dry_run import describe_run
 from tests.hostile.mutations import mutated_json, mutated_toml
 from tests.hostile.property import few, result_or_clear_error
 
@@ -98,7 +98,7 @@ def test_any_deepspeed_json_runs_or_is_refused(tmp_path, content):
         filled = fill_ds_config(config, run, world_size=1)
         compute_type(filled)
         check_ds_config(filled)
-        return describe_run(run, filled, 1)
+        return describe_run(run, filled, 1, run.steps)
 
     @few(150)
     @given(mutated_json(content))

@@ -111,7 +111,7 @@ def _seconds(budget: Budget, baseline: RunSettings) -> float:
     if baseline.hours is None:
         raise ConfigError(
             f"{baseline.name}: how many seconds {baseline.steps:,} steps take is not known before; "
-            "give hours, or the budget as seconds=NUMBER (tupelo plan measures)"
+            "give hours, or the budget as seconds=NUMBER (tupelo train --dry-run --measure 60)"
         )
     return baseline.hours * SECONDS_PER_HOUR
 

@@ -1,8 +1,8 @@
 """How long the runs of a sweep take here: from measured steps, and from finished runs."""
 
 import heapq
-import json
 import math
+import re
 import statistics
 import sys
 import tempfile
@@ -21,6 +21,7 @@ from pretrain.reports.words import listed
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 
 MEASURED_SECONDS = 2  # of each arm
+SPEED = re.compile(r"^seconds per step +(\S+)$", re.MULTILINE)  # as a dry run prints it
 
 # Of a run before its first step: two cores take 6 to 15 s to import torch and DeepSpeed, to build
 # the engine and to open the data. Used where nothing was measured.
@@ -125,38 +126,32 @@ def _speeds_of_finished(runs: Sequence[SweepRun]) -> dict[str, float]:
 
 
 def _measured(arms: Sequence[Arm], plan: LaunchPlan) -> Forecast:
-    """Take a few steps of each arm, all in one new process.
+    """Take a few steps of each arm, in a process of its own.
 
-    Where that fails, a line says why, and nothing is forecast: training will report the error.
+    Where that fails, a line says why, and the arm is not forecast: training will report the error.
     """
-    options = ["--seconds", str(MEASURED_SECONDS)]
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            file, output = Path(folder) / "speeds.json", Path(folder) / "output"
-            recipes = [str(_as_recipe(arm, Path(folder) / "arms")) for arm in arms]
-            begin = time.monotonic()
-            words = ["plan", *recipes, *options, "--json", str(file)]
-            ended = run_child(plan.child(words, output))
-            seconds = time.monotonic() - begin
-            if ended.stopped:
-                sys.exit(ended.status)
-            numbers = json.loads(file.read_text()) if file.exists() else None
-            why = last_line(output)
-    except OSError as error:  # a full disk
-        numbers, why = None, str(error)
-    if numbers is None:
-        print(f"note: the speed could not be measured: {why}")
-        return Forecast({})
-    speeds = {Path(recipe).name: speed for recipe, speed in numbers["seconds_per_step"].items()}
-    return Forecast(speeds, max(0.0, seconds - numbers["measured_seconds"]))
-
-
-def _as_recipe(arm: Arm, folder: Path) -> Path:
-    """Write the settings of an arm as those of a run, which a command takes as a recipe."""
-    place = folder / arm.name
-    place.mkdir(parents=True)
-    (place / RUN_FILE).write_text(as_json(arm.settings))
-    return place
+    speeds, starts = {}, []
+    for arm in arms:
+        begin = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                output, recipe = Path(folder) / "output", Path(folder) / arm.name
+                recipe.mkdir(parents=True)
+                (recipe / RUN_FILE).write_text(as_json(arm.settings))  # a command reads a run too
+                words = ["train", str(recipe), "--run-folder", f"{recipe}/run", "--dry-run"]
+                ended = run_child(plan.child([*words, "--measure", str(MEASURED_SECONDS)], output))
+                found = SPEED.search(output.read_text())
+                why = last_line(output)
+        except OSError as error:  # a full disk
+            ended, found, why = None, None, str(error)
+        if ended is not None and ended.stopped:
+            sys.exit(ended.status)
+        if found is None:
+            print(f"note: the speed of {arm.name} could not be measured: {why}")
+            continue
+        speeds[arm.name] = float(found[1])
+        starts.append(max(0.0, time.monotonic() - begin - MEASURED_SECONDS))
+    return Forecast(speeds, statistics.fmean(starts) if starts else START_SECONDS)
 
 
 def _seconds_of_steps(run: SweepRun, per_step: float) -> float:

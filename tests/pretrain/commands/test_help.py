@@ -39,7 +39,7 @@ def defaults(text):
 
 
 @pytest.mark.parametrize("recipe", ["tupe_base", "tupe_r_pld", "tiny_cpu"])
-@pytest.mark.parametrize("command", ["train", "plan"])
+@pytest.mark.parametrize("command", ["train", "profile"])
 def test_help_with_a_recipe_shows_its_values(page, command, recipe):
     shown = defaults(page(command, recipe, "--help"))
     settings = flat(load_settings(recipe).model_dump())
@@ -97,10 +97,9 @@ def test_types_are_words_and_settings_come_by_section(page):
 
 
 def test_without_a_recipe_the_recipes_are_listed(capsys):
-    for command in ("train", "prepare", "plan", "profile"):
+    for command in ("train", "prepare", "profile"):
         with pytest.raises(ConfigError, match="^name a recipe$"):
             main([command])
         listed = capsys.readouterr().err
-        recipes = "RECIPE ..." if command == "plan" else "RECIPE"
-        assert f"usage: tupelo {command} {recipes} [OPTION ...]" in listed
+        assert f"usage: tupelo {command} RECIPE [OPTION ...]" in listed
         assert "\ntupe_base " in listed and "\ntiny_cpu " in listed

@@ -25,7 +25,13 @@ from pretrain.data.batches import (
     predictions_per_batch,
     sequences_of_step,
 )
-from pretrain.data.shards import HELD_OUT_SEED, held_out_fingerprint, masking_of, shards_folder
+from pretrain.data.shards import (
+    HELD_OUT_SEED,
+    existing_shards,
+    held_out_fingerprint,
+    masking_of,
+    shards_folder,
+)
 from tests.pretrain.data.conftest import settings
 from tests.selection import mostly_slow
 
@@ -299,6 +305,14 @@ def test_runs_with_equal_data_settings_share_their_shards():
         for words in (["bert_a"], ["tupe_r_pld"], ["bert_a", ["--corpus", "x"]])
     )
     assert bert == tupe != longer
+
+
+def test_shards_are_missing_only_where_none_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert existing_shards(load_settings("tupe_base")) is None  # it brings no text
+    assert existing_shards(load_settings("tiny_cpu")) is None  # not built yet
+    with pytest.raises(ValueError, match="there are no shards in nowhere"):
+        existing_shards(load_settings("tiny_cpu", ["--data.shards", "nowhere"]))
 
 
 def test_folders_that_were_named_before_a_setting_existed_are_found_again():

@@ -25,6 +25,7 @@ run_program(main)
 # Stands for `python -m pretrain` and for deepspeed.
 STUB = r"""#!/usr/bin/env bash
 call="${0##*/} $*"
+[[ $call != *' --measure '* ]] || call=${call/ train / measure }
 echo "$call" >>"$CALLS"
 [[ -z ${CUDA_VISIBLE_DEVICES+x} ]] || echo "$CUDA_VISIBLE_DEVICES" >>"$CALLS.visible"
 [[ -z ${STUB_FAILS:-} || $call != $STUB_FAILS ]] || exit 3
@@ -51,9 +52,10 @@ case $call in
       echo '{"action": "stop"}' >>"$folder/trouble/decisions.jsonl"; exit 1
     fi
     [[ -n ${STUB_NO_RESULT:-} ]] || echo "$result" >"$folder/result.json" ;;
-  *' plan '*--json*)
-    file=${call##*--json } file=${file%% *}
-    [[ -z ${STUB_SPEEDS:-} ]] || echo "$STUB_SPEEDS" >"$file" ;;
+  *' measure '*)
+    for pair in ${STUB_SPEEDS:-}; do  # PART OF THE CALL=SECONDS
+      [[ $call != *"${pair%%=*}"* ]] || echo "seconds per step  ${pair#*=}"
+    done ;;
 esac
 """
 

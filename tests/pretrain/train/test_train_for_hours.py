@@ -140,7 +140,7 @@ def test_two_ranks_agree_on_the_end(command, tmp_path):
 def test_a_dry_run_does_not_pretend_to_know_the_tokens(command):
     status, output, errors = command.run(command.words("--hours", "24", "--dry-run"))
     assert status == 0, errors
-    assert "what 24 h allow; tupelo plan measures it" in " ".join(output.split())
+    assert "what 24 h allow; --dry-run --measure 60 measures it" in " ".join(output.split())
 
 
 def test_no_hours_at_all_are_refused_in_one_line(command, tmp_path):

@@ -158,7 +158,7 @@ def test_the_sweeps_are_listed_with_the_recipes(capsys, monkeypatch):
         assert any(line.split() == [name, *first_comment(file).split()] for line in lines)
 
 
-@pytest.mark.parametrize("command", ["train", "plan", "prepare"])
+@pytest.mark.parametrize("command", ["train", "prepare"])
 @pytest.mark.parametrize("name", ["theta_bar", "mine.toml"])
 def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command, name):
     monkeypatch.chdir(written(SPEC).parent)
@@ -234,7 +234,7 @@ def test_a_wrong_spec_is_one_line_with_its_file(written, text, message):
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize("command", ["sweep", "train", "plan"])
+@pytest.mark.parametrize("command", ["sweep", "train"])
 @pytest.mark.parametrize(
     ("text", "message"),
     [

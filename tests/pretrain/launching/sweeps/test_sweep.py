@@ -14,6 +14,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.launching.sweeps import forecast
 from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.training import SweepTraining
 from tests.pretrain.conftest import lines
@@ -80,10 +81,10 @@ def test_a_sweep_without_a_name_is_named_after_the_time(here, run):
 def test_data_are_prepared_once_before_the_first_run(here):
     (here.folder / "text.txt").write_text("One.\n")
     main(["sweep", "bert_a", "tupe_r", "--seeds", "2", "--corpus", "text.txt"])
-    first, second, *others = [call.split()[3:] for call in here.calls()]
-    assert first[:2] == ["prepare", "bert_a"] and second[0] == "plan"
-    assert [Path(word).name for word in second[1:3]] == ["bert_a", "tupe_r"]
-    assert [words[0] for words in others] == ["train"] * 4
+    first, *others = [call.split()[3:] for call in here.calls()]
+    assert first[:2] == ["prepare", "bert_a"]
+    assert [words[0] for words in others] == ["measure"] * 2 + ["train"] * 4
+    assert [Path(words[1]).name for words in others[:2]] == ["bert_a", "tupe_r"]
 
 
 @pytest.mark.parametrize(
@@ -284,9 +285,8 @@ def test_hours_are_those_of_each_run_and_the_total_is_stated(here, run, capsys):
 
 def test_how_long_it_takes_follows_from_what_was_measured(here, run, capsys, monkeypatch):
     """20 seconds and 40 seconds of steps; a start takes no time in a stub."""
-    speeds = {"bert_a": 2, "tupe_r": 4}
-    measured = {"seconds_per_step": speeds, "measured_seconds": 1e9}
-    monkeypatch.setenv("STUB_SPEEDS", json.dumps(measured))
+    monkeypatch.setattr(forecast, "MEASURED_SECONDS", 1e9)
+    monkeypatch.setenv("STUB_SPEEDS", "bert_a=2 tupe_r=4")
     run("bert_a", "tupe_r", "--name", "x", "--steps", "10", "--evaluation.rows", "1")
     output = " ".join(capsys.readouterr().out.split())
     assert "about 60 s from here on this machine" in output
@@ -297,13 +297,13 @@ def test_how_long_it_takes_follows_from_what_was_measured(here, run, capsys, mon
 def test_a_measurement_that_fails_is_a_note_and_training_goes_on(here, run, capsys):
     run("bert_a", "--name", "x")
     output = capsys.readouterr().out
-    assert "note: the speed could not be measured: it wrote nothing" in output
+    assert "note: the speed of bert_a could not be measured: it wrote nothing" in output
     assert "left of the whole" not in output and len(trained(here)) == 1
 
 
 def test_a_signal_while_the_speed_is_measured_stops_the_sweep(stubs, shards):
     words = ("--name", "x", "--data.shards", shards, *SIZES)
-    process = stubs.start_waiting("sweep", *words, STUB_WAITS="plan")
+    process = stubs.start_waiting("sweep", *words, STUB_WAITS="measure")
     os.killpg(process.pid, signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
@@ -317,7 +317,7 @@ def test_a_finished_run_is_the_measurement_of_its_arm(here, run, capsys):
         Path(f"runs/x/bert_a-seed{seed}/result.json").unlink()
     here.log.unlink()
     main(["sweep", "--resume", "--name", "x"])
-    assert not here.calls(" plan ")
+    assert not here.calls(" measure ")
     output = " ".join(capsys.readouterr().out.split())
     assert "1 of them are finished" not in output and "; 1 of them is finished" in output
     assert "about 2.3 min from here" in output  # twice 60 s, the start of a run, an evaluation
@@ -325,7 +325,7 @@ def test_a_finished_run_is_the_measurement_of_its_arm(here, run, capsys):
 
 def test_a_smoke_test_measures_nothing_and_its_result_says_what_it_is(here, run, capsys):
     run("bert_a", "tupe_r", "--smoke", "--name", "x")
-    assert not here.calls(" plan ")
+    assert not here.calls(" measure ")
     assert "--model.width 32 " in here.calls(" train ")[0]
     (compared,) = here.compared
     assert "its numbers mean nothing" in compared[compared.index("--note") + 1]

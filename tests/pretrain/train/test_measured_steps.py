@@ -1,4 +1,5 @@
-import itertools
+"""Steps that are measured are steps of training."""
+
 import math
 from types import SimpleNamespace
 
@@ -9,70 +10,105 @@ from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.engine import StepResult
-from pretrain.engine.launch import checked_settings
+from pretrain.engine.engine import StepCosts, StepResult
+from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
 from pretrain.schedules.run_thetas import last_theta, mean_theta
-from pretrain.train import benchmark as speed
-from pretrain.train.benchmark import MeasuredSteps, RandomBatches, measure_speed
+from pretrain.train import measured_steps as module
+from pretrain.train.measured_steps import MeasuredSteps, RandomBatches
+
+ONE_RANK = Ranks(rank=0, world_size=1, device="cpu")
+DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
 
 
 class CountingEngine:
     """Takes steps of 0.2 seconds on a clock of its own; the first one takes ten."""
 
-    ranks = Ranks(rank=0, world_size=1, device="cpu")
+    micro_batches = SimpleNamespace(of=lambda settings: settings)
 
-    def __init__(self, monkeypatch):
-        self.now, self.rates, self.kept, self.synchronized = 0.0, [], [], 0
-        monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: self.now))
+    def __init__(self):
+        self.now, self.rates, self.kept, self.batches, self.waits = 0.0, [], [], 0, 0
 
     def train_step(self, micro_batches, learning_rate):
         self.now += 0.2 if self.rates else 10
-        self.kept += [sum(scale != 0 for scale in scales) for _, scales in micro_batches]
+        for _, scales in micro_batches:
+            self.batches += 1
+            self.kept.append(sum(scale != 0 for scale in scales))
         self.rates.append(learning_rate)
         return StepResult(torch.ones(2), gradient_norm=None, skipped=False, loss_scale=1.0)
 
     def synchronize(self):
-        self.synchronized += 1
+        self.waits += 1
+
+    def pop_costs(self):
+        return StepCosts({}, {})
+
+    def mean_over_ranks(self, values):
+        return values.tolist()
 
 
-def test_steps_are_timed_in_intervals_after_those_that_do_not_count(monkeypatch):
-    engine = CountingEngine(monkeypatch)
-    settings = load_settings("tiny_cpu", [])
-    batches = itertools.count()
-    found = measure_speed(MeasuredSteps(engine, batches, settings, 1.0), seconds=30)
-    assert found.uncounted_steps == 2  # ten seconds are more than a tenth of thirty
-    assert found.steps == (5,) * 30  # a second each
-    assert found.seconds_per_step == pytest.approx(0.2)
-    assert found.quartiles == pytest.approx((0.2, 0.2, 0.2))
-    assert engine.synchronized == 2 + 30  # once an interval, never within
+@pytest.fixture
+def counting(monkeypatch):
+    """Return a function that measures settings on an engine that counts."""
+
+    def build(words, theta_of):
+        engine = CountingEngine()
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: engine.now))
+        monkeypatch.setattr(module, "build_engine", lambda *_: engine)
+        monkeypatch.setattr(module, "existing_shards", lambda _: None)
+        monkeypatch.setattr(module, "peak_flops", lambda *_: PeakFlops(1e9, "a guess"))
+        return MeasuredSteps(load_settings("tiny_cpu", list(words)), ONE_RANK, theta_of), engine
+
+    return build
+
+
+def test_steps_are_timed_together_after_those_that_do_not_count(counting):
+    steps, engine = counting([], lambda _: 1.0)
+    count, metrics = steps.metrics_of_seconds(30)
+    assert count == 150  # after two: ten seconds are more than a tenth of thirty
+    assert metrics["tokens_per_second"] == pytest.approx(8 * 32 / 0.2)
+    assert engine.waits == 2 + 1  # never within
     assert set(engine.rates) == {0.0}
-    assert next(batches) == 2 * len(engine.rates)  # two micro-batches a step, all of them used
+    assert engine.batches == 2 * len(engine.rates) == 2 * 152
 
 
-def test_the_coins_of_the_measured_steps_are_real_ones(monkeypatch):
-    engine = CountingEngine(monkeypatch)
+def test_the_drop_masks_of_the_measured_steps_are_real_ones(counting):
+    steps, engine = counting(["--layer_drop.schedule", "progressive"], lambda _: 0.4)
+    _, metrics = steps.metrics_of_seconds(30)
     settings = load_settings("tiny_cpu", ["--layer_drop.schedule", "progressive"])
-    steps = MeasuredSteps(engine, itertools.count(), settings, 0.4)
-    found = measure_speed(steps, seconds=30)
-    coins = [
+    kept = [
         sum(scale != 0 for scale in scales)
         for step in range(152)
         for scales in scales_of_step(step, settings, theta=0.4, count=2)
     ]
-    assert engine.kept == coins
-    assert found.blocks == pytest.approx(sum(coins[4:]) / len(coins[4:]))
-    assert found.blocks == pytest.approx(0.7 + 0.4, abs=0.15)  # 4 deviations of 300 passes
+    assert engine.kept == kept
+    assert sum(metrics["keep_rates"]) == pytest.approx(sum(kept[4:]) / len(kept[4:]))
+    assert sum(metrics["keep_rates"]) == pytest.approx(0.7 + 0.4, abs=0.15)  # 4 deviations
 
 
-def test_steps_of_few_rows_are_measured_where_depth_has_grown_and_no_row_is_dropped(monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "theta"),
+    [
+        ((), 1.0),
+        (DROPS, 0.1),
+        ((*DROPS, "--hours", "5"), 0.1),
+        # Step 20 begins one step after the restart, not at the end of one curve of 20 steps.
+        (
+            (*DROPS, "--restarts_after", "18", "--layer_drop.gamma", "0.5"),
+            0.1 + 0.9 * math.exp(-0.5),
+        ),
+    ],
+)
+def test_the_end_of_a_run_is_measured_at_its_last_step(counting, words, theta):
+    steps, _ = counting(words, last_theta)
+    assert steps.metrics(2)["theta"] == pytest.approx(theta)
+
+
+def test_steps_of_few_rows_are_measured_where_depth_has_grown_and_no_row_is_dropped(counting):
     """`profile` measures the end of a run, whose earlier steps drop rows."""
     words = ["--model.num_layers", "12", "--layer_drop.schedule", "reverse"]
-    settings = load_settings("tiny_cpu", [*words, "--layer_drop.draw_per", "sequence"])
-    checked_settings(settings, CountingEngine.ranks)  # the run trains
-    theta = last_theta(settings)
-    steps = MeasuredSteps(CountingEngine(monkeypatch), itertools.count(), settings, theta)
-    assert steps.settings.layer_drop.theta_bar == theta < 1
+    steps, _ = counting([*words, "--layer_drop.draw_per", "sequence"], last_theta)
+    assert steps.progress.settings.layer_drop.theta_bar < 1
 
 
 @pytest.mark.parametrize(

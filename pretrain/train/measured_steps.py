@@ -1,0 +1,121 @@
+"""Takes and measures optimizer steps of a recipe on this machine.
+
+The steps are those of training: same engine, same kind of batches, drop masks of the same
+distribution. Only the learning rate is 0, which costs the same and cannot diverge.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from data_prep.masking import predictions_per_row
+from pretrain.config.batch import micro_sequences
+from pretrain.config.ds_config import compute_type
+from pretrain.config.settings import RunSettings
+from pretrain.data.batches import MaskedBatch, Place, TrainingBatches, batches_from
+from pretrain.data.shards import existing_shards
+from pretrain.distributed.ranks import Ranks, on_first_rank
+from pretrain.engine.launch import build_engine, check_machine, checked_settings
+from pretrain.profiling.hardware import peak_flops, peak_memory_bytes
+from pretrain.schedules.layer_drop import at_constant_theta
+from pretrain.train.recording.progress import Progress
+
+# Not counted: the first step compiles and allocates, the second may once more, and a processor
+# that was idle is fast for some seconds.
+WARM_UP_STEPS, WARM_UP_SHARE = 2, 0.1
+
+
+class MeasuredSteps:
+    """Optimizer steps of a recipe at one keep ratio; every rank must take the same ones."""
+
+    def __init__(
+        self, settings: RunSettings, ranks: Ranks, theta_of: Callable[[RunSettings], float]
+    ) -> None:
+        """Build the engine, whose weights stay as they are.
+
+        Args:
+            settings: of the recipe, on the first rank.
+            ranks: from `start_ranks`.
+            theta_of: the keep ratio of the last block, with which blocks are dropped.
+
+        Raises:
+            UserError: the run cannot be executed here, or its shards are damaged.
+        """
+        settings, ds_config = on_first_rank(ranks, lambda: checked_settings(settings, ranks))
+        on_first_rank(ranks, lambda: check_machine(settings, ds_config, ranks.device))
+        self.rate = peak_flops(ranks.device, compute_type(ds_config))
+        shards = on_first_rank(ranks, lambda: existing_shards(settings))
+        self.source = "random ids" if shards is None else f"sequences of {shards.folder}"
+        self.ranks, self.engine = ranks, build_engine(settings, ds_config, ranks)
+        executed = self.engine.micro_batches.of(settings)
+        place = Place(micro_sequences(executed, ranks.world_size), ranks.rank, ranks.world_size)
+        self._batches = batches_from(
+            RandomBatches(executed, place.micro_sequences)
+            if shards is None
+            else TrainingBatches(shards, executed, place),
+            0,
+            None,
+            workers=executed.data.loader_workers,
+            pin_memory=ranks.device == "cuda",
+        )
+        self.progress = Progress(_at_theta(executed, theta_of(executed)), ranks.world_size)
+
+    def take_one(self) -> None:
+        """Take the next step, without waiting for the device."""
+        plan = self.progress.next_plan()
+        result = self.engine.train_step(plan.micro_batches(self._batches), plan.learning_rate)
+        self.progress.add_step(plan, result)
+
+    def metrics(self, count: int) -> dict[str, Any]:
+        """Take `count` steps and return their metrics, as training logs them.
+
+        In between the device does not wait for the host. The seconds are those of the first rank,
+        on all ranks.
+        """
+        begin = time.perf_counter()
+        for _ in range(count):
+            self.take_one()
+        self.engine.synchronize()
+        seconds = time.perf_counter() - begin
+        seconds = on_first_rank(self.ranks, lambda: seconds)
+        progress = self.progress
+        progress.add_seconds(seconds, self.engine.pop_costs())
+        progress.fetch_losses(self.engine.mean_over_ranks)
+        memory = peak_memory_bytes(self.ranks.device)
+        return progress.take_metrics(progress.schedule.plan(progress.step), self.rate, memory)
+
+    def metrics_of_seconds(self, seconds: float) -> tuple[int, dict[str, Any]]:
+        """Take steps for about so long, after a warm-up; return their number and metrics."""
+        counters = self.progress.counters
+        while counters.step < WARM_UP_STEPS or counters.training_seconds < WARM_UP_SHARE * seconds:
+            latest = self.metrics(1)
+        count = round(seconds * latest["tokens_per_second"] / self.progress.tokens_per_step)
+        return max(1, count), self.metrics(max(1, count))
+
+
+class RandomBatches(Dataset[MaskedBatch]):
+    """Micro-batches of random ids, of the shape of real ones, where there are no shards yet."""
+
+    def __init__(self, settings: RunSettings, micro_sequences: int) -> None:
+        self.shape = (micro_sequences, settings.data.sequence_length)
+        self.vocabulary_size = settings.model.vocabulary_size
+        self.per_row = predictions_per_row(self.shape[1], settings.data.masked_probability)
+
+    def __getitem__(self, index: int) -> MaskedBatch:
+        """Return random ids, of which as many are predicted in each row as of a real one."""
+        generator = torch.Generator().manual_seed(index)
+        ids = torch.randint(self.vocabulary_size, self.shape, generator=generator)
+        columns = torch.rand(self.shape, generator=generator).argsort(dim=1)[:, : self.per_row]
+        row_starts = torch.arange(self.shape[0])[:, None] * self.shape[1]
+        positions = (columns.sort(dim=1).values + row_starts).flatten()
+        return MaskedBatch(ids, positions, ids.flatten()[positions])
+
+
+def _at_theta(settings: RunSettings, theta: float) -> RunSettings:
+    """Return settings whose steps all have this theta and learning rate 0, without an end."""
+    drop = at_constant_theta(settings.layer_drop, theta)
+    rate = settings.learning_rate.model_copy(update={"peak": 0.0})
+    return settings.model_copy(update={"hours": None, "layer_drop": drop, "learning_rate": rate})
