@@ -136,10 +136,10 @@ def _is_startable(arguments: argparse.Namespace, plan: LaunchPlan) -> bool:
         words = given_words(arguments, without=OPTIONS)
         return not run_child(plan.child(["train", *words])).status
     plan.apply()
-    request = _announce(arguments) if is_first_process() else None
+    announced = _announce(arguments) if is_first_process() else None
     from pretrain.train.dry_run import measured_dry_run
 
-    return measured_dry_run(request, seconds, show_settings=shows)
+    return measured_dry_run(announced, seconds, show_settings=shows)
 
 
 def _prepare_and_launch(
