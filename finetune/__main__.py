@@ -7,10 +7,9 @@ def main(words: list[str]) -> None:
     """Run one command; see `run_command`."""
     # Imported late: `run_program` reports a package that is not installed.
     from finetune.commands.catalog import COMMANDS
-    from finetune.commands.habits import HABITS
     from pretrain.commands.command_line import run_command
 
-    run_command(COMMANDS, words, habits=HABITS, group=["finetune"])
+    run_command(COMMANDS, words, group=["finetune"])
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ def main(words: list[str]) -> None:
     # Imported late: `run_program` reports a package that is not installed.
     from pretrain.commands.catalog import COMMANDS
     from pretrain.commands.command_line import run_command
-    from pretrain.config.habits import HABITS
 
     if is_launched():
         # Ignored by the launcher, and so far by its ranks: see `run_child`.
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
     words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
-    run_command(COMMANDS, words, habits=HABITS)
+    run_command(COMMANDS, words)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ def run_command(
     commands: Mapping[str, Command],
     words: Sequence[str],
     *,
-    habits: Mapping[str, str],
     group: Sequence[str] = (),
 ) -> None:
     """Run one command, or list all of them if there are no words or --help.
@@ -44,7 +43,6 @@ def run_command(
     Args:
         commands: by name.
         words: of the user.
-        habits: what to use instead of options of other programs; see `CommandParser`.
         group: the words of `tupelo` before the command, such as "finetune".
 
     Raises:
@@ -64,7 +62,6 @@ def run_command(
         description=module.__doc__,
         formatter_class=Paragraphs,
         allow_abbrev=False,
-        habits=habits,
     )
     module.add_arguments(parser)
     # Help last: it shows the values of the recipe that is named.

@@ -84,12 +84,9 @@ def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
 
 
 def code_of(launch: Launch) -> str:
-    """Return the commit of a launch, and where its uncommitted changes are stored."""
-    commit = str(launch["commit"])
-    if launch.get("diff_sha256") is None:
-        return commit
-    kept = launch["diff"] or f"not kept, sha256 {launch['diff_sha256'][:SHORT_HASH]}"
-    return f"{commit.removesuffix('-dirty')} with uncommitted changes ({kept})"
+    """Return the commit of a launch, and how much was not committed: "2 files changed, ..."."""
+    changes = launch.get("uncommitted", "").rpartition("\n")[2].strip()
+    return f"{launch['commit']} ({changes})" if changes else str(launch["commit"])
 
 
 def _looked_at(launches: Mapping[str, Sequence[Launch]]) -> list[tuple[str, Value]]:

@@ -5,7 +5,6 @@ overrides it. The options and their help come from the fields in settings.py.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from pydantic_settings import CliSettingsSource
 
 from data_prep.files.quoting import plain
 from pretrain.config.errors import ConfigError, nearest
-from pretrain.config.habits import HABITS
 from pretrain.config.recipe_files import (
     ARMS,
     TABLES,
@@ -29,8 +27,6 @@ from pretrain.config.recipe_files import (
 )
 from pretrain.config.settings import RunSettings, explain, sections, setting_fields
 from pretrain.config.settings_help import describe_values, page
-
-OPTION = re.compile(r"--[\w.-]*\w")
 
 
 class ShowHelp(argparse.Action):
@@ -56,22 +52,35 @@ class ShowHelp(argparse.Action):
         parser.exit()
 
 
+# Names that other programs have -> ours, in pre-training and in fine-tuning.
+HABITS = {
+    "lr": ("--learning_rate.peak", "--learning-rates"),
+    "learning-rate": ("--learning_rate.peak", "--learning-rates"),
+    "warmup-steps": ("--learning_rate.warmup_ratio", "--warmup-ratio"),
+    "batch-size": ("--batch.global_sequences", "--batch"),
+    "gradient-accumulation-steps": ("--batch.global_sequences", "--batch.micro_sequences"),
+    "max-steps": ("--steps", "--epochs"),
+    "epochs": ("--steps", "--hours"),
+    "output-dir": ("--run-folder", "--to"),
+    "max-seq-length": ("--data.sequence_length", "--sequence-length"),
+    "fp16": ("--engine.ds_config", "--precision"),
+    "bf16": ("--engine.ds_config", "--precision"),
+    "zero-stage": ("--engine.ds_config",),
+    "max-grad-norm": ("--optimizer.max_gradient_norm", "--max-gradient-norm"),
+    "model-name-or-path": ("--initial_weights",),
+    "seed": ("--seeds",),
+}
+
+
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that raises `ConfigError` instead of exiting.
 
     The error for an unknown option names the one that was probably meant.
     """
 
-    def __init__(self, *, habits: Mapping[str, str] | None = None, **keywords: Any) -> None:
-        """Build it without options.
-
-        Args:
-            habits: what to use instead of names that other programs have: these in small letters,
-                with "-" for "_" and none in front; such as {"lr": "--learning_rate.peak"}.
-            keywords: of `argparse.ArgumentParser`.
-        """
+    def __init__(self, **keywords: Any) -> None:
+        """Build it without options; `keywords` are those of `argparse.ArgumentParser`."""
         super().__init__(**keywords, add_help=False)
-        self.habits = habits or {}
         self.has_settings = False  # of a run: see `add_settings`
         self.add_argument(
             *("-h", "--help"),
@@ -106,16 +115,13 @@ class CommandParser(argparse.ArgumentParser):
     def _instead_of(self, name: str) -> str:
         word = name.lstrip("-").lower().replace("_", "-")
         options = [option for option in self._option_string_actions if option.startswith("--")]
-        habit = self.habits.get(word)
-        # Another command may lack what the habit leads to.
-        if habit is not None and set(OPTION.findall(habit)) <= set(options):
-            return f"; use {habit}"
-        in_sections = [
+        found = [
             option
             for option in options
-            if "." in option and option.rpartition(".")[2].replace("_", "-") == word
+            if option in HABITS.get(word, ())
+            or ("." in option and option.rpartition(".")[2].replace("_", "-") == word)
         ]
-        return f"; use {' or '.join(in_sections)}" if in_sections else nearest(name, options)
+        return f"; use {' or '.join(found)}" if found else nearest(name, options)
 
 
 def add_settings(
@@ -226,6 +232,6 @@ def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -
 
 def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
     """Build the settings of a recipe with command-line overrides (`--section.name value`)."""
-    parser = CommandParser(allow_abbrev=False, habits=HABITS)
+    parser = CommandParser(allow_abbrev=False)
     source = add_settings(parser)
     return read_settings(parser.parse_args([str(recipe), *overrides]), source)

@@ -4,9 +4,8 @@ import hypothesis
 
 from tests.data_prep.conftest import corpus, few, settings
 from tests.pretrain.conftest import command, shards
-from tests.pretrain.train.recording.conftest import checkout, run
 
-__all__ = ["checkout", "command", "corpus", "few", "run", "settings", "shards"]
+__all__ = ["command", "corpus", "few", "settings", "shards"]
 
 hypothesis.settings.register_profile(
     "long",

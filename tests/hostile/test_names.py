@@ -14,6 +14,7 @@ from pretrain.convert.exports.card_text import (
     plain_text,
     quoted_text,
     render_card,
+    without_folders,
 )
 from tests.test_shell_scripts import Checkout
 
@@ -108,3 +109,25 @@ def test_the_callers_cdpath_leads_to_no_other_folder(tmp_path, script):
         timeout=20,
     )
     assert result.returncode == 0 and "of somebody else" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/me/texts/wiki.txt (1 file)", "wiki.txt (1 file)"),
+        (
+            '"corpus": ["text:/home/me/a b/wiki.txt:weight=2"]',
+            '"corpus": ["text:a b/wiki.txt:weight=2"]',
+        ),
+        ("~/texts/wiki.txt, ../more/x.txt", "wiki.txt, x.txt"),
+        ("https://example.org/a/b and runs/x/y", "https://example.org/a/b and runs/x/y"),
+        ("tokens/s, 1/2 and/or", "tokens/s, 1/2 and/or"),
+        ("file:///home/me/texts/wiki.txt", "wiki.txt"),
+        ("file://host/home/me/wiki.txt, file:/home/me/wiki.txt", "wiki.txt, wiki.txt"),
+        ("text:~bob/texts/wiki.txt, ~bob/wiki.txt", "text:wiki.txt, wiki.txt"),
+        ("about ~5/10, a~b/c, ratio ~a/b", "about ~5/10, a~b/c, ratio ~a/b"),
+        ("profile:/home/me/x, see profile:/a/b", "profile:x, see profile:b"),
+    ],
+)
+def test_folders_of_the_machine_are_left_out(text, shown):
+    assert without_folders(text) == shown

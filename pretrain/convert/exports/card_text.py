@@ -13,7 +13,6 @@ from typing import Any
 import jinja2
 from tabulate import tabulate
 
-from data_prep.files.redaction import without_folders
 from pretrain.config.settings import LayerDropSettings
 
 # What Markdown, HTML, tables, formulas, addresses or lists begin with. As references to characters
@@ -23,6 +22,14 @@ _MARKUP = re.compile(
     r"[&<>\[\]*`~|\\$#@]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])"
     r"|^[-+](?=\s|$)|^[0-9](?=[0-9]{0,8}[.)](?:\s|$))",
     re.IGNORECASE,
+)
+
+# An absolute path up to its last part, of which a home may be the only folder; not the address of a
+# page. A label before it is no scheme: `source:/home/me/x`. `~a/b` is about a ratio, and no home.
+_PART = r"(?:[^\s/:\"'|,;<>()]+/)"
+_FOLDERS = re.compile(
+    rf"(?i:\bfile:(?://[\w.-]*)?)/{_PART}*|(?<![\w./~])~[A-Za-z_][\w.-]+/{_PART}*"
+    rf"|(?<![\w./~])(?!//)(?:~|\.\.)?/{_PART}+"
 )
 
 Rows = Sequence[Sequence[Any]]
@@ -45,6 +52,11 @@ def card_table(rows: Rows, headers: Sequence[str]) -> str:
     """Return a table of Markdown."""
     cells = [[plain_text(cell) for cell in row] for row in rows]
     return tabulate(cells, headers=headers, tablefmt="github", disable_numparse=True)
+
+
+def without_folders(text: str) -> str:
+    """Return the text with absolute paths cut to their last part."""
+    return _FOLDERS.sub("", text)
 
 
 def plain_text(value: Any) -> str:

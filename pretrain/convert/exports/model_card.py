@@ -20,7 +20,6 @@ from pydantic import (
 )
 
 from data_prep.files.atomic import save_text
-from data_prep.files.redaction import without_folders
 from data_prep.shards.manifest import Manifest, read_manifest
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
@@ -33,6 +32,7 @@ from pretrain.convert.exports.card_text import (
     card_table,
     layer_drop_phrase,
     render_card,
+    without_folders,
 )
 from pretrain.convert.exports.hf_check import ExportCheck
 from pretrain.convert.exports.hf_format import stock_model

@@ -2,7 +2,7 @@
 
 run.json          the settings            ds_config.json   as DeepSpeed got it
 tokenizer.json    of the shards           manifest.json    of the shards
-launches.jsonl    one line per start    code/            what was not committed then
+launches.jsonl    one line per start
 metrics.jsonl     training                evals.jsonl      held-out loss
 metrics.csv       the same as a table     evals.csv        the same as a table
 events.*          TensorBoard             checkpoints/     complete or absent
@@ -26,7 +26,7 @@ from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.train.recording.metric_files import MetricFile
-from pretrain.train.recording.provenance import environment, keep_uncommitted_code
+from pretrain.train.recording.provenance import environment
 from pretrain.train.recording.scalars import Scalars
 from pretrain.train.recording.tensorboard import Curves
 from pretrain.train.recording.wandb_sync import WandbSync
@@ -104,8 +104,7 @@ class RunRecord:
         launches = self.folder / "launches.jsonl"
         try:
             remove_cut_line(launches)
-            code = keep_uncommitted_code(self.folder)
-            line = {"at": time.strftime("%FT%T%z"), **launch, **environment(), **code}
+            line = {"at": time.strftime("%FT%T%z"), **launch, **environment()}
             append_whole(launches, json.dumps(line) + "\n")
             if "wandb" in settings.loggers:
                 self._wandb = WandbSync(self.folder, settings)

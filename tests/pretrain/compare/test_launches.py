@@ -3,7 +3,6 @@
 import pytest
 
 from pretrain.compare.launches import (
-    code_of,
     history_notes,
     launch_differences,
     machine_differences,
@@ -11,8 +10,7 @@ from pretrain.compare.launches import (
 
 LAUNCH = {
     "commit": "abc123",
-    "diff": None,
-    "diff_sha256": None,
+    "uncommitted": "",
     "versions": {"python": "3.11.7", "torch": "2.13.0"},
     "device": "CPU x 2",
     "world_size": 1,
@@ -46,18 +44,13 @@ def test_a_launch_from_before_something_was_recorded_does_not_differ_in_it():
     assert sentence.endswith("a 2; b 1; c not recorded")
 
 
-def test_other_code_is_said_with_the_place_of_its_diff():
-    dirty = changed(commit="def456-dirty", diff="code/1a2b.diff", diff_sha256="1a2b" * 16)
+def test_other_code_is_said_with_the_number_of_changes():
+    stat = " a.py | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)"
+    dirty = changed(commit="def456-dirty", uncommitted=stat)
     assert launch_differences({"bert_a": [LAUNCH], "tupe_r": [dirty], "pld": [LAUNCH]}) == [
-        "the runs have different commits of the code: bert_a and pld abc123; tupe_r def456 with "
-        "uncommitted changes (code/1a2b.diff)"
+        "the runs have different commits of the code: bert_a and pld abc123; tupe_r def456-dirty "
+        "(1 file changed, 1 insertion(+), 1 deletion(-))"
     ]
-
-
-def test_two_changes_that_were_too_large_to_keep_are_told_apart():
-    one, other = (changed(commit="abc123-dirty", diff_sha256=digit * 64) for digit in ("1", "2"))
-    assert code_of(one) == ("abc123 with uncommitted changes (not kept, sha256 111111111111)")
-    assert len(launch_differences({"a": [one], "b": [other]})) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def here(stubs, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     compared = []
-    monkeypatch.setattr(sweep, "run_command", lambda _, words, **habits: compared.append(words))
+    monkeypatch.setattr(sweep, "run_command", lambda _, words: compared.append(words))
     stubs.compared = compared
     return stubs
 

@@ -1,4 +1,4 @@
-"""A checkout of this code in git, and a run folder."""
+"""A checkout of this code in git."""
 
 import subprocess
 
@@ -24,11 +24,4 @@ def checkout(tmp_path):
     git(folder, "init", "-q")
     git(folder, "add", ".")
     git(folder, "commit", "-qm", "First")
-    return folder
-
-
-@pytest.fixture
-def run(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
     return folder
