@@ -106,7 +106,14 @@ class Trainer:
         when it is read.
         """
         progress, horizon = self.progress, self.progress.schedule.horizon
-        batches = self._batches()
+        accumulation, hours = progress.micro_batches_per_step, self.settings.hours
+        batches = batches_from(
+            self.training_batches,
+            progress.step * accumulation,
+            None if hours is not None else self.settings.steps * accumulation,
+            workers=self.settings.data.loader_workers,
+            pin_memory=self.ranks.device == "cuda",
+        )
         self.clock.restart()
         while not horizon.is_end(progress.step):
             plan = progress.next_plan()
@@ -118,7 +125,8 @@ class Trainer:
             else:
                 self._take_step(plan, batches)
             display.advance()
-            self._handle(self.all_reduce.start(self._numbers()))
+            asked = {"stop": float(self.interruption.cause is not None)}
+            self._handle(self.all_reduce.start({**asked, **self.monitor.numbers()}))
             if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
                 self._read_the_clock(display)
                 self._do_what_is_due(plan, display)
@@ -144,10 +152,6 @@ class Trainer:
             seconds = 60 * self.settings.trouble.hang_minutes + self.ranks.rank
             faulthandler.dump_traceback_later(seconds, file=2)
             self._armed_at = now
-
-    def _numbers(self) -> dict[str, float]:
-        """Return the numbers of this rank that are summed over the ranks after a step."""
-        return {"stop": float(self.interruption.cause is not None), **self.monitor.numbers()}
 
     def _handle(self, sums: dict[str, float]) -> None:
         """Handle the previous step's all-reduced numbers (empty at the first call)."""
@@ -225,35 +229,30 @@ class Trainer:
         seconds, waited = self.clock.seconds(), self.clock.waited()
         self.progress.add_seconds(seconds, self.engine.pop_costs(), waited)
         self.progress.fetch_losses(self.engine.mean_over_ranks)
-        self._renew_horizon(display)
+        if self.settings.hours is not None:  # equal seconds on all ranks
+            counters, horizon = self.progress.counters, self.progress.schedule.horizon
+            seconds = on_first_rank(self.ranks, lambda: counters.training_seconds)
+            horizon.renew(counters.step, seconds)
+            display.end_at(horizon.segment.end_step)
 
     def _do_what_is_due(self, plan: StepPlan, display: StepDisplay) -> None:
         step = self.progress.step
         logs, evaluates, saves = self._due(step)  # all three, if the time is up
         if logs and self.progress.has_metrics:
-            self._log(plan, display)
+            memory = peak_memory_bytes(self.ranks.device)
+            metrics = self.progress.take_metrics(plan, self.rate, memory)
+            display.show_metrics(metrics)
+            if self.ranks.is_first:
+                self.record.log(metrics)
         if evaluates:
-            self._evaluate(display)
+            batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
+            found = self.engine.evaluate(batches)
+            evaluation = self.progress.take_evaluation(found)
+            if self.ranks.is_first:
+                self.record.log_evaluation(evaluation)
+                display.show_evaluation(evaluation["step"], found.loss)
         if saves:
             self._save()
-
-    def _batches(self) -> Iterator[MaskedBatch]:
-        accumulation = self.progress.micro_batches_per_step
-        return batches_from(
-            self.training_batches,
-            self.progress.step * accumulation,
-            None if self.settings.hours is not None else self.settings.steps * accumulation,
-            workers=self.settings.data.loader_workers,
-            pin_memory=self.ranks.device == "cuda",
-        )
-
-    def _renew_horizon(self, display: StepDisplay) -> None:
-        """Renew the horizon of a run with a time budget, with equal seconds on all ranks."""
-        if self.settings.hours is not None:
-            counters, horizon = self.progress.counters, self.progress.schedule.horizon
-            seconds = on_first_rank(self.ranks, lambda: counters.training_seconds)
-            horizon.renew(counters.step, seconds)
-            display.end_at(horizon.segment.end_step)
 
     def _due(self, done: int) -> tuple[bool, bool, bool]:
         settings = self.settings
@@ -266,21 +265,6 @@ class Trainer:
             done % n == 0 or self.progress.schedule.horizon.is_end(done) for n in periods
         )
         return logs, evaluates, saves or done in settings.checkpoint.pinned
-
-    def _log(self, plan: StepPlan, display: StepDisplay) -> None:
-        memory = peak_memory_bytes(self.ranks.device)
-        metrics = self.progress.take_metrics(plan, self.rate, memory)
-        display.show_metrics(metrics)
-        if self.ranks.is_first:
-            self.record.log(metrics)
-
-    def _evaluate(self, display: StepDisplay) -> None:
-        batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
-        found = self.engine.evaluate(batches)
-        evaluation = self.progress.take_evaluation(found)
-        if self.ranks.is_first:
-            self.record.log_evaluation(evaluation)
-            display.show_evaluation(evaluation["step"], found.loss)
 
     def _save(self) -> None:
         self._settle()
