@@ -53,10 +53,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 44_200,
-    "lines of benchmarks": 1_700,
-    "lines of tests": 42_200,
-    "words of docs": 18_400,
+    "lines of the packages": 43_700,
+    "lines of benchmarks": 1_650,
+    "lines of tests": 42_000,
+    "words of docs": 18_250,
 }
 
 
