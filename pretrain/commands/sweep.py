@@ -42,15 +42,14 @@ from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import BuildFailed
-from pretrain.launching.sweeps.announcement import describe_sweep
 from pretrain.launching.sweeps.arms import SweepRun
+from pretrain.launching.sweeps.description import describe_sweep
 from pretrain.launching.sweeps.folder import REPORT, SweepFolder
 from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.smoke import NOTE
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.launching.sweeps.training import train_all
 from pretrain.launching.sweeps.tuning import first_trials
-from pretrain.reports.terminal import terminal_width
 from pretrain.reports.words import listed
 
 OF_MACHINE = (*OPTIONS, "at_once", "records")  # and not of the sweep: a resume can have others
@@ -63,7 +62,7 @@ def add_arguments(parser: CommandParser) -> None:
         nargs="+",
         type=_seed,
         metavar="N",
-        help="one number: so many seeds, from that of the recipe or --seed on; several: these",
+        help="a count (3) or a list (4 8 9)",
     )
     parser.add_argument(
         "--smoke",
@@ -144,9 +143,8 @@ def main(arguments: argparse.Namespace) -> None:
     again = folder.resume_command(
         given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
     )
-    width = terminal_width()
-    print(describe_sweep(sweep, by_arm, folder=folder.path, plans=plans, width=width))
-    print(f"it can be stopped at any time (Ctrl-C), and continued with: {again}\n", flush=True)
+    print(describe_sweep(sweep, by_arm, folder=folder.path, plans=plans))
+    print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
     _prepare(sweep, folder, by_arm, plans[0])
     try:
         notes = train_all(sweep, folder, plans, records)

@@ -67,12 +67,12 @@ class Tuning:
         points: combinations of values that an arm tries, as words by setting, unless it has
             its own.
         seeds: of each trial; none of them is one of the seeds that are reported.
-        rungs: length of a trial, as shares of that of a run; the better half goes on to the next.
+        share: length of a trial as a share of that of a run.
     """
 
     points: tuple[Mapping[str, str], ...]
     seeds: int
-    rungs: tuple[float, ...]
+    share: float
 
     def points_of(self, arm: ArmSpec) -> tuple[Mapping[str, str], ...]:
         """Return what an arm tries."""
@@ -202,20 +202,16 @@ def points(lists: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 
 def _tuning(table: dict[str, Any], file: Path) -> Tuning:
     place = f"{file}: [tune]"
-    own = {name: table[name] for name in ("seeds", "rungs") if name in table}
-    seeds, rungs = own.get("seeds", 1), own.get("rungs", [1.0])
+    seeds, share = table.get("seeds", 1), table.get("share", 1.0)
+    own = ("seeds", "share")
     lists = _lists({name: value for name, value in table.items() if name not in own}, place)
     if type(seeds) is not int or seeds < 1:
         raise ConfigError(f"{place} seeds={quoted(seeds)}: give the number of seeds of a trial")
-    is_list = isinstance(rungs, list) and all(type(share) in (int, float) for share in rungs)
-    if not is_list or not rungs or sorted({*rungs}) != rungs or not 0 < rungs[0] <= rungs[-1] <= 1:
-        raise ConfigError(
-            f"{place} rungs={quoted(rungs)}: give shares of the length of a run that ascend to at "
-            "most 1, such as [0.25, 0.5, 1.0]"
-        )
+    if type(share) not in (int, float) or not 0 < share <= 1:
+        raise ConfigError(f"{place} share={quoted(share)}: give a share of a run, such as 0.5")
     if not lists:
         raise ConfigError(f"{place} names no setting; such as: learning_rate.peak = [1e-3, 2e-3]")
-    return Tuning(tuple(points(lists)), seeds, tuple(map(float, rungs)))
+    return Tuning(tuple(points(lists)), seeds, float(share))
 
 
 def _seeds(value: Any, file: Path) -> tuple[int, ...] | int | None:

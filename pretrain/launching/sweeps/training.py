@@ -1,9 +1,7 @@
 """Trains the runs of a sweep: one after the other, or as many at once as there are launch plans."""
 
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pretrain.checkpoint.starting import finished
@@ -11,10 +9,9 @@ from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.launching.child import Child, Children, last_line
 from pretrain.launching.launch_plan import LaunchPlan
-from pretrain.launching.sweeps.announcement import describe_time
 from pretrain.launching.sweeps.arms import SweepRun
+from pretrain.launching.sweeps.description import describe_time
 from pretrain.launching.sweeps.folder import SweepFolder
-from pretrain.launching.sweeps.forecast import Forecast, forecast_of, roughly
 from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.launching.sweeps.tuning import tune
@@ -44,13 +41,9 @@ def train_all(
                 records.keep(runs)
 
         keep()
-        forecast = Forecast({})
-        if not sweep.is_smoke_test:
-            forecast = forecast_of(runs, plans[0])
-            width = terminal_width()
-            if time_left := describe_time(forecast, runs, at_once=len(plans), width=width):
-                print(time_left)
-        SweepTraining(runs, plans, forecast, keep).train()
+        if not sweep.is_smoke_test and not all(run.is_finished for run in runs):
+            print(describe_time(runs, plans[0], at_once=len(plans)), "\n", flush=True)
+        SweepTraining(runs, plans, keep).train()
 
     arms, notes = None, []
     if sweep.spec.tuning is not None:
@@ -61,23 +54,6 @@ def train_all(
     by_arm = sweep.runs(folder.path, arms)
     train([run for seed in zip(*by_arm, strict=True) for run in seed])
     return notes
-
-
-@dataclass(frozen=True)
-class Started:
-    """A run that is being trained."""
-
-    run: SweepRun
-    plan: LaunchPlan
-    begin: float  # on the monotonic clock
-    expected: float | None  # seconds
-
-    @property
-    def left(self) -> float | None:
-        """Return the seconds that it still takes; None: not known."""
-        if self.expected is None:
-            return None
-        return max(0.0, self.expected - (time.monotonic() - self.begin))
 
 
 class SweepTraining:
@@ -91,7 +67,6 @@ class SweepTraining:
         self,
         runs: Sequence[SweepRun],
         plans: Sequence[LaunchPlan],
-        forecast: Forecast,
         on_finished: Callable[[], None],
     ) -> None:
         """Prepare.
@@ -99,14 +74,13 @@ class SweepTraining:
         Args:
             runs: in the order in which they are started.
             plans: how a run is started; a run holds one until it ends.
-            forecast: of their durations.
             on_finished: called when a run has finished.
         """
         self._numbers = {run.folder: number for number, run in enumerate(runs, 1)}
         self._waiting = list(runs)
         self._free, self._at_once = list(plans), len(plans)
-        self._forecast, self._on_finished = forecast, on_finished
-        self._started: dict[Child, Started] = {}
+        self._on_finished = on_finished
+        self._started: dict[Child, tuple[SweepRun, LaunchPlan]] = {}
         self._error: SystemExit | ConfigError | None = None  # the first
 
     def train(self) -> None:
@@ -126,7 +100,7 @@ class SweepTraining:
                 if not children.running:
                     break
                 child, status = children.next_ended()
-                run = self._started[child].run
+                run, _ = self._started[child]
                 try:
                     self._end(child, status, children)
                 except ConfigError as error:  # of its result or its record
@@ -146,12 +120,12 @@ class SweepTraining:
             self._say(run, "finished before")
             return
         begins = run.has_begun
-        self._say(run, f"{'resuming' if begins else 'starting'} in {run.folder}{self._time_left()}")
+        self._say(run, f"{'resuming' if begins else 'starting'} in {run.folder}")
         again = ["--resume"] if begins else []
         words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), *again]
-        plan, expected = self._free.pop(0), self._forecast.of(run)
+        plan = self._free.pop(0)
         child = plan.child(words, output_file(run) if self._at_once > 1 else None)
-        self._started[child] = Started(run, plan, time.monotonic(), expected)
+        self._started[child] = run, plan
         self._waiting.pop(0)
         try:
             run.folder.parent.mkdir(parents=True, exist_ok=True)  # of its output, and of trials
@@ -162,9 +136,8 @@ class SweepTraining:
             self._fail(run, how, ConfigError(f"{run.folder.name} {how}"))
 
     def _end(self, child: Child, status: int, children: Children) -> None:
-        started = self._started.pop(child)
-        run = started.run
-        self._free.append(started.plan)
+        run, plan = self._started.pop(child)
+        self._free.append(plan)
         result = finished(run.folder) if self._at_once > 1 else None
         if children.stopped:
             self._stop(run, status)
@@ -184,13 +157,9 @@ class SweepTraining:
                 ),
             )
         else:
-            if started.expected:
-                taken = time.monotonic() - started.begin
-                self._forecast.add_finished(started.expected, taken)
             self._on_finished()
             if result is not None:
-                loss = f"held-out loss {result.held_out_loss:.4f}"
-                self._say(run, f"finished, {loss}{self._time_left()}")
+                self._say(run, f"finished, held-out loss {result.held_out_loss:.4f}")
 
     def _stop(self, run: SweepRun, status: int) -> None:
         saved = isinstance(self._error, SystemExit) and not self._error.code
@@ -210,13 +179,6 @@ class SweepTraining:
     def _say(self, run: SweepRun, text: str) -> None:
         number, count = self._numbers[run.folder], len(self._numbers)
         print(f"[{number}/{count}] {run.folder.name}: {text}", flush=True)
-
-    def _time_left(self) -> str:
-        running = [started.left for started in self._started.values()]
-        seconds = self._forecast.left(self._waiting, running, self._at_once)
-        if seconds is None or not (self._waiting or running):
-            return ""
-        return f"; about {roughly(seconds)} left of the whole"
 
 
 def output_file(run: SweepRun) -> Path:

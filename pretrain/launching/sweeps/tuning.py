@@ -1,8 +1,7 @@
 """Tuning: each arm is tried with equally many values before its runs, on seeds of their own.
 
-A trial that is not the last rung is a whole run of less length: its learning rate is annealed to
-its own end, so that losses of one rung are comparable. Short runs favour high learning rates: a
-value that would win at full length can be out after the first rung. The last rung should be 1.
+A trial may be a share of the length of a run. It is then a whole run of less length, annealed to
+its own end. Short runs favour high learning rates: a share of 1 is the safe one.
 """
 
 import math
@@ -24,16 +23,14 @@ Point = tuple[tuple[str, str], ...]  # a setting and its word, of each
 
 @dataclass(frozen=True)
 class Tried:
-    """A point of an arm at a rung.
+    """A point of an arm.
 
     Attributes:
         point: what was changed.
-        share: of the length of a run.
         loss: held-out loss at the end in nats, the median over the seeds; infinite: it diverged.
     """
 
     point: Point
-    share: float
     loss: float
 
 
@@ -48,16 +45,9 @@ class TunedArm:
 
     def describe(self) -> list[str]:
         """Return what was tried and chosen, as a sentence, and a warning if it is at an edge."""
-        rungs = list(dict.fromkeys(one.share for one in self.tried))
-        parts = []
-        for share in rungs:
-            of_rung = [one for one in self.tried if one.share == share]
-            losses = ", ".join(f"{_in_words(one.point)}: {_loss(one.loss)}" for one in of_rung)
-            parts.append(losses if rungs == [1.0] else f"at {share:.0%} of the length {losses}")
+        losses = ", ".join(f"{_in_words(one.point)}: {_loss(one.loss)}" for one in self.tried)
         seeds = f"seed{'s' * (len(self.seeds) > 1)} {listed([*map(str, self.seeds)])}"
-        said = [
-            f"{self.arm.name} was tuned on {seeds} ({'; '.join(parts)}): {_in_words(self.chosen)}"
-        ]
+        said = [f"{self.arm.name} was tuned on {seeds} ({losses}): {_in_words(self.chosen)}"]
         edges = [f"{name} {word}" for name, word in self.chosen if self._is_edge(name, word)]
         if edges:
             said.append(
@@ -90,28 +80,25 @@ def tune(
         ConfigError: all trials of an arm diverged.
     """
     seeds = tuning_seeds(sweep, tuning)
-    left = {given.name: _points(tuning, given) for given in sweep.spec.arms}
-    tried: dict[str, list[Tried]] = {name: [] for name in left}
-    for share in tuning.rungs:
-        runs = {
-            (given.name, point): _trials(sweep, given, point, share, seeds, folder)
-            for given in sweep.spec.arms
-            for point in left[given.name]
+    trials = {
+        given.name: {
+            point: _trials(sweep, given, point, tuning.share, seeds, folder)
+            for point in _points(tuning, given)
         }
-        # By seed: a sweep that is stopped early has the same seeds of all points.
-        train([run for seed in zip(*runs.values(), strict=True) for run in seed])
-        for name in left:
-            losses = {point: _median(runs[name, point]) for point in left[name]}
-            tried[name] += [Tried(point, share, loss) for point, loss in losses.items()]
-            ranked = sorted(losses, key=losses.__getitem__)
-            if losses[ranked[0]] == math.inf:
-                raise ConfigError(f"every trial of {name} diverged; give [tune] lower values")
-            left[name] = tuple(ranked[: math.ceil(len(ranked) / 2)])
-    best = [(given, left[given.name][0], tuple(tried[given.name])) for given in sweep.spec.arms]
-    return [
-        TunedArm(sweep.arm(given, dict(point)), point, of_arm, tuple(seeds))
-        for given, point, of_arm in best
-    ]
+        for given in sweep.spec.arms
+    }
+    # By seed: a sweep that is stopped early has the same seeds of all points.
+    each = [runs for of_arm in trials.values() for runs in of_arm.values()]
+    train([run for seed in zip(*each, strict=True) for run in seed])
+    arms = []
+    for given in sweep.spec.arms:
+        tried = tuple(Tried(point, _median(runs)) for point, runs in trials[given.name].items())
+        best = min(tried, key=lambda one: one.loss)
+        if best.loss == math.inf:
+            raise ConfigError(f"every trial of {given.name} diverged; give [tune] lower values")
+        arm = sweep.arm(given, dict(best.point))
+        arms.append(TunedArm(arm, best.point, tried, tuple(seeds)))
+    return arms
 
 
 def tuning_seeds(sweep: Sweep, tuning: Tuning) -> list[int]:
@@ -122,7 +109,7 @@ def tuning_seeds(sweep: Sweep, tuning: Tuning) -> list[int]:
 
 def first_trials(sweep: Sweep, tuning: Tuning, folder: Path) -> list[SweepRun]:
     """Return a trial of each arm."""
-    seeds, share = tuning_seeds(sweep, tuning), tuning.rungs[0]
+    seeds, share = tuning_seeds(sweep, tuning), tuning.share
     return [
         _trials(sweep, arm, _points(tuning, arm)[0], share, seeds, folder)[0]
         for arm in sweep.spec.arms

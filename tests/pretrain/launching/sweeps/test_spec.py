@@ -204,9 +204,9 @@ def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
         ("seeds = 99999\narms.a = 'bert_r'", "seeds = 99999: at most 1,000"),
         ("budget = 'euros=3'\narms.a = 'bert_r'", "budget 'euros=3': give steps, tokens"),
         ("budget = 'flops=-3'\narms.a = 'bert_r'", "budget 'flops=-3': give steps, tokens"),
-        ("tune = {}\ntune.rungs = [1]\narms.a = 'bert_r'", "not valid TOML"),
-        ("tune.rungs = [0.5]\narms.a = 'bert_r'", r"\[tune\] names no setting"),
-        ("tune.rungs = [1, 0.5]\narms.a = 'bert_r'", r"rungs=\[1, 0.5\]: give shares"),
+        ("tune = {}\ntune.share = 1\narms.a = 'bert_r'", "not valid TOML"),
+        ("tune.share = 0.5\narms.a = 'bert_r'", r"\[tune\] names no setting"),
+        ("tune.share = 1.5\narms.a = 'bert_r'", "share=1.5: give a share"),
         (
             "tune.steps = [3]\narms.a = {recipe = 'bert_r', steps = 5}",
             "'a' gives steps, and .tune. tries it",
@@ -294,7 +294,7 @@ def test_the_example_of_the_documentation_is_a_sweep(written):
     (example,) = [block for block in text.split("```toml\n")[1:] if "[arms]" in block]
     asked = sweep(written(example.partition("```")[0]), "--corpus", "text.txt")
     assert [arm.name for arm in asked.arms] == ["baseline", "post", "drop-0.5", "drop-0.9"]
-    assert asked.spec.tuning.rungs == (0.25, 0.5, 1.0) and len(asked.spec.tuning.points) == 3
+    assert asked.spec.tuning.share == 0.5 and len(asked.spec.tuning.points) == 3
 
 
 def test_the_example_of_the_help_is_a_sweep(written):

@@ -14,7 +14,6 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.launching.sweeps import forecast
 from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.training import SweepTraining
 from tests.pretrain.conftest import lines
@@ -78,7 +77,8 @@ def test_a_sweep_without_a_name_is_named_after_the_time(here, run):
     assert time.strptime(folder.name, "compare-%Y%m%d-%H%M%S")
 
 
-def test_data_are_prepared_once_before_the_first_run(here):
+def test_data_are_prepared_once_before_the_first_run(here, monkeypatch):
+    monkeypatch.setenv("STUB_SPEEDS", "/bert_a=2 /tupe_r=4")
     (here.folder / "text.txt").write_text("One.\n")
     main(["sweep", "bert_a", "tupe_r", "--seeds", "2", "--corpus", "text.txt"])
     first, *others = [call.split()[3:] for call in here.calls()]
@@ -262,43 +262,44 @@ def test_a_failing_run_ends_the_sweep_with_its_status_and_resume_continues(
 
 
 def test_a_sweep_says_what_it_will_do(here, run, capsys):
-    (here.folder / "mine.toml").write_text('# Half as wide.\nextends = "bert_a"\nsteps = 9\n')
-    run("bert_a", "mine.toml", "--name", "x", "--seeds", "3")
+    (here.folder / "mine.toml").write_text('extends = "bert_a"\nsteps = 9\n')
+    run("bert_a", "mine.toml", "--name", "x", "--seeds", "3", "--hours", "2")
     output = capsys.readouterr().out
-    assert "2 arms with 3 seeds, so 6 runs, one after the other, into runs/x:" in output
-    assert re.search(r"\n  bert_a +Baseline of the CPU comparison: BERT as published", output)
-    assert re.search(r"\n  mine +Half as wide\.\n", output)
-    steps = load_settings("bert_a").steps
-    assert f"each run of bert_a: {steps:,} steps of 32 x 32 tokens" in output
-    assert "each run of mine: 9 steps of 32 x 32 tokens, 9.22 k tokens" in output
-    assert "it can be stopped at any time" in output
-    assert "continued with: tupelo sweep --resume --name x\n" in output
-
-
-def test_hours_are_those_of_each_run_and_the_total_is_stated(here, run, capsys):
-    run("bert_a", "bert_r", "tupe_r", "--seeds", "3", "--hours", "2")
-    output = " ".join(capsys.readouterr().out.split())
-    assert "9 runs" in output
-    assert "each run: 2 h of training in steps" in output and "; 18 h in all" in output
+    assert re.search(r"\nbert_a +bert_a +2 h 00 min +-\n", output)
+    assert re.search(r"\nmine +mine.toml +2 h 00 min +-\n", output)
+    assert "\nruns: 6 (3 seeds), 0 finished, 1 at a time, in runs/x\n" in output
+    assert "stop with Ctrl-C, continue with: tupelo sweep --resume --name x\n" in output
+    assert "\ntraining takes about 12 h 00 min; a run: bert_a 2 h 00 min, mine 2 h" in output
     assert all("--hours 2 " in call for call in here.calls(" train "))
 
 
 def test_how_long_it_takes_follows_from_what_was_measured(here, run, capsys, monkeypatch):
-    """20 seconds and 40 seconds of steps; a start takes no time in a stub."""
-    monkeypatch.setattr(forecast, "MEASURED_SECONDS", 1e9)
-    monkeypatch.setenv("STUB_SPEEDS", "bert_a=2 tupe_r=4")
-    run("bert_a", "tupe_r", "--name", "x", "--steps", "10", "--evaluation.rows", "1")
-    output = " ".join(capsys.readouterr().out.split())
-    assert "about 60 s from here on this machine" in output
-    assert "a run: bert_a 20 s and tupe_r 40 s" in output
-    assert "[1/2] bert_a: starting in runs/x/bert_a; about 60 s left of the whole" in output
+    monkeypatch.setenv("STUB_SPEEDS", "/bert_a=2 /tupe_r=4")
+    run("bert_a", "tupe_r", "--name", "x", "--steps", "10")
+    output = capsys.readouterr().out
+    assert re.search(r"\nbert_a +bert_a +10 steps +10.24 k\n", output)
+    line = "training takes about 1 min 00 s; a run: bert_a 20.0 s, tupe_r 40.0 s"
+    assert line in output
 
 
 def test_a_measurement_that_fails_is_a_note_and_training_goes_on(here, run, capsys):
     run("bert_a", "--name", "x")
     output = capsys.readouterr().out
     assert "note: the speed of bert_a could not be measured: it wrote nothing" in output
-    assert "left of the whole" not in output and len(trained(here)) == 1
+    assert len(trained(here)) == 1
+
+
+def test_arms_are_measured_with_their_own_settings(here, run, monkeypatch):
+    """Each in a process, which is given its settings as those of a run."""
+    keep = "[[ $call != *measure* || ! -e $word/run.json ]] || cp $word/run.json $CALLS.${word##*/}"
+    program = (here.bin / "python").read_text() + f"for word in $call; do {keep}; done\n"
+    here.program("python", program)
+    monkeypatch.setenv("STUB_SPEEDS", "/bert_a=2 /deep=4")
+    Path("deep.toml").write_text('extends = "bert_a"\nmodel.num_layers = 3\n')
+    run("bert_a", "deep.toml", "--name", "x")
+    depths = {n: json.loads(Path(f"{here.log}.{n}").read_text()) for n in ("bert_a", "deep")}
+    assert depths["deep"]["model"]["num_layers"] == 3 != depths["bert_a"]["model"]["num_layers"]
+    assert len(here.calls(" measure ")) == 2
 
 
 def test_a_signal_while_the_speed_is_measured_stops_the_sweep(stubs, shards):
@@ -308,19 +309,6 @@ def test_a_signal_while_the_speed_is_measured_stops_the_sweep(stubs, shards):
     _, errors = process.communicate(timeout=60)
     assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
     assert stubs.calls("heard") == ["heard TERM"] and not trained(stubs)
-
-
-def test_a_finished_run_is_the_measurement_of_its_arm(here, run, capsys):
-    """The stub reports 70 seconds for 7 steps."""
-    run("bert_a", "--name", "x", "--seeds", "3", "--steps", "6", "--evaluation.rows", "1")
-    for seed in (1, 2):
-        Path(f"runs/x/bert_a-seed{seed}/result.json").unlink()
-    here.log.unlink()
-    main(["sweep", "--resume", "--name", "x"])
-    assert not here.calls(" measure ")
-    output = " ".join(capsys.readouterr().out.split())
-    assert "1 of them are finished" not in output and "; 1 of them is finished" in output
-    assert "about 2.3 min from here" in output  # twice 60 s, the start of a run, an evaluation
 
 
 def test_a_smoke_test_measures_nothing_and_its_result_says_what_it_is(here, run, capsys):
