@@ -10,12 +10,12 @@ import dataclasses
 from pathlib import Path
 
 from pretrain.compare.convergence import Comparison, compare
-from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
-from pretrain.compare.noise import noise
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
 from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
+
+TUNING_UNKNOWN = "tuning unknown: were the learning rates of all arms tuned with equal trials?"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,18 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tuned",
         action="store_true",
-        help="all arms were tuned with equal trials: leave out that this is not known",
+        help="all arms were tuned with equal trials: drop the 'tuning unknown' warning",
     )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the comparison, and write the report if --report is given."""
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
-    comparison = dataclasses.replace(comparison, is_tuned=arguments.tuned)
-    if arguments.note:
-        place = 1 if comparison.reasons_against_seconds else 0  # the first note names them
-        notes = [*comparison.notes[:place], *arguments.note, *comparison.notes[place:]]
-        comparison = dataclasses.replace(comparison, notes=notes)
+    place = 1 if comparison.reasons_against_seconds else 0  # the first note names them
+    notes = [*comparison.notes[:place], *arguments.note, *comparison.notes[place:]]
+    notes += [] if arguments.tuned or len(comparison.arms) == 1 else [TUNING_UNKNOWN]
+    comparison = dataclasses.replace(comparison, notes=notes)
     if arguments.report is None:
         print(in_text(comparison, terminal_width()))
         return
@@ -72,7 +71,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def in_text(comparison: Comparison, width: int) -> str:
-    """Return what was compared, tables, notes and the finding, in lines of `width` letters."""
+    """Return what was compared, tables and notes, in lines of `width` letters."""
     tables = [
         f"{table.title}\n\n"
         + fitting_table(table.headers, table.rows, width, text_columns=table.text_columns)
@@ -81,7 +80,4 @@ def in_text(comparison: Comparison, width: int) -> str:
     ]
     words = [paragraph(sentence, width, rest="  ") for sentence in headline(comparison)]
     notes = [paragraph(note, width, first="note: ", rest="      ") for note in comparison.notes]
-    found = paragraph(" ".join(finding(comparison)), width)
-    against = [paragraph(sentence, width, rest="  ") for sentence in noise(comparison)]
-    parts = ["\n".join(words), *tables, "\n".join(notes), "\n".join(against), found]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(filter(None, ["\n".join(words), *tables, "\n".join(notes)]))

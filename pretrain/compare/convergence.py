@@ -51,7 +51,6 @@ class Comparison:
         reasons_against_seconds: why seconds cannot be compared; none if they can.
         notes: caveats, a sentence each, the most severe first.
         entropy: frequency entropy of the held-out predictions in nats; None: no run recorded it.
-        is_tuned: whether all arms are known to be tuned with equal trials.
     """
 
     arms: list[Arm]
@@ -59,7 +58,6 @@ class Comparison:
     reasons_against_seconds: list[str]
     notes: list[str]
     entropy: float | None
-    is_tuned: bool = False
 
     @property
     def plateau_end(self) -> float | None:

@@ -103,6 +103,16 @@ class Pair:
             *(arm.values(lambda run: run.final_loss) for arm in (self.arm, self.against))
         )
 
+    @property
+    def significance_at_end(self) -> str:
+        """Return "significant", at `CONFIDENCE` by seeds, "not significant", or "one seed"."""
+        found, paired = self.verdict_at_end, self.paired_difference_at_end
+        if found == "unknown":
+            return "one seed"
+        ranges = confidence_of_ranges(len(self.arm.runs), len(self.against.runs))
+        is_sure = (paired.confidence if paired else ranges) >= CONFIDENCE
+        return "significant" if found == "beyond" and is_sure else "not significant"
+
     def paired_ratio(self, value: Callable[[Run], float | None]) -> Interval | None:
         """Return a value over that of `against` by seed; None: seeds are not paired.
 

@@ -7,17 +7,20 @@ from typing import NamedTuple
 from data_prep.files.quoting import plain
 from pretrain.compare.bootstrap import SHARE
 from pretrain.compare.convergence import Comparison
-from pretrain.compare.pairs import Interval, Pair, confidences
+from pretrain.compare.pairs import CONFIDENCE, Interval, Pair, confidences
 from pretrain.compare.plateau import PLATEAU_MARGIN
 from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
 from pretrain.reports.words import amount, counted, listed
 
 NONE = "-"
-WITHIN = "\nin range"
-IN_RANGE = '"in range": the difference is within the range of the seeds, and so none.'
+WITHIN = "\nnot significant"
+SIGNIFICANT = (
+    f"Significant: the interval over seeds excludes no difference at a confidence of "
+    f"{CONFIDENCE:.0%} (sign test; of unequal seeds, their ranges do not overlap)."
+)
 BY_SEED = (
     "Below a median over pairs of runs of equal seed: the interval of the sign test (confidence: "
-    "{}). One that contains 100% or 0 shows no difference."
+    "{})."
 )
 BOOTSTRAP = (
     f"Bootstrap: the middle {SHARE:.0%} of the medians of seeds that are drawn again from these; "
@@ -150,8 +153,8 @@ def _pair_remark(comparison: Comparison, rows: Sequence[Sequence[str]]) -> str:
     """Return what the lines below the numbers mean, if there are any."""
     sizes = confidences(comparison.pairs)
     by_seed = listed([f"{share:.1%} of {counted(number, 'pair')}" for number, share in sizes])
-    in_range = any(cell.endswith(WITHIN) for row in rows for cell in row)
-    remarks = [BY_SEED.format(by_seed) if sizes else "", IN_RANGE if in_range else ""]
+    is_judged = any("significant" in cell for row in rows for cell in row)
+    remarks = [BY_SEED.format(by_seed) if sizes else "", SIGNIFICANT if is_judged else ""]
     return " ".join(filter(None, remarks))
 
 
@@ -233,5 +236,5 @@ def _difference_at_end(comparison: Comparison, pair: Pair) -> str:
         return NONE
     text = f"{difference:+.3f}"
     if (paired := pair.paired_difference_at_end) is not None:
-        return f"{text}\n{differences(paired.low, paired.high)}"
-    return text + WITHIN * (pair.verdict_at_end == "within")
+        text += f"\n{differences(paired.low, paired.high)}"
+    return f"{text}\n{pair.significance_at_end}"

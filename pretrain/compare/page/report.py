@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pretrain.compare.convergence import AXES, Comparison
-from pretrain.compare.finding import finding
 from pretrain.compare.headline import headline
-from pretrain.compare.noise import noise
 from pretrain.compare.page.pictures import Pictures, draw_pictures
 from pretrain.compare.pairs import Interval, Pair
 from pretrain.compare.run_tables import (
@@ -58,9 +56,7 @@ def _page(comparison: Comparison, pictures: Pictures) -> str:
         list(itertools.chain(*parts)),
         ends=ends,
         title=f"{names} against {arms[0].name}" if names else arms[0].name,
-        finding=finding(comparison),
         headline=headline(comparison),
-        noise=noise(comparison),
         tables=result_tables(comparison),
         runs=runs if len(runs.rows) > len(arms) else None,
         notes=comparison.notes,
@@ -95,9 +91,7 @@ def _numbers(comparison: Comparison) -> dict[str, Any]:
         "target": comparison.target,
         "frequency_entropy": comparison.entropy,
         "plateau_end": comparison.plateau_end,
-        "finding": finding(comparison),
         "headline": headline(comparison),
-        "noise": noise(comparison),
         "notes": comparison.notes,
         "time_is_comparable": not comparison.reasons_against_seconds,
         "arms": [
@@ -148,6 +142,7 @@ def _numbers_of_pair(comparison: Comparison, pair: Pair) -> dict[str, Any]:
         ),
         "bootstrap_at_end": list(pair.bootstrap_at_end or ()) if has_ends else None,
         "verdict_at_end": pair.verdict_at_end if has_ends else None,
+        "significance_at_end": pair.significance_at_end if has_ends else None,
     }
 
 

@@ -365,10 +365,10 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     names = re.findall(r'\bid="([^"]*)"', page)
     links = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', page)
     assert len(names) == len(set(names)) and {"".join(link) for link in links} <= {*names}
-    assert page.index("reached 4.000 nats with") < page.index("<svg") < page.index("<table")
-    assert "3 runs of 2 arms" in page and "Trained on some text, on CPU x 2" in page
+    assert page.index("3 runs of 2 arms") < page.index("<svg") < page.index("<table")
+    assert "Trained on some text, on CPU x 2" in page
     assert "Every run" in page and all(str(folder) in page for folder in others)
-    assert "layer_drop.schedule" in page and "reached 4.000 nats with 38% of the steps" in page
+    assert "layer_drop.schedule" in page
     assert page.count("<details><summary>Launches of") == 2  # of an arm each
     assert page.count("<span>CPU x 2, 1 rank</span>") == 3
     pictures = sorted(report.glob("*.png"))

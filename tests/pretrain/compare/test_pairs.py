@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import binom
 
 from pretrain.compare.convergence import compare
-from pretrain.compare.finding import finding
 from pretrain.compare.pairs import confidence_of_ranges, median_interval, verdict
 from pretrain.compare.tables import pair_table
 from tests.pretrain.commands.test_compare import row_of, runs, write
@@ -141,18 +140,18 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
     assert comparison.share(pair, "step") == share.median
     assert comparison.speed_up(pair.arm, "step") == pytest.approx(1 / ratios[1])
     row = row_of(pair_table(comparison), "new\nagainst base")
-    assert row["loss at end"] == "-0.200\n-0.400 to -0.100"
+    assert row["loss at end"] == "-0.200\n-0.400 to -0.100\nnot significant"  # of three seeds
     assert row["steps"] == f"{ratios[1]:.0%}\n{100 * ratios[0]:.0f} - {ratios[2]:.0%}"
     assert "(confidence: 75.0% of 3 pairs)" in pair_table(comparison).remark
-    assert "ended 0.200 nats lower (-0.400 to -0.100)" in finding(comparison)[0]
-    assert "an interval from 3 seeds has a confidence of 75%" in finding(comparison)[1]
+    six = paired(tmp_path / "six", (3.8,) * 6, (4.0,) * 6)
+    assert six.pairs[0].significance_at_end == "significant"
 
 
 def test_an_interval_that_contains_none_is_no_difference(tmp_path):
     comparison = paired(tmp_path, (3.8, 3.3, 3.4), (4.2, 3.2, 3.5))
     (pair,) = comparison.pairs
     assert pair.verdict_at_end == "within" == comparison.verdict(pair, "flops")
-    assert "lower (-0.400 to +0.100: no difference)" in finding(comparison)[0]
+    assert pair.significance_at_end == "not significant"
 
 
 def test_seeds_that_are_not_the_same_are_compared_by_their_ranges(tmp_path):
@@ -163,7 +162,7 @@ def test_seeds_that_are_not_the_same_are_compared_by_their_ranges(tmp_path):
         assert pair.paired_difference_at_end is None and pair.verdict_at_end == "within"
         assert comparison.paired_share(pair, "step") is None
         assert row_of(pair_table(comparison), "new\nagainst base")["loss at end"].endswith(
-            "in range"
+            "not significant"
         )
     twice = arm(tmp_path / "twice", "new", *POST, ends=(3.8, 3.0, 3.4))
     for folder in twice:
@@ -222,7 +221,3 @@ def test_an_arm_is_compared_with_the_nearest_that_left_the_plateau_too(tmp_path)
     near = arm(tmp_path, "near", "--model.dropout", "0.1", **known)
     expected = [("far", "first"), ("near", "first"), ("near", "far")]
     assert pairs(*first, *far, *near) == expected
-    assert (
-        "near reached 4.000 nats with 100% of the steps"
-        in finding(compare(runs(*first, *far, *near)))[0]
-    )

@@ -1,94 +1,120 @@
-"""What the report says of speed, of run folders that the tests write."""
+"""The tables of a comparison, worked out by hand."""
 
-import json
+import math
 
-import pytest
-
+from pretrain.commands.compare import in_text
 from pretrain.compare.convergence import compare
-from pretrain.compare.run_tables import run_speed, share_table, speed_table
-from pretrain.profiling.phase_names import SHARES
-from tests.pretrain.commands.test_compare import runs, write, write_run
+from pretrain.compare.tables import cost_table, end_table, pair_table
+from tests.pretrain.commands.test_compare import row_of, runs
+from tests.pretrain.compare.test_headline import BERT, DROP, POST, arm
 
-RATE = {"flops_per_second": 2e12, "source": "of the tests"}
-
-
-def add_to_metrics(folder, *additions):
-    """Add something to each line of metrics.jsonl."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    pairs = zip(rows, additions, strict=True)
-    (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps({**row, **addition}) + "\n" for row, addition in pairs)
-    )
+STAYED = (6.6, 6.5, 6.4, 6.3)
+LEFT = (6.6, 5.8, 5.2, 5.0)
+SOONER = (6.6, 5.6, 5.0, 4.5)
+LATER = (6.6, 5.8, 5.4, 4.8)
 
 
-@pytest.fixture
-def measured(tmp_path):
-    """Two lines of metrics, after 25.6 and 51.2 seconds, with everything that is logged."""
-    folder = write_run(tmp_path / "measured", losses=(7.0, 6.0), matrix_rate=RATE)
-    shares = dict.fromkeys(SHARES, 0.0)
-    add_to_metrics(
-        folder,
-        {
-            "model_flops_utilisation": 0.4,
-            "peak_memory_bytes": 3_000_000_000,
-            "time_shares": {**shares, "data": 0.5, "forward": 0.5},
-            "tokens_per_second": 100,
-        },
-        {
-            "model_flops_utilisation": 0.5,
-            "peak_memory_bytes": 4_000_000_000,
-            "time_shares": {**shares, "forward": 0.25, "other": 0.75},
-            "tokens_per_second": 300,
-        },
-    )
-    return folder
-
-
-def test_a_run_is_summed_up_by_its_mean_speed_its_highest_memory_and_all_of_its_time(measured):
-    (run,) = runs(measured)
-    speed = run_speed(run)
-    assert speed["tokens_per_second"] == pytest.approx(5120 / 51.2)
-    assert speed["model_flops_utilisation"] == pytest.approx((0.4 + 0.5) / 2)
-    assert speed["peak_memory_bytes"] == 4_000_000_000
-    assert speed["flops_per_second_of_a_rank"] == 2e12
-    expected = dict.fromkeys(SHARES, 0.0) | {"data": 0.25, "forward": 0.375, "other": 0.375}
-    assert speed["time_shares"] == pytest.approx(expected)
-
-
-def test_long_intervals_weigh_more_in_the_shares(measured):
-    row = {"training_seconds": 25.6 + 3 * 25.6}
-    add_to_metrics(measured, {}, row)
-    (run,) = runs(measured)
-    assert run_speed(run)["time_shares"]["data"] == pytest.approx(0.5 / 4)
-
-
-def test_a_run_that_logged_none_of_it_shows_dashes(measured, tmp_path):
-    old = write_run(tmp_path / "old", "--model.norm", "post", losses=(7.0, 6.0))
-    add_to_metrics(old, {"data_stall_share": 0.1}, {"data_stall_share": 0.1})
-    comparison = compare(runs(measured, old))
-    assert speed_table(comparison).rows == [
-        [str(measured), "100", "45.0%", "2.00 T", "4.00 GB"],
-        [str(old), "100", *["-"] * 3],
-    ]
-    assert share_table(comparison).rows == [
-        [str(measured), "25.0%", "37.5%", "0.0%", "0.0%", "0.0%", "37.5%", "-"],
-        [str(old), *["-"] * 7],
+def four_arms(tmp_path, *curves, **changes):
+    """Write the arms of the main comparison, of which the entropy is 6.5."""
+    recipes = {
+        "bert_a": (*BERT, *POST),
+        "bert_r": ("--model.positions", "bert-r"),
+        "tupe_r": ("--model.positions", "tupe-r"),
+        "tupe_r_pld": ("--model.positions", "tupe-r", *DROP),
+    }
+    return [
+        folder
+        for (name, words), losses in zip(recipes.items(), curves, strict=False)
+        for folder in arm(
+            tmp_path, name, *words, losses=losses, **{"frequency_entropy": 6.5, **changes}
+        )
     ]
 
 
-def test_a_run_without_any_line_of_metrics_shows_dashes_too(measured, tmp_path):
-    empty = write_run(tmp_path / "empty", "--model.norm", "post")
-    (empty / "metrics.jsonl").write_text("")
-    table = speed_table(compare(runs(measured, empty)))
-    assert table.rows[1] == [str(empty), "100", *["-"] * 3]
+def test_an_arm_on_the_plateau_has_no_share(tmp_path):
+    """Even where the target is above the end of the plateau, and the arm reached it."""
+    comparison = compare(runs(*four_arms(tmp_path, STAYED, LEFT, SOONER)), "6.35")
+    for name in ("bert_r", "tupe_r"):
+        row = row_of(pair_table(comparison), f"{name}\nagainst bert_a")
+        assert {row["steps"], row["FLOPs"], row["time"]} == {"-"}
+    assert row_of(cost_table(comparison), "bert_a")["steps"] == "never"
 
 
-def test_the_report_shows_and_writes_it(measured, tmp_path):
-    old = write_run(tmp_path / "old", "--model.norm", "post", losses=(7.0, 6.0))
-    page = write(compare(runs(measured, old)), tmp_path / "report")
-    assert "Speed, memory, and where the time of each run went" in page
-    assert all(f"<span>{cell}</span>" in page for cell in ("45.0%", "4.00 GB", "-"))
-    numbers = json.loads((tmp_path / "report" / "comparison.json").read_text())
-    speeds = [run["speed"] for arm in numbers["arms"] for run in arm["runs"]]
-    assert speeds[0]["model_flops_utilisation"] == pytest.approx(0.45)
-    assert speeds[1]["time_shares"] is None
+def test_phases_are_rows_of_the_costs(tmp_path):
+    comparison = compare(runs(*four_arms(tmp_path, STAYED, LEFT, SOONER, LATER)), "4.9")
+    table = cost_table(comparison)
+    assert table.headers == ["arm", "phase", "steps", "tokens", "FLOPs", "time"]
+    stayed, left, sooner = (row_of(table, name) for name in ("bert_a", "bert_r", "tupe_r"))
+    assert (stayed["phase"], stayed["steps"]) == ("off the plateau", "never")
+    assert left["phase"].split("\n") == ["off the plateau", "from there"]
+    assert left["steps"].split("\n") == ["15", "not reached"]
+    # 6.2 is 2/5 of the way from 6.6 to 5.6, and 4.9 is 1/5 of that from 5.0 to 4.5.
+    assert sooner["phase"].split("\n") == ["off the plateau", "from there", "in all"]
+    assert sooner["steps"].split("\n") == ["14", "18", "32"]
+    assert "ends 0.3 nats below their entropy of 6.500" in table.remark
+    unknown = compare(runs(*four_arms(tmp_path / "x", STAYED, LEFT, frequency_entropy=None)), "6.4")
+    assert cost_table(unknown).headers == ["arm", "steps", "tokens", "FLOPs", "time"]
+    assert row_of(cost_table(unknown), "bert_a")["steps"] == "30" and not cost_table(unknown).remark
+
+
+def test_a_plateau_left_before_the_first_evaluation_is_a_bound(tmp_path):
+    comparison = compare(runs(*four_arms(tmp_path, (6.0, 5.0), (4.0, 3.0))), "5.5")
+    first, second = (row_of(cost_table(comparison), name)["steps"] for name in ("bert_a", "bert_r"))
+    assert first.split("\n") == ["<= 10", ">= 5", "15"]
+    assert second.split("\n") == ["<= 10", "-", "<= 10"]
+
+
+def test_what_lies_within_the_range_of_the_seeds_is_not_significant(tmp_path):
+    base = arm(tmp_path, "base", ends=(3.9, 4.0, 4.1))
+    same = arm(tmp_path, "same", *POST, ends=(3.8, 4.05, 4.2, 4.05), **{"speed": 10.0})
+    better = arm(tmp_path, "better", *DROP, ends=(3.0, 3.1, 3.1, 3.2))
+    table = pair_table(compare(runs(*base, *same, *better), "4.5"))
+    # Crossings of 4.5: 30 + 10 * 0.5 / (5 - end).
+    share = (30 + 5 / 0.95) / (30 + 5 / 1.0)
+    row = row_of(table, "same\nagainst base")
+    assert row["steps"] == f"{share:.0%}\nnot significant"
+    assert row["time"] == f"{10 * share:.0%}"
+    assert row["loss at end"] == "+0.050\nnot significant"
+    # Two ranges of 3 and 4 values that do not overlap: 1 - 2 / 35 is less than 95 %.
+    assert row_of(table, "better\nagainst base")["loss at end"] == "-0.900\nnot significant"
+    more = arm(tmp_path / "more", "better", *DROP, ends=(3.0, 3.1, 3.1, 3.2, 3.3))
+    (pair,) = (found := compare(runs(*base, *more), "4.5")).pairs
+    assert pair.significance_at_end == "significant"
+    row = row_of(pair_table(found), "better\nagainst base")
+    assert row["loss at end"].endswith("\nsignificant")
+
+
+def test_losses_that_are_not_finite_are_words(tmp_path):
+    base = arm(tmp_path, "base", ends=(4.0, 4.1))
+    lost = arm(tmp_path, "lost", *POST, ends=(math.nan, math.inf))
+    half = arm(tmp_path, "half", *DROP, ends=(4.0, 4.05, math.nan))
+    comparison = compare(runs(*base, *lost, *half), "5.5")
+    text = in_text(comparison, 80)
+    assert "nan" not in text.replace("is not a number", "").replace("significant", "")
+    assert "inf" not in text.replace("infinite", "")
+    assert [row[3] for row in end_table(comparison).rows] == ["4.050", "diverged", "4.050"]
+
+
+def test_the_end_of_an_unfinished_run_is_no_result(tmp_path):
+    base = arm(tmp_path, "base")
+    short = arm(tmp_path, "short", *POST, losses=(6.0, 4.5), finished=False)
+    comparison = compare(runs(*base, *short), "5.0")
+    assert row_of(pair_table(comparison), "short\nagainst base")["loss at end"] == "-"
+    assert any("short-0 is not finished: its last" in note for note in comparison.notes)
+
+
+def test_an_end_above_guessing_is_noted(tmp_path):
+    base = arm(tmp_path, "base", losses=(6.0, 4.5))
+    high = arm(tmp_path, "high", *POST, losses=(6.0, 20_556.0))
+    (note,) = [one for one in compare(runs(*base, *high), "5.0").notes if "guessing" in one]
+    assert "high-0 ends above" in note and note.endswith("among all words: it diverged")
+
+
+def test_a_target_passed_before_the_first_evaluation_is_a_bound(tmp_path):
+    base = arm(tmp_path, "base")
+    early = arm(tmp_path, "early", *POST, losses=(3.0, 2.9, 2.8, 2.7))
+    comparison = compare(runs(*base, *early))
+    assert row_of(pair_table(comparison), "early\nagainst base")["steps"] == "<= 25%"
+    assert any("early-0" in note and "was below 4.000" in note for note in comparison.notes)
+    backwards = compare(runs(*early, *base), "4.0")
+    assert row_of(pair_table(backwards), "base\nagainst early")["steps"] == "-"
