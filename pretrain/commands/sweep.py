@@ -188,8 +188,6 @@ def _plans(folder: SweepFolder, arguments: argparse.Namespace, *, runs: int) -> 
         ConfigError: a machine or a GPU does not exist, or the runs were begun on more GPUs.
     """
     each = folder.gpus_per_run()
-    if each is None and folder.has_begun and arguments.records is None:
-        runs = 1  # begun when every run had all GPUs; there were no records then
     return plan_launches(
         arguments.gpus,
         arguments.hostfile,
@@ -254,10 +252,8 @@ def _folder(arguments: argparse.Namespace) -> SweepFolder:
 
 def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     """Return the sweep as it was started: later runs must have the settings of the first."""
-    saved, given = folder.saved_words(), Sweep(arguments)
-    if saved is None:
-        return given
-    before = Sweep(arguments.source.root_parser.parse_args(saved))
+    given = Sweep(arguments)
+    before = Sweep(arguments.source.root_parser.parse_args(folder.saved_words()))
     if not given_words(arguments, without=("name", "resume", "dry_run", "on", *OF_MACHINE)):
         return before
     if folder.has_begun and not given.asks_for_the_runs_of(before):

@@ -60,8 +60,8 @@ class SweepFolder:
         patterns = (f"*/{RUN_FILE}", f"{TRIALS}/*/{RUN_FILE}")
         return any(True for pattern in patterns for _ in self.path.glob(pattern))
 
-    def saved_words(self) -> list[str] | None:
-        """Return the words that the sweep was started with; None if they were not saved.
+    def saved_words(self) -> list[str]:
+        """Return the words that the sweep was started with.
 
         Raises:
             ConfigError: there is no sweep.
@@ -69,10 +69,8 @@ class SweepFolder:
         if (self.path / RUN_FILE).exists():
             command = shell_command("train", self.path, "--resume")
             raise ConfigError(f"{self.path} is a run, not a comparison; resume it with: {command}")
-        if not self.path.is_dir():
-            raise ConfigError(f"there is no comparison {self.path} to resume; see runs/")
         if not self._file.exists():
-            return None
+            raise ConfigError(f"there is no comparison {self.path} to resume; see runs/")
         words = self._file.read_text().split("\0")[:-1]
         # The first word is the path of the spec, which may lie elsewhere on another machine.
         return [str(self._spec), *words[1:]] if self._spec.exists() else words

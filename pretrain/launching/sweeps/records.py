@@ -21,7 +21,7 @@ from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.folder import SETTINGS_FILE, SPEC_FILE, TRIALS, SweepFolder
 
 METRICS = "metrics.jsonl"
-MOST_LINES = 40  # of metrics: enough for the curve of a speed, and the quartiles of its pieces
+MOST_LINES = 40  # of metrics: enough for curves, and for the quartiles of the speed
 
 COPIED = (RUN_FILE, "launches.jsonl", "evals.jsonl")
 # What ends a run is written last, as by the run: a record that has it is complete.
@@ -29,11 +29,6 @@ ENDS = (DECISIONS, RESULT_FILE)
 
 # Of an absolute path in JSON, all but its last name.
 FOLDERS = re.compile(r"""(?<![\w.~/\\-])/(?:[^\s/:"\\]+/)+(?=[^\s/:"\\])""")
-
-# Of a line of metrics, since the line before: means over its seconds. The others are totals, or
-# the state at its end.
-MEANS = ("tokens_per_second", "samples_per_second", "model_flops_utilisation")
-MEANS_IF_KNOWN = ("processor_wait_share",)
 
 
 class Records:
@@ -138,51 +133,9 @@ def without_places(text: str) -> str:
 
 
 def thinned(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return metrics in at most `MOST_LINES` lines, each for equally many of the given ones.
-
-    Totals, and means weighted by seconds, over the whole run are what they were.
-    """
+    """Return at most `MOST_LINES` of the lines, evenly spaced, the last among them."""
     count = min(MOST_LINES, len(lines))
-    ends = [number * len(lines) // count for number in range(count + 1)] if count else [0]
-    return [
-        _merged(lines[start:end], lines[start - 1] if start else None)
-        for start, end in zip(ends, ends[1:], strict=False)
-    ]
-
-
-def _merged(lines: Sequence[dict[str, Any]], before: dict[str, Any] | None) -> dict[str, Any]:
-    """Return one line for several that follow each other."""
-    earlier = [before or {"step": 0, "training_seconds": 0.0}, *lines[:-1]]
-    pairs = list(zip(earlier, lines, strict=True))
-    seconds = [line["training_seconds"] - last["training_seconds"] for last, line in pairs]
-    steps = [line["step"] - last["step"] for last, line in pairs]
-    merged = dict(lines[-1])
-    for name in (*MEANS, *MEANS_IF_KNOWN):
-        if name in merged:
-            merged[name] = _mean([line.get(name) for line in lines], seconds)
-    merged["loss"] = _mean([line["loss"] for line in lines], steps)
-    merged["keep_rates"] = [
-        _mean(rates, steps) for rates in zip(*(line["keep_rates"] for line in lines), strict=True)
-    ]
-    if "parts" in merged:
-        merged["parts"] = {
-            name: _mean([line.get("parts", {}).get(name) for line in lines], steps)
-            for name in merged["parts"]
-        }
-    if "peak_memory_bytes" in merged:
-        merged["peak_memory_bytes"] = max(line.get("peak_memory_bytes", 0) for line in lines)
-    shares = [line.get("time_shares", {}) for line in lines]
-    names = dict.fromkeys(name for share in shares for name in share)
-    merged["time_shares"] = {
-        name: _mean([share.get(name, 0.0) for share in shares], seconds) for name in names
-    }
-    return merged
-
-
-def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    known = [(value, w) for value, w in zip(values, weights, strict=True) if value is not None]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total else None
+    return [lines[number * len(lines) // count - 1] for number in range(1, count + 1)]
 
 
 def _definition(folder: Path) -> list[bytes] | None:

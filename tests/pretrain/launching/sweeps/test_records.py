@@ -1,7 +1,6 @@
 """Records of finished runs: another machine goes on from them, and a comparison reads them."""
 
 import json
-import math
 import re
 import shutil
 from pathlib import Path
@@ -25,64 +24,13 @@ from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 ARMS = ("bert_a", "tupe_r")
 
 
-def metrics(count):
-    """Return lines of uneven numbers of steps and seconds."""
-    step, seconds, lines = 0, 0.0, []
-    for n in range(count):
-        step += 1 + n % 3
-        seconds += 0.5 + n % 4
-        line = {"step": step, "tokens": 10 * step, "training_seconds": seconds, "flops": 7.0 * n}
-        line |= {"loss": 9.0 - n / count, "learning_rate": 1e-3, "theta": 1 - n / 1000}
-        line |= {"keep_rates": [1.0, 1 - n / 1000], "tokens_per_second": 5.0 + n % 7}
-        line |= {"model_flops_utilisation": 0.1 + n % 2, "peak_memory_bytes": 100 - n % 5}
-        line |= {"processor_wait_share": None if n % 5 == 0 else n % 5 / 10}
-        line |= {"time_shares": {"data": n % 2 / 2, "forward": 1 - n % 2 / 2}}
-        lines.append(line)
-    return lines
-
-
-@pytest.mark.parametrize("count", [1, 2, MOST_LINES, MOST_LINES + 1, 333])
-def test_fewer_lines_have_the_same_means_and_totals(count):
-    lines = metrics(count)
+@pytest.mark.parametrize("count", [0, 1, MOST_LINES, MOST_LINES + 1, 333])
+def test_of_many_lines_some_are_kept_and_the_last_among_them(count):
+    lines = [{"step": number} for number in range(count)]
     found = thinned(lines)
-    assert len(found) == min(count, MOST_LINES)
-    assert [line for line in lines if line["step"] in {one["step"] for one in found}][-1][
-        "step"
-    ] == found[-1]["step"]
-
-    def mean(rows, value, weight):
-        total, weights, before = 0.0, 0.0, 0.0
-        for row in rows:
-            if value(row) is not None:
-                total += value(row) * (row[weight] - before)
-                weights += row[weight] - before
-            before = row[weight]
-        return total / weights if weights else None
-
-    for value, weight in (
-        (lambda row: row["tokens_per_second"], "training_seconds"),
-        (lambda row: row["model_flops_utilisation"], "training_seconds"),
-        (lambda row: row["time_shares"]["data"], "training_seconds"),
-        (lambda row: row["loss"], "step"),
-        (lambda row: row["keep_rates"][1], "step"),
-    ):
-        assert mean(found, value, weight) == pytest.approx(mean(lines, value, weight), rel=1e-12)
-    assert max(row["peak_memory_bytes"] for row in found) == 100
-    for name in ("tokens", "training_seconds", "flops"):
-        assert found[-1][name] == lines[-1][name]
-
-
-def test_as_many_lines_as_are_kept_stay_what_they_are():
-    lines = metrics(MOST_LINES)
-    for ours, line in zip(thinned(lines), lines, strict=True):
-        assert ours == {name: pytest.approx(value) for name, value in line.items()}
-
-
-def test_nothing_is_made_of_no_lines_and_a_loss_that_is_not_finite_stays_so():
-    assert thinned([]) == []
-    lines = metrics(3 * MOST_LINES)
-    lines[4]["loss"] = math.nan
-    assert [math.isnan(line["loss"]) for line in thinned(lines)].count(True) == 1
+    assert len(found) == min(count, MOST_LINES) and found[-1:] == lines[-1:]
+    gaps = {b["step"] - a["step"] for a, b in zip(found, found[1:], strict=False)}
+    assert len(gaps) <= 2
 
 
 def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):

@@ -94,17 +94,6 @@ def test_runs_that_have_not_begun_take_the_gpus_that_there_are(stubs, words):
     assert (stubs.folder / "runs/x/gpus_per_run").read_text() == "1\n"
 
 
-def test_a_sweep_that_began_with_all_gpus_for_each_run_continues_so(stubs, words):
-    """As before runs were trained together: the number was not saved."""
-    stubs.gpus(4)
-    stubs.run("sweep", "bert_a", "tupe_r", *words, STUB_FAILS="* train tupe_r *")
-    (stubs.folder / "runs/x/gpus_per_run").unlink()
-    stubs.log.unlink()
-    stubs.run("sweep", "--resume", "--name", "x")
-    (call,) = stubs.calls(" train ")
-    assert call.startswith("deepspeed --module pretrain train tupe_r")
-
-
 @pytest.mark.parametrize(("gpus", "used"), [("2", {"0", "1"}), ("1", {"0"})])
 def test_the_number_of_gpus_is_that_of_the_sweep_and_in_the_line_that_continues(
     stubs, words, gpus, used

@@ -395,20 +395,6 @@ def test_settings_are_compared_by_meaning_on_resume(here, run, shards):
         main(["sweep", "tupe_r", "--resume", "--name", "x"])
 
 
-@pytest.mark.parametrize("settings", ["--steps\0" + "7 7\0", ""])
-def test_a_comparison_from_before_there_were_sweeps_continues(here, shards, settings):
-    """Its file holds the settings alone: the arms were always the same."""
-    settings = settings.replace("7 7", "77")
-    words = ("--data.shards", str(shards), *SIZES)
-    Path("runs/x/bert_a").mkdir(parents=True)
-    Path("runs/x/bert_a/run.json").write_text("{}")
-    Path("runs/x/bert_a/result.json").write_text('{"step": 7, "training_seconds": 70}')
-    Path("runs/x/settings").write_text(settings + "".join(f"{word}\0" for word in words))
-    main(["sweep", "--resume", "--name", "x"])
-    assert [arm for arm, *_ in trained(here)] == ARMS[1:]
-    assert all(("--steps 77 " in call) == bool(settings) for call in here.calls(" train "))
-
-
 def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):
     run("--dry-run", "--seeds", "2")
     assert [arm for arm, *_ in trained(here)] == ARMS
