@@ -53,9 +53,9 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 43_180,
+    "lines of the packages": 43_090,
     "lines of benchmarks": 1_650,
-    "lines of tests": 41_500,
+    "lines of tests": 41_400,
     "words of docs": 18_250,
 }
 
