@@ -20,7 +20,7 @@ from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import TooLittleText, read_segments, read_sources
-from data_prep.pipeline.refusals import UnknownShare
+from data_prep.pipeline.refusals import EARLY_SEGMENTS, refuse_unknown
 from data_prep.pipeline.resume import check_identity, refuse_changed
 from data_prep.pipeline.rows import WRITTEN, cleaning_of, write_shards
 from data_prep.pipeline.segments import (
@@ -210,14 +210,14 @@ class _Build:
         )
         results = self.pool.map(EncodeTask.run, tasks)
         encoded = []
-        unknown = UnknownShare(self.settings.tokenizer)
         total = sum(segment.read.characters for segment in segments)
         with progress_bar("encoding", total, "char") as bar:
             for segment, record in zip(segments, done, strict=True):
                 encoded.append(record or next(results))
-                unknown.add(encoded[-1])
+                if len(encoded) == EARLY_SEGMENTS:
+                    refuse_unknown(self.settings.tokenizer, encoded)
                 bar.update(segment.read.characters)
-        unknown.check()
+        refuse_unknown(self.settings.tokenizer, encoded)
         return encoded
 
     def manifest(

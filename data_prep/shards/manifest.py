@@ -61,13 +61,6 @@ class TokenizerRecord(_Record):
                 raise ValueError(f"no id for {name!r} among the {size} of the vocabulary")
         return tokens
 
-    @field_validator("moses")
-    @classmethod
-    def _is_a_language(cls, moses: str | None) -> str | None:
-        if moses is not None and not LANGUAGE.fullmatch(moses):
-            raise ValueError(f"{quoted(moses)} is not the code of a language, such as en")
-        return moses
-
 
 class ShardRecord(_Record):
     """One HDF5 file."""
@@ -137,7 +130,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     file = folder / MANIFEST_FILE
     try:
-        content = _bytes_of(file)
+        content = file.read_bytes()
     except OSError as error:
         raise ShardError(
             f"{file}: {(error.strerror or str(error)).lower()}; build the shards with "
@@ -172,25 +165,15 @@ def check_counts(folder: Path, manifest: Manifest) -> None:
     """Check that the numbers of rows agree: the place of a row is computed from them.
 
     Raises:
-        ShardError: They do not, or a file is named twice, or there is nothing to train on.
+        ShardError: They do not, or there is nothing to train on.
     """
     file = folder / MANIFEST_FILE
     if "train" not in manifest.splits:
         raise ShardError(f"{file}: names no training rows; {REBUILD}")
-    names = [record.file for split in manifest.splits.values() for record in split.shards]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ShardError(f"{file}: names {min(twice)} more than once; {REBUILD}")
     for name, split in manifest.splits.items():
         rows = {record.rows for record in split.shards}
         if rows != {split.rows_per_shard} or split.rows != split.rows_per_shard * len(split.shards):
             raise ShardError(f"{file}: the row counts of {name} contradict each other; {REPAIR}")
-
-
-def _bytes_of(file: Path) -> bytes:
-    """Return the content of a regular file; reading a pipe might never end."""
-    if file.exists() and not file.is_file():
-        raise OSError("not a regular file")
-    return file.read_bytes()
 
 
 def _check_version(file: Path, content: Any) -> None:

@@ -1,7 +1,6 @@
 """Open plain and compressed files as streams of bytes; report damage as `DamagedFile`."""
 
 import bz2
-import errno
 import gzip
 import io
 import lzma
@@ -65,10 +64,7 @@ class _Steps(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._decompressor.read1(len(buffer))
-        except MemoryError:  # a header may ask for gigabytes
-            raise OSError(errno.ENOMEM, "unpacking it needs more memory than there is") from None
+        data = self._decompressor.read1(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 

@@ -30,20 +30,15 @@ def is_path(place: str) -> bool:
         return False
 
 
-def files_below(folder: Path, *, follows_links: bool = False) -> list[Path]:
+def files_below(folder: Path) -> list[Path]:
     """Return all files below a folder that are not hidden, in order of their paths.
 
-    Links within the folder are followed. Broken links are included, so that reading reports them. A
-    folder that is reached twice is read once.
-
-    Args:
-        folder: Of a source.
-        follows_links: Whether links may lead out of the folder.
+    Links are followed, and a folder that is reached twice is read once. Broken links are included,
+    so that reading reports them; pipes and sockets are not.
 
     Raises:
-        CorpusError: A folder cannot be listed, or a link leads out of the folder.
+        CorpusError: A folder cannot be listed.
     """
-    within = None if follows_links else folder.resolve()
     seen: set[tuple[int, int]] = set()
     found: list[Path] = []
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -52,28 +47,11 @@ def files_below(folder: Path, *, follows_links: bool = False) -> list[Path]:
             folders.clear()
             continue
         seen.add((stat.st_dev, stat.st_ino))
-        _refuse_outside(Path(place), within)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files = (Path(place, name) for name in names if not name.startswith("."))
-        for file in files:
-            if file.is_file():
-                _refuse_outside(file, within)
-            elif file.exists():  # a pipe or a socket
-                continue
-            found.append(file)
-    return sorted(found, key=Path.as_posix)
-
-
-def _refuse_outside(place: Path, folder: Path | None) -> None:
-    """Refuse what a link gets from elsewhere: a folder of a stranger could name any file."""
-    if folder is None or not place.is_symlink():
-        return
-    found = place.resolve()
-    if not found.is_relative_to(folder):
-        raise CorpusError(
-            f"{place}: a link out of {folder}, to {found}; if it is meant, add :links=follow to "
-            "the name of the source"
-        )
+        found += [Path(place, name) for name in names if not name.startswith(".")]
+    return sorted(
+        (file for file in found if file.is_file() or not file.exists()), key=Path.as_posix
+    )
 
 
 def kind_of(file: Path) -> str | None:
@@ -96,23 +74,18 @@ def refuse_stored(files: tuple[Path, ...]) -> None:
     What a compressed file holds is checked when it is read.
 
     Raises:
-        CorpusError: One is of another type or encoding, or compressed in another way than its
-            name says.
+        CorpusError: One is binary or has another encoding.
     """
     for file in files:
+        if file.suffix in COMPRESSIONS or not file.is_file():
+            continue  # reading it will report what is wrong
         try:
-            if not file.is_file():
-                continue  # reading it will report why not
             with file.open("rb", buffering=0) as stream:
-                beginning = stream.read(BEGINNING_BYTES)
+                refuse_content(file, stream.read(BEGINNING_BYTES))
         except OSError:
             continue
-        try:
-            refuse_content(file, beginning, is_stored=True)
         except NotText as error:
-            if len(files) == 1:
-                raise
-            raise NotText(f"{error}; or leave such files out: --damaged-files skip") from None
+            raise NotText(f"{error}; to leave such files out: --damaged-files skip") from None
 
 
 def _beginning_of(file: Path) -> bytes:

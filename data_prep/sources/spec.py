@@ -38,7 +38,6 @@ KEYS = {
     "weight": (*FILE_SOURCES, "hub", PYTHON_DOCS),
     "column": COLUMN_KINDS,
     "documents": ("text",),
-    "links": tuple(FILE_SOURCES),
     "config": ("hub",),
     "split": ("hub",),
     "revision": ("hub",),
@@ -139,7 +138,7 @@ def _checked(spec: SourceSpec) -> float:
 
 def _others(spec: SourceSpec) -> dict[str, Any]:
     """Return the keys that are fields of the source of its kind."""
-    return {key: value for key, value in spec.keys.items() if key not in ("weight", "links")}
+    return {key: value for key, value in spec.keys.items() if key != "weight"}
 
 
 def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
@@ -158,9 +157,7 @@ def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
         )
     if (path / "manifest.json").is_file() and (path / "tokenizer.json").is_file():
         raise CorpusError(f"{path}: a shard folder; train on it with --data.shards {path}")
-    if (links := spec.keys.get("links", "refuse")) not in ("refuse", "follow"):
-        raise CorpusError(f"{spec.name}: links={links} is unknown; give links=follow, or nothing")
-    found = files_below(path, follows_links=links == "follow")
+    found = files_below(path)
     by_kind: dict[str, list[Path]] = {}
     for file in found:
         if kind := kind_of(file):

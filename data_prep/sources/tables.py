@@ -9,7 +9,7 @@ from typing import Any
 
 from data_prep.files.extras import require
 from data_prep.files.quoting import is_unicode
-from data_prep.sources.lines import cut_lines, opened_text, whole_lines
+from data_prep.sources.lines import numbered_lines, opened_text
 from data_prep.sources.source import (
     INVALID_UTF8,
     CorpusError,
@@ -22,9 +22,8 @@ from data_prep.sources.source import (
     paragraphs_of,
 )
 
-LONGEST_RECORD = 1 << 26  # bytes of one line of JSON
+LONGEST_FIELD = 1 << 26  # characters of CSV
 ROWS_PER_BATCH = 256
-MOST_ROWS_PER_BYTE = 100  # more are made to fill a machine: text is not packed that tightly
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,16 @@ class JsonLines(FileSource):
     kind = "JSON Lines files"
 
     def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
-        """Yield the undecoded lines."""
+        """Yield the undecoded lines; the first that is an object must have the column."""
         is_checked = False
         with opened_text(file) as (stream, read_bytes):
-            for number, line in whole_lines(stream, LONGEST_RECORD):
-                if line is None:
-                    yield Skipped(str(file), number, "record over 64 MB")
-                    continue
+            for number, line in numbered_lines(stream):
                 if line.isspace():
                     continue
-                if not is_checked:
-                    is_checked = self._check(line, file)
+                if not is_checked and isinstance(record := _json_object(line), dict):
+                    if self.column not in record:
+                        raise _no_column(file, self.column, list(record))
+                    is_checked = True
                 yield FileRecord(line, number, read_bytes())
 
     def parse(self, raw: RawDocument) -> Parsed:
@@ -57,27 +55,6 @@ class JsonLines(FileSource):
         if self.column not in record:
             return _skipped(raw, "the text column is missing")
         return parsed_text(record[self.column], raw)
-
-    def _check(self, line: bytes, file: Path) -> bool:
-        """Refuse a file of another kind or with another column at its first line.
-
-        Returns:
-            Whether the line could be checked; a damaged line is skipped and the next one checked.
-        """
-        if line.lstrip().startswith(b"["):
-            raise CorpusError(
-                f"{file}: one JSON array, not JSON Lines; convert it: jq -c '.[]' {file}"
-            )
-        if line.strip() == b"{":
-            raise CorpusError(
-                f"{file}: JSON over several lines, not JSON Lines; convert it: jq -c . {file}"
-            )
-        record = _json_object(line)
-        if isinstance(record, str):
-            return False
-        if self.column not in record:
-            raise _no_column(file, self.column, list(record))
-        return True
 
 
 @dataclass(frozen=True)
@@ -90,12 +67,9 @@ class CsvFiles(FileSource):
 
     def records(self, file: Path) -> Iterator[FileRecord]:
         """Yield the text of each row, in a list that is empty where the row is too short."""
-        csv.field_size_limit(LONGEST_RECORD)
+        csv.field_size_limit(LONGEST_FIELD)
         with opened_text(file) as (stream, read_bytes):
-            lines = (
-                line.decode(errors="surrogateescape")
-                for _, line, _ in cut_lines(stream, LONGEST_RECORD)
-            )
+            lines = (line.decode(errors="surrogateescape") for _, line in numbered_lines(stream))
             rows = csv.reader(lines, delimiter="\t" if ".tsv" in file.name.lower() else ",")
             try:
                 columns = next(rows, [])
@@ -135,8 +109,6 @@ class ParquetFiles(FileSource):
             size = file.stat().st_size
             with parquet.ParquetFile(file, pre_buffer=False) as table:
                 _check_column(table.schema_arrow, self.column, file)
-                if complaint := about_empty_rows(file, table.metadata.num_rows):
-                    raise CorpusError(complaint)
                 for batch in table.iter_batches(
                     ROWS_PER_BATCH, columns=[self.column], use_threads=False
                 ):
@@ -158,17 +130,6 @@ class ParquetFiles(FileSource):
             return parsed_text(raw.content.decode(), raw)
         except UnicodeDecodeError:
             return _skipped(raw, INVALID_UTF8)
-
-
-def about_empty_rows(file: Path, num_rows: int) -> str | None:
-    """Return what is wrong with a Parquet file that declares far more rows than it can hold."""
-    num_bytes = file.stat().st_size
-    if num_rows <= MOST_ROWS_PER_BYTE * num_bytes:
-        return None
-    return (
-        f"{file}: declares {num_rows:,} rows in {num_bytes:,} bytes, so nearly all are empty; "
-        "write the rows that hold text to another file"
-    )
 
 
 def _undecoded(column: Any) -> list[bytes | None]:

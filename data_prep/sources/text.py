@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from data_prep.sources.compression import BLOCK_BYTES, DAMAGE
-from data_prep.sources.lines import last_cut, opened_text
+from data_prep.sources.lines import opened_text
 from data_prep.sources.source import (
     INVALID_UTF8,
     DamagedFile,
@@ -48,7 +48,7 @@ class TextFiles(FileSource):
     def records(self, file: Path) -> Iterator[FileRecord]:
         """Yield the undecoded lines of each document."""
         with opened_text(file) as (stream, read_bytes):
-            reader = _Documents(_SEPARATORS[self.documents])
+            reader = Documents(self.documents)
             try:
                 while block := stream.read1(BLOCK_BYTES):
                     place = read_bytes()
@@ -67,12 +67,12 @@ class TextFiles(FileSource):
         return Parsed(paragraphs_of(text), skipped)
 
 
-class _Documents:
+class Documents:
     """Finds the documents of a file that is read in blocks."""
 
-    def __init__(self, separator: re.Pattern[bytes]) -> None:
-        self.line = 1  # the line of the first waiting byte
-        self._separator = separator
+    def __init__(self, ends: DocumentEnd, line: int = 1) -> None:
+        self.line = line  # of the first waiting byte
+        self._separator = _SEPARATORS[ends]
         self._waiting = b""
 
     def add(self, block: bytes) -> Iterator[Part]:
@@ -139,4 +139,14 @@ def decoded(raw: RawDocument) -> tuple[str, list[Skipped]]:
 
 def _cut(text: bytes) -> int:
     """Return where to cut a text that is too long: after a line, a word or a character."""
-    return text.rfind(b"\n", 0, LONGEST_DOCUMENT) + 1 or last_cut(text[:LONGEST_DOCUMENT])
+    if (
+        end := text.rfind(b"\n", 0, LONGEST_DOCUMENT) + 1
+        or text.rfind(b" ", 0, LONGEST_DOCUMENT) + 1
+    ):
+        return end
+    end = LONGEST_DOCUMENT
+    # The first byte of a long character is 11xxxxxx, and at most three 10xxxxxx follow.
+    for back in range(1, min(4, end)):
+        if text[end - back] & 0b1100_0000 != 0b1000_0000:
+            return end - back if text[end - back] >= 0b1100_0000 else end
+    return end

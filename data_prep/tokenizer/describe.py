@@ -21,8 +21,6 @@ CONTINUATION = "##"
 
 SpecialNames = dict[SpecialToken, str]
 LARGEST_VOCABULARY = 1 << 32
-# Tokenizers that fit have less than 1 %. On a text of [UNK] alone the loss is 0.
-MOST_UNKNOWN = 0.5
 
 # BERT and ELECTRA; RoBERTa and XLM-R; ESM.
 _KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
@@ -183,32 +181,6 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
     if not 0 < size <= LARGEST_VOCABULARY:
         raise TokenizerError(f"the tokenizer has ids up to {size - 1:,}; they must fit 32 bits")
     return size
-
-
-def known_ids(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Return which ids are entries [vocabulary size]; a file may leave some out.
-
-    Raises:
-        TokenizerError: There are no entries, or more than 2^32.
-    """
-    known = np.zeros(vocabulary_size(tokenizer), bool)
-    known[list(tokenizer.get_vocab(with_added_tokens=True).values())] = True
-    return known
-
-
-def too_many_unknown(name: str, num_unknown: int, num_tokens: int) -> TokenizerError:
-    """Return the error for a tokenizer that does not know the text it is used on.
-
-    Args:
-        name: The tokenizer as the user named it.
-        num_unknown: Tokens of the text that are [UNK].
-        num_tokens: All tokens of the text.
-    """
-    return TokenizerError(
-        f"{name}: {num_unknown / num_tokens:.0%} of the tokens of this text are [UNK], the "
-        f"allowed share is {MOST_UNKNOWN:.0%}; choose a tokenizer made for its language and "
-        "script, or train one, with a larger vocabulary or as byte-bpe, which knows every text"
-    )
 
 
 def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:

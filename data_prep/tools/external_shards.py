@@ -13,18 +13,14 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.shards.format import DATASET
+from data_prep.shards.format import DATASET, HDF5_DAMAGE
 from data_prep.shards.manifest import ShardError
 
 Ids = NDArray[np.int64]
 
 SAMPLES_PER_READ = 2048
-LONGEST_SAMPLE = 65_536  # tokens
-# Times the bytes that are stored: deflate writes at least 2 bits for 258 bytes.
-MOST_UNPACKED = 1032
 SUFFIXES = {".hdf5", ".h5", ".hdf"}
 NEEDED = ("input_ids", "masked_lm_positions", "masked_lm_ids")
-FIELDS = (*NEEDED, "input_mask", "next_sentence_labels")
 
 
 class Samples(NamedTuple):
@@ -35,7 +31,6 @@ class Samples(NamedTuple):
     # [n], or None where samples are not pairs. 1: the second segment is a random one:
     # "1 if instance.is_random_next else 0" in NVIDIA's and 24hBERT's create_pretraining_data.py.
     is_random_next: NDArray[np.bool_] | None
-    shown: Ids  # the input ids at the predicted positions, mostly [MASK]
     share: float  # of the file
 
 
@@ -80,8 +75,7 @@ def read_samples(file: Path, *, sep_id: int) -> Iterator[Samples]:
             for group in groups:
                 for samples in _samples(group, sep_id):
                     yield samples._replace(share=samples.share / len(groups))
-    # h5py raises any of these for damage inside a file.
-    except (OSError, KeyError, ValueError, RuntimeError, IndexError) as error:
+    except HDF5_DAMAGE as error:
         if isinstance(error, ShardError):
             raise
         raise DamagedShard(
@@ -97,11 +91,7 @@ def _groups(file: Path, content: Any) -> Iterator[Any]:
         return
     # "10" comes after "9"
     names = sorted(content, key=lambda name: (len(name), name))
-    groups = [
-        content[name]
-        for name in names
-        if isinstance(content.get(name, getlink=True), h5py.HardLink)
-    ]
+    groups = [content[name] for name in names]
     if groups and all(isinstance(group, h5py.Group) and "input_ids" in group for group in groups):
         yield from groups
         return
@@ -114,8 +104,6 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
     """Yield the samples of a file or group."""
     if missing := [name for name in NEEDED if name not in group]:
         raise KeyError(f"{missing[0]} is missing beside input_ids")
-    for name in set(FIELDS).intersection(group):
-        _refuse_field(group, name)
     is_single = group["input_ids"].ndim == 1 and not _is_ragged(group["input_ids"])
     num_samples = 1 if is_single else len(group["input_ids"])
     for first in range(0, num_samples, SAMPLES_PER_READ):
@@ -127,7 +115,7 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
 
         ids, lengths = _matrix(read("input_ids"))
         positions, counts = _matrix(read("masked_lm_positions"))
-        shown = _unmask(ids, positions, counts, _matrix(read("masked_lm_ids"))[0])
+        _unmask(ids, positions, counts, _matrix(read("masked_lm_ids"))[0])
         labels = None
         if "next_sentence_labels" in group:
             labels = read("next_sentence_labels").reshape(-1) != 0
@@ -135,24 +123,11 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
             lengths = _lengths(_matrix(read("input_mask"))[0])
         elif not _is_ragged(group["input_ids"]):
             lengths = _last(ids, sep_id) + 1
-        yield Samples(ids, lengths, labels, shown, len(ids) / num_samples)
+        yield Samples(ids, lengths, labels, len(ids) / num_samples)
 
 
-def _refuse_field(group: Any, name: str) -> None:
-    """Refuse a field that refers to values in another file, or declares far more than it stores."""
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise KeyError(f"{name} is a link")
-    data = group[name]
-    if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
-        raise KeyError(f"{name} is not a data set of this file")
-    if data.nbytes > MOST_UNPACKED * data.id.get_storage_size():
-        raise ValueError(f"{name} declares {data.nbytes:,} bytes and stores hardly any")
-    if data.ndim > 1 and data.shape[1] > LONGEST_SAMPLE:
-        raise ValueError(f"{name} has rows of {data.shape[1]:,}")
-
-
-def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> Ids:
-    """Write the original ids [n, P] back in place, and return the ids that they replace.
+def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> None:
+    """Write the original ids [n, P] back in place.
 
     A position of 0 ends the list: it is that of [CLS], which is never masked.
     """
@@ -163,10 +138,7 @@ def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> Ids:
     listed = np.arange(positions.shape[1]) < counts[:, None]
     used = np.logical_and.accumulate((positions != 0) & listed, axis=1)
     rows, columns = np.nonzero(used)
-    places = (rows, positions[rows, columns])
-    shown = ids[places]
-    ids[places] = originals[rows, columns]
-    return shown
+    ids[rows, positions[rows, columns]] = originals[rows, columns]
 
 
 def _matrix(data: Any) -> tuple[Ids, Ids]:
@@ -174,8 +146,6 @@ def _matrix(data: Any) -> tuple[Ids, Ids]:
     if data.dtype != object:
         return data.astype(np.int64), np.full(len(data), data.shape[1])
     lengths = np.array([len(row) for row in data])
-    if lengths.max(initial=0) > LONGEST_SAMPLE:
-        raise ValueError(f"it has rows of {lengths.max():,}")
     matrix = np.zeros((len(data), lengths.max(initial=0)), np.int64)
     for row, content in zip(matrix, data, strict=True):
         row[: len(content)] = content

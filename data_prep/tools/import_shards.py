@@ -5,7 +5,6 @@ shuffled and truncated before they were written, so neighbouring samples cannot 
 """
 
 import hashlib
-import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -37,13 +36,12 @@ from data_prep.shards.repacking import (
 )
 from data_prep.text.deduplicate import Hashes, repetitions
 from data_prep.text.sampling import EvenSample
-from data_prep.tokenizer.describe import MOST_UNKNOWN, known_ids, record_of
+from data_prep.tokenizer.describe import record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tools.external_shards import DamagedShard, Ids, Samples, external_files, read_samples
 
 HASH_BYTES = 16
 HASHES_PER_READ = 1 << 16
-MASKED_SHARE = 0.8  # of the predicted positions hold [MASK] (Devlin et al. 2019, section 3.1)
 
 
 class ImportSettings(NamedTuple):
@@ -87,7 +85,7 @@ def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Man
             kind="loaded",
             names=special_names_beside(settings.tokenizer),
         )
-        reader = _Reader(record, known_ids(tokenizer), settings.damaged_files, scratch)
+        reader = _Reader(record, settings.damaged_files, scratch)
         texts = reader.read(files)
         row_format = RowFormat.of(record, settings.sequence_length or reader.sample_length)
         repeated = _repeated(texts, scratch, keep=settings.keep_duplicates)
@@ -117,25 +115,16 @@ def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Man
 class _Reader:
     """Reads external shards into one file of texts, with their hashes in a second file."""
 
-    def __init__(
-        self,
-        record: TokenizerRecord,
-        known: NDArray[np.bool_],
-        damaged_files: DamagedFiles,
-        scratch: Path,
-    ) -> None:
+    def __init__(self, record: TokenizerRecord, damaged_files: DamagedFiles, scratch: Path) -> None:
         self.counts: Counter[str] = Counter()
         self.sample_length = 0
-        self._record, self._known = record, known
-        self._damaged_files, self._scratch = damaged_files, scratch
+        self._record, self._damaged_files, self._scratch = record, damaged_files, scratch
         special = record.special_tokens
-        self._sep_id, self._cls_id, self._mask_id = special["sep"], special["cls"], special["mask"]
+        self._sep_id, self._cls_id = special["sep"], special["cls"]
         # An id with several roles counts as the separator or [UNK], which may occur in text.
         self._not_text = np.zeros(record.vocabulary_size, bool)
         self._not_text[[special[name] for name in ("cls", "pad", "mask") if name in special]] = True
         self._not_text[[special[name] for name in ("sep", "unk") if name in special]] = False
-        self._num_predicted = self._num_masked = 0
-        self._num_tokens = self._num_unknown = 0
 
     def read(self, files: list[Path]) -> CountedStream:
         """Return all texts as a stream."""
@@ -154,8 +143,6 @@ class _Reader:
                         texts.append(small)
                         hashes.write(hashlib.blake2b(small.data, digest_size=HASH_BYTES).digest())
                     bar.update(size * samples.share)
-                self._refuse_other_mask(file)
-        self._refuse_unknown()
         self.counts["texts"] = texts.documents
         return texts.counted()
 
@@ -172,10 +159,7 @@ class _Reader:
         ids, lengths = samples.ids, samples.lengths
         self.counts["samples"] += len(ids)
         self.sample_length = self.sample_length or ids.shape[1]
-        self._num_predicted += samples.shown.size
-        self._num_masked += int((samples.shown == self._mask_id).sum())
         self._refuse_other_ids(samples, file)
-        unknown = self._record.special_tokens.get("unk", -1)
         for number, (row, length) in enumerate(zip(ids, lengths.tolist(), strict=True)):
             body = row[1 : length - 1]
             separators = np.flatnonzero(body == self._sep_id)
@@ -184,8 +168,6 @@ class _Reader:
                 # NVIDIA's tokenizer encodes "[MASK]" in a text as the special token.
                 self.counts["samples dropped: special tokens in their text"] += 1
                 continue
-            self._num_tokens += len(body)
-            self._num_unknown += int((body == unknown).sum())
             segments = np.split(body, separators)
             segments[1:] = [segment[1:] for segment in segments[1:]]
             if samples.is_random_next is not None and not samples.is_random_next[number]:
@@ -199,13 +181,6 @@ class _Reader:
         if ids.size and not 0 <= ids.min() <= ids.max() < size:
             worst = ids.min() if ids.min() < 0 else ids.max()
             raise _other_tokenizer(file, f"id {worst} is not in its vocabulary of {size}")
-        used = ids[np.arange(ids.shape[1]) < lengths[:, None]]
-        if (absent := np.unique(used[~self._known[used]])).size:
-            raise _other_tokenizer(
-                file,
-                f"{absent.size:,} ids, such as {absent[0]}, are none of its "
-                f"{self._known.sum():,} entries",
-            )
         ends = ids[np.arange(len(ids)), lengths - 1]
         for name, found, expected in (
             ("begin", ids[:, 0], self._cls_id),
@@ -213,23 +188,6 @@ class _Reader:
         ):
             if (other := found[found != expected]).size:
                 raise _other_tokenizer(file, f"samples {name} with id {other[0]}, not {expected}")
-
-    def _refuse_other_mask(self, file: Path) -> None:
-        """Refuse files with [MASK] at far fewer than 80 % of the predicted positions."""
-        count = self._num_predicted
-        deviation = math.sqrt(MASKED_SHARE * (1 - MASKED_SHARE) * count)
-        if self._num_masked < MASKED_SHARE * count - 6 * deviation:
-            share = f"only {self._num_masked} of {count} predicted positions"
-            raise _other_tokenizer(file, f"{share} hold [MASK], its id {self._mask_id}")
-
-    def _refuse_unknown(self) -> None:
-        """Refuse samples of which most is [UNK]: a model would learn to predict [UNK]."""
-        if self._num_unknown > MOST_UNKNOWN * self._num_tokens:
-            raise ShardError(
-                f"{self._num_unknown / self._num_tokens:.0%} of the tokens of these samples are "
-                f"[UNK], id {self._record.special_tokens['unk']}; give the tokenizer that made "
-                "them, or make them again with one that knows their text"
-            )
 
 
 def _other_tokenizer(file: Path, reason: str) -> ShardError:

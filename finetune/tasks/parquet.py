@@ -5,7 +5,6 @@ from pathlib import Path
 
 from data_prep.files.extras import require
 from data_prep.files.quoting import plain
-from data_prep.sources.tables import about_empty_rows
 from finetune.tasks.task import TaskError
 
 ROWS_PER_BATCH = 4096
@@ -33,8 +32,6 @@ def parquet_rows(
     try:
         with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
             check(table.schema_arrow.names)
-            if complaint := about_empty_rows(file, table.metadata.num_rows):
-                raise TaskError(complaint)
             batches = table.iter_batches(ROWS_PER_BATCH, columns=list(columns), use_threads=False)
             for batch in batches:
                 yield from batch.to_pylist()

@@ -1,5 +1,6 @@
 import multiprocessing
 import pickle
+import shutil
 
 import h5py
 import numpy as np
@@ -150,60 +151,43 @@ def assert_refused(folder, message):
     assert "\n" not in str(refused.value)
 
 
-def test_a_shard_cut_short_is_an_error(folder):
+def cut_short(folder):
     file = folder / "train-00001.h5"
     file.write_bytes(file.read_bytes()[:-100])
-    assert_refused(folder, r"train-00001\.h5: \d+ bytes instead of \d+; .* repair")
 
 
-def test_a_missing_shard_is_an_error(folder):
-    (folder / "valid-00000.h5").unlink()
-    assert_refused(folder, r"valid-00000\.h5: no such file")
-
-
-def test_a_shard_that_is_not_hdf5_is_an_error(folder):
+def overwritten(folder):
     file = folder / "valid-00000.h5"
     file.write_bytes(b"x" * file.stat().st_size)
-    assert_refused(folder, r"valid-00000\.h5: not a readable shard")
 
 
-def test_a_shard_of_another_tokenizer_is_an_error(folder):
-    file = folder / "train-00000.h5"
-    ours = sha256_of(folder / "tokenizer.json").encode()
-    file.write_bytes(file.read_bytes().replace(ours, b"0" * 64))
-    assert_refused(folder, r"train-00000\.h5: made with another tokenizer")
+def with_other_counts(**change):
+    def damage(folder):
+        change_manifest(folder, lambda content: content["splits"]["train"].update(change))
+
+    return damage
 
 
-def test_another_tokenizer_file_is_an_error(folder):
-    (folder / "tokenizer.json").write_text("{}")
-    assert_refused(folder, r"tokenizer\.json: not the tokenizer that made these shards")
-    (folder / "tokenizer.json").unlink()
-    assert_refused(folder, r"tokenizer\.json: no such file")
-
-
-def test_rows_of_another_length_are_an_error(folder):
-    change_manifest(folder, lambda content: content.update(sequence_length=32))
-    assert_refused(folder, r"holds uint16 \(\d+, 16\) instead of contiguous uint16 \(\d+, 32\)")
-
-
-@pytest.mark.parametrize("change", [{"rows": 1}, {"rows_per_shard": 3}])
-def test_row_counts_that_contradict_are_an_error(folder, change):
-    change_manifest(folder, lambda content: content["splits"]["train"].update(change))
-    assert_refused(folder, r"manifest\.json: the row counts of train contradict each other")
-
-
-def test_a_file_that_is_named_twice_is_an_error(folder):
-    def twice(content):
-        content["splits"]["valid"] = content["splits"]["train"]
-
-    change_manifest(folder, twice)
-    assert_refused(folder, r"manifest\.json: names train-00000\.h5 more than once")
-
-
-def test_a_missing_manifest_is_an_error(folder, tmp_path):
-    (folder / "manifest.json").unlink()
-    assert_refused(folder, r"manifest\.json: no such file or directory; build the shards")
-    assert_refused(tmp_path / "nowhere", r"manifest\.json: no such file")
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut_short, r"train-00001\.h5: \d+ bytes instead of \d+; .* repair"),
+        (lambda folder: (folder / "valid-00000.h5").unlink(), r"valid-00000\.h5: no such file"),
+        (overwritten, r"valid-00000\.h5: not a readable shard"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not the tokenizer that"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json: no such file"),
+        (
+            lambda folder: change_manifest(folder, lambda it: it.update(sequence_length=32)),
+            r"holds uint16 \(\d+, 16\) instead of contiguous uint16 \(\d+, 32\)",
+        ),
+        (with_other_counts(rows=1), r"manifest\.json: the row counts of train contradict"),
+        (with_other_counts(rows_per_shard=3), "the row counts of train contradict"),
+        (shutil.rmtree, r"manifest\.json: no such file or directory; build the shards"),
+    ],
+)
+def test_a_folder_that_is_damaged_is_refused(folder, damage, message):
+    damage(folder)
+    assert_refused(folder, message)
 
 
 @pytest.mark.parametrize(

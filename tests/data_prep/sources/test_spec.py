@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from data_prep.settings import PYTHON_DOCS
-from data_prep.sources import hub, lines, python_docs, tables, text
+from data_prep.sources import hub, python_docs
 from data_prep.sources.source import SMALLEST_WEIGHT, CorpusError, RawDocument, Skipped
 from data_prep.sources.spec import describe, open_source
 from data_prep.text.sampling import EvenSample
@@ -51,8 +51,6 @@ def test_what_ends_a_document_can_be_chosen(tmp_path):
     file.write_text("one\ntwo\n\nthree\n")
     assert read(f"{file}:documents=line") == [["one"], ["two"], ["three"]]
     assert read(f"{file}:documents=file") == [["one", "two", "three"]]
-    with pytest.raises(CorpusError, match="documents=lines is unknown; did you mean line?"):
-        open_source(f"{file}:documents=lines")
 
 
 def test_a_folder_is_read_file_by_file_in_order_without_hidden_ones(tmp_path):
@@ -72,29 +70,6 @@ def test_suffixes_in_capital_letters_are_known(tmp_path):
     (tmp_path / "A.TXT").write_text("first\n")
     (tmp_path / "B.Txt.gz").write_bytes(gzip.compress(b"second\n"))
     assert read(tmp_path) == [["first"], ["second"]]
-    parquet.write_table(pyarrow.table({"text": ["third"]}), tmp_path / "C.PARQUET")
-    assert read(tmp_path / "C.PARQUET") == [["third"]]
-
-
-def test_long_lines_and_documents_are_read_in_parts_that_lose_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK_BYTES", 50)
-    monkeypatch.setattr(text, "LONGEST_DOCUMENT", 100)
-    line = " ".join(f"wörd{n}" for n in range(60))
-    solid = "日" * 100
-    file = tmp_path / "a.txt"
-    file.write_text(f"{line}\n{solid}\nshort\n\n" + "seven ch\n" * 30)
-    source = open_source(str(file))
-    raw = list(source.raw_documents())
-    parsed = [source.parse(document) for document in raw]
-    assert not any(found.skipped for found in parsed), "a character was cut"
-    paragraphs = [paragraph for found in parsed for paragraph in found.paragraphs]
-    whole = " ".join(paragraphs)
-    assert line in whole
-    assert solid in whole.replace(" ", "")
-    assert whole.count("seven ch") == 30
-    assert all(len(document.content) <= 100 for document in raw)
-    assert [document.cut for document in raw].count(False) >= 1
-    assert not raw[-1].cut
 
 
 def test_lines_that_are_not_utf8_are_skipped_with_their_number(tmp_path):
@@ -111,14 +86,12 @@ def test_lines_that_are_not_utf8_are_skipped_with_their_number(tmp_path):
 # Tables
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_json_lines_are_documents_and_damaged_ones_are_skipped(tmp_path, suffix):
-    content = (
+def test_json_lines_are_documents_and_damaged_ones_are_skipped(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(
         b'{"body": "a\\nb  c", "id": 1}\n\n{"body": null}\n{"other": 1}\n[1]\n{"body"\n'
         b'{"body": "\\ud800"}\n{"body": "\xff"}\n{"body": 7}\n{"body": "last"}'
     )
-    file = tmp_path / f"a.jsonl{suffix}"
-    file.write_bytes(COMPRESS[suffix](content))
     name = str(file)
     assert read(f"{file}:column=body") == [
         ["a", "b c"],
@@ -133,49 +106,29 @@ def test_json_lines_are_documents_and_damaged_ones_are_skipped(tmp_path, suffix)
     ]
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_rows_of_csv_are_documents(tmp_path, suffix):
+def test_rows_of_csv_are_documents(tmp_path):
     content = 'id,text\r\n1,"a\nb, ""c"""\r\n\r\n2\r\n3,\xff\r\n4,last'.encode("latin-1")
-    file = tmp_path / f"a.csv{suffix}"
-    file.write_bytes(COMPRESS[suffix](content))
+    file = tmp_path / "a.csv"
+    file.write_bytes(content)
     assert read(file) == [
         ["a", 'b, "c"'],
         Skipped(str(file), 5, "the text is null"),
         Skipped(str(file), 6, "not valid UTF-8"),
         ["last"],
     ]
-    file = tmp_path / f"b.tsv{suffix}"
-    file.write_bytes(COMPRESS[suffix](content.replace(b",", b"\t")))
-    assert read(f"{file}:column=id")[-1] == ["4"]
+    (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(content.replace(b",", b"\t")))
+    assert read(f"{tmp_path / 'b.tsv.gz'}:column=id")[-1] == ["4"]
 
 
 def test_a_wrong_column_is_refused_at_once_with_the_ones_that_are_there(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"body": "x", "title": "y"}\n')
-    with pytest.raises(CorpusError, match="has no column 'text', it has body, title; say which"):
-        read(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('damaged\n{"body": "x", "n": 1}\n')
     (tmp_path / "a.csv").write_text("body,n\nx,1\n")
-    with pytest.raises(CorpusError, match="has no column 'text', it has body, n; say which"):
-        read(tmp_path / "a.csv")
     parquet.write_table(pyarrow.table({"body": ["x"], "n": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(CorpusError, match="has no column 'text', it has body, n; say which"):
-        read(tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.csv", "a.parquet"):
+        with pytest.raises(CorpusError, match="has no column 'text', it has body, n; say which"):
+            read(tmp_path / name)
     with pytest.raises(CorpusError, match="column 'n' holds int64, not text"):
         read(f"{tmp_path / 'a.parquet'}:column=n")
-
-
-def test_a_json_array_is_refused_with_the_command_that_converts_it(tmp_path):
-    (tmp_path / "a.json").write_text('[{"text": "x"}]')
-    with pytest.raises(CorpusError, match=r"one JSON array, not JSON Lines; convert it: jq"):
-        read(tmp_path / "a.json")
-
-
-def test_a_record_that_is_too_long_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "PIECE_BYTES", 64)
-    monkeypatch.setattr(tables, "LONGEST_RECORD", 100)
-    file = tmp_path / "a.jsonl"
-    records = ["first", "x" * 5000, "last"]
-    file.write_text("".join(json.dumps({"text": record}) + "\n" for record in records))
-    assert read(file) == [["first"], Skipped(str(file), 2, "record over 64 MB"), ["last"]]
 
 
 def test_parquet_is_streamed_batch_by_batch(tmp_path):
@@ -251,24 +204,6 @@ def test_without_a_network_the_hub_is_refused_fast_and_clearly(monkeypatch):
 # All of them
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
-@pytest.mark.parametrize("keep", [0.3, 0.99])
-def test_a_file_cut_short_stops_the_build_or_is_counted(tmp_path, suffix, keep):
-    content = "".join(f"Document {n * 7919 % 10007} with words.\n\n" for n in range(3000)).encode()
-    whole = COMPRESS[suffix](content)
-    file = tmp_path / f"a.txt{suffix}"
-    file.write_bytes(whole[: int(len(whole) * keep)])
-    (tmp_path / "b.txt").write_text("fine\n")
-    with pytest.raises(
-        CorpusError, match=rf"a\.txt{suffix}: cannot be read after line .*--damaged-files skip"
-    ):
-        read(tmp_path)
-    found = read(tmp_path, damaged_files="skip")
-    (skipped,) = (item for item in found if isinstance(item, Skipped))
-    assert (skipped.file, skipped.reason) == (str(file), "file cut short or damaged")
-    assert found[-1] == ["fine"]
-
-
 def test_other_damage_is_an_error_with_the_files_name(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really PAR1")
     (tmp_path / "c.txt.gz").write_text("not compressed")
@@ -287,9 +222,9 @@ BEGINNINGS = {
 
 
 @pytest.mark.parametrize("kind", BEGINNINGS)
-@pytest.mark.parametrize("suffix", COMPRESS)
 @settings(max_examples=60, deadline=None)
 @given(
+    suffix=st.sampled_from(sorted(COMPRESS)),
     noise=st.one_of(
         st.binary(max_size=300),
         st.text(st.sampled_from('{}[]"\\u0d8:text\n\x00<doc>/'), max_size=80).map(str.encode),
@@ -374,9 +309,8 @@ def test_the_identity_of_a_source_changes_with_its_files(tmp_path):
         ("FOLDER/mixed/a.txt:wieght=2", "text has no key 'wieght'; did you mean weight?"),
         ("FOLDER/mixed/a.txt:column=a", "text has no key 'column'; it has weight, documents"),
         ("FOLDER/mixed/a.txt:weight=0", "weight=0 is not a number from 0.000001"),
-        ("FOLDER/mixed/a.txt:weight=1e-7", "weight=1e-7 is not a number from 0.000001"),
         ("FOLDER/mixed/a.txt:weight=much", "weight=much is not a number from 0.000001"),
-        ("hub:x:colum=a", "hub has no key 'colum'; did you mean column?"),
+        ("FOLDER/mixed/a.txt:documents=lines", "documents=lines is unknown; did you mean line?"),
         ("python-docs:split=a", "python-docs has no key 'split'"),
     ],
 )

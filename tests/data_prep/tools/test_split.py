@@ -74,13 +74,6 @@ def test_a_folder_without_held_out_rows_gets_some(tmp_path):
     assert open_shards(tmp_path / "new").split("valid").num_rows > 0
 
 
-def test_the_history_says_how_many_tokens_stood_where_rows_ended(folder, tmp_path):
-    shards = open_shards(folder)
-    last = [len(cut_at_separators(tokens_of(shards, name))[-1]) for name in ("train", "valid")]
-    manifest = hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)
-    assert f"2 documents with {sum(last)} tokens" in manifest.history[-1]
-
-
 def test_too_few_documents_for_a_row_are_an_error_and_leave_nothing(tmp_path):
     folder = write_folder(tmp_path / "old", {"train": [[9] * 3, [9] * 40]})
     with pytest.raises(ShardError, match=r"the valid split has 3 tokens in 1 documents, too few"):

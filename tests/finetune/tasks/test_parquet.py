@@ -66,13 +66,6 @@ def test_what_cannot_be_learned_from_is_named(tmp_path, columns, message):
     assert message in refused(own(tmp_path, columns))
 
 
-def test_a_small_file_of_rows_without_end_is_refused(tmp_path):
-    nulls = pyarrow.nulls(3_000_000, pyarrow.string())
-    task = own(tmp_path, {"text": TEXTS, "label": TEXTS})
-    parquet.write_table(pyarrow.table({"text": nulls, "label": nulls}), task.train)
-    assert "declares 3,000,000 rows in " in refused(task)
-
-
 def test_files_that_are_damaged_or_no_parquet_are_refused(tmp_path):
     task = own(tmp_path, {"text": pyarrow.array([b"a", b"\xff"]), "label": ["x", "y"]})
     assert "row 1: column 'text' holds no text but bytes" in refused(task)
