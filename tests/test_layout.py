@@ -53,10 +53,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 43_090,
-    "lines of benchmarks": 1_650,
-    "lines of tests": 41_400,
-    "words of docs": 18_250,
+    "lines of the packages": 42_540,
+    "lines of benchmarks": 1_630,
+    "lines of tests": 40_830,
+    "words of docs": 18_140,
 }
 
 
