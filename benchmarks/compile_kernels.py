@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from tabulate import tabulate
 
 from data_prep.files.program import run_program
 
@@ -83,7 +84,7 @@ def main() -> None:
     ):
         for launch in launches(*names):
             rows.append(row(launch, *names))
-    print_table(rows)
+    print(tabulate(rows, headers="keys"))
     if chosen.json:
         chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
     sys.exit(int(any(row["faults"] for row in rows)))
@@ -202,28 +203,6 @@ def disassembled(compiled: Any, option: str) -> str:
         return subprocess.run(
             [tool, option, file.name], check=True, capture_output=True, text=True
         ).stdout
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print a line for each compiled kernel."""
-    from tabulate import tabulate
-
-    headers = (
-        *("kernel", "sm", "dtype", "head", "case", "tile", "warps", "stages"),
-        *("registers", "spilled", "shared KiB", "tensor core", "faults"),
-    )
-    lines = [
-        (
-            row["kernel"].removesuffix("_kernel"),
-            *(row[name] for name in ("architecture", "dtype", "head_width", "case", "tile")),
-            *(row["num_warps"], row["num_stages"], row["registers"], row["spilled_bytes"]),
-            f"{row['shared_memory_bytes'] / 1024:.0f}",
-            row["tensor_core_instructions"],
-            ", ".join(row["faults"]) or "none",
-        )
-        for row in rows
-    ]
-    print(tabulate(lines, headers=headers))
 
 
 if __name__ == "__main__":

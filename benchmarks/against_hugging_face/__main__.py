@@ -28,10 +28,9 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from their_trainer import Curve, fastest_precision, their_run
@@ -140,25 +139,11 @@ class Comparison:
                 started["precision"] = str(dtype).removeprefix("torch.")
                 curve = their_run(seeded, self._shards, rate, minutes, folder, dtype)
             (folder / RESULT).write_text(json.dumps({**started, "curve": curve}))
-        return ended_run(folder, asked)
-
-
-def ended_run(folder: Path, asked: Mapping[str, Any]) -> Curve:
-    """Return the curve of a run that has ended.
-
-    Raises:
-        ConfigError: it is the run of another command.
-    """
-    ended = json.loads((folder / RESULT).read_text())
-    for setting, wanted in asked.items():
-        found = ended.get(setting, wanted)  # older results have not all of them
-        if found != wanted:
-            raise ConfigError(
-                f"{folder} holds a run with {setting} {found}, and this command asks for {wanted}; "
-                "choose another folder with --to, or remove this one"
-            )
-    curve: Curve = ended["curve"]
-    return curve
+        ended = json.loads((folder / RESULT).read_text())
+        if ended | asked != ended:
+            raise ConfigError(f"{folder} is of another command; choose another folder with --to")
+        found: Curve = ended["curve"]
+        return found
 
 
 def our_run(recipe: str, words: Sequence[str], rate: float, minutes: float, folder: Path) -> Curve:
