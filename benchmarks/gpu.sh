@@ -86,9 +86,6 @@ if [[ $dry ]]; then
 else
   nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit --format=csv,noheader || exit 1
   ip link set lo up 2>/dev/null
-  # pip's CUDA has no libcudart.so to link FusedAdam with.
-  ln -s "$(dirname "$python")"/../lib/python3*/site-packages/nvidia/cu*/lib/libcudart.so.* \
-    "$work/libcudart.so" 2>/dev/null && export LIBRARY_PATH=$work
   export TORCH_EXTENSIONS_DIR=$work/extensions NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
 fi
 steps_py=("$python" benchmarks/steps.py --shape $shape --vocabulary $vocabulary)
@@ -103,12 +100,9 @@ export TORCHINDUCTOR_COMPILE_THREADS=3
 recipe=$PWD/benchmarks/gpu/killed_run.toml
 part prepare 170 env -C "$work/run" "$python" -m tupelo prepare "$recipe" "${small[@]}" &
 part fused_adam 170 "$python" -c "
-from pretrain.engine.optimizers import OPTIMIZERS
-print('obstacle:', OPTIMIZERS['deepspeed'].obstacle_to_build())
-if not '$dry':
-    OPTIMIZERS['deepspeed'].fused_class()
-    from deepspeed.ops.op_builder import FusedAdamBuilder
-    FusedAdamBuilder().load()" &
+from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
+print('obstacle:', obstacle_to_fused_adam())
+'$dry' or fused_adam()" &
 part warm 175 "${steps_py[@]}" --warm --variants "${variants[@]:0:4}" &
 [[ $dry ]] || part warm_more 175 "${steps_py[@]}" --warm --variants "${variants[@]:4}" &
 [[ $dry ]] || part warm_kernels 150 "$python" benchmarks/gpu/kernels.py "$work/warm.json" --warm &

@@ -4,7 +4,6 @@ import logging
 import os
 import shutil
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from data_prep.files.quoting import plain, quoted
 from pretrain.config.ds_keys import unknown_key
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
+from pretrain.distributed.cuda_toolkit import missing_from_cuda, with_cuda_of_pip
 from pretrain.distributed.unusable_gpus import sees_gpu
 from pretrain.profiling.communication import CountedCollectives
 from pretrain.profiling.step_timer import Phases
@@ -30,6 +30,8 @@ def import_deepspeed() -> Any:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     # DeepSpeed 0.19.8 calls collectives by names that torch 2.13 renames, once a step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    # The current device is the one that `start_ranks` has chosen.
+    warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
     # `init_distributed` asks here whether to compile a C++ operation for CPUs that only inference
     # uses: a minute, a compiler, and a lock file on which later starts hang if the build is killed.
     # Reading DeepSpeed's own table would start compilers to probe every operation, and print a
@@ -92,15 +94,12 @@ def count_collectives(phases: Phases) -> CountedCollectives:
 
 
 def fused_adam() -> Any:
-    """Return the class of DeepSpeed's AdamW for CUDA, which it compiles when one is built."""
+    """Return the class of DeepSpeed's AdamW for CUDA, and compile what it calls."""
     from deepspeed.ops.adam import FusedAdam
-    from torch.utils import cpp_extension
+    from deepspeed.ops.op_builder import FusedAdamBuilder
 
-    # nvcc may come without the headers that torch's include; those of pip's packages do.
-    home = Path(cpp_extension.CUDA_HOME or "")
-    if (headers := _cuda_headers(home)) not in (None, home / "include"):
-        given = filter(None, [os.environ.get("CPATH")])
-        os.environ["CPATH"] = os.pathsep.join([str(headers), *given])
+    with with_cuda_of_pip():
+        FusedAdamBuilder().load()
     return FusedAdam
 
 
@@ -129,17 +128,4 @@ def obstacle_to_fused_adam() -> str | None:
     compiler = os.environ.get("CXX", "c++")
     if not shutil.which(compiler):
         return f"there is no C++ compiler {compiler!r}"
-    if _cuda_headers(Path(cpp_extension.CUDA_HOME or "")) is None:
-        return (
-            f"{quoted(cpp_extension.CUDA_HOME)} has no include/cusparse.h: install CUDA's "
-            "development files, or pip install 'cuda-toolkit[cublas,cudart,cusolver,cusparse]'"
-        )
-    return None
-
-
-def _cuda_headers(home: Path) -> Path | None:
-    """Return the folder that has CUDA's headers: of the toolkit, or of pip's packages."""
-    places = getattr(find_spec("nvidia"), "submodule_search_locations", ())
-    folders = [home, *(folder for place in places for folder in Path(place).glob("cu*"))]
-    found = (one / "include" for one in folders if (one / "include" / "cusparse.h").is_file())
-    return next(found, None)
+    return missing_from_cuda(Path(cpp_extension.CUDA_HOME or ""), f"{major}.{minor}")

@@ -109,8 +109,9 @@ class DeepSpeedAdamW(OptimizerKind):
             )
         except (OSError, RuntimeError, subprocess.SubprocessError, ImportError) as error:
             lines = str(error).splitlines() or [""]
-            # Of a build: the first line of its compiler's, not "Error building extension".
-            line = next((one for one in lines if re.search(r"\b(error|fatal)\b", one)), lines[0])
+            # Of a build: the first complaint of its tools, not "Error building extension".
+            complaint = re.compile(r"\berror *:|\bfatal\b|cannot find -l|: not found")
+            line = next(filter(complaint.search, lines), lines[0])
             raise not_built(self.name, f"{type(error).__name__}: {plain(line.strip())}") from error
         return optimizer
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_command import PYTHONPATH
 from tests.tupelo.conftest import installed
 
 __all__ = ["installed"]
@@ -102,7 +103,7 @@ def test_the_tour_runs_in_an_installed_copy_without_activation(installed, tmp_pa
 @pytest.mark.slow("every command, twice")
 def test_the_tour_runs_in_the_checkout_with_activation(tmp_path):
     search = f"{Path(sys.executable).parent}:{os.defpath}"
-    done = take_tour(tmp_path / "new", TOUR, PATH=search, PYTHONPATH=str(ROOT))
+    done = take_tour(tmp_path / "new", TOUR, PATH=search, PYTHONPATH=PYTHONPATH)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "again: tupelo sweep" in done.stdout
     has_scripts = (ROOT / ".venv/bin/tupelo").exists()

@@ -3,13 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.forked_command import PYTHONPATH
-
-ROOT = Path(__file__).parents[2]
 
 # Neither imported nor found by importlib.metadata.
 WITHOUT = """

@@ -20,7 +20,7 @@ from pretrain.model.positions import POSITION_ENCODINGS
 from tests.forked_command import PYTHONPATH
 from tests.pretrain.engine import fake_cuda_case as case
 
-HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]
+HERE = Path(__file__).parent
 TORCH = Path(torch.__file__).parent
 KERNELS = {
     "tupelo.attention_forward.default",

@@ -15,6 +15,7 @@ import torch
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
+from pretrain.engine import micro_batches
 from pretrain.engine.micro_batches import PassTrial, choose_micro_batches
 from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.engine.zero_choice import with_fitted_buckets
@@ -236,8 +237,8 @@ def test_attention_in_a_compiled_function_is_the_attention_outside():
         assert torch.equal(one, other)
 
 
-def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not():
-    """Of the sizes 1, 2, 4, ... on a GPU of which all but 12 GiB are taken."""
+def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
+    """Of the sizes 1, 2, 4, ... in a process that may take 12 GiB: others share the GPU."""
     words = ["--model.width", "768", "--model.num_heads", "12", "--model.num_layers", "12"]
     words += ["--data.sequence_length", "512", "--model.max_sequence_length", "512"]
     words += ["--batch.global_sequences", "128", "--batch.micro_sequences", "auto"]
@@ -245,11 +246,14 @@ def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not():
     config = fill_ds_config(read_ds_config("zero1_fp16", "cuda"), settings, world_size=1)
     config = with_fitted_buckets(config, settings)
     model, ranks = MaskedLanguageModel(settings.model, ExecutionPlan("sdpa")), Ranks(0, 1, "cuda")
-    free = torch.cuda.mem_get_info()[0]
-    taken = torch.empty(free - 12 * 2**30, dtype=torch.uint8, device="cuda")
+    trial, memory = PassTrial(model, settings, config, ranks), 12 * 2**30
+    monkeypatch.setattr(micro_batches, "_free_bytes", lambda ranks: memory)
+    assert trial.fits(1)  # and cuBLAS has its workspaces, which it keeps
     before = torch.cuda.memory_allocated()
-    chosen = choose_micro_batches(model, settings, config, ranks).sequences
-    trial = PassTrial(model, settings, config, ranks)
-    assert 1 < chosen < 128 and trial.fits(chosen) and not trial.fits(2 * chosen)
+    torch.cuda.set_per_process_memory_fraction(memory / torch.cuda.mem_get_info()[1])
+    try:
+        chosen = choose_micro_batches(model, settings, config, ranks).sequences
+        assert 1 < chosen < 128 and trial.fits(chosen) and not trial.fits(2 * chosen)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
     assert torch.cuda.memory_allocated() == before
-    del taken

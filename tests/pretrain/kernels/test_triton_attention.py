@@ -22,13 +22,9 @@ from tests.pretrain.model.attention_reference import (
     assert_close,
     exact,
     example,
-    needs_triton,
     with_gradients,
 )
 from tests.selection import mostly_slow
-
-pytestmark = needs_triton
-
 
 INTERPRETED = "the interpreter computes a tile in seconds"
 

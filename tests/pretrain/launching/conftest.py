@@ -11,8 +11,6 @@ import pytest
 
 from tests.forked_command import PYTHONPATH
 
-ROOT = Path(__file__).parents[3]
-
 # Starts `pretrain WORDS` in a real interpreter, for which the stubs are its environment's programs.
 START = """
 import sys

@@ -2,21 +2,9 @@
 
 from functools import partial
 
-import numpy
-import pytest
 import torch
-import triton
-from packaging.version import Version
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-# torch 2.11 brings Triton 3.6, whose interpreter turns arrays of one element into numbers.
-needs_triton = pytest.mark.skipif(
-    DEVICE == "cpu"
-    and Version(triton.__version__) < Version("3.7")
-    and Version(numpy.__version__) >= Version("2.4"),
-    reason="the interpreter of Triton before 3.7 needs numpy before 2.4",
-)
 
 # Relative error in the Frobenius norm. fp32: sums of a few hundred products. fp16 and bf16:
 # operands and results are rounded, by 2^-11 and 2^-8 at most; Triton's interpreter cuts bf16 off

@@ -9,7 +9,6 @@ from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInput
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_encoding import PositionTerms
-from tests.pretrain.model.attention_reference import needs_triton
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
@@ -77,7 +76,7 @@ def relative_error(found, expected):
         *(("tupe-a-tie-cls", False), ("tupe-r", False), ("rope", False)),
     ],
 )
-@pytest.mark.parametrize("name", [*HERE, pytest.param("triton", marks=needs_triton)])
+@pytest.mark.parametrize("name", [*HERE, "triton"])
 def test_a_backend_is_attention_written_out(name, positions, projection_bias, lengths, dtype):
     encoding = encoding_of(positions, position_projection_bias=projection_bias)
     if name == "folded" and not encoding.is_foldable:
@@ -133,7 +132,6 @@ def test_the_gradient_of_a_shared_bias_is_fp32_whatever_the_queries_are(name):
     assert shared and all(tensor.grad.dtype is torch.float32 for tensor in shared)
 
 
-@needs_triton
 def test_the_layers_read_one_cast_of_the_bias_and_their_gradients_of_it_are_not_rounded(
     monkeypatch,
 ):

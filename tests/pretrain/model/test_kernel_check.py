@@ -14,7 +14,6 @@ from pretrain.model.attention_backends import eager
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.position_encoding import PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS
-from tests.pretrain.model.attention_reference import needs_triton
 
 BACKENDS = ["sdpa", *["fused"] * (obstacle_to_cpu_kernels() is None)]
 
@@ -70,7 +69,6 @@ def test_weights_that_are_0_without_dropout_do_not_count_as_dropped(backend):
     assert check(backend, "alibi", *heads, *DROPOUT, length=256) is None
 
 
-@needs_triton
 def test_the_triton_kernels_are_compared_with_dropout():
     assert check("triton", "tupe-r", *DROPOUT) is None
 
@@ -109,7 +107,6 @@ def test_dropout_that_is_wrong_is_found_out(monkeypatch, sabotaged, complaint):
     assert re.search(complaint, check("sdpa", "tupe-r", *DROPOUT))
 
 
-@needs_triton
 def test_a_triton_kernel_that_drops_other_weights_is_found_out(monkeypatch):
     constants = triton_attention._constants
 

@@ -13,14 +13,13 @@ from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInput
 from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_baselines import alibi_slopes
-from tests.pretrain.model.attention_reference import needs_triton
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, LENGTH, LAYERS, HEADS, HEAD_WIDTH = 2, 7, 3, 3, 16
 BUCKETS, MAX_DISTANCE, CLIP = 8, 12, 3
 ENCODINGS = ["nope", "t5", "alibi", "tupe-a-table", "tupe-r-parametric", "shaw"]
 FUSED = ["fused"] * (obstacle_to_cpu_kernels() is None)
-BACKENDS = ["eager", "sdpa", *FUSED, pytest.param("triton", marks=needs_triton)]
+BACKENDS = ["eager", "sdpa", *FUSED, "triton"]
 
 
 def settings(positions, **model):
