@@ -1,9 +1,13 @@
 """The only file that imports DeepSpeed: loading, check of its JSON, communication, FusedAdam."""
 
+import contextlib
 import logging
 import os
 import shutil
+import tempfile
 import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,6 @@ from data_prep.files.quoting import plain, quoted
 from pretrain.config.ds_keys import unknown_key
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
-from pretrain.distributed.cuda_toolkit import missing_from_cuda, with_cuda_of_pip
 from pretrain.distributed.unusable_gpus import sees_gpu
 from pretrain.profiling.communication import CountedCollectives
 from pretrain.profiling.step_timer import Phases
@@ -103,6 +106,27 @@ def fused_adam() -> Any:
     return FusedAdam
 
 
+@contextlib.contextmanager
+def with_cuda_of_pip() -> Iterator[None]:
+    """Let compilers find what nvcc may come without: headers and libcudart of pip's packages."""
+    places = getattr(find_spec("nvidia"), "submodule_search_locations", None) or ()
+    folders = [folder for place in places for folder in Path(place).iterdir()]
+    libraries = [one for folder in folders for one in folder.glob("lib/libcudart.so.*")]
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory() as links:
+        for library in libraries[:1]:
+            Path(links, "libcudart.so").symlink_to(library)  # the name by which it is linked
+        includes = [str(folder / "include") for folder in folders]
+        for name, added in (("CPLUS_INCLUDE_PATH", includes), ("LIBRARY_PATH", [links])):
+            os.environ[name] = os.pathsep.join([*filter(None, [before.get(name)]), *added])
+        try:
+            yield
+        finally:
+            for name in ("CPLUS_INCLUDE_PATH", "LIBRARY_PATH"):
+                del os.environ[name]
+            os.environ.update(before)
+
+
 def obstacle_to_fused_adam() -> str | None:
     """Return why DeepSpeed cannot compile its FusedAdam on this machine; None: nothing is known.
 
@@ -128,4 +152,4 @@ def obstacle_to_fused_adam() -> str | None:
     compiler = os.environ.get("CXX", "c++")
     if not shutil.which(compiler):
         return f"there is no C++ compiler {compiler!r}"
-    return missing_from_cuda(Path(cpp_extension.CUDA_HOME or ""), f"{major}.{minor}")
+    return None

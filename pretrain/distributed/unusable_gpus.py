@@ -1,6 +1,5 @@
 """GPUs that the driver lists and torch cannot use: a run would use the CPU, unnoticed."""
 
-import re
 import warnings
 
 import torch
@@ -23,14 +22,11 @@ def refuse_unusable_gpus() -> None:
     Raises:
         ConfigError: torch cannot use the GPUs of this machine.
     """
-    if hides_every_gpu():
+    if hides_every_gpu() or sees_gpu():
         return
-    if sees_gpu():
-        obstacle = obstacle_to_architecture()
-    else:
-        gpus = ask_driver()
-        obstacle = obstacle_to_torch(gpus[0], len(gpus)) if visible_gpus(gpus) else None
-    if obstacle is not None:
+    gpus = ask_driver()
+    if visible_gpus(gpus):
+        obstacle = obstacle_to_torch(gpus[0], len(gpus))
         raise ConfigError(f"{obstacle}; or, to use the CPU: export {VARIABLE}=")
 
 
@@ -55,29 +51,3 @@ def obstacle_to_torch(gpu: DriverGpu, count: int) -> str:
         "CUDA: update it, or install a torch that is built for "
         "the CUDA version that nvidia-smi shows (https://pytorch.org/get-started)"
     )
-
-
-def obstacle_to_architecture() -> str | None:
-    """Return that torch has no kernels for a GPU that it sees, or None."""
-    if torch.version.hip is not None:  # AMD's architectures are named otherwise
-        return None
-    architectures = torch.cuda.get_arch_list()  # such as sm_80, sm_90a, compute_120
-    for number in range(torch.cuda.device_count()):
-        major, minor = torch.cuda.get_device_capability(number)
-        if not any(_runs_on(each, major, minor) for each in architectures):
-            return (
-                f"torch {torch.__version__} has no kernels for {torch.cuda.get_device_name(number)}"
-                f" (compute capability {major}.{minor}; it has {', '.join(architectures)}); "
-                "install a torch that is built for it, often for another CUDA version "
-                "(https://pytorch.org/get-started)"
-            )
-    return None
-
-
-def _runs_on(architecture: str, major: int, minor: int) -> bool:
-    """Return whether a GPU runs code of an architecture: compiled for its major version, or PTX."""
-    kind, _, digits = architecture.partition("_")
-    its_major, its_minor = divmod(int(re.sub(r"\D", "", digits)), 10)
-    if kind == "compute":  # PTX, which the driver compiles
-        return (its_major, its_minor) <= (major, minor)
-    return its_major == major and its_minor <= minor

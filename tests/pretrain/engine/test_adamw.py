@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,6 @@ def builder(monkeypatch):
     monkeypatch.setattr(builder, "installed_cuda_version", lambda: (13, 0))
     monkeypatch.setattr(torch.version, "cuda", "13.1")
     monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: True)
-    monkeypatch.setattr(deepspeed_library, "missing_from_cuda", lambda *_: None)
     monkeypatch.setenv("CXX", "true")
     assert deepspeed_library.obstacle_to_fused_adam() is None
     return builder
@@ -94,10 +94,23 @@ def test_fused_adam_without_ninja_or_a_compiler_is_refused(builder, monkeypatch)
     assert "ninja does not run" in refusal_of_the_machine()
 
 
-def test_fused_adam_without_headers_of_cuda_is_refused(builder, monkeypatch):
-    monkeypatch.setattr(deepspeed_library, "missing_from_cuda", "{}, and CUDA {}, lack it".format)
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", "/toolkit")
-    assert "/toolkit, and CUDA 13.0, lack it" in refusal_of_the_machine()
+@pytest.mark.skipif(not shutil.which("g++"), reason="a compiler shows it")
+def test_compilers_find_in_packages_of_pip_what_the_toolkit_lacks(tmp_path, monkeypatch):
+    cuda, program = tmp_path / "nvidia/cu13", tmp_path / "program.cpp"
+    found = SimpleNamespace(submodule_search_locations=[str(cuda.parent)])
+    monkeypatch.setattr(deepspeed_library, "find_spec", lambda _: found)
+    (cuda / "include").mkdir(parents=True)
+    (cuda / "lib").mkdir()
+    (cuda / "include/cusparse.h").write_text("int version();")
+    program.write_text("#include <cusparse.h>\nint main() { return version(); }")
+    (tmp_path / "library.cpp").write_text("int version() { return 13; }")
+    shared = ["g++", "-shared", tmp_path / "library.cpp", "-o", cuda / "lib/libcudart.so.13"]
+    subprocess.run(shared, check=True)
+    before, build = dict(os.environ), ["g++", program, "-o", tmp_path / "program", "-lcudart"]
+    assert subprocess.run(build, stderr=subprocess.DEVNULL).returncode != 0
+    with deepspeed_library.with_cuda_of_pip():
+        subprocess.run(build, check=True)
+    assert os.environ == before
 
 
 def test_what_is_compiled_already_needs_no_compiler(builder, monkeypatch):
