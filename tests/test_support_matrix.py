@@ -1,4 +1,4 @@
-"""docs/SUPPORT.md is true: what it refuses is refused, and of the rest a choice is tried out."""
+"""docs/SPEED.md is true: what it refuses is refused, and of the rest a choice is tried out."""
 
 import itertools
 import subprocess
@@ -26,7 +26,7 @@ def ranks():
 
 
 def test_the_document_says_what_the_code_refuses():
-    assert block("refusals", DOCUMENT.read_text()) == support_table()
+    assert block(DOCUMENT.read_text()) == support_table()
 
 
 @pytest.mark.slow("minutes: every two values of two settings, on one and two ranks")

@@ -1,6 +1,6 @@
 """Tupelo: pre-train BERT-style encoders, and measure how much sooner a change converges.
 
-The names in `__all__` are the Python API, see docs/API.md. Each is imported at its first use:
+The names in `__all__` are the Python API, see docs/MODELS.md. Each is imported at its first use:
 `import tupelo` loads no torch.
 """
 

@@ -1,4 +1,4 @@
-"""Try out every combination that is supported, and write docs/SUPPORT.md.
+"""Try out every combination that is supported, and write docs/SPEED.md.
 
     python -m tests.support_matrix                 all of them, on one rank and on two
     python -m tests.support_matrix --quick         few, with every pair of values; writes nothing
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from .cells import all_cells, covering, supported
-from .table import evidence_table, rewrite, support_table
+from .table import rewrite, support_table
 
 WORKER = "tests.support_matrix.worker"
 ROOT = Path(__file__).parents[2]
@@ -33,15 +33,14 @@ def main():
     results = {}
     for ranks in arguments.ranks:
         results |= run_cells([cell for cell in chosen if cell.ranks == ranks], ranks)
-    complaints = {cell: results.get(cell, ("was not tried", None))[0] for cell in chosen}
+    complaints = {cell: results.get(cell, "was not tried") for cell in chosen}
     failed = {cell: complaint for cell, complaint in complaints.items() if complaint}
     for cell, complaint in failed.items():
         print(f"FAILED: {cell}: {complaint}")
     print(support_table(failed))
     print(f"\n{len(chosen) - len(failed)} of {len(chosen)} that were tried work as they should")
     if not arguments.quick:
-        rewrite("refusals", support_table(failed))
-        rewrite("evidence", evidence_table({cell: found for cell, (_, found) in results.items()}))
+        rewrite(support_table(failed))
     sys.exit(1 if failed else 0)
 
 
@@ -56,7 +55,7 @@ def chosen_cells(ranks, *, quick):
 
 
 def run_cells(cells, ranks):
-    """Try cells out in one job of so many ranks; return complaint and differences of each."""
+    """Try cells out in one job of so many ranks; return the complaint about each."""
     job = [sys.executable, "-m"]
     if ranks > 1:
         job += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
@@ -67,7 +66,7 @@ def run_cells(cells, ranks):
         numbers = [str(known.index(cell)) for cell in cells]
         subprocess.run([*job, WORKER, str(output), *numbers], cwd=ROOT, check=False)
         lines = [json.loads(line) for line in output.read_text().splitlines()]
-    return {known[line["cell"]]: (line["complaint"], line["found"]) for line in lines}
+    return {known[line["cell"]]: line["complaint"] for line in lines}
 
 
 if __name__ == "__main__":

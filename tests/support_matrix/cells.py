@@ -40,7 +40,6 @@ class Cell(NamedTuple):
 
 STAGES = (0, 1, 2, 3)
 PRECISIONS = ("fp32", "bf16_autocast", "bf16", "fp16", "fp16_autocast")
-HALF = ("bf16", "fp16")
 OBJECTIVES = (DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION)
 
 

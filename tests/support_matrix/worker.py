@@ -30,8 +30,7 @@ def main(output, *numbers):
                 complaint, values = f"{type(error).__name__}: {error}", None
             if ranks.is_first:
                 seconds = time.perf_counter() - began
-                line = {"cell": number, "complaint": complaint, "found": values}
-                stream.write(json.dumps(line) + "\n")
+                stream.write(json.dumps({"cell": number, "complaint": complaint}) + "\n")
                 stream.flush()
                 print(f"{cell}: {complaint or 'works'} {values} {seconds:.1f} s", flush=True)
     stop_ranks()

@@ -320,7 +320,6 @@ def test_bias_correction_cannot_be_left_out_where_there_is_no_switch():
 
 
 def test_only_optimizers_that_take_a_scale_guard_their_updates():
-    """docs/FAULTS.md names them."""
     guarded = {name for name, kind in OPTIMIZERS.items() if kind.takes_gradient_scale}
     assert guarded == {"torch", "muon"}
     settings = case.case_settings()

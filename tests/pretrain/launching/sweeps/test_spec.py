@@ -290,7 +290,7 @@ def test_a_folder_of_a_sweep_can_be_renamed(here, run, written):
 
 
 def test_the_example_of_the_documentation_is_a_sweep(written):
-    text = (Path(__file__).parents[4] / "docs/SWEEPS.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/RUNNING.md").read_text()
     (example,) = [block for block in text.split("```toml\n")[1:] if "[arms]" in block]
     asked = sweep(written(example.partition("```")[0]), "--corpus", "text.txt")
     assert [arm.name for arm in asked.arms] == ["baseline", "post", "drop-0.5", "drop-0.9"]
