@@ -88,7 +88,7 @@ def refuse_existing(folder: Path) -> None:
         ShardError: `folder` exists.
     """
     if folder.exists():
-        raise ShardError(f"{folder}: exists already; remove it or build into another folder")
+        raise ShardError(f"{folder}: exists already; remove it or choose another folder")
 
 
 def cannot_be_written(folder: Path, error: OSError, *, keeps: Path | None = None) -> ShardError:

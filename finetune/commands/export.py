@@ -30,13 +30,10 @@ def main(arguments: argparse.Namespace) -> None:
     from pretrain.convert.exports.model_card import CARD_FILE
 
     kept = read_model(kept_folder(arguments.model))
-    replaces = arguments.to.is_dir() and any(arguments.to.iterdir())
     check = export_classifier(kept, arguments.to, arguments.licence)
     stock = stock_classifier(kept.record)
     kind = "with its own code" if stock is None else f"a stock {stock.architecture}"
     print(f"exported {kept.record.describe()} to {arguments.to}: {kind}")
-    if replaces:
-        print("it replaces an earlier export of this model there")
     print(
         f"largest difference to the trainer: {check.largest_difference:.2g} in "
         f"{check.num_logits:,} outputs of {check.source}"

@@ -6,19 +6,18 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from data_prep.shards.folders import complete_or_absent
 from finetune.models.classifier_card import write_classifier_card
-from finetune.models.classifier_format import FINE_TUNED, write_classifier
+from finetune.models.classifier_format import write_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.card_text import shown_place
-from pretrain.convert.exports.export import earlier_export
 from pretrain.convert.exports.hf_check import (
     TOLERANCE,
     ExportCheck,
     compare_tokenizers,
     sentence_rows,
 )
-from pretrain.convert.exports.whole_folder import written_whole
 from pretrain.convert.in_transformers import quiet
 
 MOST_ROUNDING = 0.01  # of the spread of the numbers that a model predicts
@@ -34,17 +33,16 @@ def export_classifier(kept: KeptModel, target: Path, licence: str | None = None)
         licence: see `write_classifier_card`.
 
     Raises:
-        ConfigError: the target holds something else than an earlier export of this model or cannot
-            be written, fp32 cannot hold the numbers that it predicts, the outputs of the export
-            differ from the trainer's, or the Hub cannot have such a licence.
+        ConfigError: fp32 cannot hold the numbers that it predicts, the outputs of the export differ
+            from the trainer's, or the Hub cannot have such a licence.
+        ShardError: the target exists or cannot be written.
     """
     if licence is not None and not LICENCE.fullmatch(licence):
         raise ConfigError(
             f"--licence {licence}: give its name on the Hub, in small letters, such as apache-2.0"
         )
     _refuse_rounded_numbers(kept.record)
-    _refuse_other_content(target, kept.record)
-    with written_whole(target) as partial:
+    with complete_or_absent(target) as partial:
         write_classifier(partial, kept)
         check = check_classifier(kept, partial)
         write_classifier_card(partial, kept, check, place=shown_place(target), licence=licence)
@@ -91,17 +89,4 @@ def _refuse_rounded_numbers(record: KeptRecord) -> None:
             f"{record.describe()} predicts numbers around {record.centre:g} with a spread of "
             f"{record.spread:g}, which the fp32 of exports rounds away; subtract a constant from "
             "the labels, and fine-tune again"
-        )
-
-
-def _refuse_other_content(target: Path, record: KeptRecord) -> None:
-    content = earlier_export(
-        target,
-        lambda found: isinstance(found.get(FINE_TUNED), dict),
-        kind="export of a fine-tuned model",
-    )
-    if content is not None and content[FINE_TUNED].get("weights") != record.weights:
-        raise ConfigError(
-            f"{target} holds an export of another fine-tuned model; choose another --to, or remove "
-            "that folder"
         )

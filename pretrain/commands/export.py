@@ -31,13 +31,10 @@ def main(arguments: argparse.Namespace) -> None:
     run = run_of(arguments.run)
     pretrained = load_pretrained(arguments.run, checkpoint=arguments.checkpoint)
     target = arguments.to or run / "export" / Path(pretrained.place).name
-    replaces = target.is_dir() and any(target.iterdir())
     check = export(pretrained, run, target)
     stock = stock_model(pretrained.model, pretrained.objective)
     kind = "with its own code" if stock is None else f"a stock {stock.architecture}"
     print(f"exported {pretrained.name}, step {pretrained.step:,}, to {target}: {kind}")
-    if replaces:
-        print("it replaces an earlier export of this run there")
     print(
         f"largest difference to the trainer: {check.largest_difference:.2g} in "
         f"{check.num_logits:,} logits of {check.source}"

@@ -1,6 +1,5 @@
 """Exports of fine-tuned models compute what the trainer computes, or are not written."""
 
-import json
 import re
 
 import numpy
@@ -165,29 +164,6 @@ def test_what_is_no_licence_of_the_hub_is_refused(classes, tmp_path):
     with pytest.raises(ConfigError, match="--licence Mine 2: give its name on the Hub"):
         main(words)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_is_exported_again_and_nothing_else_is_replaced(classes, numbers, tmp_path, capsys):
-    target = tmp_path / "mine"
-    for folder in (classes.folder, classes.folder):
-        main(["export", str(folder), "--to", str(target)])
-    assert "it replaces an earlier export of this model there" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="an export of another fine-tuned model; choose another"):
-        export_classifier(read_model(numbers.folder), target)
-    content = json.loads((target / "config.json").read_text())
-    (target / "config.json").write_text(json.dumps({**content, "transformers_version": "5"}))
-    with pytest.raises(ConfigError, match="a model that transformers has saved there"):
-        export_classifier(read_model(classes.folder), target)
-    (target / "photo.jpeg").touch()
-    with pytest.raises(ConfigError, match="mine holds photo.jpeg, and an export would replace"):
-        export_classifier(read_model(classes.folder), target)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="other is no export of a fine-tuned model"):
-        export_classifier(read_model(classes.folder), other)
-    with pytest.raises(ConfigError, match="config.json is a file; choose another --to"):
-        export_classifier(read_model(classes.folder), other / "config.json")
 
 
 def test_an_export_that_differs_from_the_trainer_is_not_written(classes, tmp_path, monkeypatch):
