@@ -10,6 +10,7 @@ import torch
 from pretrain.checkpoint.folders import newest_checkpoint
 from pretrain.checkpoint.format import load_weights
 from tests.pretrain.conftest import lines
+from tests.selection import mostly_slow
 from tests.waiting import wait_until
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", 0.4)
@@ -109,7 +110,7 @@ def test_the_rates_of_a_stretched_run_are_those_of_the_new_length_from_there_on(
     assert [row["step"] for row in metrics] == list(range(5, 61, 5))
 
 
-@pytest.mark.parametrize("how", ["stretch", "restart"])
+@pytest.mark.parametrize("how", mostly_slow(["stretch", "restart"], "each is two runs"))
 def test_a_lengthened_run_that_is_killed_is_resumed_as_it_was(command, run, tmp_path, how):
     """Killed before its first checkpoint and after it."""
     killed = shutil.copytree(run, tmp_path / "killed")

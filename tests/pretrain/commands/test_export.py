@@ -364,9 +364,11 @@ sys.meta_path.insert(0, Absent())
 import torch
 from transformers import AutoModelForMaskedLM
 
-model = AutoModelForMaskedLM.from_pretrained(sys.argv[1], trust_remote_code=True).eval()
-model.save_pretrained(sys.argv[2])
-torch.save(model(torch.load(sys.argv[3])).logits, sys.argv[4])
+exported, once, twice, ids, logits = sys.argv[1:]
+for folder, again in ((exported, once), (once, twice)):
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
+    model.save_pretrained(again)
+torch.save(model(torch.load(ids)).logits, logits)
 """
 
 
@@ -376,13 +378,12 @@ def test_an_export_computes_the_same_where_this_program_is_not_installed(trained
     ids = padded_batch(pretrained)[0][2:]
     torch.save(ids, tmp_path / "ids")
     environment = {**os.environ, "HF_HOME": str(tmp_path / "empty"), "HF_HUB_OFFLINE": "1"}
-    for folder, again in (("exported", "once"), ("once", "twice")):
-        places = [str(tmp_path / name) for name in (folder, again, "ids", "logits")]
-        subprocess.run(
-            [sys.executable, "-c", ELSEWHERE, *places], cwd=tmp_path, env=environment, check=True
-        )
-        ours = trainer_logits(pretrained, ids, None)
-        torch.testing.assert_close(torch.load(places[-1]), ours, rtol=1e-4, atol=1e-4)
+    names = ("exported", "once", "twice", "ids", "logits")
+    subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, *names], cwd=tmp_path, env=environment, check=True
+    )
+    ours = trainer_logits(pretrained, ids, None)
+    torch.testing.assert_close(torch.load(tmp_path / "logits"), ours, rtol=1e-4, atol=1e-4)
     assert {file.name for file in (tmp_path / "twice").glob("*.py")} == set(CODE_FILES)
 
 

@@ -392,6 +392,7 @@ def test_two_ranks_report_missing_shards_once(command, tmp_path):
     assert f"{ROOT}/pretrain/" not in errors  # no traceback of ours; torchrun prints its own
 
 
+@pytest.mark.slow("two ranks refuse like one")
 @pytest.mark.ranks
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has what is refused here")
 def test_kernels_that_this_machine_cannot_run_are_refused_once_and_before_the_data(
