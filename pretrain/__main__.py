@@ -15,7 +15,7 @@ def main(words: list[str]) -> None:
     from pretrain.commands.command_line import run_command
 
     if is_launched():
-        # Ignored by the launcher, and so far by its ranks: see `run_child`.
+        # Ignored by the launcher, and so far by its ranks: see `Child`.
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
     words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]

@@ -1,36 +1,26 @@
-"""Requests to stop: a signal, or the end of the launcher.
+"""Requests to stop: a signal, or the end of the process that has started this one.
 
 On SIGTERM (a queue, `kill`, a spot machine), SIGUSR1 (Slurm's --signal=USR1@120), SIGINT (Ctrl-C)
 or SIGHUP (a closed terminal; not under nohup) the training loop saves and exits after its step. A
-second signal ends the process at once.
-
-Python runs signal handlers between instructions of the main thread, which may be waiting in a
-collective for ever. So a thread receives the signals, through the file descriptor to which Python's
-handler in C writes them at once (`signal.set_wakeup_fd`).
+second signal, but SIGUSR1, ends the process at once.
 """
 
 import contextlib
 import os
 import select
 import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from types import FrameType, TracebackType
-from typing import Any, Literal, NoReturn
+from types import FrameType
+from typing import Any, Literal
 
-from pretrain.distributed.processes import Launcher
+from pretrain.distributed.processes import is_gone, starter
 
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP})
 
 # One Ctrl-C reaches a process twice: from the terminal, and passed on by its launcher.
 ECHO_SECONDS = 2.0
-
-POLL_SECONDS = 1.0
-
-END = b"\0"  # ends the thread; 0 is not the number of a signal
 
 
 class Interruption:
@@ -46,42 +36,30 @@ class Interruption:
         Args:
             prints: whether this rank prints the messages.
         """
-        self.cause: str | None = None  # what asked it to stop, such as SIGTERM
+        self._cause: str | None = None
         self._prints = prints
         self._stage: Literal["set-up", "training", "leaving"] = "set-up"
         self._cause_at = 0.0
-        self._launcher = Launcher()
-        self._reader, self._writer = socket.socketpair()
-        self._thread = threading.Thread(target=self._listen, name="interruption", daemon=True)
+        self._starter = starter()
         self._previous: dict[signal.Signals, Any] = {}
-        self._previous_descriptor = -1
 
     def __enter__(self) -> "Interruption":
         """Begin to receive the signals."""
-        self._writer.setblocking(False)
-        self._previous_descriptor = signal.set_wakeup_fd(
-            self._writer.fileno(), warn_on_full_buffer=False
-        )
-        self._previous = {n: signal.signal(n, _leave_to_thread) for n in signals_to_stop()}
-        self._thread.start()
+        self._previous = {n: signal.signal(n, self._receive) for n in signals_to_stop()}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Restore the previous handlers."""
-        del kind, error, trace
+    def __exit__(self, *_: object) -> None:
+        """Restore the previous handlers; a process that was asked to stop ignores repetitions."""
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._previous_descriptor)
-        # Closing it would not end the thread: forked processes have it open too.
-        self._writer.send(END)
-        self._thread.join()
-        self._writer.close()
-        self._reader.close()
+            repeats = number == signal.SIGUSR1 and self._cause is not None
+            signal.signal(number, signal.SIG_IGN if repeats else handler)
+
+    @property
+    def cause(self) -> str | None:
+        """Return what asked it to stop, such as SIGTERM; None: nothing has."""
+        if self._cause is None and self._starter is not None and is_gone(self._starter):
+            self._stop("the process that started it is gone")
+        return self._cause
 
     def begin_training(self) -> None:
         """Let signals request a save from now on."""
@@ -91,40 +69,28 @@ class Interruption:
         """Ignore signals while this process exits: it has saved, or it has failed."""
         self._stage, self._cause_at = "leaving", time.monotonic()
 
-    def _listen(self) -> None:
-        while True:
-            if select.select([self._reader], [], [], POLL_SECONDS)[0]:
-                received = self._reader.recv(64)
-                if END in received:
-                    return
-                # Python writes the numbers of other signals too, such as SIGCHLD.
-                for number in filter(SIGNALS.__contains__, received):
-                    self._note(signal.Signals(number).name, 128 + number)
-            elif self.cause is None and self._launcher.is_gone():
-                self._note("its launcher is gone", 1)
-
-    def _note(self, cause: str, status: int) -> None:
-        now = time.monotonic()
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        name = signal.Signals(number).name
         if self._stage == "set-up":
-            self._exit(f"stopped before the first step ({cause}); there is nothing to save", status)
-        elif self._stage == "training" and self.cause is None:
-            self.cause, self._cause_at = cause, now
-            self._say(f"{cause}: saving after this step; a second signal ends at once")
-        elif now - self._cause_at > ECHO_SECONDS:
-            self._exit(f"{cause}: ended at once", status)
+            self._say(f"stopped before the first step ({name}); there is nothing to save")
+            os._exit(128 + number)
+        if self._stage == "training" and self._cause is None:
+            self._stop(name)
+        # `tupelo` repeats SIGUSR1, in case that its ranks did not exist yet: see `Children`.
+        elif number != signal.SIGUSR1 and time.monotonic() - self._cause_at > ECHO_SECONDS:
+            self._say(f"{name}: ended at once")
+            os._exit(128 + number)
 
-    def _exit(self, line: str, status: int) -> NoReturn:
-        try:
-            self._say(line)
-        finally:
-            os._exit(status)
+    def _stop(self, cause: str) -> None:
+        self._cause, self._cause_at = cause, time.monotonic()
+        self._say(f"{cause}: saving after this step; a second signal ends at once")
 
     def _say(self, line: str) -> None:
         silence_unread_output()
         if self._prints:
-            # One write: other ranks and a progress bar write to the same stream.
-            sys.stderr.write(f"\n{line}\n")
-            sys.stderr.flush()
+            # Not by sys.stderr, which the handler may have interrupted in the middle of a line.
+            os.write(2, f"\n{line}\n".encode())
 
 
 def signals_to_stop() -> set[signal.Signals]:
@@ -171,7 +137,3 @@ def end_only_with_parent(parent: int) -> None:
         os._exit(0)
 
     threading.Thread(target=listen, name="parent's SIGTERM", daemon=True).start()
-
-
-def _leave_to_thread(number: int, frame: FrameType | None) -> None:
-    del number, frame

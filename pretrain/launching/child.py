@@ -1,35 +1,25 @@
 """Runs child processes, and passes on to them what asks this process to stop."""
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from data_prep.files.program import own_packages_first
-from pretrain.distributed.processes import parent_of
-from pretrain.distributed.signals import signals_to_stop
-
-CAUGHT = re.compile(rb"^SigCgt:\s*(\w+)", re.MULTILINE)  # a mask, in /proc/PID/status
-
-ENDING_SECONDS = 1.0  # what a launcher without ranks needs at most to end by itself
-
-LOCAL_LAUNCHER = b"deepspeed.launcher.launch"  # the lower of the launcher's two processes
+from pretrain.distributed.processes import STARTER
+from pretrain.distributed.signals import ECHO_SECONDS, signals_to_stop
 
 # "[DATE] [ERROR] [launch.py:325:sigkill_handler] [...] exits with return code = 1"
 LINE_OF_LAUNCHER = re.compile(r"\[[^]]*\] \[[A-Z]+\] \[(launch|runner)\.py:")
 
-
-SignalsTo = Literal["child", "launcher", "ranks"]
-
-POLL_SECONDS = 0.1  # between looks at several children
+POLL_SECONDS = 0.1  # between looks at the children
+REPEAT_SECONDS = 1.0  # between requests to ranks
 
 
 class Ended(NamedTuple):
@@ -56,7 +46,7 @@ class Child:
         words: Sequence[str],
         *,
         variables: Mapping[str, str] | None = None,
-        signals_to: SignalsTo = "child",
+        has_ranks: bool = False,
         output: Path | None = None,
     ) -> None:
         """Prepare it.
@@ -64,51 +54,61 @@ class Child:
         Args:
             words: the command line.
             variables: the environment; default: that of this process.
-            signals_to: who gets the signals that this process receives meanwhile: the child; as a
-                deepspeed launcher of several machines, which acts on SIGTERM and SIGINT only; or,
-                below the launcher of this machine, its ranks.
+            has_ranks: whether it is the deepspeed launcher of this machine, below which the ranks
+                are asked to stop, and not the launcher itself.
             output: a file to which stdout and stderr are appended; default: those of this process.
         """
         self.words, self.output = words, output
-        self._variables, self._signals_to = variables, signals_to
-        self._early: list[int] = []  # signals that were received before it was started
+        self._variables, self._has_ranks = variables, has_ranks
+        self._asked_at = self._repeated_at = 0.0  # on the monotonic clock; 0: not asked to stop
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it gets the signals that were received since it was made."""
+        """Start it."""
         stream = None if self.output is None else self.output.open("ab")
+        variables = own_packages_first(os.environ if self._variables is None else self._variables)
         self._process = subprocess.Popen(
             self.words,
-            env=own_packages_first(os.environ if self._variables is None else self._variables),
+            env=variables | {STARTER: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
             process_group=0,
-            preexec_fn=_ignore_queue if self._signals_to == "ranks" else None,
+            preexec_fn=_leave_signals_to_ranks if self._has_ranks else None,
         )
         if stream is not None:
             stream.close()
-        for number in self._early:
-            self.receive(number)
 
-    def receive(self, number: int) -> None:
-        """Pass a signal on."""
-        if self._process is None:
-            self._early.append(number)
+    def stop(self, number: int) -> None:
+        """Ask it to stop; a second request, `ECHO_SECONDS` later, ends ranks at once.
+
+        Args:
+            number: SIGINT or SIGTERM.
+        """
+        assert self._process is not None
+        if not self._has_ranks:
+            self._process.send_signal(number)
+        elif self._asked_at and time.monotonic() - self._asked_at > ECHO_SECONDS:
+            os.killpg(self._process.pid, signal.SIGKILL)
         else:
-            _pass_on(number, self._process, self._signals_to)
+            self._asked_at = self._asked_at or time.monotonic()
+            self._ask_ranks()
 
-    @property
-    def is_asked_to_stop(self) -> bool:
-        """Whether a signal was received before it was started."""
-        return bool(self._early)
+    def _ask_ranks(self) -> None:
+        """Ask ranks again, which may not have been started at the first request."""
+        if self._asked_at and time.monotonic() - self._repeated_at > REPEAT_SECONDS:
+            assert self._process is not None
+            os.killpg(self._process.pid, signal.SIGUSR1)
+            self._repeated_at = time.monotonic()
 
-    def status(self, *, wait: bool) -> int | None:
-        """Return its status as a shell reports it; None: it is not known yet."""
-        if self._process is None:
+    def status(self) -> int | None:
+        """Return its status as a shell reports it; None: it has not ended."""
+        assert self._process is not None
+        status = self._process.poll()
+        if status is None:
+            self._ask_ranks()
             return None
-        status = self._process.wait() if wait else self._process.poll()
-        return 128 - status if status is not None and status < 0 else status
+        return 128 - status if status < 0 else status
 
 
 class Children:
@@ -117,7 +117,8 @@ class Children:
     def __init__(self) -> None:
         """Prepare; signals are received from the `with` statement on."""
         self.running: list[Child] = []
-        self._received: int | None = None  # the last signal
+        self.stopped = False  # whether a signal asked this process to stop
+        self._received: list[int] = []  # and not yet passed on
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Children":
@@ -130,40 +131,33 @@ class Children:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a signal asked this process to stop."""
-        return self._received is not None
-
     def start(self, child: Child) -> None:
-        """Start another child; a signal that came before reaches it too."""
+        """Start another child; a signal that came before stops it too."""
         sys.stdout.flush()
-        self.running.append(child)  # from here on a signal reaches it
-        if self._received is not None and not child.is_asked_to_stop:
-            child.receive(self._received)
-        try:
-            child.start()
-        except OSError:
-            self.running.remove(child)
-            raise
+        child.start()
+        self.running.append(child)
+        if self.stopped:
+            child.stop(signal.SIGTERM)
 
     def next_ended(self) -> tuple[Child, int]:
         """Wait until one of them has ended, and return it and its status."""
         while True:
             for child in self.running:
-                status = child.status(wait=len(self.running) == 1)
+                status = child.status()
                 if status is not None:
                     self.running.remove(child)
                     return child, status
+            while self._received:
+                number = self._received.pop(0)
+                for child in self.running:
+                    child.stop(number)
             time.sleep(POLL_SECONDS)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         del frame
-        # A closed terminal: a child, in a group of its own, did not get the signal.
-        number = signal.SIGTERM if number == signal.SIGHUP else number
-        self._received = number
-        for child in self.running:
-            child.receive(number)
+        self.stopped = True
+        # Launchers know no others.
+        self._received.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
 
 
 def run_child(child: Child) -> Ended:
@@ -185,54 +179,7 @@ def last_line(output: Path) -> str:
     return next(own, "it wrote nothing")
 
 
-def _ignore_queue() -> None:
-    """Ignore what a queue sends to every process of a job: only the ranks may act on it."""
+def _leave_signals_to_ranks() -> None:
+    """Ignore what a queue, or `Child`, sends to every process: only the ranks may act on it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-
-
-def _pass_on(number: int, child: "subprocess.Popen[bytes]", signals_to: SignalsTo) -> None:
-    if child.returncode is not None:
-        return
-    if signals_to == "launcher" and number == signal.SIGUSR1:
-        number = signal.SIGTERM
-    if signals_to != "ranks":
-        _send(number, [child.pid])
-        return
-    launchers = [p for p in _children(child.pid) if LOCAL_LAUNCHER in _read(p, "cmdline")]
-    ranks = [rank for launcher in launchers for rank in _children(launcher)]
-    if not ranks and not any(map(_has_started_ranks, launchers)):
-        # Either there is nothing to save yet, or the launcher is about to end by itself.
-        timer = threading.Timer(ENDING_SECONDS, _kill_group, [child])
-        timer.daemon = True
-        timer.start()
-    _send(number, ranks)
-
-
-def _kill_group(child: "subprocess.Popen[bytes]") -> None:
-    if child.returncode is None:
-        _send(signal.SIGKILL, [-child.pid])
-
-
-def _send(number: int, processes: Iterable[int]) -> None:
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
-
-
-def _has_started_ranks(launcher: int) -> bool:
-    """Return whether this launcher catches SIGTERM: it ignores it until its ranks are started."""
-    caught = CAUGHT.search(_read(launcher, "status"))
-    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
-
-
-def _children(process: int) -> list[int]:
-    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [number for number in numbers if parent_of(number) == process]
-
-
-def _read(process: int, file: str) -> bytes:
-    try:
-        return Path(f"/proc/{process}/{file}").read_bytes()
-    except OSError:  # the process has ended
-        return b""

@@ -60,7 +60,7 @@ class LaunchPlan:
             [*self.launcher, "--module", "pretrain", *words],
             variables=variables,
             # On several machines the launcher itself must act on a signal.
-            signals_to="launcher" if self.several_machines else "ranks",
+            has_ranks=not self.several_machines,
             output=output,
         )
 
@@ -137,18 +137,23 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     if hostfile is not None:
         if not hostfile.is_file():
             raise ConfigError(f"--hostfile {hostfile}: there is no such file")
-        slots = _slots_of(hostfile)
+        slots = [int(count) for count in SLOTS.findall(hostfile.read_text())]
+        if not slots:
+            raise ConfigError(
+                f"--hostfile {hostfile}: no line names a machine; write: NAME slots=8"
+            )
         if gpus is not None and gpus > min(slots):
             raise ConfigError(
                 f"--gpus {gpus}: --hostfile {hostfile} has a machine with slots={min(slots)}; ask "
                 "for fewer, or leave --gpus out"
             )
-        words = (_deepspeed(), *_num_gpus(gpus), "--hostfile", str(hostfile))
+        num_gpus = () if gpus is None else ("--num_gpus", str(gpus))
+        words = (_deepspeed(), *num_gpus, "--hostfile", str(hostfile))
         ranks = sum(slots) if gpus is None else gpus * len(slots)
         # A single one is this machine to DeepSpeed, whatever its name.
         return LaunchPlan(words, several_machines=len(slots) > 1, ranks=ranks)
     visible = _visible(gpus)
-    return _plan_here(visible[:gpus], visible, gpus)
+    return _plans_on([visible[:gpus]], visible)[0]
 
 
 def plan_launches(
@@ -182,7 +187,11 @@ def plan_launches(
     visible = _visible(gpus)
     used = visible[:gpus]
     count = len(used)
-    _refuse_more_at_once(at_once, count)
+    most, what = (count, "GPUs") if used else (cpu_count(), "processors")
+    if at_once is not None and at_once > most:
+        raise ConfigError(
+            f"--at-once {at_once}: there are {most} {what} for these runs; ask for fewer"
+        )
     if at_once is not None and at_once > 1 and not used:
         count = min(at_once, runs)
         return [LaunchPlan(threads=threads_each(count)) for _ in range(count)]
@@ -193,20 +202,9 @@ def plan_launches(
             f"each run was begun on {each} GPUs, and there are {count} here (nvidia-smi "
             f"--list-gpus, {VARIABLE}, --gpus); it continues on as many only"
         )
-    at_once = min(runs, count // each)
-    if at_once < 2 and each >= count:
-        return [_plan_here(used, visible, gpus)]
+    at_once = max(1, min(runs, count // each))
     parts = [used[number * each : (number + 1) * each] for number in range(at_once)]
-    ports = _free_ports(at_once)
-    return [_plan_on(part, port) for part, port in zip(parts, ports, strict=True)]
-
-
-def _refuse_more_at_once(at_once: int | None, num_gpus: int) -> None:
-    most, what = (num_gpus, "GPUs") if num_gpus else (cpu_count(), "processors")
-    if at_once is not None and at_once > most:
-        raise ConfigError(
-            f"--at-once {at_once}: there are {most} {what} for these runs; ask for fewer"
-        )
+    return _plans_on(parts, visible)
 
 
 def _visible(gpus: int | None) -> list[str]:
@@ -219,31 +217,19 @@ def _visible(gpus: int | None) -> list[str]:
     return visible
 
 
-def _plan_here(used: Sequence[str], visible: Sequence[str], gpus: int | None) -> LaunchPlan:
-    if len(used) < 2:
-        return LaunchPlan(only_gpu=used[0] if len(visible) > 1 else None)
-    if VARIABLE not in os.environ:
-        return LaunchPlan((_deepspeed(), *_num_gpus(gpus)), ranks=len(used))
-    # Another run, on the other GPUs of this machine, has the default port.
-    return _plan_on(used, *_free_ports(1))
-
-
-def _plan_on(used: Sequence[str], port: int) -> LaunchPlan:
-    if len(used) == 1:
-        return LaunchPlan(only_gpu=used[0])
-    include = ("--include", f"localhost:{','.join(used)}", "--master_port", str(port))
-    return LaunchPlan((_deepspeed(), *include), ranks=len(used))
-
-
-def _slots_of(hostfile: Path) -> list[int]:
-    slots = [int(count) for count in SLOTS.findall(hostfile.read_text())]
-    if not slots:
-        raise ConfigError(f"--hostfile {hostfile}: no line names a machine; write: NAME slots=8")
-    return slots
-
-
-def _num_gpus(gpus: int | None) -> tuple[str, ...]:
-    return () if gpus is None else ("--num_gpus", str(gpus))
+def _plans_on(parts: Sequence[Sequence[str]], visible: Sequence[str]) -> list[LaunchPlan]:
+    """Plan a start on each part of the GPUs; other runs on this machine have other ports."""
+    plans = []
+    for part, port in zip(parts, _free_ports(len(parts)), strict=True):
+        if len(part) < 2:
+            plans.append(LaunchPlan(only_gpu=part[0] if part and len(visible) > 1 else None))
+            continue
+        which = ("--num_gpus", str(len(part)))
+        if len(parts) > 1 or VARIABLE in os.environ:
+            which = ("--include", f"localhost:{','.join(part)}")
+        words = (_deepspeed(), *which, "--master_port", str(port))
+        plans.append(LaunchPlan(words, ranks=len(part)))
+    return plans
 
 
 def _number_of_gpus(text: str) -> int:

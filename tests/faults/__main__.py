@@ -22,8 +22,8 @@ ends with the undisturbed run, bit for bit:
     worlds        all ranks killed, 1 to 3 ranks, ZeRO 0 to 3
     elastic       killed, resumed on other ranks and ZeRO stages: the samples in order, losses
                   within 1e-4 only
-    signals       SIGTERM, SIGUSR1, SIGINT; to one rank, to torchrun; twice: saved with status 0,
-                  the second one ends it
+    signals       SIGTERM, SIGUSR1, SIGINT; to one rank, to torchrun: saved with status 0;
+                  SIGTERM as a second one ends it
 """
 
 import argparse

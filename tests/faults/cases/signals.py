@@ -31,7 +31,13 @@ def cases(names: tuple[str, ...] = tuple(SIGNALS)) -> list[Case]:
                 (two,),
                 lambda bench, n=number: _once(bench, two, n, rank=1),
             ),
-            Case("signals", f"{name} twice", 1, (one,), lambda bench, n=number: _twice(bench, n)),
+            Case(
+                "signals",
+                f"{name}, then SIGTERM",
+                1,
+                (one,),
+                lambda bench, n=number: _twice(bench, n),
+            ),
         ]
     return found
 
@@ -63,7 +69,7 @@ def _once(bench: Bench, variant: Variant, number: int, rank: int | None = None) 
 
 
 def _twice(bench: Bench, number: int) -> None:
-    """Send a second signal while the step takes too long."""
+    """Send SIGTERM, too, while the step takes too long."""
     run = Run(bench.material, bench.place, Variant(1, 1))
     with bench.faults("two signals"):
         launch = run.start(before_step=lambda step: time.sleep(SLOW_SECONDS * (step == STEP)))
@@ -73,7 +79,7 @@ def _twice(bench: Bench, number: int) -> None:
         launch.wait_until(lambda: False, ECHO_SECONDS)
         if not launch.is_running:
             raise NotSurvivedError(f"the first one ended it at once: {launch.tail()}")
-        launch.send(number)
+        launch.send(signal.SIGTERM)
         start = time.monotonic()
         statuses = launch.wait(AT_ONCE_SECONDS)
         bench.note(f"ended {time.monotonic() - start:.1f} s after the second one")

@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+from pretrain.distributed.processes import STARTER
 from pretrain.distributed.signals import (
     ECHO_SECONDS,
     SIGNALS,
@@ -23,7 +24,7 @@ DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 STEPS, FAR = 60, 1_000_000
 WORDS = ("--model.dropout", 0.1, "--checkpoint.every_steps", FAR, *DROPS)
 
-# A process that is asked to stop while its main thread waits in C and runs no Python.
+# A process that is asked to stop while its main thread waits.
 WAITING = """
 import sys, time
 from pretrain.distributed.signals import Interruption
@@ -90,18 +91,21 @@ def test_a_signal_before_training_ends_the_process_at_once_with_one_line():
 
 
 @pytest.mark.parametrize("stage", ["training", "leaving"])
-def test_a_second_signal_ends_a_process_whose_main_thread_hangs_and_an_echo_does_not(stage):
+def test_a_second_signal_ends_a_process_and_neither_an_echo_nor_a_repetition_does(stage):
     waiting = Waiting(stage)
     waiting.send(signal.SIGINT)
     time.sleep(ECHO_SECONDS / 10)  # the launcher passes Ctrl-C on
     waiting.send(signal.SIGTERM)
     time.sleep(1.5 * ECHO_SECONDS)
     assert waiting.process.poll() is None
-    waiting.send(signal.SIGUSR1)
+    waiting.send(signal.SIGUSR1)  # which `tupelo` repeats
+    time.sleep(0.2)
+    assert waiting.process.poll() is None
+    waiting.send(signal.SIGTERM)
     waiting.process.wait(60)  # before its input is closed, over which it would end by itself
     status, _, errors = waiting.end()
-    assert status == 128 + signal.SIGUSR1
-    assert errors.splitlines()[-1] == "SIGUSR1: ended at once"
+    assert status == 128 + signal.SIGTERM
+    assert errors.splitlines()[-1] == "SIGTERM: ended at once"
 
 
 def test_the_handlers_of_before_come_back():
@@ -109,28 +113,21 @@ def test_the_handlers_of_before_come_back():
     with Interruption(prints=True):
         assert signal.getsignal(signal.SIGINT) not in before
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
-    assert signal.set_wakeup_fd(-1) == -1
 
 
-@pytest.mark.parametrize("killed", ["parent", "grandparent", "tupelo"])
-def test_a_launcher_that_is_killed_is_noticed(tmp_path, killed):
-    """The names are those of the deepspeed launcher, whose upper process dies without a word."""
+@pytest.mark.parametrize("variable", ["RANK", STARTER])
+def test_the_end_of_what_started_a_process_stops_it(monkeypatch, variable):
+    """A launcher, or a process of ours above the launcher."""
     start = "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"
-    for name in ("tupelo", "deepspeed", "deepspeed.launcher.launch"):
-        (tmp_path / name).write_text(start)
-    above = [
-        *(sys.executable, tmp_path / "tupelo"),
-        *(sys.executable, tmp_path / "deepspeed"),
-        *(sys.executable, tmp_path / "deepspeed.launcher.launch"),
-    ]
-    waiting = Waiting("loop", *above)
-    tupelo = psutil.Process(waiting.process.pid)
-    (upper,) = tupelo.children()
-    (lower,) = upper.children()
-    (rank,) = lower.children()
-    {"parent": lower, "grandparent": upper, "tupelo": tupelo}[killed].kill()
-    assert waiting.process.stdout.readline() == "stops: its launcher is gone\n"
-    psutil.wait_procs([lower, rank], timeout=60)
+    above = subprocess.Popen(["sleep", "60"]) if variable == STARTER else None
+    monkeypatch.setenv(variable, "0" if above is None else str(above.pid))
+    waiting = Waiting("loop", sys.executable, "-c", start)
+    (rank,) = psutil.Process(waiting.process.pid).children()
+    killed = waiting.process if above is None else above
+    killed.kill()
+    killed.wait()
+    assert waiting.process.stdout.readline() == "stops: the process that started it is gone\n"
+    psutil.wait_procs([rank], timeout=60)
     waiting.end()
 
 
@@ -234,24 +231,6 @@ def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(co
     status, _, errors = command.run(["train", str(folder), "--resume"], two_ranks("torchrun"))
     assert status == 0, errors[-3000:]
     assert lines(folder, "metrics.jsonl") == lines(never_stopped, "metrics.jsonl")
-
-
-@pytest.mark.slow("starts the deepspeed launcher; a signalled group is tested above")
-@pytest.mark.ranks
-def test_ranks_save_when_the_deepspeed_launcher_above_them_is_terminated(command, tmp_path):
-    folder = tmp_path / "run"
-    words = command.words("--run-folder", folder, "--steps", FAR, *WORDS)
-    process = command.start(words, two_ranks("deepspeed"))
-    wait_for_step(process, folder, 5)
-    ranks = ranks_of(process, folder)
-    process.terminate()  # the lower process and the ranks hear nothing of it
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == -signal.SIGTERM
-    assert not psutil.wait_procs(ranks, timeout=60)[1]
-    stopped_at = step_of(output, folder)
-    # Whichever rank notices first informs the other.
-    assert re.search(r"\((its launcher is gone|another rank was asked to)\), saved", output)
-    assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
 
 
 @pytest.mark.slow("a run with worker processes")

@@ -82,19 +82,14 @@ while True:
 
 # Stands for the lower process of the launcher.
 LAUNCHER = f"""#!{sys.executable}
-import signal, subprocess, sys
+import os, signal, subprocess, sys, time
+from pathlib import Path
+if SECONDS:
+    Path(os.environ["CALLS"] + ".waiting").write_text("waits")
+    time.sleep(SECONDS)
 ranks = [subprocess.Popen([RANK, *sys.argv[1:]]) for _ in range(2)]
 signal.signal(signal.SIGTERM, lambda *_: None)
 sys.exit(max(rank.wait() for rank in ranks))
-"""
-
-# Stands for the launcher when its ranks have ended: it has handlers since it has started them.
-LAUNCHER_WITHOUT_RANKS = f"""#!{sys.executable}
-import os, signal, sys, time
-from pathlib import Path
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-Path(os.environ["CALLS"] + ".waiting").write_text("waits")
-time.sleep(2)
 """
 
 
@@ -124,18 +119,13 @@ class Stubs:
         hiding = "#!/usr/bin/env bash\n[[ -z ${LOCAL_RANK:-} ]] || exit 1\n"
         self.program("nvidia-smi", hiding + listing)
 
-    def launcher_with_two_ranks(self):
+    def launcher_with_two_ranks(self, *, after_seconds=0):
         """Make deepspeed what it is: two processes, one below the other, and the ranks."""
         rank, launch = self.bin / "rank", self.bin / "deepspeed.launcher.launch"
         self.program("rank", RANK)
-        self.program(launch.name, LAUNCHER.replace("RANK", repr(str(rank))))
+        text = LAUNCHER.replace("RANK", repr(str(rank))).replace("SECONDS", str(after_seconds))
+        self.program(launch.name, text)
         self.program("deepspeed", f'#!/usr/bin/env bash\n"{launch}" "$@"; exit $?\n')
-
-    def launcher_between_ranks_and_end(self):
-        """Make deepspeed one whose ranks have ended, and which ends well two seconds later."""
-        launch = self.bin / "deepspeed.launcher.launch"
-        self.program(launch.name, LAUNCHER_WITHOUT_RANKS)
-        self.program("deepspeed", f'#!/usr/bin/env bash\n"{launch}"; exit $?\n')
 
     def start(self, *words, **environment):
         hidden = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")

@@ -13,6 +13,7 @@ from pretrain.config.settings import as_json
 from pretrain.launching.launch_plan import LaunchPlan, plan_launch
 
 DATA = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
+HERE = r"deepspeed --num_gpus 2 --master_port \d+ --module pretrain"
 
 
 @pytest.fixture
@@ -23,8 +24,12 @@ def words(shards):
 @pytest.mark.parametrize(
     ("gpus", "options", "launched"),
     [
-        (2, [], "deepspeed --module pretrain"),
-        (8, ["--gpus", "2"], "deepspeed --num_gpus 2 --module pretrain"),
+        (2, [], HERE),
+        (
+            8,
+            ["--gpus", "2"],
+            HERE,
+        ),
         (0, ["--hostfile", "hosts"], "deepspeed --hostfile hosts --module pretrain"),
         (
             1,
@@ -41,7 +46,7 @@ def test_gpus_and_hosts_are_launched_by_deepspeed(stubs, words, gpus, options, l
     status, output, errors = stubs.run(*words, *options, "--run-folder", "f", "--elastic")
     assert status == 0, errors
     (call,) = stubs.calls()
-    assert call.startswith(f"{launched} train tiny_cpu ")
+    assert re.match(f"{launched} train tiny_cpu ", call)
     passed = call.partition(" pretrain ")[2].split()
     assert sorted(passed) == sorted([*words, "--run-folder", "f", "--elastic"])
     assert output.splitlines()[1].startswith("shards in ")
@@ -138,7 +143,7 @@ def test_missing_shards_are_built_before_the_launch_with_the_settings_alone(stub
     settings = "tiny_cpu --corpus text.txt --model.norm post --optimizer.betas 0.9,0.98"
     prepared, launched = stubs.calls()
     assert prepared == f"python -m pretrain prepare {settings} --ranks 2"
-    assert launched.startswith("deepspeed --module pretrain train tiny_cpu ")
+    assert re.match(f"{HERE} train tiny_cpu ", launched)
 
 
 def test_a_failed_build_ends_the_start(stubs):

@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.pretrain.launching.test_child import passed_on
+
 SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
 
 
@@ -79,7 +81,7 @@ def test_a_run_has_as_many_gpus_when_it_is_resumed(stubs, words):
     _, output, _ = stubs.run("sweep", "--resume", "--name", "x")
     assert "1 at a time" in output
     for call in stubs.calls(" train "):
-        assert call.startswith("deepspeed --include localhost:0,1,2,3 --master_port ")
+        assert call.startswith("deepspeed --num_gpus 4 --master_port ")
 
 
 def test_runs_that_have_not_begun_take_the_gpus_that_there_are(stubs, words):
@@ -166,7 +168,7 @@ def test_a_signal_reaches_all_runs(stubs, words, number):
     os.killpg(process.pid, number)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert stubs.calls("heard") == [f"heard {number.name[3:]}"] * 2
+    assert stubs.calls("heard") == [f"heard {passed_on(number)}"] * 2
     assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
     assert sorted(event.partition(";")[0] for event in events(output)[2:]) == [
         "bert_a: asked to stop",

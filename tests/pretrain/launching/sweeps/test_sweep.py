@@ -18,6 +18,7 @@ from pretrain.launching.sweeps.records import Records
 from pretrain.launching.sweeps.training import SweepTraining
 from tests.pretrain.conftest import lines
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
+from tests.pretrain.launching.test_child import passed_on
 
 ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
@@ -378,7 +379,7 @@ def test_a_signal_reaches_the_run_and_ends_the_sweep_and_not_only_the_run(stubs,
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0
     assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
-    assert stubs.calls("heard") == [f"heard {number.name[3:]}"]
+    assert stubs.calls("heard") == [f"heard {passed_on(number)}"]
     assert len(trained(stubs)) == 1
 
 
