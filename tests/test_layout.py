@@ -53,9 +53,9 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 42_540,
+    "lines of the packages": 42_220,
     "lines of benchmarks": 1_630,
-    "lines of tests": 40_830,
+    "lines of tests": 40_600,
     "words of docs": 14_000,
     "words of a page": 1_500,
 }
