@@ -13,7 +13,7 @@ a random order until the k slots are full:
   pieces 2.6 % of them at S = 128, 0.7 % at 512). BERT tries later words instead, which favours
   short words more than this does. A word of more than k pieces is never hidden.
 * A span that does not fit is shortened by whole words. SpanBERT draws the length of a span first
-  and then its start; here a row is first cut into spans, by a coin flip at each word, and then some
+  and then its start; here it is first cut into spans, by a random draw at each word, and then some
   spans are selected. The lengths are geometric too, but not limited to 10 words, a span ends at
   special tokens and at the ends of a row, and two selected spans may touch. Spans lose their last
   words, so the word after a special token is hidden more often than others: 1.23 times at S = 128,

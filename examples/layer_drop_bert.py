@@ -46,7 +46,7 @@ def main() -> None:
     engine, *_ = import_deepspeed().initialize(
         model=model, model_parameters=model.parameters(), config=ds_config
     )
-    drop.attach(engine)  # tosses the coins of each step, and clears what ZeRO would apply again
+    drop.attach(engine)  # draws the drop mask of each step, and clears what ZeRO would apply again
     text = torch.frombuffer(
         bytearray(b"".join(map(Path.read_bytes, options.text))), dtype=torch.uint8
     )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pretrain.config.errors import ConfigError
 
 
-class Coins(Protocol):
+class DropMask(Protocol):
     """What a block asks at each forward pass."""
 
     def scale(self, number: int) -> float:
@@ -19,8 +19,8 @@ class Coins(Protocol):
 class DroppedForward:
     """The forward method of a block under layer drop; a deep copy of it is the plain one."""
 
-    def __init__(self, coins: Coins, number: int, block: nn.Module) -> None:
-        self._coins, self._number, self._block = coins, number, block
+    def __init__(self, mask: DropMask, number: int, block: nn.Module) -> None:
+        self._mask, self._number, self._block = mask, number, block
         self._forward = block.forward
         self._replaced = vars(block).get("forward")  # such as one that accelerate has put there
         # By the flags of a call: the length of the tuple that the block returns, None: a tensor.
@@ -41,14 +41,14 @@ class DroppedForward:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self._forward, memo)
 
-    # torch.compile would compile a graph for every pattern of coins and every scale; so it
+    # torch.compile would compile a graph for every drop mask and every scale; so it
     # compiles the blocks one by one.
     @torch.compiler.disable(recursive=False)  # type: ignore[untyped-decorator, no-untyped-call]
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the block, or skip it."""
         if not self._block.training:
             return self._forward(*inputs, **named)
-        scale = self._coins.scale(self._number)
+        scale = self._mask.scale(self._number)
         x: Tensor = inputs[0] if inputs else named["hidden_states"]
         flags = _flags(inputs, named)
         if scale == 0:

@@ -1,7 +1,7 @@
 """Progressive layer drop for models that are not ours, under any training loop.
 
 DeepSpeed had it until 0.19.7, as `progressive_layer_drop` in its JSON (Zhang & He, NeurIPS 2020);
-the schedule and the coins are those of pretrain/schedules/layer_drop.py.
+the schedule and the drop masks are those of pretrain/schedules/layer_drop.py.
 
 A block x -> f(x) that is skipped returns x: neither forward nor backward pass are computed. A kept
 PreLN block returns x + (f(x) - x) / p, p its keep probability, so that the expected output is f(x),
@@ -38,7 +38,7 @@ EXPONENTIAL = ("progressive", "reverse")  # those with a gamma
 class LayerDrop:
     """Skips blocks of a model while it trains; in evaluation mode every block runs.
 
-    The names of the weights stay as they are. Coins are functions of (seed, finished steps,
+    The names of the weights stay as they are. Drop masks are functions of (seed, finished steps,
     micro-batch): equal on all ranks, and in a resumed run those of the straight one. A deep copy
     of the model runs every block.
 
@@ -59,14 +59,14 @@ class LayerDrop:
         rescale: bool | None = None,
         **settings: Any,
     ) -> None:
-        """Put the coins between the model and its blocks.
+        """Put drop masks between the model and its blocks.
 
         Args:
             model: such as an encoder of transformers, before or after `deepspeed.initialize`. A
                 block takes hidden states first, and returns them, or a tuple that begins with them.
             total_steps: optimizer steps of the run, from which gamma = 100 / total_steps follows.
             schedule: of theta, the keep ratio of the last block, as `layer_drop.schedule`.
-            seed: of the coins.
+            seed: of the drop masks.
             blocks: to be dropped, such as model.encoder.layer; default: found, see `blocks_of`.
             rescale: whether a kept block returns x + (f(x) - x) / p, or f(x); default: the first
                 if `config.model_type` of the module that holds them is one of PRE_NORM, the second
@@ -136,7 +136,7 @@ class LayerDrop:
         return cls(model, **values, **arguments), content
 
     def begin_step(self, finished_steps: int, micro_batch: int = 0) -> None:
-        """Toss the coins of the next forward and backward passes, in a loop without an engine.
+        """Draw the drop mask of the next forward and backward passes, in a loop without an engine.
 
         Args:
             finished_steps: optimizer steps before this one: 0 at first.
@@ -155,7 +155,7 @@ class LayerDrop:
                 "the steps of this model are counted by its DeepSpeed engine: call attach(engine) "
                 "once, after deepspeed.initialize, and begin_step never"
             )
-        self._toss(finished_steps, micro_batch)
+        self._draw(finished_steps, micro_batch)
 
     def attach(self, engine: Any) -> None:
         """Follow the steps of a DeepSpeed engine, instead of calls of `begin_step`.
@@ -185,7 +185,7 @@ class LayerDrop:
                 micro_batch = engine.micro_steps % accumulated
                 if micro_batch == 0:
                     stale.clear()
-                self._toss(engine.global_steps, micro_batch)
+                self._draw(engine.global_steps, micro_batch)
 
         if self._hook is not None:
             self._hook.remove()
@@ -210,7 +210,7 @@ class LayerDrop:
             self._hook.remove()
             self._hook = None
 
-    def _toss(self, finished_steps: int, micro_batch: int) -> None:
+    def _draw(self, finished_steps: int, micro_batch: int) -> None:
         self.theta = theta_at(finished_steps, self.settings, self._total_steps)
         self.branch_scales = branch_scales(
             finished_steps,
@@ -229,7 +229,7 @@ class LayerDrop:
         """
         if not self.branch_scales:
             raise ConfigError(
-                "the coins of this step are not tossed: call begin_step(finished_steps) before a "
+                "this step has no drop mask: call begin_step(finished_steps) before a "
                 "forward pass in training mode, or attach(engine) once"
             )
         return self.branch_scales[number]

@@ -30,7 +30,7 @@ from pretrain.engine.parameter_groups import check_table_rates
 from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.objective import Objective
-from pretrain.schedules.layer_drop import check_layer_drop, check_row_draws
+from pretrain.schedules.layer_drop import check_layer_drop, check_sequence_draws
 from pretrain.schedules.learning_rate import check_learning_rate
 
 Device = Literal["cpu", "cuda"]
@@ -66,7 +66,7 @@ def checked_settings(
     check_table_rates(settings)
     # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
     checked_optimizer(settings.optimizer, "cuda", ds_config)
-    check_row_draws(settings, ranks.world_size)
+    check_sequence_draws(settings, ranks.world_size)
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size)
     filled = with_fitted_buckets(filled, settings)
     check_ds_config(filled)
@@ -122,5 +122,5 @@ def build_engine(
         micro_batches = choose_micro_batches(
             model, settings, ds_config, ranks, before=sequences_before
         )
-        check_row_draws(micro_batches.of(settings), ranks.world_size)
+        check_sequence_draws(micro_batches.of(settings), ranks.world_size)
     return Engine(model, settings, micro_batches.filled_in(ds_config), ranks, micro_batches)

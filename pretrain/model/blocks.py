@@ -74,7 +74,7 @@ class Block(nn.Module):
                 that is compiled, a tensor without dimensions: a number would be compiled into it,
                 anew for each value.
             lengths_B: see `AttentionInputs`.
-            positions_M: flat positions `row * S + column` to compute after the attention, the only
+            positions_M: flat positions `sequence * S + place` to compute after attention, the only
                 step that reads other positions; None: all of them.
         """
         if self.norm_first:

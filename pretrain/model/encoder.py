@@ -19,15 +19,15 @@ from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
-from pretrain.model.row_windows import positions_in_turn, turned
-from pretrain.schedules.layer_drop import ROW_GROUPS, BranchScale, SequenceDraw
+from pretrain.model.sequence_windows import positions_in_turn, turned
+from pretrain.schedules.layer_drop import SEQUENCE_GROUPS, BranchScale, SequenceDraw
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
-# one for the others; layer drop by sequences needs 2 for each number of rows, and each network of
+# one for the others; layer drop by sequences needs 2 for each number of them, and each network of
 # ELECTRA has its own. Programs with several models, as benchmarks, need 4 for each; a process that
 # reaches this number compiles something anew at every step.
-RECOMPILE_LIMIT = 5 * ROW_GROUPS
+RECOMPILE_LIMIT = 5 * SEQUENCE_GROUPS
 
 
 class BlockStack(nn.Module):
@@ -93,7 +93,7 @@ class BlockStack(nn.Module):
         lengths_B: Tensor | None,
         positions_M: Tensor | None,
     ) -> Tensor:
-        """Run each block on all rows, or skip it."""
+        """Run each block on all sequences, or skip it."""
         length = x.shape[1]
         kept = [layer for layer, scale in enumerate(scales) if scale != 0]
         for layer in kept:
@@ -111,28 +111,29 @@ class BlockStack(nn.Module):
         lengths_B: Tensor | None,
         positions_M: Tensor | None,
     ) -> Tensor:
-        """Run each block on the rows of its window, and carry the others around it.
+        """Run each block on the sequences of its window, and carry the others around it.
 
-        The rows stay in their circular order. Before each block they are copied once, so that the
+        They stay in their circular order. Before each block they are copied once, so that the
         window is in front.
         """
-        rows, length, front, parts = x.shape[0], x.shape[1], 0, [x]
+        sequences, length, front, parts = x.shape[0], x.shape[1], 0, [x]
         for layer, draw in enumerate(draws):
-            first, count = draw.window(rows)
-            x, front = turned(parts, (first - front) % rows), first
-            kept, carried = torch.split(x, [count, rows - count])
+            first, count = draw.window(sequences)
+            x, front = turned(parts, (first - front) % sequences), first
+            kept, carried = torch.split(x, [count, sequences - count])
             lengths = None if lengths_B is None else turned([lengths_B], front)[:count]
             wanted_M, others_M = None, None
             if positions_M is not None and layer == len(draws) - 1:
-                wanted_M, others_M = positions_in_turn(positions_M, rows, length, front, count)
+                wanted_M, others_M = positions_in_turn(positions_M, sequences, length, front, count)
             own = self.positions.of_layer(terms, layer, length)
-            scale = self._given(draw.scale(rows), x)
+            scale = self._given(draw.scale(sequences), x)
             kept = self._run(self.blocks[layer], kept, own, scale, lengths, wanted_M)
             parts = [kept, at_positions(carried, others_M)]
         if positions_M is None:
-            return turned(parts, -front % rows)
-        by_row = [part.view(-1, len(positions_M) // rows, part.shape[-1]) for part in parts]
-        return turned(by_row, -front % rows).flatten(0, 1)
+            return turned(parts, -front % sequences)
+        per_sequence = len(positions_M) // sequences
+        states = [part.view(-1, per_sequence, part.shape[-1]) for part in parts]
+        return turned(states, -front % sequences).flatten(0, 1)
 
     @torch.no_grad()
     def scale_branches(self) -> None:
@@ -195,12 +196,12 @@ class Encoder(BlockStack):
         Args:
             ids_BS: token ids, int64.
             branch_scales: one number per block: 0.0 skips it, other values scale its branches;
-                or for all blocks a `SequenceDraw`, the rows on which it runs. None runs every block
-                as it is (evaluation).
-            lengths_B: number of tokens of each row, int32; None: every row is full.
-            positions_M: flat positions `row * S + column` whose states are wanted; None: all. The
+                or for all blocks a `SequenceDraw`, the sequences on which it runs. None
+                (evaluation) runs every block as it is.
+            lengths_B: number of tokens of each sequence, int32; None: all are full.
+            positions_M: flat positions `sequence * S + place` that are wanted; None: all. The
                 last block that runs computes what follows its attention at these only. With draws
-                by sequence they are ordered by row, and each row has as many.
+                by sequence they are ordered by sequence, and each has as many.
         """
         return self.run_blocks(self.embed(ids_BS), branch_scales, lengths_B, positions_M)
 

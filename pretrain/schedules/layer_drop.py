@@ -33,29 +33,29 @@ REVERSE_GAMMA_TIMES_STEPS = 5
 # Of the schedule "stages": the first and the last.
 ALWAYS_KEPT = 2
 
-# Separates these coins from every other use of the seed.
-COIN_STREAM = 0x6C61796572
+# Separates drop masks from every other use of the seed.
+DROP_MASK_STREAM = 0x6C61796572
 
-# Where blocks are compiled, each number of rows on which one runs is a graph: micro-batches of more
-# rows are divided into as many groups at most.
-ROW_GROUPS = 32
+# Where blocks are compiled, each number of sequences on which one runs is a graph: larger
+# micro-batches are divided into as many groups at most.
+SEQUENCE_GROUPS = 32
 
 KeepRatio = Callable[[float, float, LayerDropSettings], float]
 
 
 @dataclass(frozen=True)
 class SequenceDraw:
-    """The rows of a micro-batch on which a block runs: a window of their circle.
+    """The sequences of a micro-batch on which a block runs: a window of their circle.
 
-    Rows of a batch are in random order, so that a window is as good as any other set of them. All
-    ranks run each block on equally many rows, at least one: shapes and FLOPs do not depend on the
-    coin, and no gradient is missing.
+    Their order is random, so a window is as good as any other set. All ranks run each block on
+    equally many sequences, at least one: shapes and FLOPs do not depend on the draw, and no
+    gradient is missing.
 
     Attributes:
-        share: of the rows, in (0, 1], before rounding.
+        share: of the sequences, in (0, 1], before rounding.
         share_before: sum of the shares of the blocks before.
         place: where the window begins, in [0, 1).
-        rescales: whether branches are multiplied by rows / kept rows.
+        rescales: whether branches are multiplied by sequences / kept sequences.
     """
 
     share: float
@@ -63,24 +63,24 @@ class SequenceDraw:
     place: float
     rescales: bool
 
-    def window(self, rows: int) -> tuple[int, int]:
-        """Return the first row of the window, and the number of rows in it.
+    def window(self, sequences: int) -> tuple[int, int]:
+        """Return the first sequence of the window, and the number of sequences in it.
 
-        Sums over the blocks are rounded, not each block, so that the number of rows on which
+        Sums over the blocks are rounded, not each block, so that the number of sequences on which
         blocks run is right within a group of them.
         """
-        first = int(self.place * rows)
+        first = int(self.place * sequences)
         if self.share == 1:
-            return first, rows
-        group = math.ceil(rows / ROW_GROUPS)
+            return first, sequences
+        group = math.ceil(sequences / SEQUENCE_GROUPS)
         ends = (self.share_before, self.share_before + self.share)
         # Equal numbers that were summed in another order must be rounded alike.
-        before, until = (math.floor(end * rows / group + 0.5 + 1e-9) for end in ends)
-        return first, min(rows, max(1, group * (until - before)))
+        before, until = (math.floor(end * sequences / group + 0.5 + 1e-9) for end in ends)
+        return first, min(sequences, max(1, group * (until - before)))
 
-    def scale(self, rows: int) -> float:
-        """Return by how much the branches of the rows in the window are multiplied."""
-        return rows / self.window(rows)[1] if self.rescales else 1.0
+    def scale(self, sequences: int) -> float:
+        """Return by how much the branches of the sequences in the window are multiplied."""
+        return sequences / self.window(sequences)[1] if self.rescales else 1.0
 
 
 # Of a block in a micro-batch: 0 skips it, another number scales its branches.
@@ -197,42 +197,44 @@ def branch_scales(
     num_layers: int,
     seed: int,
 ) -> list[float]:
-    """Toss the coins of one draw: 0.0 skips a block, 1/p scales the branches of a kept one.
+    """Draw one drop mask: 0.0 skips a block, 1/p scales the branches of a kept one.
 
-    The coins are those of the step that begins after `finished` steps, and of its draw number
+    The mask is that of the step that begins after `finished` steps, and of its draw number
     `draw`: of the micro-batch of that number, if every one has its own. Scaling by the p that was
     drawn with keeps the expected output of a branch what it is at full depth. With compat =
     "deepspeed" the scale is 1/p of the next block, as bing_bert computed it: at theta 0.5 and 12
     blocks every branch is 4 % to 8 % too large on average.
     """
     probabilities = keep_probabilities(theta, num_layers, settings)
-    coins = _coins(seed, finished, draw, num_layers)
+    uniforms = _uniforms(seed, finished, draw, num_layers)
     scaled_by = probabilities
     if settings.compat == "deepspeed":
         scaled_by = [*probabilities[1:], theta]
     return [
-        (1 / divisor if settings.rescale else 1.0) if coin < p else 0.0
-        for coin, p, divisor in zip(coins, probabilities, scaled_by, strict=True)
+        (1 / divisor if settings.rescale else 1.0) if uniform < p else 0.0
+        for uniform, p, divisor in zip(uniforms, probabilities, scaled_by, strict=True)
     ]
 
 
 def kept_shares(
-    theta: float, num_layers: int, settings: LayerDropSettings, rows: int
+    theta: float, num_layers: int, settings: LayerDropSettings, sequences: int
 ) -> list[float]:
-    """Return the expected share of the rows of micro-batches on which each block runs.
+    """Return the expected share of the sequences of micro-batches on which each block runs.
 
-    With draw_per = "sequence" it is exact: that of every micro-batch of so many rows.
+    With draw_per = "sequence" it is exact: that of every micro-batch of so many sequences.
     """
     shares = keep_probabilities(theta, num_layers, settings)
     if settings.draw_per != "sequence":
         return shares
-    return [draw.window(rows)[1] / rows for draw in _sequence_draws(shares, shares, settings)]
+    return [
+        draw.window(sequences)[1] / sequences for draw in _sequence_draws(shares, shares, settings)
+    ]
 
 
 def scales_of_step(
     finished: int, settings: RunSettings, *, theta: float, count: int
 ) -> list[list[BranchScale]]:
-    """Toss the coins of the `count` micro-batches that a rank accumulates in one optimizer step.
+    """Draw the drop masks of the `count` micro-batches of a rank in one optimizer step.
 
     With draw_per = "step" each of the draws is of as many micro-batches, and so of the same share
     of the step's sequences on any number of ranks. With "sequence" each has windows of its own.
@@ -240,10 +242,8 @@ def scales_of_step(
     drop = settings.layer_drop
     if drop.draw_per == "sequence":
         shares = keep_probabilities(theta, settings.model.num_layers, drop)
-        return [
-            [*_sequence_draws(shares, _coins(settings.seed, finished, number, len(shares)), drop)]
-            for number in range(count)
-        ]
+        places = [_uniforms(settings.seed, finished, draw, len(shares)) for draw in range(count)]
+        return [[*_sequence_draws(shares, each, drop)] for each in places]
     draws = count if drop.draw_per == "micro_batch" else drop.draws
     return [
         [
@@ -286,7 +286,7 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
         raise ConfigError(
             f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers} is the "
             "first and the last block alone, and with layer_drop.draw_per='sequence' every block "
-            "runs on some rows; raise the stage, or choose micro_batch"
+            "runs on some sequences; raise the stage, or choose micro_batch"
         )
     if num_layers <= ALWAYS_KEPT:
         raise ConfigError(
@@ -301,19 +301,19 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
         )
 
 
-def check_row_draws(settings: RunSettings, world_size: int) -> None:
-    """Refuse draws by sequence that never drop a row: micro-batches have too few of them.
+def check_sequence_draws(settings: RunSettings, world_size: int) -> None:
+    """Refuse draws by sequence that never drop a sequence: micro-batches have too few of them.
 
     Raises:
         ConfigError: they are such; of "auto" with the largest micro-batch that there may be.
     """
-    drop, rows = settings.layer_drop, micro_sequences(settings, world_size)
+    drop, sequences = settings.layer_drop, micro_sequences(settings, world_size)
     least = min(drop.stages) if drop.schedule == "stages" else drop.theta_bar
     if drop.schedule == "none" or drop.draw_per != "sequence" or least == 1:
         return
-    if all(share == 1 for share in kept_shares(least, settings.model.num_layers, drop, rows)):
+    if all(share == 1 for share in kept_shares(least, settings.model.num_layers, drop, sequences)):
         raise ConfigError(
-            f"layer_drop.draw_per='sequence' drops no row of micro-batches of {rows}, "
+            f"layer_drop.draw_per='sequence' drops no sequence of micro-batches of {sequences}, "
             f"even at a keep ratio of {least:g}; raise batch.micro_sequences"
         )
 
@@ -328,8 +328,8 @@ def _sequence_draws(
     ]
 
 
-def _coins(seed: int, finished: int, draw: int, num_layers: int) -> list[float]:
+def _uniforms(seed: int, finished: int, draw: int, num_layers: int) -> list[float]:
     counter = numpy.array([0, draw, finished, 0], dtype=numpy.uint64)
-    key = numpy.array([seed, COIN_STREAM], dtype=numpy.uint64)
+    key = numpy.array([seed, DROP_MASK_STREAM], dtype=numpy.uint64)
     generator = numpy.random.Generator(numpy.random.Philox(key=key, counter=counter))
-    return [float(coin) for coin in generator.random(num_layers)]
+    return [float(uniform) for uniform in generator.random(num_layers)]

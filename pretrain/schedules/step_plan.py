@@ -1,8 +1,8 @@
 """The plan of an optimizer step: learning rate, layer drop, dropout seed; computed in one place.
 
 Steps are counted from 1: step n is the n-th optimizer step, as in metrics.jsonl, and the checkpoint
-`step_n` is written after it. Schedule, coins, dropout and samples are functions of the number of
-steps that are finished before; `finished_before` is the one conversion between the two.
+`step_n` is written after it. Schedule, drop masks, dropout and samples are functions of the number
+of steps that are finished before; `finished_before` is the one conversion between the two.
 """
 
 from collections.abc import Iterator

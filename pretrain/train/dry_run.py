@@ -35,7 +35,7 @@ from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import check_row_draws, keep_probabilities
+from pretrain.schedules.layer_drop import check_sequence_draws, keep_probabilities
 from pretrain.schedules.run_thetas import last_theta, mean_theta
 from pretrain.train.checks import obstacles
 from pretrain.train.measured_steps import MeasuredSteps
@@ -128,7 +128,7 @@ def dry_run(
         rate = _peak_of(ranks, compute_type(ds_config))
         division = found.micro_batches if found else _estimated(request, settings, ds_config, ranks)
         settings, ds_config = division.of(settings), division.filled_in(ds_config)
-        check_row_draws(settings, ranks.world_size)
+        check_sequence_draws(settings, ranks.world_size)
         rows.append(("micro-batches", division.describe()))
     stage = stage_of_run(settings, ds_config, ranks)
     rows.append(("ZeRO stage", f"{stage.stage} ({stage.reason})"))

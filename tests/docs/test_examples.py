@@ -240,7 +240,7 @@ def test_the_layer_drop_example_learns_from_an_old_configuration(tmp_path):
     assert thetas == tuple(
         round(0.5 + 0.5 * math.exp(-0.05 * (n - 1)), 2) for n in (10, 20, 30, 40)
     )
-    # sum over steps and blocks of 1 - (l/8)(1 - theta), and the scatter of 8 x 40 coins
+    # sum over steps and blocks of 1 - (l/8)(1 - theta), and the scatter of 8 x 40 draws
     assert 70 < shares[-1] < 95
 
 

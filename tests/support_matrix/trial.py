@@ -85,7 +85,7 @@ def reference(cell, device="cpu"):
 
 
 def branch_scales(cell, settings, step):
-    """Return the coins of each micro-batch of a rank: drawn anew for each of them."""
+    """Return the drop mask of each micro-batch of a rank: drawn anew for each of them."""
     theta = settings.layer_drop.theta_bar if cell.drops_layers else 1.0
     return scales_of_step(step, settings, theta=theta, count=cell.micro_batches)
 

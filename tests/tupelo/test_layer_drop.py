@@ -99,7 +99,7 @@ def begin_step_with(drop, kept):
         drop.begin_step(step)
         if [int(scale > 0) for scale in drop.branch_scales] == kept:
             return
-    raise AssertionError("no step has these coins")
+    raise AssertionError("no step has this drop mask")
 
 
 def replaced_by(scale):
@@ -146,7 +146,7 @@ def test_skipped_blocks_compute_nothing_and_have_no_gradient():
     assert all(not weight.grad.any() for weight in drop.blocks[0].parameters())
 
 
-def test_coins_and_theta_are_those_of_training_here():
+def test_drop_masks_and_theta_are_those_of_training_here():
     drop = tupelo.LayerDrop(build(), theta_bar=0.4, total_steps=50, seed=7, rescale=True)
     settings = LayerDropSettings(schedule="progressive", theta_bar=0.4)
     for step, micro in ((0, 0), (3, 1), (49, 2)):
@@ -158,7 +158,7 @@ def test_coins_and_theta_are_those_of_training_here():
         )
 
 
-def test_coins_of_a_step_can_be_those_of_all_its_micro_batches():
+def test_the_drop_mask_of_a_step_can_be_that_of_all_its_micro_batches():
     drop = constant_drop(build(), draw_per="step")
     patterns = set()
     for micro in range(5):
@@ -275,7 +275,7 @@ def test_gradient_checkpointing_changes_nothing(reentrant):
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-5, atol=1e-7)
 
 
-def test_a_compiled_model_compiles_its_blocks_once_for_all_patterns_of_coins():
+def test_a_compiled_model_compiles_its_blocks_once_for_all_drop_masks():
     model, plain = build(), build()
     drop, of_plain = constant_drop(model), constant_drop(plain)
     graphs = []
@@ -349,7 +349,7 @@ def twice_dropped():
     return constant_drop(model)
 
 
-def forward_without_coins():
+def forward_without_drop_mask():
     model = build()
     constant_drop(model)
     outputs(model)
@@ -394,7 +394,7 @@ MISTAKES = {
         lambda model: constant_drop(model, blocks=[model.encoder.layer[0]] * 2)
     )(build()),
     r"dropped already; call remove\(\) of the first": twice_dropped,
-    r"call begin_step\(finished_steps\) before a forward pass": forward_without_coins,
+    r"call begin_step\(finished_steps\) before a forward pass": forward_without_drop_mask,
     r"begin_step\(-1, 0\): steps and micro-batches count from 0": lambda: constant_drop(
         build()
     ).begin_step(-1),

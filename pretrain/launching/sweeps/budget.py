@@ -1,7 +1,7 @@
 """Equal cost: the length of every arm, from a budget of steps, tokens, FLOPs or seconds.
 
 The FLOPs of an arm with layer drop are expected ones, by the keep probabilities: equal for all
-seeds. What ran, by the coins of a run, is a little more or less.
+seeds. What ran, by the drop masks of a run, is a little more or less.
 """
 
 import math

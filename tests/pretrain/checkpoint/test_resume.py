@@ -140,7 +140,7 @@ def test_another_way_of_execution_needs_elastic(run, words, changed, named):
     assert resume(run, *words, elastic=True, **changed).changes
 
 
-def test_coins_that_depend_on_the_number_of_ranks_are_mentioned(run, capsys):
+def test_drop_masks_that_depend_on_the_number_of_ranks_are_mentioned(run, capsys):
     drop = ("--layer_drop.schedule", "constant")
     (run / "run.json").write_text(as_json(load_settings("tiny_cpu", list(drop))))
     resume(run, *drop, elastic=True, world_size=1)

@@ -122,7 +122,7 @@ def test_the_held_out_loss_is_that_of_a_plain_loop_at_full_depth(whole, shards):
     assert last["loss"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_realised_keep_rates_and_flops_are_those_of_the_coins(whole):
+def test_realised_keep_rates_and_flops_are_those_of_the_drop_masks(whole):
     settings = load_settings(whole)
     scales = [
         of_pass

@@ -82,15 +82,15 @@ def test_stages_keep_first_and_last_block_and_the_others_equally_often(num_layer
 
 
 def test_the_blocks_of_a_stage_are_kept_as_often_as_it_says():
-    settings, tosses = drop(schedule="stages", stages=(0.5,)), 4000
+    settings, draws = drop(schedule="stages", stages=(0.5,)), 4000
     kept = [0] * LAYERS
-    for step in range(tosses):
+    for step in range(draws):
         for layer, scale in enumerate(scales(settings, step)):
             kept[layer] += scale != 0
             assert scale in (0.0, 1.0) or scale == pytest.approx(10 / 4)
-    assert kept[0] == kept[-1] == tosses
-    deviation = math.sqrt(0.4 * 0.6 / tosses)  # 4 of the 10 between
-    assert all(abs(count / tosses - 0.4) < 4 * deviation for count in kept[1:-1])
+    assert kept[0] == kept[-1] == draws
+    deviation = math.sqrt(0.4 * 0.6 / draws)  # 4 of the 10 between
+    assert all(abs(count / draws - 0.4) < 4 * deviation for count in kept[1:-1])
 
 
 def test_a_stage_can_be_of_first_and_last_block_alone():
@@ -137,18 +137,18 @@ def test_deeper_blocks_are_kept_less_often_down_to_theta():
 
 
 def test_blocks_are_kept_as_often_as_their_probability_says():
-    settings, tosses = drop(schedule="constant", theta_bar=0.5), 4000
+    settings, draws = drop(schedule="constant", theta_bar=0.5), 4000
     kept = [0] * LAYERS
-    for step in range(tosses):
+    for step in range(draws):
         for layer, scale in enumerate(scales(settings, step)):
             kept[layer] += scale != 0
     for layer, count in enumerate(kept, start=1):
         probability = 1 - layer / LAYERS * 0.5
-        deviation = math.sqrt(probability * (1 - probability) / tosses)
-        assert abs(count / tosses - probability) < 4 * deviation  # one in 16,000 by chance
+        deviation = math.sqrt(probability * (1 - probability) / draws)
+        assert abs(count / draws - probability) < 4 * deviation  # one in 16,000 by chance
 
 
-def test_coins_of_two_blocks_steps_and_micro_batches_are_independent():
+def test_drop_masks_of_two_blocks_steps_and_micro_batches_are_independent():
     settings = drop(schedule="constant", theta_bar=0.01)  # the last block is kept 1 time in 100
     by_step = [scales(settings, step)[5] != 0 for step in range(3000)]
     by_micro_batch = [scales(settings, step, 1)[5] != 0 for step in range(3000)]
@@ -159,11 +159,11 @@ def test_coins_of_two_blocks_steps_and_micro_batches_are_independent():
 
 def test_a_kept_rescaled_branch_has_the_mean_of_the_full_one():
     """E[scale] = 1 for every block, so the expected residual is the full-depth residual."""
-    settings, tosses = drop(schedule="constant", theta_bar=0.5), 4000
+    settings, draws = drop(schedule="constant", theta_bar=0.5), 4000
     for layer in (0, 5, 11):
         probability = 1 - (layer + 1) / LAYERS * 0.5
-        mean = statistics.fmean(scales(settings, step)[layer] for step in range(tosses))
-        deviation = math.sqrt((1 / probability - 1) / tosses)
+        mean = statistics.fmean(scales(settings, step)[layer] for step in range(draws))
+        deviation = math.sqrt((1 / probability - 1) / draws)
         assert abs(mean - 1) < 4 * deviation
 
 
@@ -177,7 +177,7 @@ def test_a_scale_is_one_over_the_probability_that_was_drawn_with():
 
 
 def test_the_mean_output_of_a_one_block_encoder_is_the_full_one():
-    """Averaged over all outcomes of the coin, the residual of a PreLN block is exact."""
+    """Averaged over all drop masks, the residual of a PreLN block is exact."""
     settings = load_settings("tiny_cpu", ["--model.num_layers", "1"]).model
     torch.manual_seed(0)
     encoder = Encoder(settings).double().eval()
@@ -190,7 +190,7 @@ def test_the_mean_output_of_a_one_block_encoder_is_the_full_one():
     torch.testing.assert_close(mean, encoder(ids), rtol=0, atol=1e-7)  # the bias is fp32
 
 
-def test_coins_depend_on_step_micro_batch_and_seed_and_on_nothing_else():
+def test_drop_masks_depend_on_step_micro_batch_and_seed_and_on_nothing_else():
     settings = drop(schedule="constant", theta_bar=0.1)
     drawn = {
         (step, micro, seed): tuple(scales(settings, step, micro, seed))
@@ -203,7 +203,7 @@ def test_coins_depend_on_step_micro_batch_and_seed_and_on_nothing_else():
     assert tuple(scales(settings, 7, 1, 1)) == drawn[7, 1, 1]
 
 
-def test_another_process_tosses_the_same_coins():
+def test_another_process_draws_the_same_drop_masks():
     program = (
         "from pretrain.schedules.layer_drop import *\n"
         "from pretrain.config.settings import LayerDropSettings as S\n"
@@ -240,7 +240,7 @@ def test_draws_are_those_of_a_step():
         drop(draws=4)
 
 
-def test_windows_of_sequences_follow_the_coins_of_their_micro_batch():
+def test_windows_of_sequences_follow_the_drop_mask_of_their_micro_batch():
     settings = load_settings(
         "tiny_cpu", ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
     )
@@ -259,10 +259,10 @@ def test_a_stage_of_the_first_and_last_block_leaves_nothing_to_draw_by_sequence(
     check_layer_drop(stages, 6)
 
 
-def test_draws_by_sequence_that_drop_no_row_are_refused():
+def test_draws_by_sequence_that_drop_no_sequence_are_refused():
     words = ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
     words += ["--batch.micro_sequences", "1", "--batch.global_sequences", "4"]
-    with pytest.raises(ConfigError, match="drops no row of micro-batches of 1, even at a keep"):
+    with pytest.raises(ConfigError, match="drops no sequence of micro-batches of 1, even at a keep"):
         checked_settings(load_settings("tiny_cpu", words), Ranks(0, 1, "cpu"))
 
 

@@ -18,7 +18,7 @@ def plan_of(step, *words):
 
 
 @pytest.mark.parametrize("step", [1, 2, 13, 20])
-def test_step_n_has_rate_theta_and_coins_of_n_minus_1_finished_steps(step):
+def test_step_n_has_learning_rate_theta_and_drop_mask_of_n_minus_1_finished_steps(step):
     settings, plan = plan_of(step)
     assert plan.learning_rate == learning_rate_at(step - 1, settings.learning_rate, 20)
     assert plan.theta == theta_at(step - 1, settings.layer_drop, 20)

@@ -91,7 +91,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_expected_flops_of_a_run_are_those_of_all_coins_of_all_its_steps(schedule):
+def test_the_expected_flops_of_a_run_are_those_of_all_drop_masks_of_all_its_steps(schedule):
     """Every pattern of blocks that run, weighted by its probability, step by step."""
     words = ["--layer_drop.schedule", schedule, *SCHEDULES[schedule]]
     settings = load_settings("tiny_cpu", ["--model.num_layers", "4", *words])

@@ -8,7 +8,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LayerDropSettings
 from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives.catalog import build_objective
-from pretrain.model.row_windows import positions_in_turn, turned
+from pretrain.model.sequence_windows import positions_in_turn, turned
 from pretrain.schedules.layer_drop import SequenceDraw, keep_probabilities, kept_shares
 
 ROWS, LENGTH, PREDICTIONS, LAYERS = 7, 12, 3, 4
