@@ -87,20 +87,20 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         "--split",
         choices=get_args(SplitName),
         default="valid",
-        help="training or validation rows; default valid",
+        help="training or validation sequences; default valid",
     )
     parser.add_argument(
         "--rows",
         type=_at_least_1,
         default=3,
         metavar="N",
-        help="number of rows, spread over the split; default 3",
+        help="number of sequences, spread over the split; default 3",
     )
     parser.add_argument(
         "--masking",
         choices=get_args(MaskingKind),
         default="tokens",
-        help="what is hidden: single tokens, whole words or spans of words; default tokens",
+        help="what is masked: single tokens, whole words or spans of words; default tokens",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the masks; default 0"
@@ -123,7 +123,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         "--tokenizer",
         required=True,
         metavar="PLACE",
-        help="the tokenizer of these shards: a vocab.txt, a tokenizer.json, a folder that holds "
+        help="the tokenizer of these shards: a vocab.txt, a tokenizer.json, a folder with "
         "one, or a name on the Hugging Face Hub",
     )
     parser.add_argument("--sequence-length", **_number_of("sequence_length", "that of the samples"))
@@ -131,14 +131,12 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--valid-fraction", **_number_of("valid_fraction", str(fraction), default=fraction)
     )
-    parser.add_argument(
-        "--keep-duplicates", action="store_true", help="keep texts that repeat an earlier one"
-    )
+    parser.add_argument("--keep-duplicates", action="store_true", help="keep duplicate texts")
     parser.add_argument(
         "--damaged-files",
         choices=get_args(DamagedFiles),
         default="stop",
-        help="what happens at a file that cannot be read to its end; default stop",
+        help="at a damaged file: stop, or skip it; default stop",
     )
     _add_rows_per_shard(parser)
 
@@ -215,7 +213,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
         type=_at_least_1,
         default=None,
         metavar="N",
-        help="number of processes; default: one for each CPU",
+        help="number of processes; default: one per CPU",
     )
 
 

@@ -6,8 +6,8 @@ OVERVIEW = """\
 Tokenize a text corpus into shards for masked-language-model pre-training, and
 inspect and check such shards.
 
-A shard folder holds fixed-length rows of token ids (HDF5), split into training
-and validation documents, with the tokenizer and a manifest."""
+A shard folder holds sequences of token ids (HDF5), split into training and
+validation documents, with the tokenizer and a manifest."""
 
 EXAMPLES = """\
 examples:
@@ -35,7 +35,7 @@ examples:
   tupelo data build --to data/tupe --preset tupe --corpus articles/
   tupelo data build --to data/bert --corpus books/ --tokenizer bert-base-uncased
 
-A build that was stopped is resumed by the same command."""
+The same command resumes a stopped build."""
 
 # For each command its line in the overview and the paragraph of its own help.
 COMMAND_TEXTS = {
@@ -44,7 +44,7 @@ COMMAND_TEXTS = {
         """\
 Reads the corpus, cleans and deduplicates it, holds out validation documents,
 trains a tokenizer (or loads one), and packs the token ids of the documents
-into rows of fixed length without padding. Masks are drawn during training.""",
+into sequences of fixed length without padding. Masks are drawn during training.""",
     ),
     "verify": (
         "check a shard folder: structure, counts, sha256",
@@ -59,21 +59,21 @@ Builds the folder again from the corpus that its manifest names, and replaces
 what is damaged or missing. Changes nothing if the text has changed since.""",
     ),
     "show": (
-        "print rows as text, before and after masking",
+        "print sequences as text, before and after masking",
         """\
-Decodes some rows and prints them as they are stored and as the model sees
-them, with the tokens that it must predict.""",
+Decodes some sequences and prints them as stored and as the model sees them,
+with the tokens that it must predict.""",
     ),
     "split": (
         "choose another validation set, in a new shard folder",
         """\
 Joins training and validation documents and holds out another share of them.
-Needs no text: the documents are taken from the rows.""",
+Needs no text: the documents are taken from the shards.""",
     ),
     "import": (
         "convert the HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT",
         """\
 Restores the words that static masking hid, drops copies that differ in their
-masks only, and packs rows for dynamic masking.""",
+masks only, and packs sequences for dynamic masking.""",
     ),
 }

@@ -29,67 +29,67 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 class TextSettings(BaseModel):
-    """Where text comes from, how it is cleaned, and how it becomes rows of token ids."""
+    """Where text comes from, how it is cleaned, and how it becomes sequences of token ids."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
 
     preset: Literal["tupe"] | None = Field(
-        None, description="a published preparation; sets the settings that are not given themselves"
+        None, description="a published preparation; fills in the settings that are not given"
     )
     corpus: tuple[str, ...] = Field(
         (PYTHON_DOCS,),
         description="sources [KIND:]PLACE[:key=value]..., read one after the other",
     )
     damaged_files: DamagedFiles = Field(
-        "stop", description="what happens at a file that is cut short, damaged or no text"
+        "stop", description="at a truncated, damaged or non-text file: stop, or skip it"
     )
     max_skipped: float = Field(
         0.02,
         ge=0,
         le=1,
-        description="stop where a larger share of the lines or documents of a source is skipped",
+        description="stop if more than this share of a source is skipped",
     )
     max_words: int | None = Field(
-        None, ge=1, description="stop reading after this many words, repetitions included"
+        None, ge=1, description="stop reading after this many words, counting repetitions"
     )
     unicode_form: UnicodeForm = Field("NFC", description="Unicode normalisation of the text")
     remove_control_characters: bool = Field(
         True, description="remove control characters such as NUL"
     )
-    min_document_characters: int = Field(0, ge=0, description="drop documents that are shorter")
+    min_document_characters: int = Field(0, ge=0, description="drop shorter documents")
     min_letter_ratio: float = Field(
         0.0, ge=0, le=1, description="drop paragraphs with a smaller share of letters and spaces"
     )
     deduplicate: Deduplication = Field(
         "paragraphs",
-        description="drop exact repetitions of documents, or of documents and of paragraphs",
+        description="drop exact duplicates: of documents, or of documents and paragraphs",
     )
-    sentences: SentenceSplitter = Field("sentencex", description="what cuts text into sentences")
-    language: str = Field("en", description="language code, for the sentences and Moses")
+    sentences: SentenceSplitter = Field("sentencex", description="sentence splitter")
+    language: str = Field("en", description="language code, for sentence splitting and Moses")
     moses: bool = Field(
-        False, description="normalise punctuation and cut words with Moses, before the tokenizer"
+        False, description="normalise punctuation and split words with Moses, before the tokenizer"
     )
     tokenizer: str = Field(
         "wordpiece",
-        description="trained: wordpiece, bpe or byte-bpe; or loaded: a tokenizer.json, a "
-        "vocab.txt, a folder that holds one, or a name on the Hugging Face Hub",
+        description="train one (wordpiece, bpe or byte-bpe), or load one: a tokenizer.json, a "
+        "vocab.txt, a folder with one, or a name on the Hugging Face Hub",
     )
     lowercase: bool = Field(
-        True, description="lowercase and strip accents, in a tokenizer that is trained"
+        True, description="lowercase and strip accents, when training a tokenizer"
     )
     tokenizer_sample_characters: int = Field(
-        100_000_000, ge=1, description="about how many characters a tokenizer is trained on"
+        100_000_000, ge=1, description="characters to train a tokenizer on, approximately"
     )
     sequence_length: int = Field(
         512,
         ge=8,
         le=65536,
-        description="tokens in a row (sequence length), [CLS] and [SEP] included",
+        description="tokens in a sequence, including [CLS] and [SEP]",
     )
     valid_fraction: float = Field(
-        0.02, gt=0, le=0.5, description="share of the documents that is held out for validation"
+        0.02, gt=0, le=0.5, description="share of documents held out for validation"
     )
 
     @model_validator(mode="before")
@@ -106,6 +106,6 @@ class BuildSettings(TextSettings):
     """The settings of `build`: text, vocabulary size and file size."""
 
     vocabulary_size: int = Field(
-        8192, ge=200, description="vocabulary size of a tokenizer that is trained, at most"
+        8192, ge=200, description="largest vocabulary, when training a tokenizer"
     )
-    rows_per_shard: int = Field(65536, ge=1, description="upper bound of the rows in one file")
+    rows_per_shard: int = Field(65536, ge=1, description="most sequences in one file")

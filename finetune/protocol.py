@@ -25,35 +25,33 @@ class Protocol(Section):
 
     name: str = Field("own", description="name of the protocol in tables")
     learning_rates: tuple[float, ...] = Field(
-        (2e-5, 3e-5, 4e-5, 5e-5), min_length=1, description="peak values; each is tried"
+        (2e-5, 3e-5, 4e-5, 5e-5), min_length=1, description="peak learning rates; each is tried"
     )
-    seeds: int = Field(5, ge=1, description="trials of each configuration: seeds 0, 1, ...")
-    epochs: int = Field(5, ge=1, description="passes over the training rows")
+    seeds: int = Field(5, ge=1, description="number of seeds: 0, 1, ...")
+    epochs: int = Field(5, ge=1, description="passes over the training examples")
     epochs_of: dict[str, PositiveInt] = Field({}, description="tasks with another number of epochs")
-    batch: int = Field(32, ge=1, description="rows per optimizer step")
+    batch: int = Field(32, ge=1, description="examples per optimizer step")
     sequence_length: int = Field(
-        512, ge=8, description="longest row, unless the model's limit is shorter; the rest is cut"
+        512, ge=8, description="longest sequence, in tokens; longer ones are cut"
     )
-    dropout: float = Field(0.1, ge=0, lt=1, description="of embeddings, branches and head")
-    attention_dropout: float = Field(0.1, ge=0, lt=1, description="of attention weights")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings, branches and head")
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     schedule: Literal["warmup_linear", "warmup_cosine", "warmup_constant"] = Field(
         "warmup_linear",
-        description="learning rate by step, see pretrain/schedules/learning_rate.py",
+        description="warmup_linear, warmup_cosine or warmup_constant",
     )
-    warmup_ratio: float = Field(0.06, ge=0, lt=1, description="share of the steps spent warming up")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="decay of Adam's two moments")
-    epsilon: float = Field(1e-6, gt=0, description="added to Adam's denominator")
+    warmup_ratio: float = Field(0.06, ge=0, lt=1, description="warm-up, as a share of the steps")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="Adam's beta1 and beta2")
+    epsilon: float = Field(1e-6, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(False, description="decay biases and norms too")
-    max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
-    layer_decay: float = Field(
-        1.0, gt=0, le=1, description="factor of the learning rate from each layer to the one below"
-    )
+    max_gradient_norm: float | None = Field(1.0, gt=0, description="gradient clipping; none: off")
+    layer_decay: float = Field(1.0, gt=0, le=1, description="layer-wise decay of the learning rate")
     both_orders: tuple[str, ...] = Field(
-        (), description="tasks of pairs that are trained on in both orders of the two texts"
+        (), description="tasks of pairs to train on in both orders"
     )
     precision: Literal["auto", "bf16", "fp32"] = Field(
-        "auto", description="of matrix products; auto: bf16 where the device computes in it"
+        "auto", description="auto, bf16 or fp32; auto: bf16 where the device has it"
     )
 
     @field_validator("learning_rates")

@@ -52,11 +52,11 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
     Args:
         runs: at least two run folders, the baseline first; runs that differ only in the seed form
             one arm.
-        target: a held-out loss in nats; "auto": the highest at which an arm ends behind the plateau
-            of word frequencies, or where fewer than two do, the baseline.
+        target: a held-out loss in nats; "auto": the highest final loss of the arms that end at
+            least 1 nat below the unigram entropy; with fewer than two, the baseline's.
 
     Returns:
-        `arms`, `target`, `entropy` (of word frequencies, in nats, where a run recorded it) and
+        `arms`, `target`, `entropy` (the unigram entropy in nats, where a run recorded it) and
         `notes`; `reached(arm, axis)`, `left_plateau(arm, axis)`, `after_plateau(arm, axis)` and
         `speed_up(arm, axis)` for the axes "step", "tokens", "flops" and "training_seconds", None
         where it was not reached or is not known.

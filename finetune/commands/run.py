@@ -4,8 +4,8 @@ r"""Fine-tune pre-trained encoders on downstream tasks, over learning rates and 
     tupelo finetune run runs/NAME --train train.tsv --dev dev.tsv \
         --text sentence --label class
 
-The same command continues where it was stopped. With more tasks, checkpoints, learning rates or
-seeds it runs only the new trials.
+The same command continues a stopped sweep, and adds trials for new tasks, checkpoints, learning
+rates or seeds.
 """
 
 import argparse
@@ -69,9 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_own_task(group: Any) -> None:
-    group.add_argument("--train", type=Path, metavar="FILE", help="training rows")
+    group.add_argument("--train", type=Path, metavar="FILE", help="training examples")
     group.add_argument("--dev", type=Path, metavar="FILE", help="default: a tenth of --train")
-    group.add_argument("--test", type=Path, metavar="FILE", help="rows to predict")
+    group.add_argument("--test", type=Path, metavar="FILE", help="examples to predict")
     group.add_argument(
         "--text", nargs="+", dest="texts", metavar="COLUMN", help="one column, or two: a pair"
     )
@@ -79,10 +79,10 @@ def _add_own_task(group: Any) -> None:
     group.add_argument("--regression", action="store_const", const=True, help="labels are numbers")
     group.add_argument(
         "--metric",
-        help=f"{', '.join(METRIC_NAMES)}: counts in the table and chooses the learning rate; "
-        "default: accuracy, of imbalanced classes macro_f1, of numbers pearson",
+        help=f"{', '.join(METRIC_NAMES)}: chooses the learning rate and counts in the table; "
+        "default: accuracy, macro_f1 for imbalanced classes, pearson for numbers",
     )
-    group.add_argument("--name", help="of the task, in tables and folders")
+    group.add_argument("--name", help="name of the task, in tables and folders")
 
 
 def _add_sweep(group: Any) -> None:
@@ -94,23 +94,23 @@ def _add_sweep(group: Any) -> None:
         help="of each run: newest, all, or steps (default: newest)",
     )
     group.add_argument(
-        "--from-scratch", action="store_true", help="the same encoders with new weights too"
+        "--from-scratch", action="store_true", help="also the same encoders with random weights"
     )
     group.add_argument("--to", type=Path, metavar="FOLDER", help="default: RUN/finetune/PROTOCOL")
     group.add_argument(
-        "--workers", type=int, metavar="N", help="trials at once; default: one per GPU, or CPU core"
+        "--workers", type=int, metavar="N", help="trials at once; default: one per GPU or CPU core"
     )
     group.add_argument(
         "--keep",
         choices=get_args(Keep),
-        help="models that stay: best (of each task the best learning rate's median seed), all or "
-        "none; default: best, or what was given before",
+        help="models to keep: best (the median seed of each task's best learning rate), all or "
+        "none; default: as before, or best",
     )
     group.add_argument(
         "--predict-test", action="store_true", help="write predictions of the test sets"
     )
     group.add_argument("--retry-failed", action="store_true", help="run failed trials again")
-    group.add_argument("--dry-run", action="store_true", help="print what would be run, and exit")
+    group.add_argument("--dry-run", action="store_true", help="print what would run")
 
 
 def _add_protocol(group: Any) -> None:

@@ -2,8 +2,8 @@
 
     tupelo finetune submission runs/NAME/tupe_r --to submission
 
-For each task it takes the learning rate that is best on the development set and, of its seeds, the
-one with the median score. The trials must have been run with --predict-test.
+For each task it takes the median seed of the learning rate that is best on the development set. The
+trials need --predict-test.
 """
 
 import argparse
@@ -39,14 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         type=Path,
         required=True,
-        help="folder for the files and the zip: new, empty, or with an earlier submission of this "
-        "model from these folders",
+        help="folder for files and zip: new, empty, or with a submission of this model from these "
+        "folders",
     )
-    parser.add_argument(
-        "--replace", action="store_true", help="replace another submission or report there"
-    )
+    parser.add_argument("--replace", action="store_true", help="replace another submission")
     parser.add_argument("--model", help="its name in the table, if there are several")
-    parser.add_argument("--step", default="newest", help="of pre-training: newest, or a number")
+    parser.add_argument("--step", default="newest", help="pre-training step: newest, or a number")
     parser.add_argument(
         "--suite", choices=submitted, default=submitted[0], help="default: %(default)s"
     )

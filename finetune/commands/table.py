@@ -2,7 +2,7 @@
 
     tupelo finetune table runs/NAME/bert_a runs/NAME/tupe_r --to runs/NAME/glue
 
-Folders are pre-training runs that were fine-tuned, or folders of sweeps; several make one table.
+Folders are fine-tuned runs, or folders of sweeps.
 """
 
 import argparse
@@ -19,16 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         type=Path,
-        help="folder for the page, the pictures and the files: new, empty, or with an earlier "
-        "table of these folders",
+        help="folder for page, figures and files: new, empty, or with a table of these folders",
     )
-    parser.add_argument(
-        "--replace", action="store_true", help="replace another table or report in that folder"
-    )
+    parser.add_argument("--replace", action="store_true", help="replace a table of other folders")
     parser.add_argument(
         "--average",
         choices=list(average_rules()),
-        help="how scores are counted; default: the first of the suite; "
+        help="how scores are averaged; default: the first; "
         + "; ".join(
             f"{name}: the {rule.metric} of a task's metrics, {rule.description}"
             for name, rule in average_rules().items()
@@ -37,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step",
         default="newest",
-        help="of pre-training: newest (of each model), all, or a number; pictures show all",
+        help="pre-training step: newest (of each model), all, or a number; figures show all",
     )
     parser.add_argument(
         "--axis",
         choices=list(AXES),
         default=STEPS,
-        help="measure of pre-training: runs of different objectives are compared at equal FLOPs",
+        help="measure of pre-training in table and figures",
     )
 
 

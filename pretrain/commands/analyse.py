@@ -1,10 +1,10 @@
-"""Look into trained models: pictures and tables of what the papers show of theirs.
+"""Draw what trained models do inside: the papers' figures, for your runs.
 
     tupelo analyse positions runs/tupe_r
     tupelo analyse gradients runs/post runs/pre --to gradients
 
 Writes PNG and CSV, and curves over training for TensorBoard. All numbers come from the model in
-evaluation mode, in fp32 on the CPU, on held-out rows with fixed masks.
+evaluation mode, in fp32 on the CPU, on held-out sequences with fixed masks.
 """
 
 import argparse
@@ -26,23 +26,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         type=Path,
         metavar="FOLDER",
-        help="for the files: new, empty, or of an earlier analysis of these runs; default: "
-        "analysis/NAME in the first run",
+        help="new, empty, or with an earlier analysis of these runs; default: analysis/NAME in the "
+        "first run",
     )
     parser.add_argument(
         "--checkpoint",
         type=int,
         metavar="STEP",
-        help="of each run, 0 for the weights at the start; default: the newest, and for curves "
-        "over training all of them",
+        help="of each run, 0: initial weights; default: the newest, for curves over training all",
     )
-    parser.add_argument("--rows", type=int, help=f"held-out rows at most (default: {ROWS})")
+    parser.add_argument("--rows", type=int, help=f"most held-out sequences (default: {ROWS})")
     parser.add_argument(
-        "--shards", type=Path, metavar="FOLDER", help="where the shards of the runs are now"
+        "--shards", type=Path, metavar="FOLDER", help="the shards, if they have moved"
     )
-    parser.add_argument(
-        "--replace", action="store_true", help="replace another analysis in that folder"
-    )
+    parser.add_argument("--replace", action="store_true", help="replace an analysis of other runs")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -84,5 +81,5 @@ def _chosen(arguments: argparse.Namespace) -> Analysis:
                 f"{option}={value} is without effect: {name} looks at weights only; remove it"
             )
     if rows is not None and rows < 1:
-        raise ConfigError(f"--rows={rows}: at least one row is needed")
+        raise ConfigError(f"--rows={rows}: give at least 1")
     return ANALYSES[name]

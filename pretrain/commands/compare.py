@@ -24,24 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default="auto",
-        help="held-out loss in nats; auto: the highest at which an arm ends behind the plateau of "
-        "word frequencies, or where fewer than two do, the baseline",
+        help="held-out loss in nats; auto: the highest final loss of the arms that end at least 1 "
+        "nat below the unigram entropy; with fewer than two such arms, the baseline's",
     )
     parser.add_argument(
         "--report",
         type=Path,
-        help="folder for the page, pictures and numbers: new, empty, or with an earlier report of "
-        "these runs",
+        help="folder for page, figures and numbers: new, empty, or with a report of these runs",
     )
-    parser.add_argument(
-        "--replace", action="store_true", help="replace another report in that folder"
-    )
+    parser.add_argument("--replace", action="store_true", help="replace a report of other runs")
     parser.add_argument(
         "--note",
         action="append",
         default=[],
         metavar="TEXT",
-        help="a caveat of your own, among the notes; can be repeated",
+        help="your own caveat among the notes; may be repeated",
     )
     parser.add_argument(
         "--tuned",

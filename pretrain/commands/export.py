@@ -3,8 +3,8 @@
     tupelo export runs/NAME
     tupelo export runs/NAME --checkpoint 10000 --to my_model
 
-`bert-a` with norm=post becomes a `BertForMaskedLM`, or of ELECTRA an `ElectraForPreTraining`; other
-variants carry code of their own. Of ELECTRA the discriminator is exported.
+`bert-a` with norm=post becomes a `BertForMaskedLM` (ELECTRA: its discriminator, an
+`ElectraForPreTraining`); other variants carry their own code.
 """
 
 import argparse

@@ -10,10 +10,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo fill-mask`."""
     parser.add_argument(
         "run",
-        help="run folder, of which the newest checkpoint is used, a checkpoint folder, an export, "
-        "or an external model",
+        help="run (its newest checkpoint), checkpoint, export, or external model",
     )
-    parser.add_argument("text", help="one or more words replaced by [MASK]")
+    parser.add_argument("text", help="text with one or more [MASK]")
     parser.add_argument("--top", type=int, default=5, help="guesses per mask (default: 5)")
 
 

@@ -1,10 +1,9 @@
-"""Convert a model of another program into the form of our exports.
+"""Convert a BERT, or a checkpoint of the TUPE authors' code, into an export.
 
     tupelo import bert-base-uncased --to models/bert
     tupelo import tupe_r.pt --dictionary dict.txt --bpe-codes codes --to tupe
 
-The folder can be trained further, fine-tuned and loaded by transformers like an export, and holds
-a recipe that starts from it.
+The folder can be trained further with its recipe.toml, fine-tuned, and loaded by transformers.
 """
 
 import argparse
@@ -15,14 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo import`."""
     parser.add_argument(
         "place",
-        help="a BERT that Hugging Face's transformers saved, or its name on the Hub; or a .pt file "
-        "of the TUPE authors' code",
+        help="a BERT folder of transformers, a name on the Hub, or a .pt file of the TUPE authors' "
+        "code",
     )
     parser.add_argument("--to", type=Path, required=True, help="the new folder")
     files = parser.add_argument_group("tokenizer of a .pt file, if it is not beside it")
     files.add_argument("--dictionary", type=Path, help="dict.txt of fairseq")
     files.add_argument("--bpe-codes", type=Path, help="codes of fastBPE")
-    files.add_argument("--tokenizer", help="instead of both: a tokenizer.json with the same ids")
+    files.add_argument("--tokenizer", help="or a tokenizer.json with the same ids")
 
 
 def main(arguments: argparse.Namespace) -> None:

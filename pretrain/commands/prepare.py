@@ -1,4 +1,4 @@
-"""Build the shards that a recipe needs, unless they are there."""
+"""Build the shards that a recipe needs, unless they exist."""
 
 import argparse
 
@@ -14,7 +14,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--ranks",
         type=int,
         metavar="N",
-        help="refuse too what a run of N processes could not execute on this machine",
+        help="also refuse what N processes could not run on this machine",
     )
     parser.set_defaults(source=add_settings(parser))
 

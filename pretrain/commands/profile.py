@@ -3,10 +3,8 @@
     tupelo profile RECIPE                       ten steps on this machine
     tupelo profile RECIPE --steps 50 --full-depth
 
-Every setting of the recipe can be changed; --steps is the number of timed steps here. Blocks are
-skipped as often as at the end of the run, where layer drop has reached its steady state. The rows
-are real ones where the shards exist, else random ids, which cost the same. The weights stay as
-they are.
+Any setting can be changed; --steps is the number of timed steps. Blocks are skipped as often as at
+the end of the run. Sequences are real where the shards exist, else random, at the same cost.
 """
 
 import argparse
@@ -21,7 +19,7 @@ TIMED_STEPS = 10
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo profile`."""
-    parser.add_argument("--to", type=Path, help="default: profiles/NAME of the recipe")
+    parser.add_argument("--to", type=Path, help="folder; default: profiles/NAME")
     parser.add_argument("--full-depth", action="store_true", help="run every block at every step")
     parser.set_defaults(source=add_settings(parser))
 

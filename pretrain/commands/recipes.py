@@ -1,9 +1,8 @@
-"""List the recipes, with a line each, below those that they extend; and the sweeps.
+"""List the recipes, below those that they extend, and the sweeps.
 
     tupelo recipes
 
-A recipe is a TOML file with the settings of a run. Every command that takes a RECIPE takes these
-names, or the path of a .toml file of your own.
+A recipe is a TOML file of settings. RECIPE is one of these names, or the path of your own file.
 """
 
 import argparse
@@ -38,7 +37,7 @@ def main(arguments: argparse.Namespace) -> None:
         shell_command("sweep", "tupe_r", "mine.toml"),
     )
     print(
-        f"\nYour own, mine.toml: what it extends, and what it changes.\n\n{EXAMPLE}\n"
+        f"\nYour own mine.toml:\n\n{EXAMPLE}\n"
         f"{train} trains it, {sweep} compares it.\n"
-        f"{shell_command('train', 'mine.toml', '--help')} lists all settings with its values."
+        f"{shell_command('train', 'mine.toml', '--help')} lists all settings."
     )

@@ -2,14 +2,14 @@
 
     tupelo sweep                              bert_a, bert_r, tupe_r, tupe_r_pld
     tupelo sweep bert_a mine.toml --seeds 3   two arms with three seeds each
-    tupelo sweep theta_bar                    the arms and the seeds of a spec
+    tupelo sweep theta_bar                    the arms and seeds of a spec
     tupelo sweep --hours 2                    two hours for each run
     tupelo sweep --smoke                      all of it, tiny, in a minute
     tupelo sweep --resume --name NAME         continue where it was stopped
 
-The first arm is the baseline. The runs go to runs/NAME, with a report: one after the other, or
-on several GPUs as many at once as there are, with equally many each. Every setting can be changed
-for all arms: --section.name value. A spec, one that tupelo recipes lists or a .toml file of yours:
+The first arm is the baseline. Runs and report go to runs/NAME. Several GPUs are divided evenly
+among runs. Any setting can be changed for all arms: --section.name value. A spec is one that
+tupelo recipes lists, or your own .toml file:
 
     seeds = 3                                 # or [4, 8, 9]
     budget = "flops"                          # as --budget
@@ -67,44 +67,42 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help="see in a minute that everything works: tiny arms, a small text; the numbers mean "
-        "nothing",
+        help="test in a minute that everything works: tiny arms, a small text",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the sweep of this --name, with the arms and settings that it has",
+        help="continue the sweep of this --name",
     )
     parser.add_argument(
         "--budget",
         metavar="UNIT[=AMOUNT]",
-        help="equal cost: steps, tokens, flops or seconds; the length of each arm is what this "
-        "budget allows, by default that of the baseline",
+        help="give all arms equal steps, tokens, flops or seconds: AMOUNT, or those of the "
+        "baseline",
     )
     parser.add_argument(
         "--records",
         type=Path,
         metavar="FOLDER",
-        help="keep there what a comparison needs of each finished run, 10 to 100 kB; with "
-        "--resume on another machine, take from there what is finished",
+        help="keep 10 to 100 kB of each finished run there, enough for a comparison; --resume on "
+        "another machine skips these runs",
     )
     parser.add_argument(
         "--at-once",
         type=_number,
         metavar="N",
-        help="train N runs at once; on a CPU each has its share of the processors (default: as "
-        "many as there are GPUs, or one)",
+        help="train N runs at once (default: one per GPU; on a CPU one)",
     )
     add_launch_options(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check all that a start checks, and print size, time and cost of each arm",
+        help="make every check of a start, and print size, time and cost of each arm",
     )
     parser.add_argument(
         "--on",
         metavar="GPUS",
-        help="with --dry-run: each run on these GPUs instead of this machine, as for tupelo train",
+        help="with --dry-run: each run on these GPUs, as in tupelo train",
     )
     parser.set_defaults(source=add_settings(parser, recipe_nargs="*"))
 

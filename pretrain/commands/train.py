@@ -4,11 +4,11 @@
     tupelo train RECIPE --gpus 2         on the first two
     tupelo train runs/NAME --resume      continue from the newest checkpoint
 
-Shards that are missing are built first. A launcher, such as torchrun, can start it too:
+Missing shards are built first. A launcher such as torchrun can start it too:
 
     torchrun --nproc-per-node 8 -m pretrain train RECIPE
 
-Every setting of the recipe can be changed: --section.name value.
+Any setting can be changed: --section.name value.
 """
 
 import argparse
@@ -37,42 +37,43 @@ def add_arguments(parser: CommandParser) -> None:
         "--run-folder",
         type=Path,
         metavar="FOLDER",
-        help="new or empty, or of a run; default: runs/NAME of the recipe",
+        help="a new, empty or run folder; default: runs/NAME",
     )
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument(
         "--elastic",
         action="store_true",
-        help="like --resume, and on another number of ranks or with other --engine settings, such "
-        "as another ZeRO stage: the same samples and rates, not bit for bit the same losses",
+        help="like --resume, but allows another number of ranks, ZeRO stage or other --engine "
+        "settings: the same samples and learning rates, losses equal within rounding",
     )
     parser.add_argument(
         "--lengthen",
         choices=WAYS,
-        help="with --resume and more --steps or --hours than before: follow the schedule of a run "
-        "of that length from here on, or restart it for what is left",
+        help="with --resume and more --steps or --hours: continue on the schedule of a run of that "
+        "length, or restart it for the rest",
     )
     add_launch_options(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check all that a start checks, and print size, time and cost; status 1 if the run "
-        "cannot start, 0 if it can, here or on a machine that has what it needs",
+        help="make every check of a start, and print size, time and cost; exit status 1 if the run "
+        "cannot start",
     )
     parser.add_argument(
         "--on",
         metavar="GPUS",
-        help="with --dry-run: for these GPUs instead of this machine, such as 16xA100-SXM4-80GB, "
-        "or 8x48GB:180 by memory and dense bf16 TFLOP/s",
+        help="with --dry-run: on these GPUs, such as 16xA100-SXM4-80GB, or 8x48GB:180 by memory "
+        "and "
+        "dense bf16 TFLOP/s",
     )
     parser.add_argument(
         "--measure",
         type=float,
         metavar="SECONDS",
-        help="with --dry-run: take optimizer steps here for so long, instead of an estimate",
+        help="with --dry-run: time optimizer steps here for this long, instead of estimating",
     )
     parser.add_argument(
-        "--show-settings", action="store_true", help="with --dry-run: all settings, as JSON"
+        "--show-settings", action="store_true", help="with --dry-run: print all settings as JSON"
     )
     parser.set_defaults(source=add_settings(parser))
 

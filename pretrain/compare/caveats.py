@@ -37,7 +37,7 @@ def notes_on(
         arms: the compared arms.
         target: held-out loss in nats.
         reasons_against_seconds: why seconds cannot be compared.
-        entropy: frequency entropy of the held-out predictions in nats; None: not known.
+        entropy: unigram entropy of the held-out predictions in nats; None: not known.
         is_automatic: whether the target was chosen, not given.
     """
     runs = [run for arm in arms for run in arm.runs]
@@ -62,23 +62,21 @@ def notes_on(
 
 
 def _about_objective(arms: Sequence[Arm]) -> list[str]:
-    """Return what to know of the loss: of words their plateau, of replaced tokens the generator."""
+    """Return what to know of the loss: the unigram entropy, or of ELECTRA the generator."""
     runs = [run for arm in arms for run in arm.runs]
     if runs[0].settings["objective"] != REPLACED_TOKEN_DETECTION:
         return entropy_notes(arms)
     command = shell_command("finetune", "table", *(run.folder for run in runs))
     return [
-        "the loss of replaced-token detection depends on what each run's own generator fills in, "
-        f"and a better generator is harder to see through; compare scores, too: {command}"
+        "the loss of replaced-token detection depends on each run's own generator; compare "
+        f"scores too: {command}"
     ]
 
 
 def _hours_without_time(applies: bool) -> list[str]:
     if not applies:
         return []
-    return [
-        "the budget is in hours, and seconds cannot be compared: neither can the losses at the end"
-    ]
+    return ["the budget is in hours, and seconds cannot be compared: nor can the losses at the end"]
 
 
 def _diverged(runs: Sequence[Run]) -> list[str]:
@@ -190,8 +188,8 @@ def _bounds(runs: Sequence[Run], target: float) -> list[str]:
     if not below:
         return []
     return [
-        f"at its first finite evaluation the loss of {listed(below)} was below {target:.3f}: what "
-        "it needed is at most what the table says"
+        f"the first evaluation of {listed(below)} was already below {target:.3f}: its cost is an "
+        "upper bound"
     ]
 
 

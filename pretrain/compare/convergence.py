@@ -50,7 +50,7 @@ class Comparison:
         target: held-out loss in nats.
         reasons_against_seconds: why seconds cannot be compared; none if they can.
         notes: caveats, a sentence each, the most severe first.
-        entropy: frequency entropy of the held-out predictions in nats; None: no run recorded it.
+        entropy: unigram entropy of the held-out predictions in nats; None: no run recorded it.
     """
 
     arms: list[Arm]

@@ -1,4 +1,4 @@
-"""The plateau of word frequencies, and a target behind it.
+"""The plateau at the unigram entropy, and a target below it.
 
 A masked language model first learns how often words occur, and its held-out loss rests near the
 entropy of these frequencies until attention is of use. Above or near the entropy, a comparison
@@ -23,7 +23,7 @@ ROUNDING = 1e-6
 
 
 def recorded_entropies(arms: Sequence[Arm]) -> list[float]:
-    """Return the frequency entropies that launches recorded, in nats, the lowest first.
+    """Return the unigram entropies that launches recorded, in nats, the lowest first.
 
     None of replaced-token detection: of its loss, a predicted word is a small part.
     """
@@ -33,7 +33,7 @@ def recorded_entropies(arms: Sequence[Arm]) -> list[float]:
 
 
 def entropy_of(arms: Sequence[Arm]) -> float | None:
-    """Return the frequency entropy of the held-out predictions in nats; None: none is recorded.
+    """Return the unigram entropy of the held-out predictions in nats; None: none is recorded.
 
     All runs of a comparison predict the same held-out words, so one run that recorded it suffices.
     Frequencies come from the training text: where texts differ, the lowest entropy counts, below
@@ -46,15 +46,12 @@ def entropy_notes(arms: Sequence[Arm]) -> list[str]:
     """Return a note where launches recorded no entropy, or different ones."""
     found = recorded_entropies(arms)
     if not found:
-        return [
-            "no run recorded the entropy of word frequencies: whether the target is behind their "
-            "plateau is not known"
-        ]
+        return ["no run recorded the unigram entropy: whether the target is below it is unknown"]
     if found[-1] - found[0] <= ROUNDING:
         return []
     return [
-        "the words of the training texts have different frequencies: their entropy on the held-out "
-        f"words is {found[0]:.3f} to {found[-1]:.3f} nats, and the lowest is taken"
+        "the training texts differ: their unigram entropy on the held-out words is "
+        f"{found[0]:.3f} to {found[-1]:.3f} nats; the lowest counts"
     ]
 
 
@@ -92,8 +89,8 @@ def target_notes(arms: Sequence[Arm], target: float, entropy: float | None) -> l
     names = [arm.name for arm in arms if is_near_plateau(_end(arm), entropy)]
     if not names:
         return []
-    least = f"{TARGET_MARGIN:g} nat below the entropy of word frequencies, {entropy:.3f}"
-    return [f"the automatic target leaves out {listed(names)}: at the end not {least}"]
+    least = f"{TARGET_MARGIN:g} nat below the unigram entropy, {entropy:.3f}"
+    return [f"the automatic target leaves out {listed(names)}: not {least}, at the end"]
 
 
 def _end(arm: Arm) -> float:

@@ -54,7 +54,7 @@ def cost_table(comparison: Comparison) -> Table:
         columns = ["\n".join(column) for column in zip(*phases, strict=True)]
         rows.append([_named(arm), *(columns if has_plateau else columns[1:])])
     remark = (
-        f"The plateau of word frequencies ends {PLATEAU_MARGIN:g} nats below their entropy of "
+        f"The plateau ends {PLATEAU_MARGIN:g} nats below the unigram entropy, "
         f"{comparison.entropy:.3f}."
         if has_plateau
         else ""

@@ -103,8 +103,7 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
         "--gpus",
         type=_number_of_gpus,
         metavar="N",
-        help="use N GPUs, of each machine (default: all that CUDA_VISIBLE_DEVICES allows, of "
-        "machines in --hostfile all slots)",
+        help="use N GPUs of each machine (default: all visible ones; with --hostfile all slots)",
     )
     parser.add_argument(
         "--hostfile",

@@ -147,7 +147,7 @@ def _mark(
 
 
 def _draw_plateau(axes: Axes, comparison: Comparison) -> None:
-    """Draw the entropy of word frequencies, and a band down to the end of the plateau."""
+    """Draw the unigram entropy, and a band down to the end of the plateau."""
     entropy, end = comparison.entropy, comparison.plateau_end
     if entropy is None or end is None:
         return
@@ -155,7 +155,7 @@ def _draw_plateau(axes: Axes, comparison: Comparison) -> None:
     axes.axhline(entropy, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
     top = axes.get_ylim()[1]
     axes.set_ylim(top=max(min(top, entropy + ABOVE_PLATEAU), entropy + 0.2))
-    text = f"plateau: entropy of word frequencies {entropy:.3f}"
+    text = f"unigram entropy {entropy:.3f}"
     axes.annotate(text, (1, entropy), **_level_text(ha="right", va="bottom", shift=(0, 2)))
 
 

@@ -9,24 +9,25 @@ class EvaluationSettings(Section):
     """Held-out loss, always at full depth."""
 
     every_steps: int = Field(1000, ge=1, description="steps between evaluations")
-    rows: int = Field(4096, ge=1, description="held-out rows read, at most")
+    rows: int = Field(4096, ge=1, description="most held-out sequences to evaluate on")
 
 
 class CheckpointSettings(Section):
     """When checkpoints are written, and which are kept."""
 
     every_steps: int = Field(10_000, ge=1, description="steps between checkpoints")
-    keep_last: int | None = Field(None, ge=1, description="older ones are removed; none: keep all")
+    keep_last: int | None = Field(
+        None, ge=1, description="number of newest checkpoints to keep; none: all"
+    )
     keep_every: int | None = Field(
-        None, ge=1, description="keep those of every so many steps too; with keep_last only"
+        None, ge=1, description="with keep_last: also keep those at multiples of this many steps"
     )
     pinned: tuple[PositiveInt, ...] = Field(
         (),
-        description="steps whose checkpoint is always written and kept; several with commas, such "
-        "as 100000,300000",
+        description="steps whose checkpoint is always written and kept, such as 100000,300000",
     )
     background: bool = Field(
-        True, description="write while training continues; takes 12 bytes of memory per parameter"
+        True, description="write while training continues; takes 12 bytes of memory a parameter"
     )
 
     @model_validator(mode="after")

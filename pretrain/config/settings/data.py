@@ -1,4 +1,4 @@
-"""Settings of the text, its rows and its masks."""
+"""Settings of the text, its sequences and its masks."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,30 +10,31 @@ from pretrain.config.settings.section import is_changed
 
 
 class DataSettings(TextSettings):
-    """The text, how it becomes rows of token ids, and how these are read."""
+    """The text, how it becomes sequences of token ids, and how these are masked."""
 
     shards: Path | None = Field(
-        None, description="folder of HDF5 shards; default: a name made of the settings here"
+        None, description="folder of HDF5 shards; default: named after the settings of this section"
     )
-    masked_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens to predict")
+    masked_probability: float = Field(
+        0.15, gt=0, lt=1, description="share of tokens that are predicted"
+    )
     masking: Literal["tokens", "words", "spans"] = Field(
-        "tokens", description="what is masked together: a token, a word, or a span of words"
+        "tokens", description="masking unit: single tokens, whole words, or spans of words"
     )
     mean_span_words: float = Field(
-        3.8, ge=1, description="mean length of a span; with masking=spans only"
+        3.8, ge=1, description="mean length of a span, with masking=spans"
     )
     mask_token_share: float = Field(
-        0.8, ge=0, le=1, description="of the predicted tokens: shown as [MASK]; ELECTRA: 0.85"
+        0.8, ge=0, le=1, description="share of predicted tokens replaced by [MASK]; ELECTRA: 0.85"
     )
     random_token_share: float = Field(
         0.1,
         ge=0,
         le=1,
-        description="of the predicted tokens: shown as a random one, the rest as they are; "
-        "ELECTRA: 0",
+        description="share of predicted tokens replaced by a random one; the rest stay; ELECTRA: 0",
     )
     loader_workers: int = Field(
-        0, ge=0, description="processes that prepare batches; 0: the process of the rank"
+        0, ge=0, description="processes that prepare batches; 0: none, the rank itself does"
     )
 
     @model_validator(mode="after")

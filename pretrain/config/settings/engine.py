@@ -8,7 +8,7 @@ from pretrain.config.settings.section import Section
 
 
 class EngineSettings(Section):
-    """How DeepSpeed runs it."""
+    """How DeepSpeed and the machine execute it."""
 
     ds_config: str = Field(
         "auto",
@@ -17,25 +17,25 @@ class EngineSettings(Section):
         "into half the memory, else ZeRO-1",
     )
     attention: Literal["auto", "eager", "fused", "sdpa", "folded", "triton"] = Field(
-        "auto", description="how attention is computed, see model/attention_backends.py"
+        "auto", description="attention implementation, see docs/SPEED.md"
     )
     cpu_kernels: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="our C++ kernels for attention and loss on a CPU; auto: where there is a "
-        "compiler to build them, once, in some ten seconds",
+        description="our C++ kernels for attention and loss on a CPU; auto: where a compiler can "
+        "build them (ten seconds, once)",
     )
     compile_blocks: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="torch.compile each block and the loss; auto: on CUDA where a trial at the "
-        "start succeeds, but not at ZeRO stage 3",
+        description="torch.compile each block and the loss; auto: on CUDA at ZeRO stages 0 to 2, "
+        "if a trial at the start succeeds",
     )
     recompute_blocks: bool = Field(
         False,
-        description="activation checkpointing: keep the input of each block only; a third more "
+        description="activation checkpointing: keep only the input of each block; a third more "
         "time, a fraction of the memory",
     )
     bf16_residual_stream: bool = Field(
         False,
-        description="under bf16 autocast, round the sums of the blocks to bf16 instead of keeping "
-        "them in fp32; on CUDA with compiled blocks only",
+        description="keep the residual stream in bf16 instead of fp32, under bf16 autocast; on "
+        "CUDA only with compiled blocks",
     )

@@ -24,38 +24,41 @@ UNUSED_BY_SCHEDULE = {
 class LayerDropSettings(Section):
     """Progressive layer drop, see schedules/layer_drop.py."""
 
-    schedule: str = Field("none", description="keep ratio by step, see schedules/layer_drop.py")
+    schedule: str = Field(
+        "none",
+        description="keep ratio over the run: progressive (PLD) and linear_down get shallower; "
+        "reverse, linear_up and stages (RaPTr) get deeper; constant; none",
+    )
     theta_bar: Share = Field(
         0.5,
-        description="lowest keep ratio of the last layer: at the end, or first if depth grows",
+        description="lowest keep ratio of the last block: at the end, or at the start if depth "
+        "grows",
     )
     gamma: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
         "auto",
-        description="speed of the exponential decay; auto: 100 / steps, with schedule=reverse "
-        "5 / steps, which lasts the whole run; none: 100 / steps",
+        description="rate of the exponential decay; auto: 100 / steps, with schedule=reverse "
+        "5 / steps; none: 100 / steps",
     )
     stages: tuple[Share, ...] = Field(
         (1 / 2, 2 / 3, 5 / 6, 1.0),
         min_length=1,
-        description="with schedule=stages: mean share of the layers that run, in equal parts of "
-        "the run",
+        description="with schedule=stages: mean share of blocks that run, in equal parts of the "
+        "run",
     )
     depth_profile: Literal["linear", "uniform"] = Field(
         "linear",
-        description="linear: deeper layers are kept less often, as in the paper; uniform: all "
-        "equally often, and as many in all",
+        description="linear: deeper blocks are kept less often, as in the paper; uniform: all "
+        "equally often; the mean is the same",
     )
     draw_per: Literal["micro_batch", "step", "sequence"] = Field(
         "micro_batch",
-        description="how often blocks are drawn; step: equal at any world size; sequence: each "
-        "block runs on a fixed share of the rows of a micro-batch",
+        description="when a drop mask is drawn: per micro-batch; per step, equal at any world "
+        "size; or per sequence: each block runs on a fixed share of each micro-batch",
     )
-    draws: int = Field(
-        1, ge=1, description="draws in a step with draw_per=step; the micro-batches share them"
-    )
-    rescale: bool = Field(True, description="scale a kept branch by 1 / its keep probability")
+    draws: int = Field(1, ge=1, description="drop masks per step, with draw_per=step")
+    rescale: bool = Field(True, description="divide a kept branch by its keep probability")
     compat: Literal["none", "deepspeed"] = Field(
-        "none", description="deepspeed: the behaviour of bing_bert, including its flaws"
+        "none", description="deepspeed: as bing_bert, including its bugs"
     )
 
     @model_validator(mode="before")

@@ -27,62 +27,65 @@ class ModelSettings(Section):
     """Shape and variant of the encoder."""
 
     preset: Literal["mini", "small", "base", "large"] | None = Field(
-        None, description="sets the four numbers below that are not given"
+        None, description="fills in the next four settings where they are not given"
     )
-    num_layers: int = Field(12, ge=1, le=MOST_LAYERS, description="Transformer blocks")
+    num_layers: int = Field(12, ge=1, le=MOST_LAYERS, description="number of Transformer blocks")
     width: int = Field(768, ge=1, le=WIDEST, description="width of the hidden states")
     num_heads: int = Field(12, ge=1, le=WIDEST, description="attention heads")
     feedforward_width: int = Field(
-        3072, ge=1, le=4 * WIDEST, description="inner width; default 4 x width"
+        3072, ge=1, le=4 * WIDEST, description="inner width of the feed-forward; default 4 x width"
     )
     vocabulary_size: int = Field(
-        30_528, ge=16, le=LARGEST_VOCABULARY, description="rows of the token embedding"
+        30_528, ge=16, le=LARGEST_VOCABULARY, description="size of the vocabulary"
     )
     max_sequence_length: int = Field(
-        512, ge=8, le=LONGEST_ROW, description="rows of the position table"
+        512, ge=8, le=LONGEST_ROW, description="longest sequence, size of the position table"
     )
-    positions: str = Field("tupe-r", description="position encoding, see model/positions.py")
+    positions: str = Field("tupe-r", description="position encoding, see docs/SETTINGS.md")
     cls_reset: Literal["paper", "reference"] = Field(
         "paper",
-        description="[CLS] row and column: the sum is reset (TUPE Eq. 9), or, as in the authors' "
-        "code, the absolute and the relative part each",
+        description="[CLS] is reset in the sum of the biases (TUPE Eq. 9), or in each, as in the "
+        "authors' code",
     )
     position_projection_bias: bool = Field(
         False,
-        description="a bias in U^Q and U^K: the TUPE authors' code has one, the paper has none",
+        description="a bias in U^Q and U^K, as in the TUPE authors' code; the paper has none",
     )
-    norm: Literal["pre", "post"] = Field("pre", description="LayerNorm before or after a branch")
+    norm: Literal["pre", "post"] = Field(
+        "pre", description="LayerNorm before (PreLN) or after (PostLN) a branch"
+    )
     relative_buckets: int = Field(
-        32, ge=4, le=LONGEST_ROW, multiple_of=2, description="T5 distance buckets"
+        32, ge=4, le=LONGEST_ROW, multiple_of=2, description="number of T5 distance buckets"
     )
     relative_max_distance: int = Field(
-        128, ge=2, le=LONGEST_ROW, description="distance where T5 buckets end"
+        128, ge=2, le=LONGEST_ROW, description="distance at which T5 buckets end"
     )
     relative_clip: int = Field(
         16,
         ge=1,
         le=LONGEST_ROW,
-        description="distance from which on all share a vector (t of Shaw et al.); with "
-        "positions=shaw only",
+        description="largest distinct distance (t of Shaw et al.), with positions=shaw",
     )
     rotary_base: float = Field(
         10_000.0,
         gt=1,
-        description="base of the angles of RoPE (RoFormer Sec. 3.2.2); with positions=rope only",
+        description="base of RoPE's angles, with positions=rope",
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
-    layer_norm_epsilon: float = Field(1e-12, gt=0, description="BERT: 1e-12")
-    initializer_range: float = Field(0.02, gt=0, description="standard deviation of new weights")
+    layer_norm_epsilon: float = Field(1e-12, gt=0, description="epsilon of LayerNorm")
+    initializer_range: float = Field(
+        0.02, gt=0, description="standard deviation of initial weights"
+    )
     branch_initialisation: Literal["bert", "depth_scaled"] = Field(
         "bert",
-        description="new output weights of attention and feed-forward: as all others, or "
-        "depth_scaled: divided by sqrt(2 x num_layers), as bing_bert and GPT-2 do",
+        description="initial output weights of both branches: as all others, or divided by "
+        "sqrt(2 x num_layers), as in bing_bert and GPT-2",
     )
     output_bias: Literal["zeros", "frequencies"] = Field(
         "zeros",
-        description="new output bias: zeros, as in BERT, or the logarithm of the frequencies of "
-        "words in the training text",
+        description="initial output bias: zeros, as in BERT, or log unigram frequencies of the "
+        "training text",
     )
 
     @model_validator(mode="before")
@@ -114,20 +117,18 @@ class ModelSettings(Section):
 
 
 class ElectraSettings(Section):
-    """The generator and the loss of replaced-token detection (Clark et al. 2020)."""
+    """ELECTRA's generator and loss weights (Clark et al. 2020)."""
 
     generator_width: float = Field(
         1 / 3,
         gt=0,
         le=1,
-        description="width of the generator, as a share of model.width, in whole heads",
+        description="generator's width as a share of model.width, rounded to whole heads",
     )
     generator_layers: float = Field(
-        1.0, gt=0, le=1, description="blocks of the generator, as a share of model.num_layers"
+        1.0, gt=0, le=1, description="generator's blocks as a share of model.num_layers"
     )
-    generator_weight: float = Field(
-        1.0, gt=0, description="of the generator's loss, of masked words"
-    )
+    generator_weight: float = Field(1.0, gt=0, description="weight of the generator's loss")
     discriminator_weight: float = Field(
-        50.0, gt=0, description="of the discriminator's loss, of all tokens"
+        50.0, gt=0, description="weight of the discriminator's loss"
     )

@@ -8,13 +8,15 @@ from pretrain.config.settings.section import Section
 
 
 class BatchSettings(Section):
-    """Sequences per optimizer step, and per pass of a device."""
+    """Sequences per optimizer step and micro-batch."""
 
-    global_sequences: int = Field(256, ge=1, description="sequences per optimizer step, all ranks")
+    global_sequences: int = Field(
+        256, ge=1, description="sequences per optimizer step, over all ranks"
+    )
     micro_sequences: PositiveInt | Literal["auto"] = Field(
         "auto",
-        description="sequences per rank and pass; auto: the most that fit, on a GPU up to 65,536 "
-        "tokens, see engine/micro_batches.py",
+        description="sequences per micro-batch and rank; auto: the most that fit, on a GPU at most "
+        "65,536 tokens",
     )
 
     @field_validator("micro_sequences", mode="before")
@@ -33,12 +35,12 @@ class OptimizerSettings(Section):
     kind: str = Field(
         "auto",
         description="AdamW of torch, deepspeed or apex, or muon (start with 2 to 4 times AdamW's "
-        "learning rate), see engine/optimizers.py; auto: torch, which needs no compiler",
+        "learning rate); auto: torch, which needs no compiler",
     )
-    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of AdamW's two moments")
-    epsilon: float = Field(1e-6, gt=0, description="added to AdamW's denominator")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="AdamW's beta1 and beta2")
+    epsilon: float = Field(1e-6, gt=0, description="AdamW's epsilon")
     bias_correction: bool = Field(
-        True, description="divide AdamW's moments by 1 - beta^t; BERT and bing_bert do not"
+        True, description="AdamW's bias correction; BERT and bing_bert have none"
     )
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(
@@ -47,25 +49,32 @@ class OptimizerSettings(Section):
     position_rate: float = Field(
         1.0,
         gt=0,
-        description="learning rate of the table of absolute positions (p), as a multiple of the "
-        "schedule's; it decays like other weights",
+        description="learning rate of the table of absolute positions, as a multiple of the "
+        "schedule's",
     )
     relative_rate: float = Field(
         1.0,
         gt=0,
-        description="learning rate of the tables of relative positions, likewise",
+        description="learning rate of the tables of relative positions, as a multiple of the "
+        "schedule's",
     )
-    max_gradient_norm: float | None = Field(1.0, gt=0, description="clipping; none: off")
+    max_gradient_norm: float | None = Field(1.0, gt=0, description="gradient clipping; none: off")
 
 
 class LearningRateSettings(Section):
-    """Learning rate by step, see schedules/learning_rate.py."""
+    """Learning rate by step."""
 
-    schedule: str = Field("warmup_linear", description="see schedules/learning_rate.py")
-    peak: float = Field(1e-4, gt=0, description="highest value, reached at the end of warm-up")
-    warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the steps spent warming up")
-    decay_rate: float | None = Field(None, gt=0, lt=1, description="warmup_linear_decay_exp only")
-    decay_steps: int | None = Field(None, ge=1, description="warmup_linear_decay_exp only")
+    schedule: str = Field("warmup_linear", description="what follows the warm-up")
+    peak: float = Field(
+        1e-4, gt=0, description="peak learning rate, reached at the end of the warm-up"
+    )
+    warmup_ratio: float = Field(0.01, ge=0, lt=1, description="warm-up, as a share of the steps")
+    decay_rate: float | None = Field(
+        None, gt=0, lt=1, description="factor per decay_steps, with warmup_linear_decay_exp"
+    )
+    decay_steps: int | None = Field(
+        None, ge=1, description="steps per decay_rate, with warmup_linear_decay_exp"
+    )
 
     @model_validator(mode="after")
     def _check_decay(self) -> "LearningRateSettings":

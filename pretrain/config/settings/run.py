@@ -40,37 +40,38 @@ class RunSettings(BaseSettings):
 
     name: str = Field("run", description="name of the run in tables and figures")
     seed: int = Field(
-        0, ge=0, lt=2**63, description="of weights, masks, order, dropout and layer drop"
+        0,
+        ge=0,
+        lt=2**63,
+        description="seed of weights, masks, sample order, dropout and drop masks",
     )
     initial_weights: str | None = Field(
         None,
-        description="start from these weights instead of random ones: a run, a checkpoint, an "
-        "export, a Hugging Face BERT (folder or name), or a checkpoint of the TUPE authors' code",
+        description="start from these weights: a run, a checkpoint, an export, a Hugging Face BERT "
+        "(folder or name), or a checkpoint of the TUPE authors' code",
     )
     initial_positions: Literal["loaded", "new"] = Field(
         "loaded",
-        description="with initial_weights: positions are loaded too, or new ones, of any encoding",
+        description="with initial_weights: load the positions too, or start new ones of any "
+        "encoding",
     )
-    objective: str = Field(
-        DEFAULT_OBJECTIVE, description="the loss, see model/objectives/catalog.py"
-    )
+    objective: str = Field(DEFAULT_OBJECTIVE, description="pre-training objective")
     steps: int = Field(1_000_000, ge=1, description="optimizer steps")
     hours: float | None = Field(
         None,
         gt=0,
-        description="train for this time instead, without evaluation and checkpoints; steps is "
-        "then only the unit of learning_rate.decay_steps and layer_drop.gamma",
+        description="train for this time instead of steps, not counting evaluation and checkpoints",
     )
     restarts_after: tuple[PositiveInt, ...] = Field(
         (),
-        description="steps after which learning rate and layer drop begin anew, each time over the "
-        "steps until the next; --lengthen restart adds one",
+        description="steps after which learning rate and layer drop begin anew (warm restarts); "
+        "--lengthen restart adds one",
     )
-    log_every_steps: int = Field(100, ge=1, description="steps between lines of metrics")
+    log_every_steps: int = Field(100, ge=1, description="steps between logged metrics")
     loggers: tuple[str, ...] = Field(
         ("tensorboard",),
-        description="besides metrics.jsonl and metrics.csv: tensorboard; wandb, which shows "
-        "TensorBoard's files and writes them too; or none",
+        description="besides metrics.jsonl and metrics.csv: tensorboard, wandb (which mirrors "
+        "TensorBoard) or none",
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()

@@ -12,20 +12,21 @@ class TroubleSettings(Section):
 
     on_not_finite: Literal["stop", "skip", "rewind"] = Field(
         "stop",
-        description="at a loss or gradient that is not finite, or a streak of fp16 overflows: "
-        "stop; skip the update, and stop after 20 in a row; or rewind to the newest checkpoint and "
-        "train without the sequences of that step",
+        description="at a NaN or infinite loss or gradient, or 20 fp16 overflows in a row: stop; "
+        "skip the update (20 in a row stop); or rewind to the newest checkpoint and leave out the "
+        "sequences of that step",
     )
     on_spike: Literal["record", "stop", "rewind"] = Field(
-        "record", description="at a loss spike: record and continue, stop, or rewind"
+        "record", description="at a loss spike: record it, stop, or rewind"
     )
     spike_factor: float = Field(
-        2.0, gt=1, description="a loss above this times the median of the last 100 is a spike"
+        2.0, gt=1, description="a spike is a loss above this times the median of the last 100"
     )
     hang_minutes: float = Field(
         8.0,
         gt=0,
         le=1e6,
-        description="print the stacks of all threads if no step begins for so long; torch ends a "
-        "job that waits for another rank for 10 minutes (DEEPSPEED_TIMEOUT)",
+        description="print all stacks if no step begins for this long; torch ends a job whose "
+        "ranks "
+        "wait for another for 10 minutes (DEEPSPEED_TIMEOUT)",
     )

@@ -50,7 +50,7 @@ def test_the_first_line_warns_of_a_target_near_the_plateau(tmp_path, target, fir
     assert in_text(comparison, 80).startswith(first[:50])
     unknown = [*arm(tmp_path / "x", "base"), *arm(tmp_path / "x", "new", *POST)]
     text = in_text(compare(runs(*unknown), target), 120)
-    assert text.count("entropy") == 1 and "note: no run recorded the entropy of word" in text
+    assert text.count("entropy") == 1 and "note: no run recorded the unigram" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

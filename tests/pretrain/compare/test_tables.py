@@ -51,7 +51,7 @@ def test_phases_are_rows_of_the_costs(tmp_path):
     # 6.2 is 2/5 of the way from 6.6 to 5.6, and 4.9 is 1/5 of that from 5.0 to 4.5.
     assert sooner["phase"].split("\n") == ["off the plateau", "from there", "in all"]
     assert sooner["steps"].split("\n") == ["14", "18", "32"]
-    assert "ends 0.3 nats below their entropy of 6.500" in table.remark
+    assert "ends 0.3 nats below the unigram entropy, 6.500" in table.remark
     unknown = compare(runs(*four_arms(tmp_path / "x", STAYED, LEFT, frequency_entropy=None)), "6.4")
     assert cost_table(unknown).headers == ["arm", "steps", "tokens", "FLOPs", "time"]
     assert row_of(cost_table(unknown), "bert_a")["steps"] == "30" and not cost_table(unknown).remark

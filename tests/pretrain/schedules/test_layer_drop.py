@@ -262,7 +262,9 @@ def test_a_stage_of_the_first_and_last_block_leaves_nothing_to_draw_by_sequence(
 def test_draws_by_sequence_that_drop_no_sequence_are_refused():
     words = ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
     words += ["--batch.micro_sequences", "1", "--batch.global_sequences", "4"]
-    with pytest.raises(ConfigError, match="drops no sequence of micro-batches of 1, even at a keep"):
+    with pytest.raises(
+        ConfigError, match="drops no sequence of micro-batches of 1, even at a keep"
+    ):
         checked_settings(load_settings("tiny_cpu", words), Ranks(0, 1, "cpu"))
 
 

@@ -174,7 +174,7 @@ def test_the_plateau_and_both_crossings_of_each_arm_are_drawn(tmp_path, figures)
         assert marked(figures[name], 8) == [pytest.approx(place) for place in reached]
         (band,) = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
         assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((6.2, ENTROPY))
-        assert "plateau: entropy of word frequencies 6.500" in written(axes)
+        assert "unigram entropy 6.500" in written(axes)
         assert "target 5.500" in written(axes)
 
 
