@@ -27,13 +27,7 @@ from finetune.sweep.folder import (
     refuse_other_content,
     save_sweep_record,
 )
-from finetune.sweep.references import (
-    NEWEST,
-    ModelRef,
-    TaskRef,
-    read_model_refs,
-    refuse_missing_models,
-)
+from finetune.sweep.references import NEWEST, ModelRef, TaskRef, read_model_refs
 from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
@@ -163,11 +157,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
     protocol, tasks = read_protocol(arguments), read_tasks(arguments)
     folder = arguments.to or default_folder(arguments.models, protocol)
     refuse_other_content(folder)
-    refuse_missing_models(arguments.models, arguments.checkpoints)
-    data = {task.name: task.load() for task in tasks}
-    _refuse_single_texts(protocol, data)
-    predicts_test = arguments.predict_test or arguments.test is not None
-    _print_notes(data, predicts_test=predicts_test)
     before = read_sweep_record(folder)
     models = read_model_refs(
         arguments.models,
@@ -175,7 +164,10 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
         from_scratch=arguments.from_scratch,
         recorded=before.models if before else (),
     )
-    _print_model_notes(models, data)
+    data = {task.name: task.load() for task in tasks}
+    _refuse_single_texts(protocol, data)
+    predicts_test = arguments.predict_test or arguments.test is not None
+    _print_notes(models, data, predicts_test=predicts_test)
     record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)
     sweep = Sweep(
         folder,
@@ -189,20 +181,17 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
     return sweep, record
 
 
-def _print_notes(data: Mapping[str, TaskData], *, predicts_test: bool) -> None:
-    for name, found in data.items():
-        for note in found.notes:
-            print(f"{name}: {note}", file=sys.stderr)
-        if predicts_test and not found.test:
-            print(f"{name}: no test file, nothing is predicted", file=sys.stderr)
-
-
-def _print_model_notes(models: Sequence[ModelRef], data: Mapping[str, TaskData]) -> None:
-    """Say how models of other programs differ here, which matters where texts come in pairs."""
+def _print_notes(
+    models: Sequence[ModelRef], data: Mapping[str, TaskData], *, predicts_test: bool
+) -> None:
+    notes = [(name, note) for name, found in data.items() for note in found.notes]
+    if predicts_test:
+        notes += [(name, "no test file") for name, found in data.items() if not found.test]
+    # How models of other programs differ here matters where texts come in pairs.
     if any(len(found.task.texts) == 2 for found in data.values()):
-        for model in models:
-            for note in model.notes:
-                print(f"{model.describe()}: {note}", file=sys.stderr)
+        notes += [(model.describe(), note) for model in models for note in model.notes]
+    for name, note in notes:
+        print(f"{name}: {note}", file=sys.stderr)
 
 
 def _refuse_single_texts(protocol: Protocol, data: Mapping[str, TaskData]) -> None:
@@ -231,17 +220,16 @@ def read_protocol(arguments: argparse.Namespace) -> Protocol:
     own = OwnTask.model_fields["name"].default if arguments.name is None else arguments.name
     known = list(known_tasks())
     for setting, tasks in (
-        ("epochs_of", list(protocol.epochs_of)),
-        ("both_orders", list(protocol.both_orders)),
+        ("epochs_of", protocol.epochs_of),
+        ("both_orders", protocol.both_orders),
     ):
         for task in tasks:
-            if task in (*known, own):
-                continue
-            line = f"protocol {arguments.protocol}: {setting} names {task!r}, which is not a task"
-            if similar := nearest(task, known):
-                raise ConfigError(line + similar)
             # A protocol may serve several tasks of the user's own, each with a command for itself.
-            print(f"{line} of this command{nearest(task, [own])}", file=sys.stderr)
+            if task not in (*known, own) and (similar := nearest(task, known)):
+                raise ConfigError(
+                    f"protocol {arguments.protocol}: {setting} names {task!r}, which is not a task"
+                    f"{similar}"
+                )
     return protocol
 
 

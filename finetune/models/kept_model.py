@@ -19,23 +19,18 @@ from data_prep.files.atomic import put_in_place, save_text, write_through
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of
-from finetune.results.result import SWEEP_FILE, Scores, TrialResult, read_json
+from finetune.results.result import Scores, TrialResult, read_json
 from finetune.training.encoding import EncodedTask
 from finetune.training.model import ENCODER, TaskModel
 from finetune.training.targets import Classes, Target, Values
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.exports.hf_format import (
-    CONFIG_FILE,
-    save_weights,
-    stored_text_encoder,
-)
+from pretrain.convert.exports.hf_format import save_weights, stored_text_encoder
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stored_weights import WEIGHTS_FILE
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_shapes
 from pretrain.model.shapes import shapes_only
-from pretrain.reports.words import counted
 
 MODEL_FOLDER = "model"  # in the folder of a trial
 RECORD_FILE = "fine_tuned.json"
@@ -165,14 +160,6 @@ def _record_of(
     )
 
 
-def size_when_kept(pretrained: Pretrained) -> int:
-    """Return the bytes of the model of a trial: in fp32, with a head of two classes."""
-    with shapes_only():
-        weights = TaskModel(pretrained.model, 2).state_dict().values()
-    tokenizer = pretrained.text_encoder.tokenizer.to_str(pretty=True)
-    return int(sum(weight.nbytes for weight in weights)) + len(tokenizer.encode())
-
-
 def has_model(trial: Path) -> bool:
     """Return whether the folder of a trial holds its model."""
     return is_model(trial / MODEL_FOLDER)
@@ -197,56 +184,19 @@ def kept_folder(place: Path) -> Path:
     """
     if is_model(place):
         return place
-    found = _models_below(place)
-    if len(found) == 1:
-        return found[0]
-    refuse_folder_of_models(place)
-    raise ConfigError(f"{place} {_reason_for_none(place)}")
-
-
-def refuse_folder_of_models(place: Path) -> None:
-    """Refuse a folder that holds fine-tuned models where one is needed.
-
-    Raises:
-        ConfigError: it does; names them.
-    """
-    found = _models_below(place)
-    if found:
-        count = counted(len(found), "fine-tuned model")
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        named = ", ".join(str(folder) for folder in found[:MOST_NAMED])
-        raise ConfigError(f"{place} holds {count}; name the one that you mean: {named}{more}")
-
-
-def _models_below(place: Path) -> list[Path]:
-    """Return the models, but not those of trials that are being run again, or were."""
-    found = [file.relative_to(place).parent for file in sorted(place.rglob(RECORD_FILE))]
-    return [
-        place / folder
-        for folder in found
-        if folder.suffix not in (PARTIAL, REMOVED)
-        and not any(part.startswith(".") for part in folder.parts)
-    ]
-
-
-def _reason_for_none(place: Path) -> str:
-    if not place.exists():
-        return "does not exist; give the folder of a fine-tuned model, or the run that it is of"
-    if (place / CONFIG_FILE).is_file():
-        return (
-            "is a model of transformers, which its own pipelines use; give the folder of a model "
-            f"that fine-tuning kept: it has a {RECORD_FILE}"
+    below = (file.parent for file in sorted(place.rglob(RECORD_FILE)))
+    found = [folder for folder in below if folder.suffix not in (PARTIAL, REMOVED)]
+    if len(found) > 1:
+        named = ", ".join(map(str, found[:MOST_NAMED]))
+        raise ConfigError(
+            f"{place} holds {len(found)} fine-tuned models; name the one that you mean: {named}"
         )
-    command = shell_command("finetune", "run", "RUN", "--keep", "best")
-    return f"holds no fine-tuned model (no {RECORD_FILE}); one is kept by: {command}"
-
-
-def sweep_around(folder: Path) -> Path | None:
-    """Return the folder of the sweep that kept a model; None: the model lies elsewhere."""
-    # TASK/MODEL/lr_3e-05/seed_0/model
-    parents = (folder if len(folder.parents) > 5 else folder.absolute()).parents
-    sweep = parents[4] if len(parents) > 4 else folder
-    return sweep if (sweep / SWEEP_FILE).is_file() else None
+    if not found:
+        command = shell_command("finetune", "run", "RUN", "--keep", "best")
+        raise ConfigError(
+            f"{place} holds no fine-tuned model (no {RECORD_FILE}); one is kept by: {command}"
+        )
+    return found[0]
 
 
 def is_model(folder: Path) -> bool:

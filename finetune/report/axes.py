@@ -6,84 +6,44 @@ their scores can be compared.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 
 from finetune.report.run_folders import run_folder
 from finetune.results.sweep_results import EndedTrial, TableRow
-from pretrain.compare.run_files import (
-    Evaluation,
-    Metrics,
-    read_checked_lines,
-)
+from pretrain.compare.run_files import Evaluation, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
 
-STEPS = "steps"
-
-
-class Axis(NamedTuple):
-    """A measure of pre-training."""
-
-    name: str  # the value of --axis
-    key: str  # in the lines of a run
-    label: str  # of the axis
-    remark: str = ""
-
-
-AXES = {
-    axis.name: axis
-    for axis in (
-        Axis(STEPS, "step", "steps of pre-training"),
-        Axis("tokens", "tokens", "tokens of pre-training"),
-        Axis(
-            *("flops", "flops", "FLOPs of pre-training"),
-            "FLOPs are those of the blocks that ran, of every network that the objective trains.",
-        ),
-        Axis(
-            *("seconds", "training_seconds", "seconds of pre-training"),
-            "Seconds are without evaluation and checkpoints; compare runs of one machine only.",
-        ),
-    )
-}
+STEPS, FLOPS = "steps", "flops"
+AXES = {STEPS: "steps of pre-training", FLOPS: "FLOPs of pre-training"}  # with their labels
 
 
 def cost_of_rows(
-    rows: Sequence[TableRow], trials: Sequence[EndedTrial], axis: Axis
+    rows: Sequence[TableRow], trials: Sequence[EndedTrial], axis: str
 ) -> dict[TableRow, float]:
     """Return where on an axis the checkpoint of each row lies; rows without a step are left out.
 
     Raises:
         ConfigError: the run of a row is not there any more, or has no line of that step.
     """
-    found: dict[TableRow, float] = {}
-    for row in rows:
-        if not row.pretrained or row.step is None:
-            continue
-        if axis.name == STEPS:
-            found[row] = float(row.step)
-        else:
-            run = run_folder(row, trials)
-            if run is None:
-                raise ConfigError(
-                    f"--axis {axis.name}: {row.origin}, the run of {row.model}, is not there any "
-                    f"more; put it back, or use --axis {STEPS}"
-                )
-            found[row] = _cost(run, row.step, axis)
-    return found
+    steps = {row: row.step for row in rows if row.pretrained and row.step is not None}
+    if axis == STEPS:
+        return {row: float(step) for row, step in steps.items()}
+    return {row: _flops(run_folder(row, trials), row, step) for row, step in steps.items()}
 
 
-def _cost(run: Path, step: int, axis: Axis) -> float:
-    """Return the cost up to a step, between two lines of the run by their straight line."""
-    lines: list[dict[str, Any]] = [
-        *read_checked_lines(run / "metrics.jsonl", Metrics),
-        *read_checked_lines(run / "evals.jsonl", Evaluation),
-    ]
-    costs = {0: 0.0} | {line["step"]: float(line[axis.key]) for line in lines}
+def _flops(run: Path | None, row: TableRow, step: int) -> float:
+    """Return the FLOPs up to a step, between two lines of the run by their straight line."""
+    lines: list[dict[str, Any]] = []
+    if run is not None:
+        lines += read_checked_lines(run / "metrics.jsonl", Metrics)
+        lines += read_checked_lines(run / "evals.jsonl", Evaluation)
+    costs = {0: 0.0} | {line["step"]: float(line[FLOPS]) for line in lines}
     if step > max(costs):
         raise ConfigError(
-            f"--axis {axis.name}: {run} has no line of step {step:,} or a later one in its "
-            f"metrics.jsonl; use --axis {STEPS}"
+            f"--axis {FLOPS}: {row.origin}, the run of {row.model}, has no line of step {step:,} "
+            f"or a later one in its metrics.jsonl; put it back, or use --axis {STEPS}"
         )
     steps = sorted(costs)
     return float(numpy.interp(step, steps, [costs[known] for known in steps]))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from finetune.report.axes import STEPS
-from finetune.report.caption import usual_seeds
 from finetune.report.score_table import Column, ScoreTable
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
@@ -36,7 +35,7 @@ def headers(table: ScoreTable) -> list[str]:
 def headers_of_rows(table: ScoreTable) -> list[str]:
     """Return the names of the columns that say what a row is."""
     steps = ["steps"] if any(row.step is not None for row in table.rows) else []
-    return ["model", *steps, *([_cost_header(table)] if has_costs(table) else [])]
+    return ["model", *steps, *(["FLOPs"] if has_costs(table) else [])]
 
 
 def entries(table: ScoreTable) -> list[list[Entry]]:
@@ -44,14 +43,15 @@ def entries(table: ScoreTable) -> list[list[Entry]]:
 
     Runs of an arm are not marked: the best of many is not comparable with a median.
     """
-    usual, rows = usual_seeds(table), table.listed
+    rows = table.listed
     columns = [[Entry(table.label(row)) for row in rows]]
     if "steps" in headers_of_rows(table):
         columns.append([Entry(step_text(table, row)) for row in rows])
     if has_costs(table):
-        columns.append([Entry(_cost(table, row)) for row in rows])
+        costs = [table.cost(row) for row in rows]
+        columns.append([Entry("" if c is None else amount(c, table.axis)) for c in costs])
     for column in table.columns:
-        found = [_entry(table, row, column, usual) for row in rows]
+        found = [_entry(table, row, column) for row in rows]
         columns.append(_marked(table, found, [table.median(row, column) for row in rows]))
     if table.has_average:
         averages = [table.average(row) for row in rows]
@@ -61,7 +61,7 @@ def entries(table: ScoreTable) -> list[list[Entry]]:
 
 def has_costs(table: ScoreTable) -> bool:
     """Return whether the table has a column of them beside the steps."""
-    return table.axis.name != STEPS and bool(table.costs)
+    return table.axis != STEPS and bool(table.costs)
 
 
 def step_text(table: ScoreTable, row: TableRow) -> str:
@@ -77,25 +77,19 @@ def _step(step: int) -> str:
     return f"{step:,}"
 
 
-def _entry(table: ScoreTable, row: TableRow, column: Column, usual_seeds: int) -> Entry:
+def _entry(table: ScoreTable, row: TableRow, column: Column) -> Entry:
     rate = table.best(row, column.task)
     if rate is None:
         return Entry("-")
     median, scores = rate.median(column.split), rate.scores(column.split)
-    spread, remark = _range(scores), _on_seeds(rate, len(scores), usual_seeds)
+    spread, requested, remark = _range(scores), rate.num_requested, ""
+    if len(scores) < requested and (rate.learning_rate is not None or requested > 1):
+        remark = f"{len(scores)} of {counted(requested, 'seed')}"
     if median is None:
         return Entry("-" if rate.finished else "failed", "", remark)
     if median == DIVERGED:
         return Entry("diverged", spread, remark)
     return Entry(_shown(median), spread, remark, parts=_parts(rate, column))
-
-
-def _on_seeds(rate: RateScores, num_scored: int, usual_seeds: int) -> str:
-    """Return a remark if seeds are missing, or are not as many as usual."""
-    requested, is_trained = rate.num_requested, rate.learning_rate is not None
-    if num_scored < requested and (is_trained or requested > 1):
-        return f"{num_scored} of {counted(requested, 'seed')}"
-    return counted(requested, "seed") if is_trained and requested != usual_seeds else ""
 
 
 def _parts(rate: RateScores, column: Column) -> str:
@@ -139,12 +133,3 @@ def _marked(
         entry._replace(best=value == best > DIVERGED)
         for entry, value in zip(found, rounded, strict=True)
     ]
-
-
-def _cost_header(table: ScoreTable) -> str:
-    return "FLOPs" if table.axis.name == "flops" else table.axis.name
-
-
-def _cost(table: ScoreTable, row: TableRow) -> str:
-    cost = table.cost(row)
-    return "" if cost is None else amount(cost, table.axis.key)

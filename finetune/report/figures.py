@@ -13,13 +13,8 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
 
-from finetune.report.panels import (
-    Point,
-    draw_line,
-    draw_lines,
-    draw_strip,
-    strip_panel,
-)
+from finetune.report.axes import AXES
+from finetune.report.panels import Point, draw_line, draw_lines, draw_strip, strip_panel
 from finetune.report.score_table import Column, ScoreTable
 from finetune.report.scores import RateScores
 from finetune.results.sweep_results import TableRow
@@ -64,10 +59,9 @@ def draw_figures(table: ScoreTable, folder: Path) -> list[PictureGroup]:
     folder.mkdir(parents=True, exist_ok=True)
     groups = [
         PictureGroup(
-            f"Score over the {table.axis.label}",
+            f"Score over the {AXES[table.axis]}",
             "At each checkpoint the median over the seeds at the table's learning rate; the band "
-            "is the range of the finished seeds. A cross marks how many seeds diverged. "
-            f"{table.axis.remark}",
+            "is the range of the finished seeds. A cross marks how many seeds diverged.",
             _draw_over_pretraining(table, folder),
         ),
         PictureGroup(
@@ -93,16 +87,16 @@ def _draw_over_pretraining(table: ScoreTable, folder: Path) -> list[Picture]:
         models.setdefault(table.label(row), []).append(row)
     if all(len(rows) < 2 for rows in models.values()):
         return []
-    pictures, axis, place = [], table.axis, folder / f"over_{table.axis.name}_"
+    pictures, axis, place = [], AXES[table.axis], folder / f"over_{table.axis}_"
     if table.has_average:
-        figure, axes = line_panel("average", axis.label, "score x 100", list(models))
+        figure, axes = line_panel("average", axis, "score x 100", list(models))
         for number, rows in enumerate(models.values()):
             draw_line(axes, [(table.costs[row], table.average(row)) for row in rows], number)
         _label_amounts(axes)
-        title = f"Average over the {axis.label}"
+        title = f"Average over the {axis}"
         pictures.append(save_picture(figure, title, Path(f"{place}average")))
     for panel in _panels(table):
-        figure, axes = line_panel(panel.title, axis.label, panel.axis_label, list(models))
+        figure, axes = line_panel(panel.title, axis, panel.axis_label, list(models))
         lines = [
             [
                 panel.point(table.costs[row], best)
@@ -113,7 +107,7 @@ def _draw_over_pretraining(table: ScoreTable, folder: Path) -> list[Picture]:
         ]
         draw_lines(axes, lines, panel.column.split)
         _label_amounts(axes)
-        title = f"{panel.title} over the {axis.label}"
+        title = f"{panel.title} over the {axis}"
         pictures.append(save_picture(figure, title, Path(f"{place}{panel.file_name}")))
     return pictures
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.files.atomic import save_text
-from data_prep.files.errors import raise_it
 from finetune.report.axes import STEPS
 from finetune.report.caption import caption
 from finetune.report.entries import entries, headers
@@ -12,7 +11,6 @@ from finetune.report.figures import PictureGroup, draw_figures
 from finetune.report.notes import notes
 from finetune.report.score_table import ScoreTable, score_table
 from finetune.report.text import as_csv, as_latex, as_markdown, as_text, rate_rows
-from finetune.results.result import Refuse
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.reports.html import render_page
 from pretrain.reports.report_folder import ReportFolder
@@ -36,15 +34,10 @@ def write_table(table: ScoreTable, notes: Sequence[str], folder: ReportFolder) -
 def _page(table: ScoreTable, notes: Sequence[str], groups: Sequence[PictureGroup]) -> str:
     rate_headers, rates = rate_rows(table)
     ends = [sum(len(group.pictures) for group in groups[: n + 1]) for n in range(len(groups))]
-    rows = [row for row in table.rows if row.origin]
-    named = [row for row in rows if row.pretrained or len(rows) == 1]
-    names = dict.fromkeys(table.label(table.runs_of_arms.get(row, row)) for row in named)
-    tasks = list(dict.fromkeys(column.task for column in table.columns))
-    what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     return render_page(
         Path(__file__).with_name("score_page.html.j2"),
         [picture for group in groups for picture in group.pictures],
-        title=f"{', '.join(names)}: fine-tuned on {what}",
+        title="Scores of fine-tuning",
         headers=headers(table),
         entries=entries(table),
         caption=caption(table),
@@ -63,7 +56,8 @@ def _page(table: ScoreTable, notes: Sequence[str], groups: Sequence[PictureGroup
         provenance=[
             f"{table.label(row)}: weights from {row.origin}"
             + ("" if row.step is None else f", step {row.step:,}")
-            for row in rows
+            for row in table.rows
+            if row.origin
         ],
     )
 
@@ -76,7 +70,6 @@ def print_table(
     step: str = "newest",
     axis: str = STEPS,
     replaces: bool = False,
-    refuse: Refuse = raise_it,
 ) -> None:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
 
@@ -87,12 +80,11 @@ def print_table(
         step: see `score_table`.
         axis: see `score_table`.
         replaces: whether `to` may hold another report.
-        refuse: see `read_sweep_results`.
 
     Raises:
         ConfigError: see `read_sweep_results`, `score_table` and `write_table`.
     """
-    results = read_sweep_results(folders, refuse)
+    results = read_sweep_results(folders)
     table = score_table(results, average, step, axis)
     remarks = notes(table, results)
     if to is not None:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from finetune.report.arms import Arm, arm_scores, find_arms
-from finetune.report.axes import AXES, STEPS, Axis, cost_of_rows
+from finetune.report.axes import STEPS, cost_of_rows
 from finetune.report.scores import DIVERGED, RateScores, best_rate, by_rate, rate_scores, score
 from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
 from finetune.tasks.catalog import SUITES, known_tasks, suite_of
@@ -46,7 +46,7 @@ class ScoreTable:
     every_row: list[TableRow]  # including the steps that are not shown
     arms: list[Arm]  # of the rows shown
     rates: Rates  # by learning rate, ascending; of arms too
-    axis: Axis
+    axis: str  # of `AXES`
     costs: dict[TableRow, float]  # of pre-training on that axis, of every row with a step
 
     def best(self, row: TableRow, task: str) -> RateScores | None:
@@ -184,8 +184,8 @@ def score_table(
         every_row=every_row,
         arms=arms,
         rates=rates,
-        axis=AXES[axis],
-        costs=cost_of_rows(every_row, results.trials, AXES[axis]),
+        axis=axis,
+        costs=cost_of_rows(every_row, results.trials, axis),
     )
 
 

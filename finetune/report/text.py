@@ -53,7 +53,7 @@ def as_csv(table: ScoreTable) -> str:
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    cost = [table.axis.name] if has_costs(table) else []
+    cost = [table.axis] if has_costs(table) else []
     writer.writerow([*FIELDS[:2], *cost, *FIELDS[2:]])
     for row in table.listed:
         at = [table.cost(row)] if cost else []
@@ -66,20 +66,20 @@ def as_csv(table: ScoreTable) -> str:
 
 
 def as_latex(table: ScoreTable, notes: Sequence[str]) -> str:
-    """Return a table environment for the package booktabs; runs of arms are below a line."""
+    """Return a table environment for the package booktabs."""
     names = headers(table)
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
             *(f"% {' '.join(note.split())}" for note in notes),
             r"\begin{table}",
-            r"\centering\small",
+            r"\centering",
             rf"\caption{{{caption(table).translate(TEX)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}",
             r"\toprule",
             " & ".join(name.translate(TEX) for name in names) + r" \\",
             r"\midrule",
-            *_body(table),
+            *(" & ".join(map(_tex, row)) + r" \\" for row in entries(table)),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -92,9 +92,7 @@ def rate_rows(table: ScoreTable) -> tuple[list[str], list[list[str]]]:
     """Return the headers and rows of a table of the best learning rates."""
     tasks = list(dict.fromkeys(column.task for column in table.columns))
     rows = []
-    for row in table.rows:
-        if row == MAJORITY:
-            continue
+    for row in table.rows[MAJORITY in table.rows :]:
         found = [table.best(row, task) for task in tasks]
         rates = ["-" if rate is None else f"{rate.learning_rate:g}" for rate in found]
         rows.append([table.label(row), step_text(table, row), *rates])
@@ -126,29 +124,10 @@ def _lines(table: ScoreTable, row: TableRow) -> Iterator[list[str]]:
         yield ["average", "", *numbers, *[""] * (7 - len(numbers))]
 
 
-def _body(table: ScoreTable) -> list[str]:
-    """Return the rows in LaTeX: medians, and metrics and ranges in small type below them."""
-    lines = []
-    first_run = next((row for row in table.listed if row in table.runs_of_arms), None)
-    for row, found in zip(table.listed, entries(table), strict=True):
-        if row == first_run:
-            lines.append(r"\midrule")
-        lines.append(" & ".join(_tex(entry) for entry in found) + r" \\")
-        ranges = [" ".join(filter(None, [each.spread, each.remark])) for each in found]
-        small = [below for below in ([each.parts for each in found], ranges) if any(below)]
-        for number, below in enumerate(small, start=1):
-            cells = [_small(text) for text in below]
-            lines.append(" & ".join(cells) + (r" \\[2pt]" if number == len(small) else r" \\[0pt]"))
-    return lines
-
-
-def _small(text: str) -> str:
-    return rf"{{\scriptsize {text.replace(' - ', '--').translate(TEX)}}}" if text else ""
-
-
 def _tex(entry: Entry) -> str:
     value = entry.value.translate(TEX)
-    return rf"\textbf{{{value}}}" if entry.best else value
+    inside = "; ".join(entry.below).replace(" - ", "--").translate(TEX)
+    return (rf"\textbf{{{value}}}" if entry.best else value) + (f" ({inside})" if inside else "")
 
 
 def _numbers(rate: RateScores, split: str) -> list[str]:

@@ -8,7 +8,7 @@ FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of development sets; 
 FOLDER/TASK/MODEL/lr_3e-05/seed_0/model/        its model, if it is kept: models/kept_model.py
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -23,7 +23,6 @@ from pydantic import (
 )
 
 from data_prep.files.atomic import save_text
-from data_prep.files.errors import raise_it
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
@@ -34,7 +33,6 @@ SWEEP_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
 RESULTS_OF_CELL = f"lr_*/seed_*/{RESULT_FILE}"  # below the folder of a model on a task
 Content = TypeVar("Content")
-Refuse = Callable[[ConfigError], None]
 
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
 Metrics = Annotated[dict[str, FiniteFloat], Field(min_length=1)]
@@ -108,17 +106,13 @@ def predictions_file(folder: Path, split: str) -> Path:
     return folder / f"predictions_{split}.json"
 
 
-def read_results(folder: Path, refuse: Refuse = raise_it) -> dict[Path, TrialResult]:
+def read_results(folder: Path) -> dict[Path, TrialResult]:
     """Return all results below a folder by the folders of their trials, in the order of paths.
 
-    Args:
-        folder: of sweeps.
-        refuse: called with an error for each damaged one, which is left out.
-
     Raises:
-        ConfigError: there is none, or `refuse` raises it.
+        ConfigError: there is none, or one is damaged.
     """
-    results = results_of(sorted(folder.rglob(RESULTS_OF_CELL)), refuse)
+    results = results_of(folder.rglob(RESULTS_OF_CELL))
     if not results:
         raise ConfigError(
             f"{folder} holds no result of fine-tuning; fine-tune first with: "
@@ -127,19 +121,11 @@ def read_results(folder: Path, refuse: Refuse = raise_it) -> dict[Path, TrialRes
     return results
 
 
-def results_of(files: Iterable[Path], refuse: Refuse = raise_it) -> dict[Path, TrialResult]:
+def results_of(files: Iterable[Path]) -> dict[Path, TrialResult]:
     """Return the results in files of that kind by the folders of their trials.
 
     Raises:
-        ConfigError: one is damaged, and `refuse` raises it.
+        ConfigError: one is damaged.
     """
-    results = {}
-    for trial in (file.parent for file in files):
-        try:
-            result = read_result(trial)
-        except ConfigError as error:
-            refuse(error)
-            continue
-        if result is not None:
-            results[trial] = result
-    return results
+    found = {file.parent: read_result(file.parent) for file in sorted(files)}
+    return {trial: result for trial, result in found.items() if result is not None}

@@ -1,6 +1,8 @@
 """The trials requested of a sweep (grid.json), and the majority-class scores (majority.json)."""
 
+import operator
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -52,9 +54,16 @@ class SweepRecord(BaseModel):
     keep: Keep | None = None  # whose models stay; None: was never said
 
 
-def are_same_examples(digest: str, other: str) -> bool:
-    """Return whether two digests are of the same examples; old ones have the first part alone."""
-    return all(one == two for one, two in zip(digest.split("-"), other.split("-"), strict=False))
+def other_examples(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return what differs between the digests of two sweeps, such as "examples of RTE".
+
+    A digest of an old version has the first part alone.
+    """
+    return [
+        f"examples of {task}"
+        for task in old
+        if task in new and any(map(operator.ne, old[task].split("-"), new[task].split("-")))
+    ]
 
 
 def model_folder(name: str, step: int | None, *, pretrained: bool) -> str:
@@ -86,11 +95,11 @@ def read_majority(folder: Path) -> dict[str, Scores]:
     return read_json(file, kind, REPEAT) if file.is_file() else {}
 
 
-def changed_settings(old: SweepRecord, new: SweepRecord) -> dict[str, tuple[Any, Any]]:
-    """Return the settings in which two protocols differ, with their old and new values."""
+def changed_settings(old: SweepRecord, new: SweepRecord) -> list[str]:
+    """Return the settings in which two protocols differ, such as "epochs (3 and 10)"."""
     before, now = (flat({**ADDED_SETTINGS, **record.protocol}) for record in (old, new))
-    return {
-        name: (before.get(name), now.get(name))
+    return [
+        f"{name} ({before.get(name)} and {now.get(name)})"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
-    }
+    ]

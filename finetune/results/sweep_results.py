@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from data_prep.files.errors import raise_it
 from finetune.results.result import (
     MAJORITY_FILE,
     RESULTS_OF_CELL,
     SWEEP_FILE,
-    Refuse,
     Scores,
     TrialResult,
     read_results,
@@ -19,8 +17,8 @@ from finetune.results.result import (
 from finetune.results.sweep_record import (
     ModelRecord,
     SweepRecord,
-    are_same_examples,
     changed_settings,
+    other_examples,
     read_majority,
     read_sweep_record,
 )
@@ -61,29 +59,23 @@ class SweepResults(NamedTuple):
     majority: dict[str, Scores]  # by task
 
 
-def read_sweep_results(folders: Sequence[Path], refuse: Refuse = raise_it) -> SweepResults:
+def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
     """Read pre-training runs or folders of sweeps, with everything below them.
-
-    Args:
-        folders: of runs or sweeps.
-        refuse: called with an error for each damaged result, which is left out.
 
     Raises:
         ConfigError: a folder holds no result, a file is damaged, two files contradict each other
             on a trial, a task or a model, or the trials follow different protocols.
     """
-    sweeps = _read_sweep_records(folders)
+    found = {file.parent: read_sweep_record(file.parent) for file in _files(folders, SWEEP_FILE)}
+    sweeps = {folder: record for folder, record in found.items() if record is not None}
+    _refuse_differences(sweeps)
     requested = {folder: _requested(record) for folder, record in sweeps.items()}
-    metrics = _main_metrics(sweeps)
+    metrics = {task: name for record in sweeps.values() for task, name in record.metrics.items()}
     trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
-        for place, result in read_results(folder, refuse).items():
+        for place, result in read_results(folder).items():
             row = _row_of(result, requested.get(place.parents[3]))
             _add(trials, _ended(place, result, row, metrics))
-    _refuse_other_protocols(list(trials.values()))
-    _refuse_other_settings(sweeps)
-    _refuse_other_examples(sweeps)
-    _refuse_other_weights(sweeps)
     majority = _read_majority(folders, metrics)
     return SweepResults(list(trials.values()), list(requested.values()), majority)
 
@@ -99,11 +91,8 @@ def read_cell(sweep: Path, cell: Path, metrics: Mapping[str, str]) -> list[Ended
     Raises:
         ConfigError: a result is damaged, or lacks the main metric.
     """
-    files = sorted((sweep / cell).glob(RESULTS_OF_CELL))
-    return [
-        _ended(place, result, _row_of(result, None), metrics)
-        for place, result in results_of(files).items()
-    ]
+    found = results_of((sweep / cell).glob(RESULTS_OF_CELL))
+    return [_ended(place, r, _row_of(r, None), metrics) for place, r in found.items()]
 
 
 def _ended(
@@ -111,11 +100,6 @@ def _ended(
 ) -> EndedTrial:
     scores = with_main_first(result.scores, metrics.get(result.task), place)
     return EndedTrial(place, row, result.model_copy(update={"scores": scores}))
-
-
-def _read_sweep_records(folders: Sequence[Path]) -> dict[Path, SweepRecord]:
-    found = {file.parent: read_sweep_record(file.parent) for file in _files(folders, SWEEP_FILE)}
-    return {folder: record for folder, record in found.items() if record is not None}
 
 
 def _requested(record: SweepRecord) -> Requested:
@@ -127,18 +111,30 @@ def _row_of_record(model: ModelRecord) -> TableRow:
     return TableRow(model.model, _origin(model.source), model.step, model.pretrained)
 
 
-def _main_metrics(sweeps: Mapping[Path, SweepRecord]) -> dict[str, str]:
-    """Return the main metric of each task that has a recorded one."""
-    found: dict[str, tuple[Path, str]] = {}
-    for folder, record in sweeps.items():
-        for task, metric in record.metrics.items():
-            first, other = found.setdefault(task, (folder, metric))
-            if other != metric:
-                raise ConfigError(
-                    f"{first} scores {task} by {other}, {folder} by {metric}: repeat the command "
-                    f"of {folder} with --metric {other}"
-                )
-    return {task: metric for task, (_, metric) in found.items()}
+def _refuse_differences(sweeps: Mapping[Path, SweepRecord]) -> None:
+    """Refuse sweeps whose scores cannot be compared, or that hold two models in one row."""
+    for (first, one), (folder, other) in itertools.combinations(sweeps.items(), 2):
+        different = [
+            *changed_settings(one, other),
+            *other_examples(one.data, other.data),
+            *(
+                f"--metric of {task} ({metric} and {other.metrics[task]})"
+                for task, metric in one.metrics.items()
+                if other.metrics.get(task, metric) != metric
+            ),
+            *(
+                f"weights of {model.model}"
+                for model, same in itertools.product(one.models, other.models)
+                # Without pre-training the digest is of the settings; a version may add one.
+                if model.pretrained and _row_of_record(model) == _row_of_record(same)
+                if model.digest != same.digest  # as of a run that was trained anew in its folder
+            ),
+        ]
+        if different:
+            raise ConfigError(
+                f"the scores of {first} and {folder} cannot be compared: they differ in "
+                f"{', '.join(different)}; leave one of the folders out"
+            )
 
 
 def with_main_first(scores: Scores, main: str | None, place: Path) -> Scores:
@@ -178,6 +174,13 @@ def _origin(source: str) -> str:
 def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: EndedTrial) -> None:
     """Add a trial once if several folders hold it; a failed one is replaced by one that ended."""
     result = trial.result
+    first = next(iter(trials.values()), trial)
+    if result.protocol != first.result.protocol:
+        raise ConfigError(
+            f"{first.folder} follows protocol {first.result.protocol}, {trial.folder} protocol "
+            f"{result.protocol}: their scores cannot be compared; name the folders of one "
+            f"protocol, such as RUN/finetune/{result.protocol}"
+        )
     key = (trial.row, result.task, result.learning_rate, result.seed)
     known = trials.get(key)
     if known is None or known.result.status == "failed":
@@ -187,58 +190,6 @@ def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: Ende
             f"{known.folder} and {trial.folder} are the same trial of {trial.row.model} on "
             f"{result.task}, with different scores; leave one of the folders out"
         )
-
-
-def _refuse_other_protocols(trials: Sequence[EndedTrial]) -> None:
-    first = trials[0]
-    for trial in trials:
-        if trial.result.protocol != first.result.protocol:
-            raise ConfigError(
-                f"{first.folder} follows protocol {first.result.protocol}, {trial.folder} protocol "
-                f"{trial.result.protocol}: their scores cannot be compared; name the folders of "
-                f"one protocol, such as RUN/finetune/{first.result.protocol}"
-            )
-
-
-def _refuse_other_settings(sweeps: Mapping[Path, SweepRecord]) -> None:
-    """Refuse protocols of one name with different values, as of an edited file."""
-    for folder, record in sweeps.items():
-        first_folder, first = next(iter(sweeps.items()))
-        changed = changed_settings(first, record)
-        if changed:
-            listed = ", ".join(f"{name} {old} and {new}" for name, (old, new) in changed.items())
-            raise ConfigError(
-                f"{first_folder} and {folder} follow different protocols ({listed}): their scores "
-                "cannot be compared; leave one of the folders out"
-            )
-
-
-def _refuse_other_examples(sweeps: Mapping[Path, SweepRecord]) -> None:
-    for (first, one), (folder, other) in itertools.combinations(sweeps.items(), 2):
-        for task, digest in one.data.items():
-            if not are_same_examples(digest, other.data.get(task, digest)):
-                raise ConfigError(
-                    f"{first} and {folder} hold results on {task} from different examples: their "
-                    "scores cannot be compared; leave one of the folders out, or give a task of "
-                    "your own another --name"
-                )
-
-
-def _refuse_other_weights(sweeps: Mapping[Path, SweepRecord]) -> None:
-    """Refuse two models in one row, as of a run that was trained anew in its folder.
-
-    Not those without pre-training: their digest is of the settings, of which a version may add one.
-    """
-    found: dict[TableRow, tuple[Path, str]] = {}
-    for folder, record in sweeps.items():
-        for model in record.models:
-            row = _row_of_record(model)
-            first, other = found.setdefault(row, (folder, model.digest))
-            if other != model.digest and row.pretrained:
-                raise ConfigError(
-                    f"{first} and {folder} hold results of {model.model} ({row.origin}) with "
-                    "different weights: they are of two models; leave one of the folders out"
-                )
 
 
 def _files(folders: Sequence[Path], name: str) -> list[Path]:

@@ -1,8 +1,7 @@
 """The folder of a sweep: the record of what was requested, and the lock of the running process.
 
 A sweep may grow: tasks, models, learning rates and seeds are added to the existing ones. The main
-metric of a task may change, to one that its results hold. Nothing else of it may, or its results
-could not be compared.
+metric of a task may change. Nothing else of it may, or its results could not be compared.
 """
 
 import errno
@@ -14,18 +13,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from data_prep.files.atomic import save_text
-from finetune.models.kept_model import is_model, read_record, sweep_around
+from finetune.models.kept_model import is_model
 from finetune.protocol import GROWING, Protocol
-from finetune.results.result import MAJORITY_FILE, RESULTS_OF_CELL, SWEEP_FILE, results_of
+from finetune.results.result import MAJORITY_FILE, SWEEP_FILE
 from finetune.results.sweep_record import (
     Keep,
     ModelRecord,
     SweepRecord,
-    are_same_examples,
     changed_settings,
+    other_examples,
     read_majority,
 )
-from finetune.results.sweep_results import run_of, with_main_first
+from finetune.results.sweep_results import run_of
 from finetune.sweep.references import ModelRef
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
@@ -75,12 +74,18 @@ def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
     """Return the record of two requests for the same folder together.
 
     Raises:
-        ConfigError: the protocol, a model or the data of a task differ, or earlier results lack the
-            main metric of their task; names the difference.
+        ConfigError: the protocol, a model or the data of a task differ; names the difference.
     """
-    _refuse_other_protocol(before, now, folder)
-    _refuse_other_examples(before, now, folder)
-    _refuse_lacking_metrics(before, now, folder)
+    changed = [
+        *changed_settings(before, now),
+        *other_examples(before.data, now.data),
+        *other_examples(before.test, now.test),
+    ]
+    if changed:
+        raise ConfigError(
+            f"{folder} was started with other {', '.join(changed)}: restore that, choose another "
+            "folder (--to FOLDER), or give a task of your own another --name"
+        )
     models = {model.folder_name: model for model in before.models}
     for model in now.models:
         known = models.setdefault(model.folder_name, model)
@@ -113,34 +118,16 @@ def save_sweep_record(folder: Path, record: SweepRecord, data: Mapping[str, Task
 def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
     """Return RUN/finetune/PROTOCOL, for a run or one of its checkpoints.
 
-    What follows on a fine-tuned model is in a folder of its own: that model lacks the other tasks.
-
     Raises:
-        ConfigError: there are several models, or one that is not a folder.
+        ConfigError: there are several models, or one that is not a folder or is fine-tuned.
     """
     place = Path(models[0])
-    if len(models) == 1 and not place.is_dir():
+    if len(models) > 1 or not place.is_dir() or is_model(place):
         raise ConfigError(
-            f"there is no folder {place}; for a model of the Hugging Face Hub, give the folder "
-            "of the results: --to FOLDER"
+            "several models, a fine-tuned one and one that is not a folder need --to FOLDER for "
+            "their results, such as --to runs/finetune"
         )
-    if len(models) > 1:
-        raise ConfigError(
-            "several models need --to FOLDER for their results, such as --to runs/finetune"
-        )
-    if is_model(place):
-        return _folder_after(place, protocol)
     return Path(run_of(place.absolute()), "finetune", protocol.name)
-
-
-def _folder_after(model: Path, protocol: Protocol) -> Path:
-    """Return the folder of what follows on a fine-tuned model: a sweep beside its own."""
-    sweep = sweep_around(model)
-    if sweep is None:
-        raise ConfigError(
-            f"{model} is not in the sweep that kept it; give the folder of the results: --to FOLDER"
-        )
-    return sweep.with_name(f"{protocol.name}-after-{read_record(model).task}")
 
 
 def refuse_other_content(folder: Path) -> None:
@@ -192,39 +179,6 @@ def locked(folder: Path) -> Iterator[None]:
                 f"cannot write into {folder}: {error.strerror}; free some space, and repeat the "
                 "command with --retry-failed"
             ) from None
-
-
-def _refuse_other_protocol(before: SweepRecord, now: SweepRecord, folder: Path) -> None:
-    changed = changed_settings(before, now)
-    if changed:
-        listed = ", ".join(f"{name} (was {old}, is {new})" for name, (old, new) in changed.items())
-        raise ConfigError(
-            f"{folder} was started with another protocol: {listed}; restore these values, or "
-            "choose another folder (--to FOLDER)"
-        )
-
-
-def _refuse_other_examples(before: SweepRecord, now: SweepRecord, folder: Path) -> None:
-    for what, old, new in (
-        ("results", before.data, now.data),
-        ("predictions", before.test, now.test),
-    ):
-        for name, digest in new.items():
-            if not are_same_examples(old.get(name, digest), digest):
-                raise ConfigError(
-                    f"{folder} holds {what} on {name} from other examples than the present ones: "
-                    "restore the files, choose another folder (--to FOLDER), or give a task of "
-                    "your own another --name"
-                )
-
-
-def _refuse_lacking_metrics(before: SweepRecord, now: SweepRecord, folder: Path) -> None:
-    """Refuse a main metric that results of its task lack, as those of an older version may."""
-    for task, metric in now.metrics.items():
-        if before.metrics.get(task) != metric:
-            files = sorted((folder / task).glob(f"*/{RESULTS_OF_CELL}"))
-            for place, result in results_of(files).items():
-                with_main_first(result.scores, metric, place)
 
 
 def _union(first: Sequence[Item], second: Sequence[Item]) -> list[Item]:

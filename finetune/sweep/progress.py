@@ -15,20 +15,14 @@ LINE_SECONDS = 60  # between lines about running trials
 
 
 class SweepProgress:
-    """Counts trained rows, weighted by their cost, and shows the newest scores."""
+    """Counts trained rows, and shows the newest scores."""
 
-    def __init__(self, rows: Mapping[Trial, int], row_costs: Mapping[Trial, float]) -> None:
-        """Begin.
-
-        Args:
-            rows: of each trial to be run, times its epochs.
-            row_costs: relative training time of a row of each trial.
-        """
-        self._left = {trial: count * row_costs[trial] for trial, count in rows.items()}
-        self._row_costs, self._total, self._over = row_costs, len(rows), 0
+    def __init__(self, rows: Mapping[Trial, int]) -> None:
+        """Begin with the rows of each trial to be run, times its epochs."""
+        self._left, self._total, self._over = dict(rows), len(rows), 0
         self._running: dict[Trial, None] = {}
         self._newest, self._remarks = "", set[str]()
-        self._done, self._began = 0.0, time.monotonic()
+        self._done, self._began = 0, time.monotonic()
         self._line_at = self._began
         self._is_terminal = sys.stderr.isatty()
         self._bar: tqdm[Any] = tqdm(
@@ -44,13 +38,18 @@ class SweepProgress:
     def receive(self, trial: Trial, message: Message) -> None:
         """Show a message of a trial."""
         if isinstance(message, Trained):
-            self._advance(trial, message.rows)
+            self._left[trial] -= message.rows
+            self._done += message.rows
+            self._bar.update(message.rows)
             self._running[trial] = None
         elif isinstance(message, Scored):
             scores = f"epoch {message.epoch}: {brief(message.scores)}"
             self._newest = f" | {trial.task.name} {scores}"
         elif isinstance(message, Remark):
-            self._remark(f"{trial.task.name}: {message.text}")
+            line = f"{trial.task.name}: {message.text}"
+            if line not in self._remarks:  # each trial of the task sends it
+                self._bar.write(line, file=sys.stderr)
+            self._remarks.add(line)
         else:
             self._end(trial, message)
         tasks = ", ".join(dict.fromkeys(running.task.name for running in self._running))
@@ -78,18 +77,6 @@ class SweepProgress:
             self._print(f"{line}, {result.seconds:.0f} s")
         elif result.status != "finished" or result.reason:
             self._bar.write(line, file=sys.stderr)
-
-    def _remark(self, text: str) -> None:
-        """Write a line of its own, once."""
-        if text not in self._remarks:
-            self._bar.write(text, file=sys.stderr)
-        self._remarks.add(text)
-
-    def _advance(self, trial: Trial, rows: int) -> None:
-        cost = rows * self._row_costs[trial]
-        self._left[trial] -= cost
-        self._done += cost
-        self._bar.update(cost)
 
     def _print(self, line: str) -> None:
         """Print a line, unless the bar shows it."""

@@ -10,9 +10,6 @@ from data_prep.files.program import shell_command
 from finetune.models.kept_model import (
     as_pretrained,
     is_model,
-    read_record,
-    refuse_folder_of_models,
-    size_when_kept,
 )
 from finetune.results.sweep_record import WITHOUT_PRETRAINING, ModelRecord, model_folder
 from finetune.tasks.custom import OwnTask, read_own
@@ -24,12 +21,10 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import (
     Pretrained,
     checkpoints_of,
-    chosen_checkpoint,
     load_pretrained,
 )
 
 NEWEST, ALL = "newest", "all"
-MODEL_FILES = ("config.json", "checkpoint.json")  # of an export or a BERT, of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,6 @@ class ModelRef:
     step: int | None  # of pre-training
     pretrained: bool  # False: only its shape and its tokenizer are used
     digest: str  # of the weights: identifies the model after its folder was moved
-    kept_bytes: int = field(default=0, compare=False)  # of its fine-tuned models, each
     notes: tuple[str, ...] = field(default=(), compare=False)  # see `Pretrained`
 
     @property
@@ -158,28 +152,6 @@ def _recorded_name(ref: ModelRef, recorded: Sequence[ModelRecord], name: str) ->
     return name if name in names else next(iter(names), name)
 
 
-def refuse_missing_models(places: Sequence[str], checkpoints: Sequence[str]) -> None:
-    """Refuse what can be seen to hold no model without reading weights or asking the Hub.
-
-    Args:
-        places: as of `read_model_refs`.
-        checkpoints: as of `read_model_refs`.
-
-    Raises:
-        ConfigError: a folder holds no model, or a run lacks a checkpoint.
-    """
-    for place in places:
-        folder = Path(place)
-        if (folder / RUN_FILE).is_file():
-            for checkpoint in _selected(place, checkpoints):
-                chosen_checkpoint(folder, checkpoint)
-        elif is_model(folder):
-            read_record(folder)
-        elif folder.is_dir() and not any((folder / name).is_file() for name in MODEL_FILES):
-            refuse_folder_of_models(folder)
-            load_pretrained(place)  # raises what it says of such a folder
-
-
 def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
     """Return the `checkpoint` arguments of `load_pretrained`."""
     selected: list[str | None] = []
@@ -200,7 +172,6 @@ def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> lis
             found.step if pretrained else None,
             pretrained,
             _digest(found, pretrained=pretrained),
-            size_when_kept(found),
             found.notes if pretrained else (),
         )
         for pretrained in ((True, False) if from_scratch else (True,))

@@ -22,18 +22,8 @@ from finetune.sweep.references import ModelRef, TaskRef
 from finetune.sweep.trial import Trial, TrialOutput, is_over
 from finetune.sweep.workers import SweepContext, run_trials
 from finetune.tasks.task import TaskData
-from pretrain.config.errors import ConfigError
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
-from pretrain.reports.words import amount, counted
-
-# Cost of a row's share of the optimizer step, in letters of text: measured with 4 layers of width
-# 256 on a CPU and 32 rows of 9 to 75 tokens (CoLA's and RTE's).
-OPTIMIZER_LETTERS = 50
-KEPT: dict[Keep, str] = {
-    "best": "of each model on each task, that of the best learning rate's median seed",
-    "all": "the models of all trials",
-    "none": "no models",
-}
+from pretrain.reports.words import counted
 
 
 def trials_of(
@@ -73,12 +63,6 @@ class Sweep:
         """Return the number of training rows of a task."""
         return len(self.data[task].train) * self.protocol.orders_on(task)
 
-    def row_cost(self, task: str) -> float:
-        """Return the training time of a row relative to the rows of other tasks."""
-        train = self.data[task].train
-        letters = sum(len(text) for example in train for text in example.texts)
-        return OPTIMIZER_LETTERS + letters / len(train)
-
     def steps(self, task: str) -> int:
         """Return the number of optimizer steps of a trial."""
         per_epoch = -(-self.rows_per_epoch(task) // self.protocol.batch)
@@ -92,15 +76,6 @@ class Sweep:
             retries_failed=self.retries_failed,
             needs_model=self.keep == "all",
         )
-
-    def without_kept_model(self) -> list[Trial]:
-        """Return the chosen trials whose models were not kept, of groups that are over."""
-        unfinished = {trial.group for trial in self.missing()}
-        over = [trial for trial in self.trials if trial.group not in unfinished]
-        if self.keep != "best" or not over:
-            return []
-        chosen = chosen_trials(self.folder, over)
-        return [trial for trial in chosen if not has_model(self.folder / trial.folder)]
 
 
 def describe_sweep(sweep: Sweep) -> str:
@@ -119,29 +94,9 @@ def describe_sweep(sweep: Sweep) -> str:
             f"protocol {protocol.name}: learning rates {rates}, {seeds}, batch {protocol.batch}",
             f"to run: {len(missing):,} trials, {sum(map(sweep.steps, missing)):,} steps, "
             f"{sum(map(sweep.rows, missing)):,} rows",
-            f"kept: {KEPT[sweep.keep]}{_disk(sweep)}",
-            *([f"again, for its model: {t.describe()}" for t in sweep.without_kept_model()]),
             f"results: {sweep.folder}",
         ]
     )
-
-
-def _disk(sweep: Sweep) -> str:
-    """Return how many models of this command will be on the disk, and how large they are."""
-    if sweep.keep == "none":
-        return ""
-    sizes = [trial.model.kept_bytes for trial in sweep.trials]
-    if sweep.keep == "all":
-        return f"; {_models(sizes)}"
-    cells = Counter(trial.group for trial in sweep.trials)
-    size_in = {trial.group: trial.model.kept_bytes for trial in sweep.trials}
-    others = max(([size_in[cell]] * (cells[cell] - 1) for cell in cells), key=sum)
-    more = f", and while trials run {_models(others)} more" if others else ""
-    return f"; {_models(list(size_in.values()))}{more}"
-
-
-def _models(sizes: Sequence[int]) -> str:
-    return f"{counted(len(sizes), 'model')} ({amount(sum(sizes), 'bytes')}B)"
 
 
 def _described(sweep: Sweep, task: str, to_run: int) -> list[str | int]:
@@ -158,7 +113,7 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> bool:
         num_workers: trials at once; None: one per GPU, or per core if there is no GPU.
 
     Returns:
-        Whether a trial failed, even if only when it was run again and its earlier result stays.
+        Whether a trial failed.
 
     Raises:
         ConfigError: torch cannot use the GPUs of this machine.
@@ -178,17 +133,12 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> bool:
             remove_others(sweep.folder, [trial])
 
     has_failed = _run(sweep, missing, num_workers, ended)
-    # Of an earlier command, or chosen only now that there are more trials. On a GPU the new scores
-    # may differ, and another trial be chosen: until it has its model no model is removed.
-    tried: set[Trial] = set()
-    while lacking := [trial for trial in sweep.without_kept_model() if trial not in tried]:
-        tried.update(lacking)
-        for trial in lacking:
-            print(f"again, as its model was not kept: {trial.describe()}", file=sys.stderr)
-        has_failed |= _run(sweep, lacking, num_workers, lambda trial: None)
     if sweep.keep == "best":
-        for remark in remove_others(sweep.folder, sweep.trials):
-            print(remark, file=sys.stderr)
+        # Chosen only now that there are more trials, or of a command that kept no models.
+        chosen = chosen_trials(sweep.folder, sweep.trials)
+        lacking = [trial for trial in chosen if not has_model(sweep.folder / trial.folder)]
+        has_failed |= _run(sweep, lacking, num_workers, lambda trial: None)
+        remove_others(sweep.folder, sweep.trials)
     return has_failed
 
 
@@ -207,11 +157,7 @@ def _run(
     digests = {name: (data.labelled_digest, data.test_digests) for name, data in sweep.data.items()}
     output = TrialOutput(predicts_test=sweep.predicts_test, keeps_model=sweep.keep != "none")
     context = SweepContext(sweep.folder, sweep.protocol, output, threads, digests)
-    costs = {task: sweep.row_cost(task) for task in sweep.data}
-    progress = SweepProgress(
-        {trial: sweep.rows(trial.task.name) for trial in trials},
-        {trial: costs[trial.task.name] for trial in trials},
-    )
+    progress = SweepProgress({trial: sweep.rows(trial.task.name) for trial in trials})
     has_failed = False
     try:
         for trial, message in run_trials(trials, context, devices):
@@ -245,7 +191,7 @@ def report(sweep: Sweep, *, has_failed: bool) -> None:
     Raises:
         SystemExit: with status 1, a trial of this command failed, now (`has_failed`) or before.
     """
-    print_table([sweep.folder], step="all", refuse=_warn)
+    print_table([sweep.folder], step="all")
     results = [read_result(sweep.folder / trial.folder) for trial in sweep.trials]
     chosen = [] if sweep.keep == "none" else chosen_trials(sweep.folder, sweep.trials)
     places = {trial: sweep.folder / trial.folder for trial in chosen}
@@ -260,8 +206,3 @@ def report(sweep: Sweep, *, has_failed: bool) -> None:
     if has_failed:
         print("Repeat the command with --retry-failed to run failed trials again", file=sys.stderr)
         raise SystemExit(1)
-
-
-def _warn(error: ConfigError) -> None:
-    """Go on without a result of another command: its own trials were read before."""
-    print(f"warning: it is not in the table: {error}", file=sys.stderr)

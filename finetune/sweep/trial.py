@@ -3,8 +3,7 @@
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,9 +23,6 @@ from finetune.training.train import Diverged, FineTuning, build_task_model
 from pretrain.convert.pretrained import Pretrained
 
 REPORT_SECONDS = 0.5
-# Beside the folder of a trial that is run again: the new one, and for a moment the earlier one.
-AGAIN, BEFORE = ".again-", ".before-"
-TEST_PREDICTIONS = "predictions_test*.json"
 CONSTANT = "it predicts the same for every row"
 
 
@@ -125,80 +121,41 @@ def run_trial(
 ) -> TrialResult:
     """Run a trial and write its result, whether it finishes, diverges or fails.
 
-    An error of any kind ends this trial only: the sweep continues and reports it as failed. Where
-    the trial finished before, for want of its model, that result stays until this run finishes.
+    An error of any kind ends this trial only: the sweep continues and reports it as failed.
 
     Args:
         trial: to be run.
-        folder: of the trial; leftovers of an interrupted run are removed.
+        folder: of the trial; what an earlier run left is removed, but made again.
         protocol: of the sweep.
         load: returns model and rows.
         device: of the model.
         output: what it leaves besides its scores.
         send: called with every message but the result.
     """
-    found = read_result(folder)
-    earlier = found if found and found.status == "finished" else None
-    place = folder.with_name(f"{AGAIN}{folder.name}") if earlier else folder
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    predicts = output.predicts_test or any(folder.glob(TEST_PREDICTIONS))
-    output = TrialOutput(predicts, output.keeps_model or has_model(folder))
+    output = TrialOutput(
+        output.predicts_test or any(folder.glob("predictions_test*.json")),
+        output.keeps_model or has_model(folder),
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     started = time.monotonic()
-    threads = (earlier and earlier.threads) or torch.get_num_threads()
-    computed = {
-        "threads": threads if device.type == "cpu" else None,
-        "precision": "bf16" if uses_bf16(protocol.precision, device) else "fp32",
-    }
     try:
-        with _computing_with(threads):
-            result = _fine_tune(trial, place, protocol, load, device, output, send)
+        result = _fine_tune(trial, folder, protocol, load, device, output, send)
     except Diverged as error:
         result = result_of(trial, protocol, "diverged", reason=str(error))
     except Exception as error:
-        reason = _write_traceback(folder, error, is_again=earlier is not None)
+        save_text(folder / "error.txt", traceback.format_exc())
+        first_line = str(error).partition("\n")[0]
+        reason = f"{type(error).__name__}: {first_line}"
         result = result_of(trial, protocol, "failed", reason=reason)
-    seconds = round(time.monotonic() - started, 1)
-    result = result.model_copy(update={"seconds": seconds, **computed})
-    save_result(place, result)
-    if earlier:
-        _replace(folder, place, result)
+    computed = {
+        "seconds": round(time.monotonic() - started, 1),
+        "threads": torch.get_num_threads() if device.type == "cpu" else None,
+        "precision": "bf16" if uses_bf16(protocol.precision, device) else "fp32",
+    }
+    result = result.model_copy(update=computed)
+    save_result(folder, result)
     return result
-
-
-@contextmanager
-def _computing_with(threads: int) -> Iterator[None]:
-    """Let torch use this number of threads, on which the rounding of sums depends."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _write_traceback(folder: Path, error: Exception, *, is_again: bool) -> str:
-    """Write the traceback of an error into the folder of a trial; return the error in one line."""
-    file = folder / ("error_again.txt" if is_again else "error.txt")
-    save_text(file, traceback.format_exc())
-    first_line = str(error).partition("\n")[0]
-    place = f"; see {file}" if is_again else ""  # it lies beside a result that is none of its own
-    return f"{type(error).__name__}: {first_line}{place}"
-
-
-def _replace(folder: Path, again: Path, result: TrialResult) -> None:
-    """Put a run that finished in the place of an earlier one; remove one that did not."""
-    if result.status != "finished":
-        shutil.rmtree(again)
-        return
-    for file in folder.glob(TEST_PREDICTIONS):  # this command may name no test file
-        if not (again / file.name).exists():
-            shutil.copyfile(file, again / file.name)
-    before = folder.with_name(f"{BEFORE}{folder.name}")
-    shutil.rmtree(before, ignore_errors=True)
-    folder.rename(before)
-    again.rename(folder)
-    shutil.rmtree(before)
 
 
 def result_of(

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from data_prep.files.workers import begin_worker
 from data_prep.shards.manifest import TokenizerRecord
 from finetune.protocol import Protocol
-from finetune.results.result import TrialResult, read_result, save_result
+from finetune.results.result import TrialResult, save_result
 from finetune.sweep.references import ModelRef, TaskRef
 from finetune.sweep.trial import Message, Trial, TrialOutput, result_of, run_trial
 from finetune.tasks.task import TaskData, TaskError
@@ -138,10 +138,8 @@ def _next_message(worker: Worker, context: SweepContext) -> Message:
         assert worker.trial is not None
         result = result_of(worker.trial, context.protocol, "failed", reason=worker.cause_of_death())
         folder = context.folder / worker.trial.folder
-        found = read_result(folder)
-        if found is None or found.status != "finished":  # a repetition leaves what it repeats
-            folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
-            save_result(folder, result)
+        folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
+        save_result(folder, result)
         return result
     return message
 

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import example_of, label_word
-from finetune.tasks.held_out import hold_out, recurring_notes, unseen_notes
+from finetune.tasks.held_out import hold_out, recurring_notes
 from finetune.tasks.labels import labels_of
 from finetune.tasks.metric_names import (
     fitting_metrics,
@@ -83,7 +83,6 @@ def read_own(own: OwnTask) -> TaskData:
         test["test"] = _examples(task, _rows_of(own.test, own.texts), own.test, is_labelled=False)
     if own.dev is None:
         train, development, remarks = hold_out(train, own.train)
-        remarks += unseen_notes(task.labels, train, own.train)
     else:
         development = _examples(task, _rows_of(own.dev, columns), own.dev)
         remarks = recurring_notes(train, development, own.dev)

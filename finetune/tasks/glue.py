@@ -13,10 +13,6 @@ from finetune.tasks.task import Task
 SENTENCES = ("sentence1", "sentence2")
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
-DEVELOPMENT_SET = (
-    "is a development set of MNLI, not a task; give MNLI, which is scored on both of its sets"
-)
-DIAGNOSTIC_SET = "has no training set; give MNLI, whose model predicts it as test_ax"
 
 
 def _submission(task: Task, rows: Sequence[tuple[int, int | float]]) -> str:
@@ -47,11 +43,6 @@ TASKS = by_name(
     Task("SST-2", BINARY, ("accuracy",), ("sentence",), hub="sst2"),
     Task(
         *("MRPC", BINARY, ("accuracy", "f1"), ("#1 String", "#2 String"), "Quality"),
-        made_from=(
-            "msr_paraphrase",
-            "make it from Microsoft's msr_paraphrase_train.txt, whose rows GLUE's dev_ids.tsv "
-            "divides: the identities in it are the development set",
-        ),
         hub="mrpc",
         hub_texts=SENTENCES,
     ),
@@ -108,8 +99,4 @@ GLUE = Suite(
     },
     hub="nyu-mll/glue",
     submission=SubmissionFormat("GLUE's server", ".tsv", _submission),
-    not_tasks={
-        **dict.fromkeys(("mnlim", "mnlimm", "mnlimatched", "mnlimismatched"), DEVELOPMENT_SET),
-        **dict.fromkeys(("ax", "diagnostic"), DIAGNOSTIC_SET),
-    },
 )

@@ -8,14 +8,12 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from finetune.tasks.tables import shortened
 from finetune.tasks.task import Example, TaskError
 from pretrain.reports.words import counted
 
 HELD_OUT_SHARE = 0.1
 # Of fewer rows the standard error of an accuracy can be above 5 points: 0.5 / sqrt(100).
 FEW_ROWS = 100
-MOST_NAMED = 10  # labels in a remark
 
 
 def hold_out(
@@ -33,30 +31,10 @@ def hold_out(
             f"{file}: {counted(len(examples), 'row')} are too few to hold some out; give a "
             "development file"
         )
-    notes = [
-        f"no development file: {len(held_out):,} of the {len(examples):,} rows of {file} are "
-        "held out, chosen by a hash of their text"
-    ]
+    note = f"no development file: {len(held_out):,} of the {len(examples):,} rows are held out"
     if len(held_out) < FEW_ROWS:
-        notes.append(
-            f"warning: {counted(len(held_out), 'held-out row')}: each of them is "
-            f"{100 / len(held_out):.2g} points of accuracy, and differences of a few of them are "
-            "chance; give a larger development file (--dev)"
-        )
-    return kept, held_out, tuple(notes)
-
-
-def unseen_notes(labels: Sequence[str], train: Sequence[Example], file: Path) -> tuple[str, ...]:
-    """Return a remark if all rows of a class are held out: it cannot be learned."""
-    seen = {example.label for example in train}
-    unseen = [shortened(label) for number, label in enumerate(labels) if number not in seen]
-    if not unseen:
-        return ()
-    more = f" and {len(unseen) - MOST_NAMED} more" if len(unseen) > MOST_NAMED else ""
-    return (
-        f"warning: all rows of {file} with label {', '.join(unseen[:MOST_NAMED])}{more} are held "
-        "out, and none is trained on; add rows, or give a development file (--dev)",
-    )
+        note += "; so few that small differences of scores are chance: give a larger one (--dev)"
+    return kept, held_out, (note,)
 
 
 def is_held_out(texts: tuple[str, ...]) -> bool:
@@ -73,13 +51,8 @@ def recurring_notes(
     recurring = [example for example in development if example.texts in known]
     if not recurring:
         return ()
-    share = len(recurring) / len(development)
     return (
-        f"warning: {len(recurring):,} of the {len(development):,} rows of {file} ({share:.1%}) "
-        f"have texts of training rows, such as row number {_place(recurring[0])}: scores on them "
-        "show memory; remove these rows from one of the files",
+        f"warning: {len(recurring):,} of the {len(development):,} rows of {file} have texts of "
+        f"training rows, such as row number {int(recurring[0].identity) + 1}: scores on them show "
+        "memory; remove these rows from one of the files",
     )
-
-
-def _place(example: Example) -> int:
-    return int(example.identity) + 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from finetune.tasks.task import Task, plain
-from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,17 @@ class Suite:
     averages: Mapping[str, AverageRule] = field(hash=False)
     hub: str = ""  # data set on the Hugging Face Hub; empty: the suite is not there
     submission: SubmissionFormat | None = None  # None: it has no server
-    # What users may take for tasks, in the form of `plain`, and the end of a sentence about it.
-    not_tasks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def named(self, name: str) -> Task:
         """Return the task with this name, ignoring case and hyphens.
 
         Raises:
-            ConfigError: there is none; suggests the nearest name.
+            ConfigError: there is none.
         """
         by_plain_name = {plain(task.name): task for task in self.tasks.values()}
         if plain(name) in by_plain_name:
             return by_plain_name[plain(name)]
-        if plain(name) in self.not_tasks:
-            raise ConfigError(f"task {name!r} {self.not_tasks[plain(name)]}")
-        similar = nearest(plain(name), list(by_plain_name))
-        for short, task in by_plain_name.items():
-            similar = similar.replace(f" {short}?", f" {task.name}?")
-        raise ConfigError(f"there is no task {name!r}{similar}; one of {', '.join(self.tasks)}")
+        raise ConfigError(f"there is no task {name!r}; one of {', '.join(self.tasks)}")
 
 
 def by_name(*tasks: Task) -> dict[str, Task]:

@@ -38,77 +38,40 @@ def read_files(suite: Suite, task: Task, place: Path) -> TaskData:
     folder = _folder_of(suite, task, place)
     notes: list[str] = []
     files = {split: folder / f"{split}.tsv" for split in ("train", *task.development)}
-    for optional in task.development[1:]:
-        if not files[optional].exists():
-            notes.append(
-                f"{files.pop(optional)} is missing: {task.name} is scored on "
-                f"{task.development[0]} alone"
-            )
-    _refuse_missing(suite, task, folder, list(files.values()))
+    missing = [file.name for file in files.values() if not file.is_file()]
+    if missing:
+        present = sorted(file.name for file in folder.glob("*")) or ["nothing"]
+        raise TaskError(
+            f"{folder}: {' and '.join(missing)} missing; the folder holds {', '.join(present)}; "
+            f"download it with the rest of {suite.name}, or give other files as a task of your own"
+        )
     labelled = {
         split: _read(task, file, is_labelled=True, notes=notes) for split, file in files.items()
     }
     train = labelled.pop("train")
-    test = {
-        split: _read(task, file, is_labelled=False, notes=notes)
-        for split, file in _test_files(task, folder).items()
-    }
+    test = {}
+    for split in task.test:
+        for name in task.test_files.get(split, (f"{split}.tsv",)):
+            if split not in test and (folder / name).is_file():
+                test[split] = _read(task, folder / name, is_labelled=False, notes=notes)
     return TaskData(task, train, labelled, test, tuple(notes))
 
 
-def folders_of_tasks(suite: Suite, place: Path) -> dict[str, Path]:
-    """Return the folder of each task that exists, in the order of the suite.
-
-    Raises:
-        ConfigError: the place is not a folder that can be read.
-    """
+def _folder_of(suite: Suite, task: Task, place: Path) -> Path:
     try:
         found = {plain(folder.name): folder for folder in sorted(place.iterdir())}
     except OSError as error:
-        first_two = ", ".join(f"{name}/" for name in list(suite.tasks)[:2])
         raise ConfigError(
             f"{suite.name}'s folder {str(place)!r} cannot be read: {error.strerror}; "
-            f"give the one that holds {first_two}, ..., or hub"
+            f"give the one that holds {task.name}/, or hub"
         ) from None
-    return {name: found[plain(name)] for name in suite.tasks if plain(name) in found}
-
-
-def _folder_of(suite: Suite, task: Task, place: Path) -> Path:
-    folders = folders_of_tasks(suite, place)
-    if task.name in folders:
-        return folders[task.name]
-    if plain(place.resolve().name) == plain(task.name):
-        raise ConfigError(
-            f"{str(place)!r} is the folder of one task; give the one above it: {place.parent}"
+    if plain(task.name) not in found:
+        known = [name for name in suite.tasks if plain(name) in found]
+        raise TaskError(
+            f"{place} has no folder {task.name}; of {suite.name} it holds "
+            f"{', '.join(known) or 'nothing'}; add it, or leave the task out"
         )
-    expected = ", ".join(f"{task.name}/{split}.tsv" for split in ("train", *task.development))
-    raise TaskError(
-        f"{place} has no folder {task.name}; of {suite.name} it holds "
-        f"{', '.join(folders) or 'nothing'}; put {expected} there, or leave the task out"
-    )
-
-
-def _refuse_missing(suite: Suite, task: Task, folder: Path, files: list[Path]) -> None:
-    missing = [file.name for file in files if not file.is_file()]
-    if not missing:
-        return
-    present = sorted(file.name for file in folder.glob("*")) or ["nothing"]
-    fix = f"download it with the rest of {suite.name}, or give other files as a task of your own"
-    if task.made_from and any(name.startswith(task.made_from[0]) for name in present):
-        fix = task.made_from[1]
-    raise TaskError(
-        f"{folder}: {' and '.join(missing)} missing; {task.name} needs "
-        f"{' and '.join(file.name for file in files)}, the folder holds {', '.join(present)}; {fix}"
-    )
-
-
-def _test_files(task: Task, folder: Path) -> dict[str, Path]:
-    places = {split: task.test_files.get(split, (f"{split}.tsv",)) for split in task.test}
-    found = {
-        split: next((folder / name for name in names if (folder / name).is_file()), None)
-        for split, names in places.items()
-    }
-    return {split: file for split, file in found.items() if file is not None}
+    return found[plain(task.name)]
 
 
 def _read(task: Task, file: Path, *, is_labelled: bool, notes: list[str]) -> list[Example]:

@@ -17,16 +17,10 @@ from data_prep.files.errors import raise_it
 from finetune.tasks.parquet import parquet_rows
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import nearest
+from pretrain.reports.words import counted
 
 MAX_NAMED_COLUMNS = 20  # in a message: without a header, the fields of the first row count as names
 FORMATS = ".tsv, .csv, .jsonl or .parquet"
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-# What files may have instead, with what to do.
-OTHER_SEPARATORS = {
-    ";": ("semicolons", "save it with commas and the suffix .csv"),
-    ",": ("commas", "give it the suffix .csv"),
-    "\t": ("tabs", "save it with commas or, if no field is quoted, give it the suffix .tsv"),
-}
 
 
 class FileRow(NamedTuple):
@@ -48,9 +42,8 @@ def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -
         TaskError: the file cannot be read, or does not have the format of its suffix.
     """
     suffix = file.suffix.lower() if suffix is None else suffix
-    if suffix in SEPARATORS:
+    if suffix in (".csv", ".tsv"):
         text = text_of(file)
-        _refuse_other_separator(file, suffix, text, needed)
         records = tab_separated(text) if suffix == ".tsv" else _comma_separated(file, text)
         yield from named_rows(file, records, needed)
     elif suffix == ".jsonl":
@@ -100,8 +93,8 @@ def named_rows(
         else:
             refuse(
                 TaskError(
-                    f"{file}, row {line}: {_fields(len(fields))} where there are {len(columns)} "
-                    "columns; fix or remove the row"
+                    f"{file}, row {line}: {counted(len(fields), 'field')} where there are "
+                    f"{len(columns)} columns; fix or remove the row"
                 )
             )
 
@@ -169,8 +162,8 @@ def check_columns(
         names = [shortened(name) for name in found]
         listed = ", ".join(names[:MAX_NAMED_COLUMNS])
         raise TaskError(
-            f"{where}: no column {column!r}{nearest(column, names)}; it has "
-            f"{listed or 'none'}; rename a column, or choose another one"
+            f"{where}: no column {column!r}{nearest(column, names)}; it has {listed or 'none'} "
+            "(.csv has commas, .tsv tabs); rename a column, or choose another one"
         )
 
 
@@ -178,20 +171,6 @@ def shortened(text: str) -> str:
     """Return text shortened to fit into a message of one line."""
     start = text if len(text) <= 40 else f"{text[:37]}..."
     return "".join(letter if letter.isprintable() else "?" for letter in start)
-
-
-def _refuse_other_separator(file: Path, suffix: str, text: str, needed: Sequence[str]) -> None:
-    """Refuse a header that names the needed columns only if it is split at another separator."""
-    own, header = SEPARATORS[suffix], text.lstrip("\r\n").partition("\n")[0]
-    if set(needed) <= _split(header, own):
-        return
-    for other, (name, fix) in OTHER_SEPARATORS.items():
-        if set(needed) <= _split(header, other):
-            raise TaskError(f"{file}: its fields look separated by {name}; {fix}")
-
-
-def _split(header: str, separator: str) -> set[str]:
-    return {name.strip(' "\r') for name in header.split(separator)}
 
 
 def _comma_separated(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
@@ -228,7 +207,3 @@ def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
             )
         check_columns(file, number, needed, list(values))
         yield FileRow(number, values)
-
-
-def _fields(number: int) -> str:
-    return f"{number} field" + ("" if number == 1 else "s")

@@ -40,8 +40,6 @@ class Task:
     headless_columns: tuple[str, ...] = ()  # of train and dev files without a header
     skips_broken_rows: bool = False  # in train and dev files
     unlabelled: str = ""  # label of the rows that are left out of train and dev files
-    # Start of the names of the raw files that a task is made from, and how.
-    made_from: tuple[str, str] | None = None
     file: str = ""  # of the user's own task: the name of the one that it was learned from
     hub: str = ""  # configuration of the suite's data set on the Hugging Face Hub
     hub_texts: tuple[str, ...] = ()  # columns there, where they differ

@@ -30,13 +30,10 @@ def test_names_of_suites_tasks_and_averages_are_different(toy):
         assert len(set(names)) == len(names) == count
 
 
-@pytest.mark.parametrize("name", ["RTE", "sst2"])
-def test_two_suites_cannot_have_a_task_of_one_name(toy, monkeypatch, run, tmp_path, name):
-    again = replace(TOY, name="Again", tasks=by_name(replace(TASKS["Count"], name=name)))
+def test_two_suites_cannot_have_a_task_of_one_name(toy, monkeypatch):
+    again = replace(TOY, name="Again", tasks=by_name(replace(TASKS["Count"], name="sst2")))
     monkeypatch.setitem(SUITES, "again", again)
-    with pytest.raises(ConfigError, match=f"{name} is a task of GLUE and of Again; give it anothe"):
-        main(["run", str(run), "--tasks", "all", "--toy", str(toy), "--to", str(tmp_path / "to")])
-    with pytest.raises(ConfigError, match=f"{name} is a task of GLUE and of Again"):
+    with pytest.raises(ConfigError, match="sst2 is a task of GLUE and of Again; give it another"):
         known_tasks()
 
 
@@ -46,13 +43,13 @@ def averages(folder, to, *options):
     return {line["model"]: float(line["score"]) for line in lines if line["column"] == "average"}
 
 
-def test_another_suite_is_swept_averaged_and_submitted(toy, run, tmp_path, capfd):
+def test_another_suite_is_swept_averaged_and_submitted(toy, run, tmp_path, capfd, in_this_process):
     protocol = ["--epochs", "1", "--seeds", "1", "--learning-rates", "1e-3", "--workers", "1"]
     words = ["--tasks", "all", "--toy", str(toy), "--predict-test", "--to", str(tmp_path / "sweep")]
     main(["run", str(run), *words, *protocol])
     output = capfd.readouterr().out
     assert output.split()[:6] == ["model", "steps", "Vowel", "Vowel-l", "Count", "average"]
-    assert "The average is over all 2 tasks, as Toy counts it." in " ".join(output.split())
+    assert "Average over Vowel, Count, as Toy counts it." in " ".join(output.split())
     files = (tmp_path / "sweep").rglob("result.json")
     scores = {result.task: result.scores for result in (read_result(f.parent) for f in files)}
     assert scores["Vowel"].keys() == {"dev", "dev_long"}

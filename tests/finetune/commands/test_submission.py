@@ -1,7 +1,6 @@
 """Submissions are made of the trials that the protocol of the table selects."""
 
 import json
-import shutil
 import zipfile
 
 import pytest
@@ -74,6 +73,8 @@ def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(sweep, tmp
     predict(write_result(sweep, "CoLA", 0.5), "test", 1)
     predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
     submit(sweep, "--to", tmp_path / "out", "--model", "m")
+    with pytest.raises(ConfigError, match="out holds a submission of m; choose another --to, or"):
+        submit(sweep, "--to", tmp_path / "out", "--model", "other")
     submit(sweep, "--to", tmp_path / "out", "--model", "other", "--replace")
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as archive:
         assert archive.namelist() == ["RTE.tsv"]
@@ -81,55 +82,19 @@ def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(sweep, tmp
     assert names == {"RTE.tsv", "submission.zip", RECORD_FILE}
 
 
-def test_only_a_submission_of_the_same_model_and_sweep_is_replaced(sweep, tmp_path):
-    predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
-    shutil.copytree(sweep, tmp_path / "again")
-    out = tmp_path / "out"
-    submit(sweep, "--to", out, "--model", "m")
-    submit(sweep, "--to", out, "--model", "m")
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    for folder, model, message in (
-        (sweep, "other", "out holds a submission of m; choose another --to, or replace it with"),
-        (tmp_path / "again", "m", r"with runs that are not named here \(.*sweep\); .*--replace"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            submit(folder, "--to", out, "--model", model)
-        assert {file.name: file.read_bytes() for file in out.iterdir()} == before
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "RTE.tsv").write_text("mine")
-    with pytest.raises(ConfigError, match="mine holds other files"):
-        submit(sweep, "--to", tmp_path / "mine", "--model", "m", "--replace")
-
-
-def test_a_folder_that_cannot_be_written_is_refused(sweep, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot write a submission of m .*choose another --to"):
-        submit(sweep, "--to", tmp_path / "file")
-
-
-def test_one_of_several_models_must_be_chosen(sweep, tmp_path):
-    predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
-    with pytest.raises(ConfigError, match="choose --model of m, other"):
-        submit(sweep, "--to", tmp_path / "out")
-    with pytest.raises(ConfigError, match=r"'othr'.*did you mean other?"):
-        submit(sweep, "--to", tmp_path / "out", "--model", "othr")
-    submit(sweep, "--to", tmp_path / "out", "--model", "other")
-    assert (tmp_path / "out" / "RTE.tsv").read_text().endswith("\n0\tentailment\n")
-
-
-def test_all_steps_at_once_are_refused(sweep, tmp_path):
-    with pytest.raises(ConfigError, match="a submission is of one step"):
-        submit(sweep, "--to", tmp_path / "out", "--step", "all")
-
-
-def test_trials_that_predicted_nothing_are_refused(tmp_path):
-    write_result(tmp_path / "sweep", "RTE", 0.5)
-    with pytest.raises(ConfigError, match=r"no trial of m has predictions: RTE: .*--predict-test"):
-        submit(tmp_path / "sweep", "--to", tmp_path / "out")
-
-
-def test_damaged_predictions_are_named(sweep, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "predictions", "message"),
+    [
+        ([], None, "choose --model of m, other"),
+        (["--model", "othr"], None, r"'othr'.*did you mean other?"),
+        (["--model", "m", "--step", "all"], None, "a submission is of one step"),
+        (["--model", "m"], '[{"identity": 3}]', "predictions_test.json is damaged"),
+        (["--model", "other"], None, "no trial of other has predictions: RTE: .*--predict-test"),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused(sweep, tmp_path, words, predictions, message):
+    write_result(sweep, "RTE", 0.5, model="other")
     for file in sweep.rglob("predictions_test.json"):
-        file.write_text('[{"identity": 3}]')
-    with pytest.raises(ConfigError, match=r"predictions_test.json is damaged"):
-        submit(sweep, "--to", tmp_path / "out")
+        file.write_text(predictions or file.read_text())
+    with pytest.raises(ConfigError, match=message):
+        submit(sweep, "--to", tmp_path / "out", *words)

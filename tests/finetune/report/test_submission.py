@@ -74,13 +74,6 @@ def test_the_archive_holds_the_files_alone_and_those_missing_are_named(tmp_path)
         assert archive.testzip() is None
 
 
-def test_equal_predictions_make_equal_archives(tmp_path):
-    for name in ("a", "b"):
-        content("WNLI", "test", [1, 0, 1], tmp_path / name)
-        zip_submission(GLUE, tmp_path / name, tmp_path / f"{name}.zip")
-    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
-
-
 def test_predictions_that_do_not_fit_the_examples_are_refused(tmp_path):
     with pytest.raises(TaskError, match="RTE test: two examples have the same index"):
         content("RTE", "test", [1, 0], tmp_path, [3, 3])

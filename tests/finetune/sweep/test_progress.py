@@ -4,8 +4,6 @@ import io
 import re
 import sys
 
-import pytest
-
 from finetune.sweep.progress import SweepProgress, brief
 from finetune.sweep.trial import Remark, Scored, Trained, Trial, result_of
 from tests.finetune.fine_tuning_case import protocol
@@ -37,7 +35,7 @@ def test_without_a_terminal_there_is_a_line_for_each_end_and_at_most_one_a_minut
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     now = [1e6]
     monkeypatch.setattr("finetune.sweep.progress.time.monotonic", lambda: now[0])
-    progress = SweepProgress(dict.fromkeys(TRIALS, 100), dict.fromkeys(TRIALS, 1.0))
+    progress = SweepProgress(dict.fromkeys(TRIALS, 100))
     receive_everything(progress)
     now[0] += 61
     progress.receive(TRIALS[0], Trained(50))  # long epochs
@@ -54,7 +52,7 @@ def test_without_a_terminal_there_is_a_line_for_each_end_and_at_most_one_a_minut
 
 def test_a_terminal_shows_one_bar_and_only_problems_as_lines(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    progress = SweepProgress(dict.fromkeys(TRIALS, 100), dict.fromkeys(TRIALS, 1.0))
+    progress = SweepProgress(dict.fromkeys(TRIALS, 100))
     receive_everything(progress)
     progress.receive(TRIALS[0], Trained(100))
     progress._bar.refresh()
@@ -67,10 +65,9 @@ def test_a_terminal_shows_one_bar_and_only_problems_as_lines(monkeypatch):
     assert (progress._bar.n, progress._bar.total) == (240, 240)
 
 
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_a_remark_on_a_task_is_written_once(monkeypatch, stream):
-    monkeypatch.setattr(sys, "stderr", stream())
-    progress = SweepProgress(dict.fromkeys(TRIALS, 100), dict.fromkeys(TRIALS, 1.0))
+def test_a_remark_on_a_task_is_written_once(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    progress = SweepProgress(dict.fromkeys(TRIALS, 100))
     for trial in (TRIALS[0], TRIALS[0], TRIALS[1]):
         progress.receive(trial, Remark("3 rows are cut"))
     lines = re.split("[\r\n]", sys.stderr.getvalue())
@@ -78,19 +75,6 @@ def test_a_remark_on_a_task_is_written_once(monkeypatch, stream):
     assert [line for line in lines if "cut" in line] == [
         f"{task}: 3 rows are cut" for task in ("RTE", "CoLA")
     ]
-
-
-def test_the_time_left_counts_long_rows_as_long(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    now = [100.0]
-    monkeypatch.setattr("finetune.sweep.progress.time.monotonic", lambda: now[0])
-    rte, cola, _ = TRIALS
-    progress = SweepProgress({rte: 50, cola: 100}, {rte: 6.0, cola: 1.0})
-    now[0] += 20
-    progress.receive(cola, Trained(100))
-    progress.receive(cola, result_of(cola, protocol(), "finished", reason="", scores=SCORES))
-    last = sys.stderr.getvalue().splitlines()[-1]
-    assert last.startswith("[1/2 trials, 01:00 left] CoLA")  # 3 times 20 s
 
 
 def test_scores_of_several_splits_are_shown_as_their_mean():

