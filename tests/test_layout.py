@@ -53,9 +53,9 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 42_220,
+    "lines of the packages": 41_520,
     "lines of benchmarks": 1_630,
-    "lines of tests": 40_600,
+    "lines of tests": 39_400,
     "words of docs": 14_000,
     "words of a page": 1_500,
 }

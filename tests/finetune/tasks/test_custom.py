@@ -120,12 +120,6 @@ def test_the_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_first_column(tmp
     assert len(read_own(task).train) == 3
 
 
-def test_the_column_without_a_name_that_pandas_writes_is_passed_over(tmp_path):
-    rows = [{"": str(number), **row} for number, row in zip((7, 8, 9), ROWS, strict=True)]
-    data = read_own(own(tmp_path, rows, suffix=".csv"))
-    assert [example.identity for example in data.train] == ["0", "1", "2"]
-
-
 def test_a_row_keeps_its_side_when_rows_are_added_and_so_do_equal_texts(tmp_path):
     few = read_own(own(tmp_path, many_rows(300), dev=None))
     many = read_own(own(tmp_path, many_rows(600)[::-1] + many_rows(300), dev=None))
