@@ -24,7 +24,7 @@ BUILD_GROUPS = {
     "preset": "text",
     "unicode_form": "cleaning",
     "sentences": "tokenizer",
-    "sequence_length": "rows and splits",
+    "sequence_length": "sequences and splits",
 }
 
 

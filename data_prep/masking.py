@@ -163,8 +163,8 @@ def mask_rows(
 def _check_length(length: int, masking: Masking) -> None:
     if masking.kind != "tokens" and length > LONGEST_GROUPED_ROW:
         raise ValueError(
-            f"rows of {length} tokens are too long to hide {masking.kind}; hide tokens instead, "
-            f"or build rows of at most {LONGEST_GROUPED_ROW}"
+            f"sequences of {length} tokens are too long to mask {masking.kind}; mask tokens, or "
+            f"build sequences of at most {LONGEST_GROUPED_ROW}"
         )
 
 

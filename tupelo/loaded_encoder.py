@@ -180,7 +180,7 @@ class LoadedEncoder:
         cut = [number for number, row in enumerate(rows) if len(row) > longest]
         if cut:
             warnings.warn(
-                f"{len(cut)} of {len(rows)} rows had more than {longest} tokens and were cut; the "
+                f"{len(cut)} of {len(rows)} texts had more than {longest} tokens and were cut; the "
                 f"longest had {max(map(len, rows))}",
                 stacklevel=3,
             )

@@ -103,7 +103,7 @@ class Comparison:
             for rate in given.rates
         }
         tried = ", ".join(f"{rate:g}: {end:.3f}" for rate, end in ends.items())
-        print(f"{side}, loss at the end of a trial by peak rate: {tried}")
+        print(f"{side}, loss at the end of a trial by peak learning rate: {tried}")
         best = min(ends, key=lambda rate: ends[rate])
         return {
             seed: self._run(side, best, seed, given.minutes, f"{side}-seed{seed}")

@@ -138,7 +138,7 @@ class _Build:
         found = {
             "parts of the text read": len(read_segments(self.workplace)),
             "parts encoded": len(list((self.workplace / "segments").glob("*.encoded.json"))),
-            "files of rows": len(list((self.workplace / WRITTEN).iterdir())),
+            "files of sequences": len(list((self.workplace / WRITTEN).iterdir())),
         }
         for source in self.sources:
             if isinstance(source, FileSource) and source.left_out:

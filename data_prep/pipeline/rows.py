@@ -48,9 +48,9 @@ def write_shards(
         if not tasks:
             raise TooLittleText(
                 f"{', '.join(settings.corpus)}: the {name} split has {counts.tokens} "
-                f"tokens, too few for one row of {settings.sequence_length}"
-                f"{in_brackets(cleaning_of(segments))}; use more text, shorter rows "
-                "(sequence_length) or another valid_fraction"
+                f"tokens, too few for one sequence of {settings.sequence_length}"
+                f"{in_brackets(cleaning_of(segments))}; use more text, a shorter "
+                "sequence_length or another valid_fraction"
             )
         records = _write_files(name, tasks, workplace, pool)
         splits[name] = SplitRecord(
@@ -109,7 +109,7 @@ def _write_files(
 ) -> list[ShardRecord]:
     jobs = (_ShardJob(task, workplace) for task in tasks)
     records = []
-    with progress_bar(f"{name} rows", sum(task.num_rows for task in tasks), "row") as bar:
+    with progress_bar(f"{name} sequences", sum(task.num_rows for task in tasks), "sequence") as bar:
         for record in pool.map(_ShardJob.run, jobs):
             records.append(record)
             bar.update(record.rows)

@@ -129,7 +129,7 @@ class ShardSet:
         """
         if name not in self.manifest.splits:
             raise ShardError(
-                f"{self.folder}: holds no {name} rows; "
+                f"{self.folder}: holds no {name} sequences; "
                 f"{shell_command('data', 'split')} holds out some documents"
             )
         return SplitRows(self.folder, name, self.manifest)
@@ -202,7 +202,7 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHea
         )
     needed = header.offset + math.prod(expected) * np.dtype(header.dtype).itemsize
     if needed > size:
-        raise ShardError(f"{file}: {size} bytes, but its rows end at {needed}; {REPAIR}")
+        raise ShardError(f"{file}: {size} bytes, but its sequences end at {needed}; {REPAIR}")
     return header
 
 

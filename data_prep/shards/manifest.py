@@ -169,11 +169,13 @@ def check_counts(folder: Path, manifest: Manifest) -> None:
     """
     file = folder / MANIFEST_FILE
     if "train" not in manifest.splits:
-        raise ShardError(f"{file}: names no training rows; {REBUILD}")
+        raise ShardError(f"{file}: names no training sequences; {REBUILD}")
     for name, split in manifest.splits.items():
         rows = {record.rows for record in split.shards}
         if rows != {split.rows_per_shard} or split.rows != split.rows_per_shard * len(split.shards):
-            raise ShardError(f"{file}: the row counts of {name} contradict each other; {REPAIR}")
+            raise ShardError(
+                f"{file}: the sequence counts of {name} contradict each other; {REPAIR}"
+            )
 
 
 def _check_version(file: Path, content: Any) -> None:
@@ -199,7 +201,7 @@ def summary(manifest: Manifest) -> str:
         files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
         lines.append(
             f"  {name}: {split.documents:,} documents, {known}{split.tokens:,} tokens, "
-            f"{split.rows:,} rows of {manifest.sequence_length} in {files} "
+            f"{split.rows:,} sequences of {manifest.sequence_length} in {files} "
             f"({split.rows_dropped} dropped)"
         )
     lines += [f"  {what}: {number:,}" for what, number in manifest.cleaning.items()]

@@ -101,7 +101,7 @@ def write_splits(
         ShardError: A split does not fill a single row.
     """
     total = sum(part.stream.num_tokens for part in counted.values())
-    with progress_bar("write rows", total, "token") as bar:
+    with progress_bar("write sequences", total, "token") as bar:
         return {
             name: _write_split(folder, name, part, row_format, rows_per_shard, bar)
             for name, part in counted.items()
@@ -120,8 +120,8 @@ def _write_split(
     if not tasks:
         raise ShardError(
             f"the {name} split has {counted.tokens:,} tokens in {counted.documents:,} documents, "
-            f"too few for one row of {row_format.sequence_length}; use more text, shorter rows or "
-            "another share"
+            f"too few for one sequence of {row_format.sequence_length}; use more text, a shorter "
+            "sequence_length or another share"
         )
     shards = []
     for task in tasks:

@@ -33,9 +33,9 @@ _KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
 _PURPOSE: dict[SpecialToken, str] = {
     "pad": "to pad batches of texts",
     "unk": "for unknown words",
-    "cls": "at the start of every row",
-    "sep": "between documents and at the end of every row",
-    "mask": "in place of hidden tokens",
+    "cls": "at the start of every sequence",
+    "sep": "between documents and at the end of every sequence",
+    "mask": "for masked tokens",
 }
 _PROBES = (("one", "two"), ("The end.", "Another one"), ("a b c", '"Quoted"'), ("1", "2"))
 

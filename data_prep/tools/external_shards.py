@@ -134,7 +134,9 @@ def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> None:
     if positions.shape != originals.shape:
         raise ValueError(f"{positions.shape} positions but {originals.shape} masked ids")
     if positions.size and not 0 <= positions.min() <= positions.max() < ids.shape[1]:
-        raise ValueError(f"masked_lm_positions up to {positions.max()} in rows of {ids.shape[1]}")
+        raise ValueError(
+            f"masked_lm_positions up to {positions.max()} in sequences of {ids.shape[1]}"
+        )
     listed = np.arange(positions.shape[1]) < counts[:, None]
     used = np.logical_and.accumulate((positions != 0) & listed, axis=1)
     rows, columns = np.nonzero(used)
@@ -156,7 +158,7 @@ def _lengths(mask: Ids) -> Ids:
     """Return the length of each row without padding."""
     lengths: Ids = mask.sum(axis=1)
     if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
-        raise ValueError("input_mask has padding before the end of a row")
+        raise ValueError("input_mask has padding before the end of a sequence")
     return lengths
 
 

@@ -43,7 +43,7 @@ def shown_rows(
             f"{tokenizer.id_to_token(before[place])}"
             for place in places
         )
-        yield f"\n{name} row {number}"
+        yield f"\n{name} sequence {number}"
         yield _wrapped("text", tokenizer.decode(before.tolist(), skip_special_tokens=False))
         yield _wrapped("masked", tokenizer.decode(after.tolist(), skip_special_tokens=False))
         yield _wrapped("answers", ", ".join(answers))

@@ -127,7 +127,7 @@ def _training_rows(record: KeptRecord, check: ExportCheck) -> list[list[Any]]:
             "dropout",
             f"{record.model.dropout:g}, attention {record.model.attention_dropout:g}",
         ],
-        ["tokens in a row", f"at most {record.sequence_length}"],
+        ["sequence length", f"at most {record.sequence_length}"],
         [
             "compared with the trainer",
             f"largest difference {check.largest_difference:.1g} in {check.num_logits} {unit} of "

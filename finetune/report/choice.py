@@ -37,5 +37,7 @@ def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> Choice:
         return Choice(None, "every seed failed")
     trial = ranked[(len(ranked) - 1) // 2][2]
     if trial.result.status == "diverged":
-        return Choice(None, f"half or more of the seeds diverged at the best rate, {rate:g}")
+        return Choice(
+            None, f"half or more of the seeds diverged at the best learning rate, {rate:g}"
+        )
     return Choice(trial)

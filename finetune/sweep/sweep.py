@@ -93,7 +93,7 @@ def describe_sweep(sweep: Sweep) -> str:
             f"models: {', '.join(models)}",
             f"protocol {protocol.name}: learning rates {rates}, {seeds}, batch {protocol.batch}",
             f"to run: {len(missing):,} trials, {sum(map(sweep.steps, missing)):,} steps, "
-            f"{sum(map(sweep.rows, missing)):,} rows",
+            f"{sum(map(sweep.rows, missing)):,} examples",
             f"results: {sweep.folder}",
         ]
     )

@@ -23,7 +23,7 @@ from finetune.training.train import Diverged, FineTuning, build_task_model
 from pretrain.convert.pretrained import Pretrained
 
 REPORT_SECONDS = 0.5
-CONSTANT = "it predicts the same for every row"
+CONSTANT = "it predicts the same for every example"
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _fine_tune(
     pretrained, data = load(trial)
     train = data.train.rows
     if train.num_full:
-        of_all = f"{train.num_full:,} of the {len(train):,} training rows"
+        of_all = f"{train.num_full:,} of the {len(train):,} training examples"
         send(Remark(f"{of_all} have {train.longest} tokens or more, and are cut to that"))
     model = build_task_model(
         pretrained,

@@ -25,9 +25,9 @@ from pretrain.reports.html import MUTED, line_style
 BESIDE = 0.5  # of the width of a block, over which the runs are spread
 
 CAPTION = (
-    "{runs}, on held-out rows. L2 distance and cosine of the input and the output of each "
+    "{runs}, on held-out sequences. L2 distance and cosine of the input and the output of each "
     "block, means over all tokens. Below: norm of the mean of the residual branch f_RT over "
-    "the mean of its norms at the last checkpoint, with a 95 % bootstrap interval over rows; "
+    "the mean of its norms at the last checkpoint, with a 95 % bootstrap interval over sequences; "
     "the grey marks are what 95 % of samples stay below if the mean is zero (PLD Eq. 8)."
 )
 

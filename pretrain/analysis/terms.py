@@ -31,7 +31,7 @@ HATCHES = ("", "///", "\\\\\\", "", "...", "xxx")
 FEWEST = 0.06  # share that has room for its number
 MOST_NUMBERED = 6  # bars in a panel with numbers in them
 CAPTION = (
-    "{runs}, on held-out rows: shares of the terms of the attention scores (TUPE Eq. 6; the "
+    "{runs}, on held-out sequences: shares of the terms of the attention scores (TUPE Eq. 6; the "
     "query is named first), by their variance over the keys of a query. Constant: with "
     "biases in the query or the key. Left: heads of the first block, exact. Right: mean over "
     "the heads of each block; deeper blocks mix words and positions, and position is there the "

@@ -251,8 +251,8 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
             )
         if any(launch["held_out"] != runs[0].launches[0]["held_out"] for launch in run.launches):
             raise ConfigError(
-                f"{run.folder} and {runs[0].folder} were not evaluated on the same held-out rows, "
-                "tokenizer, masks and loss: they cannot be compared"
+                f"{run.folder} and {runs[0].folder} were not evaluated on the same held-out "
+                "sequences, tokenizer, masks and loss: they cannot be compared"
             )
 
 

@@ -100,7 +100,7 @@ def _looked_at(launches: Mapping[str, Sequence[Launch]]) -> list[tuple[str, Valu
     ]
     if len({launch["training_data"] for launch in every}) == 1:
         # Different rows are reported above.
-        looked_at.append(("manifests of equal rows", _short_hash_of("manifest")))
+        looked_at.append(("manifests of equal sequences", _short_hash_of("manifest")))
     looked_at += [(f"versions of the packages, {name}", _version_of(name)) for name in packages]
     looked_at += [(f"values of {name}", _variable_of(name)) for name in variables]
     return looked_at

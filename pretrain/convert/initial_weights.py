@@ -200,8 +200,8 @@ def check_tokenizer(pretrained: Pretrained, settings: RunSettings, shards: Shard
     )
     if problem is not None:
         raise ConfigError(
-            f"the rows in {shards.folder} have another tokenizer than initial_weights="
-            f"{pretrained.place}: {problem}; build rows that fit with {_fix(pretrained, settings)}"
+            f"the shards in {shards.folder} have another tokenizer than initial_weights="
+            f"{pretrained.place}: {problem}; fix: build shards with {_fix(pretrained, settings)}"
         )
 
 
@@ -230,8 +230,8 @@ def _tokenizer_difference(theirs: TextEncoder, ours: TextEncoder) -> str | None:
         token = min(token for token in before | now if before.get(token) != now.get(token))
         return (
             f"{sum(before.get(token) == number for token, number in now.items()):,} of "
-            f"{len(now):,} entries have the same id; {token!r} is {now.get(token)} in the rows and "
-            f"{before.get(token)} in the weights"
+            f"{len(now):,} entries have the same id; {token!r} is {now.get(token)} in the shards "
+            f"and {before.get(token)} in the weights"
         )
     for role in NEEDED_TOKENS:
         if theirs.special[role] != ours.special[role]:
@@ -243,7 +243,7 @@ def _tokenizer_difference(theirs: TextEncoder, ours: TextEncoder) -> str | None:
             else "without Moses"
             for text_encoder in (ours, theirs)
         ]
-        return f"the rows are tokenized {described[0]}, the text of the weights {described[1]}"
+        return f"the shards are tokenized {described[0]}, the text of the weights {described[1]}"
     entries = sorted(filter(str.isalpha, now), key=now.__getitem__)[:ENTRIES_TRIED]
     for word in (*PROBE_TEXTS, *map(str.capitalize, entries)):
         rows, weights = (
@@ -252,7 +252,7 @@ def _tokenizer_difference(theirs: TextEncoder, ours: TextEncoder) -> str | None:
         )
         if rows != weights:
             return (
-                f"{word!r} is {' '.join(rows)} in the rows and {' '.join(weights)} in the weights"
+                f"{word!r} is {' '.join(rows)} in the shards and {' '.join(weights)} in the weights"
             )
     return None
 

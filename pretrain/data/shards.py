@@ -117,7 +117,7 @@ def open_data(settings: RunSettings) -> ShardSet:
     manifest = shards.manifest
     if manifest.sequence_length != settings.data.sequence_length:
         raise ConfigError(
-            f"the rows in {folder} have {manifest.sequence_length} tokens, but "
+            f"the sequences in {folder} have {manifest.sequence_length} tokens, but "
             f"data.sequence_length={settings.data.sequence_length}; make them equal"
         )
     _check_vocabulary(f"the tokenizer in {folder}", manifest.tokenizer.vocabulary_size, settings)

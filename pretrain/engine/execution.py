@@ -154,7 +154,7 @@ def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, st
     if obstacle is not None:
         return "sdpa", f"no kernel of ours: {obstacle}"
     if settings.data.sequence_length <= SHORT_ROWS:
-        return "eager", f"rows of at most {SHORT_ROWS} tokens"
+        return "eager", f"sequences of at most {SHORT_ROWS} tokens"
     return "triton", "the gradient of the bias without a copy for each sequence"
 
 

@@ -56,7 +56,7 @@ def describe_data(settings: RunSettings) -> str:
     """
     folder, manifest = shards_folder(settings), open_data(settings).manifest
     counts = manifest.splits
-    described = ", ".join(f"{split} {counts[split].rows:,} rows" for split in counts)
+    described = ", ".join(f"{split} {counts[split].rows:,} sequences" for split in counts)
     text = f"shards in {folder}: {described} of {settings.data.sequence_length} tokens"
     notes = []
     entries, rows = manifest.tokenizer.vocabulary_size, settings.model.vocabulary_size

@@ -250,7 +250,7 @@ def test_words_without_a_table_of_their_starts_are_refused(kind):
 def test_rows_whose_columns_do_not_fit_into_a_key_are_refused(masking):
     longest = np.full((1, 1 << 16), 7, np.uint16)
     assert predicted(masked(longest, masking=masking)).sum() > 9000
-    with pytest.raises(ValueError, match="rows of 65537 tokens are too long to hide"):
+    with pytest.raises(ValueError, match="sequences of 65537 tokens are too long to mask"):
         masked(np.full((1, (1 << 16) + 1), 7, np.uint16), masking=masking)
 
 

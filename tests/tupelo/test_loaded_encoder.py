@@ -106,7 +106,7 @@ def test_a_vector_depends_neither_on_the_other_texts_nor_on_the_batches(encoder)
 
 def test_a_long_text_is_cut_and_the_warning_says_so(encoder):
     texts = ["abcd " * 40, "abcd", ("ijkl " * 20, "mnop " * 30)]
-    with pytest.warns(UserWarning, match="2 of 3 rows had more than 12 tokens and were cut; the"):
+    with pytest.warns(UserWarning, match="2 of 3 texts had more than 12 tokens and were cut; the"):
         batch = encoder.encode(texts, max_length=12)
     words = encoder.text_encoder
     assert batch.lengths.tolist() == [12, len(words.ids("abcd")), 12]

@@ -56,7 +56,7 @@ def draw_pictures(comparison: Comparison, folder: Path) -> Pictures:
     arms = comparison.arms
     main = save_picture(
         draw_main(comparison, width=WIDE),
-        "Held-out loss over steps, and the steps of each arm on the plateau and behind it",
+        "Held-out loss over steps, and the steps of each arm on the plateau and after it",
         folder / "held_out_loss_over_step",
         narrow=draw_main(comparison, width=WIDTH),
     )

@@ -64,7 +64,7 @@ def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
             split = open_shards(folder).split("valid")
             stored = split.rows(np.arange(min(NUM_ROWS, split.num_rows))).tolist()
             held_out = _cut_and_masked(stored, text_encoder.special["mask"])
-            return ComparedRows(held_out + sentences, "held-out rows and a few sentences")
+            return ComparedRows(held_out + sentences, "held-out sequences and a few sentences")
     return ComparedRows(sentences, "a few sentences, as the shards are not available")
 
 

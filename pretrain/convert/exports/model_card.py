@@ -134,10 +134,10 @@ def _data_rows(manifest: Manifest) -> Rows:
     for name, split in manifest.splits.items():
         known = [("documents", split.documents), ("words", split.words), ("tokens", split.tokens)]
         counts = [f"{count:,} {what}" for what, count in known if count is not None]
-        rows.append([name, ", ".join([*counts, f"{split.rows:,} rows"])])
+        rows.append([name, ", ".join([*counts, f"{split.rows:,} sequences"])])
     tokenizer = manifest.tokenizer
     rows.append(["tokenizer", f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} entries"])
-    rows.append(["tokens in a row", manifest.sequence_length])
+    rows.append(["sequence length", manifest.sequence_length])
     rows += [[f"cleaning: {what}", f"{count:,}"] for what, count in manifest.cleaning.items()]
     return rows + [["afterwards", step] for step in manifest.history]
 
@@ -153,7 +153,10 @@ def _training_rows(
         ["this checkpoint", f"{pretrained.step:,} steps"],
         ["sequences in a step", f"{settings.batch.global_sequences:,}"],
         ["masked", f"{data.masked_probability:.0%} of the tokens, drawn as {data.masking}"],
-        ["learning rate", f"{rate.schedule}, peak {rate.peak:g}, warm-up {rate.warmup_ratio:.0%}"],
+        [
+            "learning rate",
+            f"{rate.schedule}, peak learning rate {rate.peak:g}, warm-up {rate.warmup_ratio:.0%}",
+        ],
         ["weight decay", f"{settings.optimizer.weight_decay:g}"],
         ["layer drop", layer_drop_phrase(drop)],
         ["dropout", f"{settings.model.dropout:g}, attention {settings.model.attention_dropout:g}"],

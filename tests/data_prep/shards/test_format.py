@@ -180,8 +180,8 @@ def with_other_counts(**change):
             lambda folder: change_manifest(folder, lambda it: it.update(sequence_length=32)),
             r"holds uint16 \(\d+, 16\) instead of contiguous uint16 \(\d+, 32\)",
         ),
-        (with_other_counts(rows=1), r"manifest\.json: the row counts of train contradict"),
-        (with_other_counts(rows_per_shard=3), "the row counts of train contradict"),
+        (with_other_counts(rows=1), r"manifest\.json: the sequence counts of train contradict"),
+        (with_other_counts(rows_per_shard=3), "the sequence counts of train contradict"),
         (shutil.rmtree, r"manifest\.json: no such file or directory; build the shards"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_damaged_manifest_or_one_of_another_format_is_an_error(folder, content
 
 def test_a_split_that_is_not_there_is_an_error_that_says_how_to_make_it(tmp_path):
     folder = write_folder(tmp_path / "shards", {"train": random_documents(20)})
-    with pytest.raises(ShardError, match="holds no valid rows; .*tupelo data split"):
+    with pytest.raises(ShardError, match="holds no valid sequences; .*tupelo data split"):
         open_shards(folder).split("valid")
 
 

@@ -150,9 +150,9 @@ def test_a_tokenizer_without_a_needed_special_token_is_refused():
         special_tokens_of(gpt, {})
     assert str(error.value) == (
         "the tokenizer has no pad token ([PAD] or <pad>) to pad batches of texts, "
-        "no cls token ([CLS] or <s> or <cls>) at the start of every row, "
+        "no cls token ([CLS] or <s> or <cls>) at the start of every sequence, "
         "no sep token ([SEP] or </s> or <sep> or <eos>) between documents and at the end of every "
-        "row, no mask token ([MASK] or <mask>) in place of hidden tokens; choose one made for "
+        "sequence, no mask token ([MASK] or <mask>) for masked tokens; choose one made for "
         "masked language models, or add what is missing to its tokenizer.json"
     )
     names = {role: "<|endoftext|>" for role in ("pad", "cls", "sep", "mask")}

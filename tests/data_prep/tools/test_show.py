@@ -38,7 +38,7 @@ def folder_with(tmp_path, tokenizer, documents):
 
 def parts_of(text):
     """Return {"text": ..., "masked": ..., "answers": ...} of the first row that is shown."""
-    row = text.split("train row")[1]
+    row = text.split("train sequence")[1]
     parts = re.split(r"\n  (text|masked|answers) +", row)[1:]
     unwrapped = [re.sub(r"\s+", " ", part).strip() for part in parts]
     return dict(zip(unwrapped[::2], unwrapped[1::2], strict=True))
@@ -88,7 +88,7 @@ def test_every_answer_names_its_column_what_is_shown_and_what_was_there(tmp_path
 def test_rows_are_spread_over_the_split(tmp_path, count):
     folder = folder_with(tmp_path, word_tokenizer(), random_documents(60))
     last = open_shards(folder).split("train").num_rows - 1
-    numbers = [int(n) for n in re.findall(r"train row (\d+)", shown(folder, count=count))]
+    numbers = [int(n) for n in re.findall(r"train sequence (\d+)", shown(folder, count=count))]
     assert numbers[0] == 0
     assert len(numbers) == min(count, last + 1)
     assert count == 1 or numbers[-1] == last

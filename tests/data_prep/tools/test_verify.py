@@ -52,7 +52,7 @@ def test_a_file_with_fewer_rows_than_the_others_is_a_problem(folder):
     record = json.loads((smaller / "manifest.json").read_text())["splits"]["train"]["shards"][0]
     change_manifest(folder, lambda content: content["splits"]["train"]["shards"][0].update(record))
     (problem,) = verify(folder)
-    assert "row counts of train contradict each other" in problem
+    assert "sequence counts of train contradict each other" in problem
 
 
 @pytest.mark.parametrize(

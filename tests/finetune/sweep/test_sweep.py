@@ -210,7 +210,7 @@ def test_rows_that_are_cut_are_remarked(tmp_path):
     heard, data = [], replace(tiny_task(), train=cut)
     ended(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
     (remark,) = [message.text for message in heard if isinstance(message, Remark)]
-    assert remark == "2 of the 4 training rows have 30 tokens or more, and are cut to that"
+    assert remark == "2 of the 4 training examples have 30 tokens or more, and are cut to that"
 
 
 @pytest.mark.parametrize("regression", [False, True])

@@ -220,7 +220,7 @@ def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_
         ({"threads": 2}, "time is left out: the runs have different numbers of threads: "),
         ({"versions": {"torch": "2.12"}}, "different versions of the packages, torch: "),
         ({"training_data": "else"}, "different training data: "),
-        ({"manifest": "1" * 64}, "different manifests of equal rows: "),
+        ({"manifest": "1" * 64}, "different manifests of equal sequences: "),
         ({"variables": {"MKL_CBWR": "AVX2"}}, "different values of MKL_CBWR: "),
         ({"precision": "float32"}, "different precisions: "),
         ({"commit": "def"}, "different commits of the code: "),
@@ -268,7 +268,7 @@ def test_one_seed_only_is_said(baseline, tmp_path):
 
 def test_runs_on_different_held_out_data_are_refused(baseline, tmp_path):
     other = write_run(tmp_path / "other", held_out="else")
-    with pytest.raises(ConfigError, match="not evaluated on the same held-out rows"):
+    with pytest.raises(ConfigError, match="not evaluated on the same held-out sequences"):
         compare(runs(baseline, other))
 
 

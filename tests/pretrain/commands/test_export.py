@@ -92,7 +92,7 @@ def padded_batch(pretrained):
 def test_every_variant_is_exported_with_equal_logits_and_read_back(trained, run, tmp_path, values):
     pretrained = of_variant(trained, **values)
     check = export(pretrained, run, tmp_path / "exported")
-    assert check.largest_difference < 1e-4 and check.source.startswith("held-out rows")
+    assert check.largest_difference < 1e-4 and check.source.startswith("held-out sequences")
     model = AutoModelForMaskedLM.from_pretrained(tmp_path / "exported", trust_remote_code=True)
     assert (type(model).__name__ == "BertForMaskedLM") == (values == STOCK)
     ids, attention_mask, lengths = padded_batch(pretrained)

@@ -58,7 +58,7 @@ def test_other_code_is_said_with_the_number_of_changes():
     [
         ({"versions": {"python": "3.11.7", "torch": "2.12.0"}}, "torch: a 2.13.0; b 2.12.0"),
         ({"variables": {}}, "values of OMP_NUM_THREADS: a 2; b unset"),
-        ({"manifest": "9" * 64}, "manifests of equal rows: a 888888888888; b 999999999999"),
+        ({"manifest": "9" * 64}, "manifests of equal sequences: a 888888888888; b 999999999999"),
         ({"precision": "float16"}, "precisions: a bfloat16; b float16"),
     ],
 )

@@ -195,7 +195,7 @@ def other_words(tmp_path_factory):
 
 
 def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, other_words):
-    with pytest.raises(ConfigError, match="have the same id; .* in the rows and") as refusal:
+    with pytest.raises(ConfigError, match="have the same id; .* in the shards and") as refusal:
         load(source, other_words)
     fix = f"--data.tokenizer {source / 'tokenizer.json'} --data.shards none"
     assert str(refusal.value).endswith(fix)
@@ -226,7 +226,7 @@ def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_sam
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     tokenizer.normalizer = BertNormalizer(lowercase=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ConfigError, match="'A' is .* in the rows and .* in the weights; give"):
+    with pytest.raises(ConfigError, match="'A' is .* in the shards and .* in the weights; give"):
         check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
     words = ("--data.tokenizer", str(source), "--data.moses", "true", "--data.language", "de")
     with pytest.raises(ConfigError, match=r"by Moses \(language de\), .* without Moses; give"):
