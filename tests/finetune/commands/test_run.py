@@ -243,7 +243,7 @@ def test_a_dry_run_prints_the_trials_and_writes_nothing(run, files, tmp_path, ca
     # 2 checkpoints and new weights, 3 seeds; 64 rows are 8 steps.
     assert output.splitlines()[2].split() == ["begins", "64", "12", "96", "9", "0", "9"]
     assert "models: small step 10, small without pre-training, small step 20" in output
-    assert f"to run: 9 trials, {9 * 96:,} steps, {9 * 64 * 12:,} rows" in output
+    assert f"to run: 9 trials, {9 * 96:,} steps, {9 * 64 * 12:,} examples" in output
     assert not started.folder.exists()
 
 
