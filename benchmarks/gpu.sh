@@ -33,7 +33,8 @@ part() { # NAME SECONDS COMMAND ...; not longer than what is left of 570 s
   [[ ! $dry ]] || left=600 limit=600 # a machine that does other work, too
   ((left > 20)) || { say "$name: left out, no time"; return; }
   ((limit < left)) || limit=$left
-  timeout -s INT -k 10 "$limit" "$@" >"$out/$name.txt" 2>&1 || status=$?
+  # The shell lets what it runs side by side ignore SIGINT, at which pytest prints its results.
+  timeout -s INT -k 10 "$limit" env --default-signal=INT "$@" >"$out/$name.txt" 2>&1 || status=$?
   say "$name: status $status after $((SECONDS - from)) of $limit s"
   ((status == 0)) || echo "$name" >>"$work/failed"
 }
@@ -68,7 +69,7 @@ export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 OMP_NUM_
 # Caches that the phases share. Asking for GPUs must not start CUDA: tests fork afterwards.
 export TORCHINDUCTOR_CACHE_DIR=$work/inductor TRITON_CACHE_DIR=$work/triton
 export PYTORCH_NVML_BASED_CUDA_CHECK=1
-shape=12,768,512,64 quarter=12,768,512,16 steps=800 small=() losses=20 vocabulary=30528
+shape=12,768,512,64 quarter=12,768,512,16 steps=800 small=() losses=20 deadline=100 vocabulary=30528
 pytest=("$python" -m pytest -q --tb=short -p no:cacheprovider)
 tests=(-n5 tests/pretrain/engine/test_gpu.py tests/tupelo/test_loaded_encoder.py)
 first=(-m gpu -n4 tests/pretrain/engine/test_gpu.py -k 'follow_the_formula and 64-dtype or never_waits')
@@ -76,7 +77,7 @@ precisions=(fp32 bf16 fp16 bf16-fused fp16-fused)
 variants=(bert-a tupe-r hugging-face drop bf16-stream dropout drop-dropout sdpa)
 if [[ $dry ]]; then
   export CUDA_VISIBLE_DEVICES='' TRITON_INTERPRET=1 OMP_NUM_THREADS=1
-  shape=2,64,32,4 quarter=$shape steps=32 losses=3 vocabulary=1024 tests[0]=--collect-only
+  shape=2,64,32,4 quarter=$shape steps=32 losses=3 deadline=600 vocabulary=1024 tests[0]=--collect-only
   first=(tests/pretrain/kernels/test_triton_attention.py -k are_those_of_the_formula)
   precisions=(fp32 bf16) variants=(bert-a tupe-r hugging-face drop)
   small=(--data.max_words 60000 --data.sequence_length 32 --model.max_sequence_length 32
@@ -117,7 +118,7 @@ phase 'C: speed, alone'
 [[ $dry ]] || nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu --format=csv -lms 500 \
   >"$out/clocks.csv" &
 clocks=$!
-part steps 130 "${steps_py[@]}" --rounds 8 --deadline 100 --variants "${variants[@]}" --json "$out/steps.json"
+part steps 130 "${steps_py[@]}" --rounds 8 --deadline $deadline --variants "${variants[@]}" --json "$out/steps.json"
 [[ $dry ]] || kill $clocks
 shown=(steps:14)
 

@@ -6,6 +6,7 @@ positions.py.
 
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 
 # Of the numbers behind dropout: the first two are 2^32 divided by the golden ratio and 2^32 / 1.92,
 # made odd; the others were chosen by the statistics of what follows.
@@ -27,6 +28,13 @@ def product(left, right):
 
 
 INTERPRETED = tl.constexpr(not isinstance(product, triton.JITFunction))
+if INTERPRETED.value:
+
+    def _with_index(tensor, *scope, patch=interpreter._patch_lang_tensor):
+        patch(tensor, *scope)  # whose __index__ is int() of an array, which numpy 2.4 refuses
+        tensor.__index__ = lambda self: self.handle.data.item()
+
+    interpreter._patch_lang_tensor = _with_index
 
 
 @triton.jit

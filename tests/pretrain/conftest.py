@@ -2,11 +2,9 @@ import json
 import random
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from packaging.version import Version
 
 from data_prep.settings import BuildSettings
 from tests.faults.launch import launcher
@@ -15,15 +13,6 @@ from tests.forked_command import run_module
 from tests.same_numbers.comparison import CLOCK
 
 ROOT = Path(__file__).parents[2]
-
-if Version(version("triton")) < Version("3.7"):
-    from triton.runtime import interpreter
-
-    def _with_index(tensor, *scope, patch=interpreter._patch_lang_tensor):
-        patch(tensor, *scope)  # whose __index__ is int() of an array, which numpy 2.4 refuses
-        tensor.__index__ = lambda self: self.handle.data.item()
-
-    interpreter._patch_lang_tensor = _with_index
 
 
 def two_ranks(kind, module="pretrain"):
