@@ -4,6 +4,7 @@ Run: -m gpu.
 """
 
 import json
+import re
 import subprocess
 import sys
 from functools import partial
@@ -89,10 +90,9 @@ def test_the_device_waits_for_a_slow_loader_and_its_phases_fit_into_the_time():
 
 
 def test_a_profile_lists_kernels_and_device_memory(command, tmp_path):
-    _, numbers = profiled(command, tmp_path, "--optimizer.kind", "torch")
-    assert not any(row["name"].startswith(("aten::", "phase/")) for row in numbers["operators"])
-    assert 0 < numbers["metrics"]["peak_memory_bytes"] < 2**30
-    assert sum(numbers["metrics"]["time_shares"].values()) == pytest.approx(1)
+    output = profiled(command, tmp_path, "--optimizer.kind", "torch")
+    assert "Self CUDA" in output
+    assert 0 < float(re.search(r"peak memory +([\d.]+) MiB", output)[1]) < 2**10
 
 
 NO_SYNCHRONISATION = """
