@@ -87,6 +87,7 @@ if [[ $dry ]]; then
 else
   nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit --format=csv,noheader || exit 1
   ip link set lo up 2>/dev/null
+  [[ ! -d /usr/local/cuda ]] || export CUDA_HOME=${CUDA_HOME:-/usr/local/cuda} # nvcc in PATH may be a script
   export TORCH_EXTENSIONS_DIR=$work/extensions NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
 fi
 steps_py=("$python" benchmarks/steps.py --shape $shape --vocabulary $vocabulary)
