@@ -42,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for files and zip: new, empty, or with a submission of this model from these "
         "folders",
     )
-    parser.add_argument("--replace", action="store_true", help="replace another submission")
     parser.add_argument("--model", help="its name in the table, if there are several")
     parser.add_argument("--step", default="newest", help="pre-training step: newest, or a number")
     parser.add_argument(
@@ -72,7 +71,7 @@ def main(arguments: argparse.Namespace) -> None:
             + (reasons or f"no task is of {suite.name}")
         )
     what = f"a submission of {table.label(row)}"
-    folder = ReportFolder(arguments.to, what, arguments.folders, "--to", arguments.replace)
+    folder = ReportFolder(arguments.to, what, "--to")
     missing = _write(suite, found, folder)
     print(_table(table, row, found))
     for name, choice in choices.items():

@@ -21,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="folder for page, figures and files: new, empty, or with a table of these folders",
     )
-    parser.add_argument("--replace", action="store_true", help="replace a table of other folders")
     parser.add_argument(
         "--average",
         choices=list(average_rules()),
@@ -52,5 +51,4 @@ def main(arguments: argparse.Namespace) -> None:
         average=arguments.average,
         step=arguments.step,
         axis=arguments.axis,
-        replaces=arguments.replace,
     )

@@ -69,7 +69,6 @@ def print_table(
     average: str | None = None,
     step: str = "newest",
     axis: str = STEPS,
-    replaces: bool = False,
 ) -> None:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
 
@@ -79,7 +78,6 @@ def print_table(
         average: see `score_table`.
         step: see `score_table`.
         axis: see `score_table`.
-        replaces: whether `to` may hold another report.
 
     Raises:
         ConfigError: see `read_sweep_results`, `score_table` and `write_table`.
@@ -88,7 +86,7 @@ def print_table(
     table = score_table(results, average, step, axis)
     remarks = notes(table, results)
     if to is not None:
-        folder = ReportFolder(to, "a table of scores", folders, "--to", replaces)
+        folder = ReportFolder(to, "a table of scores", "--to")
         folder.refuse_if_taken()
     width = terminal_width()
     print(as_text(table, width))

@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shards", type=Path, metavar="FOLDER", help="the shards, if they have moved"
     )
-    parser.add_argument("--replace", action="store_true", help="replace an analysis of other runs")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -55,7 +54,7 @@ def main(arguments: argparse.Namespace) -> None:
     scope = Scope(rows, arguments.shards, arguments.checkpoint, analysis.over_training)
     subjects = read_subjects(arguments.runs, scope)
     to = arguments.to or arguments.runs[0] / "analysis" / name
-    folder = ReportFolder(to, f"the analysis {name}", arguments.runs, "--to", arguments.replace)
+    folder = ReportFolder(to, f"the analysis {name}", "--to")
     folder.refuse_if_taken()
     found = importlib.import_module(analysis.module).findings(subjects)
     write_findings(found, folder)

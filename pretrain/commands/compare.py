@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="folder for page, figures and numbers: new, empty, or with a report of these runs",
     )
-    parser.add_argument("--replace", action="store_true", help="replace a report of other runs")
     parser.add_argument(
         "--note",
         action="append",
@@ -60,7 +59,7 @@ def main(arguments: argparse.Namespace) -> None:
     # Matplotlib takes most of a second to import.
     from pretrain.compare.page.report import report_folder, write_report
 
-    folder = report_folder(comparison, arguments.report, replaces=arguments.replace)
+    folder = report_folder(arguments.report)
     folder.refuse_if_taken()
     print(in_text(comparison, terminal_width()))
     write_report(comparison, folder)

@@ -25,10 +25,9 @@ from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import listed
 
 
-def report_folder(comparison: Comparison, folder: Path, *, replaces: bool = False) -> ReportFolder:
-    """Return the folder of a report; `replaces`: also where it holds another one."""
-    sources = [run.folder for arm in comparison.arms for run in arm.runs]
-    return ReportFolder(folder, "a comparison", sources, "--report", replaces)
+def report_folder(folder: Path) -> ReportFolder:
+    """Return the folder of a report."""
+    return ReportFolder(folder, "a comparison", "--report")
 
 
 def write_report(comparison: Comparison, folder: ReportFolder) -> None:

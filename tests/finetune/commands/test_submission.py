@@ -73,9 +73,7 @@ def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(sweep, tmp
     predict(write_result(sweep, "CoLA", 0.5), "test", 1)
     predict(write_result(sweep, "RTE", 0.5, model="other"), "test", 0)
     submit(sweep, "--to", tmp_path / "out", "--model", "m")
-    with pytest.raises(ConfigError, match="out holds a submission of m; choose another --to, or"):
-        submit(sweep, "--to", tmp_path / "out", "--model", "other")
-    submit(sweep, "--to", tmp_path / "out", "--model", "other", "--replace")
+    submit(sweep, "--to", tmp_path / "out", "--model", "other")
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as archive:
         assert archive.namelist() == ["RTE.tsv"]
     names = {file.name for file in (tmp_path / "out").iterdir()}

@@ -14,7 +14,6 @@ from finetune.report.entries import entries, headers
 from finetune.report.page import print_table
 from finetune.report.text import as_csv, as_latex, as_markdown
 from finetune.results.sweep_results import read_sweep_results
-from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
 from tests.finetune.report.score_case import scores_of, table_of, write_result
 
@@ -124,20 +123,6 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
     for file in pictures:
         assert file.with_suffix(".svg").read_text().startswith("<?xml")
         assert len(np.unique(np.asarray(Image.open(file).convert("L")))) > 10  # not blank
-
-
-def test_a_table_of_other_sweeps_is_replaced_on_request_only(tmp_path):
-    one, other, out = (tmp_path / name for name in ("one", "other", "out"))
-    write_result(one, "RTE", 0.5, model="first")
-    write_result(other, "RTE", 0.6, model="second")
-    print_table([one], to=out)
-    assert not list(out.rglob("*.png"))  # of one step, one rate and one seed
-    print_table([one, other], to=out)
-    with pytest.raises(ConfigError, match=r"table of scores with runs that are not named here"):
-        print_table([other], to=out)
-    assert "first" in (out / "table.csv").read_text()
-    print_table([other], to=out, replaces=True)
-    assert "first" not in (out / "table.csv").read_text()
 
 
 def test_results_of_which_all_diverged_can_be_written(tmp_path):

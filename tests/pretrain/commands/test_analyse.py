@@ -97,8 +97,6 @@ def test_without_a_folder_the_files_lie_in_the_first_run(runs, tmp_path):
     assert picture.name == "positions_tupe_r.png"
     (step,) = {row["step"] for row in table(picture.parent / "heads.csv")}
     assert step == "4"
-    with pytest.raises(ConfigError, match="holds the analysis positions; choose another --to"):
-        main(["analyse", "layers", str(run), "--rows", "4", "--to", str(picture.parent)])
 
 
 def test_the_weights_at_the_start_are_those_that_the_run_began_with(runs, tmp_path):

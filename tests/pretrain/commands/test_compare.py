@@ -93,7 +93,7 @@ def runs(*folders):
 
 
 def write(comparison, folder):
-    write_report(comparison, report_folder(comparison, folder))
+    write_report(comparison, report_folder(folder))
     return (folder / "index.html").read_text()
 
 
