@@ -4,8 +4,7 @@
 #   ./run_finetune.sh RUN ... --tasks all --glue FOLDER [OPTION ...]
 #   ./run_finetune.sh RUN ... --train FILE --dev FILE --text COLUMN --label COLUMN [OPTION ...]
 #
-#   RUN ...                 folders of runs, checkpoints, exports or fine-tuned models, or a
-#                           Hugging Face BERT
+#   RUN ...                 runs, checkpoints, exports, fine-tuned models, or a Hugging Face BERT
 #   --tasks NAME ...        all, or some of cola sst-2 mrpc sts-b qqp mnli qnli rte wnli
 #   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
 #   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl, .parquet); --text and
@@ -15,21 +14,19 @@
 #   --learning-rates, --seeds, --epochs, --batch ...
 #                           change the protocol; RUN --help lists all settings
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training
-#   --from-scratch          fine-tune the same encoders with new weights too
-#   --to FOLDER             folder of the results, from the folder you call from
-#                           (default: RUN/finetune/PROTOCOL)
-#   --keep WHICH            models that stay: best (default; of each task that of the median seed at
-#                           the best learning rate), all, none
-#   --workers N             trials at once (default: one per GPU, or per CPU core)
+#   --from-scratch          also fine-tune the same encoders with random weights
+#   --to FOLDER             folder of the results (default: RUN/finetune/PROTOCOL)
+#   --keep WHICH            models to keep: best (default; the median seed of each task's best
+#                           learning rate), all, none
+#   --workers N             trials at once (default: one per GPU or CPU core)
 #   --predict-test          write predictions of the test sets
 #   --retry-failed          run failed trials again
-#   --dry-run               print what would be run, and run nothing
+#   --dry-run               print what would run
 #
-# A sweep is one trial per model, task, learning rate and seed. The same command continues a sweep
-# that was stopped, and repeats no trial that is over.
-# The first start installs what is needed into .venv, unless an environment is active.
-# Other relative paths are looked up in the folder you call from, then in the folder of this script
-# (so runs/NAME means the same from everywhere).
+# One trial per model, task, learning rate and seed. The same command continues a stopped sweep.
+# Installs what is missing into .venv (or the active environment), then runs `tupelo finetune run`.
+# Relative paths that exist in the folder you call from are taken from there, others from the folder
+# of this script.
 set -euo pipefail
 caller=$PWD
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"

@@ -2,38 +2,31 @@
 # Pre-train on this machine: on its NVIDIA GPUs with the deepspeed launcher, or else on the CPU.
 #
 #   ./run_pretrain.sh [OPTION ...]           the comparison: bert_a, bert_r, tupe_r and
-#                                            tupe_r_pld, into runs/NAME, and a report; it says
-#                                            first what it will do and how long that takes here
-#   ./run_pretrain.sh RECIPE [OPTION ...]    one run: the name of a recipe, a .toml file, or,
-#                                            to resume it, the folder of a run
+#                                            tupe_r_pld, into runs/NAME, with a report
+#   ./run_pretrain.sh RECIPE [OPTION ...]    one run: a recipe, a .toml file, or, to resume, a run
+#                                            folder
 #
-#   --corpus SOURCE ...     text to learn from, instead of the recipe's: files or folders, or
-#                           [KIND:]PLACE[:key=value]..., see tupelo data build --help
-#   --section.name VALUE    change a setting of the recipe; RECIPE --help lists all of them
+#   --corpus SOURCE ...     text files or folders, or [KIND:]PLACE[:key=value]..., see
+#                           tupelo data build --help
+#   --section.name VALUE    change a setting; RECIPE --help lists all of them
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
-#   --arms RECIPE ...       compare these recipes (names that tupelo recipes lists, or .toml files);
-#                           the first one is the baseline; or one sweep, which names its arms
-#   --seeds N ...           one number: so many seeds for each arm; several: these seeds
-#   --hours H               train each run of the comparison, or the run of a RECIPE, for H hours
-#   --smoke                 see in a minute that all of the comparison works here: tiny arms, a
-#                           small text; the numbers mean nothing
-#   --run-folder FOLDER     where the run of a RECIPE goes, from the folder you call from
-#                           (default: runs/NAME in the folder of this script)
+#   --arms RECIPE ...       compare these recipes, the baseline first; or one sweep
+#   --seeds N ...           a count (3) or a list (4 8 9)
+#   --hours H               train each run for H hours
+#   --smoke                 test in a minute that everything works: tiny arms, a small text
+#   --run-folder FOLDER     where the run of a RECIPE goes (default: runs/NAME)
 #   --resume                resume the run, or the comparison of that --name
-#   --elastic               resume the run of a RECIPE folder on another number of GPUs, or with
-#                           another --engine.ds_config: equal within rounding
-#   --lengthen stretch      resume the run of a RECIPE folder with more --steps or --hours; restart:
-#                           with a new warm-up and decay
-#   --dry-run               check all that a start checks, print size, time and cost, and train
-#                           nothing
-#   --gpus N                use N GPUs, of each host (default: all); a comparison trains as many
-#                           runs at once as there are
+#   --elastic               resume the run on another number of GPUs, or with another
+#                           --engine.ds_config: losses equal within rounding
+#   --lengthen stretch      resume the run with more --steps or --hours; restart: with a new
+#                           warm-up and decay
+#   --dry-run               make every check of a start, print size, time and cost, train nothing
+#   --gpus N                use N GPUs of each host (default: all)
 #   --hostfile FILE         use the machines in this DeepSpeed host file
 #
-# The first start installs what is needed into .venv, unless an environment is active. The rest is
-# done by `tupelo train RECIPE` and, for the comparison, `tupelo sweep`.
-# Other relative paths: what exists in the folder you call from is taken from there, everything
-# else belongs to the folder of this script (so runs/NAME means the same from everywhere).
+# Installs what is missing into .venv (or the active environment), then runs `tupelo train RECIPE`
+# or, for the comparison, `tupelo sweep`. Relative paths that exist in the folder you call from are
+# taken from there, others from the folder of this script.
 set -euo pipefail
 caller=$PWD
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
