@@ -3,7 +3,7 @@
     tupelo finetune export runs/NAME --to my_classifier
 
 MODEL is a folder that fine-tuning kept, or any folder above it that holds no other. `bert-a` with
-norm=post becomes a `BertForSequenceClassification`; other variants carry code of their own.
+norm=post becomes a `BertForSequenceClassification`; other variants carry their own code.
 """
 
 import argparse

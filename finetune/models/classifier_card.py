@@ -106,7 +106,7 @@ def _summary(kept: KeptModel) -> str:
     parameters = sum(weight.numel() for weight in kept.weights.values())
     predicts = f"one of {len(record.labels)} classes" if record.labels else "a number"
     what = "a pair of texts" if len(record.texts) == 2 else "a text"
-    kind = f"the stock `{stock.architecture}`" if stock else "a model with code of its own"
+    kind = f"the stock `{stock.architecture}`" if stock else "a model with its own code"
     return (
         f"{plain_text(record.name)}, an encoder of {record.model.num_layers} layers, width "
         f"{record.model.width}, with {POSITION_ENCODINGS[record.model.positions].description}, "

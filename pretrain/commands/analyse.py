@@ -77,7 +77,7 @@ def _chosen(arguments: argparse.Namespace) -> Analysis:
     for option, value in (("--rows", rows), ("--shards", arguments.shards)):
         if value is not None and ANALYSES[name].reads == WEIGHTS:
             raise ConfigError(
-                f"{option}={value} is without effect: {name} looks at weights only; remove it"
+                f"{option}={value} has no effect: {name} looks at weights only; remove it"
             )
     if rows is not None and rows < 1:
         raise ConfigError(f"--rows={rows}: give at least 1")

@@ -23,8 +23,8 @@ BY_SEED = (
     "{})."
 )
 BOOTSTRAP = (
-    f"Bootstrap: the middle {SHARE:.0%} of the medians of seeds that are drawn again from these; "
-    "of five or fewer it is nearly their range, and less sure than it says."
+    f"Bootstrap: the middle {SHARE:.0%} of medians of resampled seeds; with five or fewer it is "
+    "nearly their range."
 )
 MOST_SETTINGS = 6  # in a cell; the page lists all
 

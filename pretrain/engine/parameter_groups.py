@@ -48,6 +48,6 @@ def check_table_rates(settings: RunSettings) -> None:
         rate = getattr(settings.optimizer, name)
         if rate != 1 and table not in tables:
             raise ConfigError(
-                f"optimizer.{name}={rate:g} is without effect with model.positions="
+                f"optimizer.{name}={rate:g} has no effect with model.positions="
                 f"{settings.model.positions!r}, which has no such table; remove it"
             )

@@ -233,7 +233,7 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
     if model.position_projection_bias and not encoding.has_projections:
         names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_projections]
         raise ConfigError(
-            f"model.position_projection_bias=True is without effect with model.positions="
+            f"model.position_projection_bias=True has no effect with model.positions="
             f"{model.positions!r}, which projects no positions ({', '.join(names)} do); remove it"
         )
     for name, flag, lack in (
@@ -244,7 +244,7 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
         if value != ModelSettings.model_fields[name].default and not getattr(encoding, flag):
             names = [other for other, kind in POSITION_ENCODINGS.items() if getattr(kind, flag)]
             raise ConfigError(
-                f"model.{name}={value:g} is without effect with model.positions="
+                f"model.{name}={value:g} has no effect with model.positions="
                 f"{model.positions!r}, which {lack} ({', '.join(names)} does); remove it"
             )
     return encoding(settings)

@@ -34,7 +34,7 @@ class CheckpointSettings(Section):
     def _refuse_without_effect(self) -> "CheckpointSettings":
         if self.keep_every is not None and self.keep_last is None:
             raise ValueError(
-                f"checkpoint.keep_every={self.keep_every} is without effect while all are kept; "
+                f"checkpoint.keep_every={self.keep_every} has no effect while all are kept; "
                 "give checkpoint.keep_last too, or remove it"
             )
         return self

@@ -41,7 +41,7 @@ class DataSettings(TextSettings):
     def _refuse_without_effect(self) -> "DataSettings":
         if self.masking != "spans" and is_changed(self, "mean_span_words"):
             raise ValueError(
-                f"data.mean_span_words={self.mean_span_words} is without effect with data.masking="
+                f"data.mean_span_words={self.mean_span_words} has no effect with data.masking="
                 f"{self.masking!r}; choose data.masking=spans, or remove it"
             )
         return self

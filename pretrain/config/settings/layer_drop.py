@@ -71,12 +71,12 @@ class LayerDropSettings(Section):
         for name in UNUSED_BY_SCHEDULE.get(self.schedule, ()):
             if is_changed(self, name):
                 raise ValueError(
-                    f"layer_drop.{name} is without effect with layer_drop.schedule="
+                    f"layer_drop.{name} has no effect with layer_drop.schedule="
                     f"{self.schedule!r}; choose a schedule, such as progressive, or remove it"
                 )
         if self.draw_per != "step" and is_changed(self, "draws"):
             raise ValueError(
-                f"layer_drop.draws={self.draws} is without effect with layer_drop.draw_per="
+                f"layer_drop.draws={self.draws} has no effect with layer_drop.draw_per="
                 f"{self.draw_per!r}; choose layer_drop.draw_per=step, or remove it"
             )
         return self

@@ -83,7 +83,7 @@ class LearningRateSettings(Section):
             given = self.model_dump()[name] is not None
             if given != exponential:
                 raise ValueError(
-                    f"learning_rate.{name} is {'missing' if exponential else 'without effect'} "
+                    f"learning_rate.{name} {'is missing' if exponential else 'has no effect'} "
                     f"with learning_rate.schedule={self.schedule!r}; "
                     f"{'give it' if exponential else 'set it to none'}"
                 )

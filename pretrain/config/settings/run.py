@@ -127,7 +127,7 @@ class RunSettings(BaseSettings):
     def _refuse_new_positions_without_effect(self) -> "RunSettings":
         if self.initial_positions == "new" and self.initial_weights is None:
             raise ValueError(
-                "initial_positions='new' is without effect without initial_weights; name weights, "
+                "initial_positions='new' has no effect without initial_weights; name weights, "
                 "or remove it"
             )
         return self
@@ -137,7 +137,7 @@ class RunSettings(BaseSettings):
         for name in ElectraSettings.model_fields:
             if self.objective != REPLACED_TOKEN_DETECTION and is_changed(self.electra, name):
                 raise ValueError(
-                    f"electra.{name} is without effect with objective={quoted(self.objective)}; "
+                    f"electra.{name} has no effect with objective={quoted(self.objective)}; "
                     f"choose objective={REPLACED_TOKEN_DETECTION}, or remove it"
                 )
         if self.electra.generator_layers != 1 and self.layer_drop.schedule != "none":

@@ -114,7 +114,7 @@ def _summary(settings: RunSettings, pretrained: Pretrained) -> str:
     parameters = sum(weight.numel() for weight in weights.values())
     kind = "pre-norm" if model.norm == "pre" else "post-norm"
     stock = stock_model(model, pretrained.objective)
-    loads_as = f"the stock `{stock.architecture}`" if stock else "a model with code of its own"
+    loads_as = f"the stock `{stock.architecture}`" if stock else "a model with its own code"
     trained_as = (
         "the discriminator of an ELECTRA (replaced-token detection; the generator is left out)"
         if pretrained.objective == REPLACED_TOKEN_DETECTION

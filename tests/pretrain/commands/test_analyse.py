@@ -154,7 +154,7 @@ def test_bad_input_is_refused_in_one_line(runs, tmp_path):
     assert "--rows=0: give at least 1" in refusal("layers", run, "--rows", 0)
     for words in (("--rows", 4), ("--shards", tmp_path)):
         message = refusal("positions", run, *words)
-        assert f"{words[0]}={words[1]} is without effect" in message
+        assert f"{words[0]}={words[1]} has no effect" in message
     assert "is not a run folder" in refusal("layers", tmp_path)
     assert "is named twice" in refusal("layers", run, runs / "bert_a" / ".." / "tupe_r")
     missing = refusal("positions", run, "--checkpoint", 5)

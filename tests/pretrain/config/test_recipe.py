@@ -129,7 +129,7 @@ def test_corpus_is_a_short_name_for_data_corpus():
         (["--model.width", "33"], "width=33 cannot be split over model.num_heads=2"),
         (["--steps", "0"], "steps='0': input should be greater than or equal to 1"),
         (["--data.sequence_length", "64"], "longer than model.max_sequence_length=32"),
-        (["--learning_rate.decay_rate", "0.9"], "decay_rate is without effect"),
+        (["--learning_rate.decay_rate", "0.9"], "decay_rate has no effect"),
         (["--learning_rate.schedule", "warmup_linear_decay_exp"], "decay_rate is missing"),
     ],
 )

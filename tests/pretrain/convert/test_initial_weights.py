@@ -135,7 +135,7 @@ def test_positions_can_be_new_and_of_another_encoding(source, shards, positions)
 
 
 def test_new_positions_are_those_of_initial_weights_alone(source, shards):
-    with pytest.raises(ConfigError, match="initial_positions='new' is without effect without"):
+    with pytest.raises(ConfigError, match="initial_positions='new' has no effect without"):
         load_settings("tiny_cpu", ["--initial_positions", "new"])
     with pytest.raises(ConfigError, match=r"model.num_layers=2 there and 4 here; give"):
         load(source, shards, "--initial_positions", "new", "--model.num_layers", 4)

@@ -236,7 +236,7 @@ def test_tokens_that_do_not_tell_where_words_start_are_refused(opened, shards, t
 
 
 def test_a_mean_without_spans_is_refused(shards):
-    with pytest.raises(ConfigError, match=r"data.mean_span_words=5.0 is without effect with"):
+    with pytest.raises(ConfigError, match=r"data.mean_span_words=5.0 has no effect with"):
         settings(shards, "--data.mean_span_words", "5", "--data.masking", "words")
     spans = settings(shards, "--data.mean_span_words", "5", "--data.masking", "spans")
     assert spans.data.mean_span_words == 5

@@ -221,7 +221,7 @@ def test_relative_keys_of_bf16_queries_have_gradients_in_fp32(backend, recompute
     ("name", "value", "where"), [("relative_clip", 4, "shaw"), ("rotary_base", 500, "rope")]
 )
 def test_a_setting_of_another_encoding_is_refused(name, value, where):
-    message = f"model.{name}={value} is without effect with model.positions='t5'.*{where} does"
+    message = f"model.{name}={value} has no effect with model.positions='t5'.*{where} does"
     with pytest.raises(ConfigError, match=message):
         build_position_encoding(settings("t5", **{name: value}))
 

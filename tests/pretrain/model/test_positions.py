@@ -144,7 +144,7 @@ def test_a_bias_of_the_projections_is_added_to_the_terms_of_bert_ad():
 
 @pytest.mark.parametrize("positions", ["bert-a", "bert-r", "rope"])
 def test_a_bias_of_projections_that_do_not_exist_is_refused(positions):
-    with pytest.raises(ConfigError, match=f"without effect with model.positions='{positions}'"):
+    with pytest.raises(ConfigError, match=f"has no effect with model.positions='{positions}'"):
         build_position_encoding(settings(positions, position_projection_bias=True))
 
 

@@ -356,7 +356,7 @@ def test_a_generator_has_whole_heads_as_wide_as_the_discriminators(width, heads,
     [
         (
             ("--objective", "masked_language_model", "--electra.generator_width", "0.5"),
-            "electra.generator_width is without effect with objective='masked_language_model'",
+            "electra.generator_width has no effect with objective='masked_language_model'",
         ),
         (
             (*ELECTRA, "--electra.generator_layers", "0.5", "--layer_drop.schedule", "constant"),

@@ -236,7 +236,7 @@ def test_the_draws_of_a_step_are_shared_by_equal_parts_of_its_micro_batches(draw
 
 
 def test_draws_are_those_of_a_step():
-    with pytest.raises(ValueError, match="draws=4 is without effect with layer_drop.draw_per"):
+    with pytest.raises(ValueError, match="draws=4 has no effect with layer_drop.draw_per"):
         drop(draws=4)
 
 
@@ -310,7 +310,7 @@ def test_deepspeed_compatibility_repeats_bing_berts_flaws():
     ],
 )
 def test_a_setting_without_effect_is_refused(values):
-    with pytest.raises(ValueError, match="is without effect with layer_drop.schedule"):
+    with pytest.raises(ValueError, match="has no effect with layer_drop.schedule"):
         drop(**values)
 
 
