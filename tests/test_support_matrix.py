@@ -11,6 +11,7 @@ from pretrain.config.ds_config import DS_CONFIGS, read_ds_config
 from pretrain.distributed.ranks import start_ranks
 
 from .support_matrix import trial
+from .support_matrix.__main__ import complaint_of
 from .support_matrix.cells import OBJECTIVES, PRECISIONS, STAGES, Cell, covering, supported
 from .support_matrix.table import DOCUMENT, block, support_table
 
@@ -70,8 +71,8 @@ def test_the_trial_notices_a_gradient_that_is_applied_twice(ranks, monkeypatch, 
         return engine
 
     monkeypatch.setattr(trial, "build_engine", without_clearing)
-    found = trial.try_cell(RESTING._replace(precision=precision), ranks)
-    assert "weights differs by" in found.complaint(precision)
+    cell = RESTING._replace(precision=precision)
+    assert "weights differs by" in complaint_of(cell, trial.try_cell(cell, ranks))
 
 
 def test_the_trial_notices_a_checkpoint_that_forgets_a_moment(ranks, monkeypatch):
@@ -83,5 +84,6 @@ def test_the_trial_notices_a_checkpoint_that_forgets_a_moment(ranks, monkeypatch
 
     with_files = trial.with_files
     monkeypatch.setattr(trial, "with_files", forgetful)
-    found = trial.try_cell(RESTING._replace(stage=1), ranks)
-    assert found.complaint("fp32") == "a resumed engine trains differently"
+    cell = RESTING._replace(stage=1)
+    complaint = complaint_of(cell, trial.try_cell(cell, ranks))
+    assert complaint == "a resumed engine trains differently"

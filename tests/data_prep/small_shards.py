@@ -53,7 +53,6 @@ def write_folder(
     sequence_length=16,
     max_rows_per_shard=20,
     tokenizer=None,
-    history=(),
     counted=None,
 ):
     """Write documents, {split: [[id, ...], ...]}, as a shard folder."""
@@ -78,7 +77,6 @@ def write_folder(
         settings={},
         source="a test",
         licence="none",
-        history=history,
     )
     write_manifest(folder, manifest)
     return folder

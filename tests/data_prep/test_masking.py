@@ -50,10 +50,6 @@ def test_splitmix64_equals_plain_integer_arithmetic():
     assert found == [splitmix64_of_integers(state) for state in states]
 
 
-def test_splitmix64_from_0_begins_with_the_published_value():
-    assert splitmix64(np.zeros(1, np.uint64))[0] == 0xE220A8397B1DCDAF
-
-
 def stream_of_row(row, *, seed, epoch):
     stream = splitmix64_of_integers(seed)
     stream = splitmix64_of_integers(stream ^ epoch)
@@ -133,40 +129,6 @@ def test_other_shares_of_mask_and_random_tokens_change_nothing_else(ids, shares)
         assert found.ids[row].tolist() == shown
 
 
-@pytest.mark.parametrize("masking", [WORDS, SPANS], ids=lambda masking: masking.kind)
-def test_words_are_hidden_whole_or_not_at_all(ids, masking):
-    chosen = predicted(masked(ids, masking=masking))
-    for row in range(0, NUM_ROWS, 10):
-        for word in words_of(ids[row].tolist()):
-            assert len(set(chosen[row, word].tolist())) == 1
-
-
-@pytest.mark.parametrize("masking", [WORDS, SPANS], ids=lambda masking: masking.kind)
-def test_only_the_slots_of_a_cut_word_stay_empty(ids, masking):
-    found = masked(ids, masking=masking)
-    longest = max(len(word) for row in ids.tolist() for word in words_of(row))
-    empty = found.labels == IGNORED
-    assert 0 < empty.sum(axis=1).max() < longest
-    # The word that is cut is a long one rather: two slots of three belong to one of several
-    # pieces, and it fails in the mean at half of them.
-    assert 0.93 < 1 - empty.mean() < 1
-    assert (np.diff(found.positions, axis=1) > 0).all()
-    here = np.take_along_axis(found.ids, found.positions, axis=1)
-    before = np.take_along_axis(ids, found.positions, axis=1)
-    assert (here == before)[empty].all()
-
-
-def test_where_every_token_is_a_word_whole_words_are_tokens(ids):
-    every = Masking("words", word_starts=np.ones(1000, bool))
-    for words, tokens in zip(masked(ids, masking=every), masked(ids), strict=True):
-        assert (words == tokens).all()
-
-
-def test_spans_of_one_word_hide_the_same_columns_as_whole_words(ids):
-    spans = Masking("spans", mean_span_words=1, word_starts=WORD_STARTS)
-    assert (predicted(masked(ids, masking=spans)) == predicted(masked(ids, masking=WORDS))).all()
-
-
 @pytest.mark.parametrize("mean", [2, 3.8, 6])
 def test_the_lengths_of_spans_are_geometric(mean):
     length, num_rows, probability = 4000, 300, 0.05
@@ -198,37 +160,16 @@ def test_a_span_is_treated_alike_in_all_its_words():
     assert unchanged.mean() == pytest.approx(0.1, abs=0.022)
 
 
-@pytest.mark.parametrize("masking", [WORDS, SPANS], ids=lambda masking: masking.kind)
-def test_80_10_10_holds_for_words_and_spans(ids, masking):
-    found = masked(ids, masking=masking)
-    shown = np.take_along_axis(found.ids, found.positions, axis=1)
-    used = found.labels != IGNORED
-    # About 29,000 tokens, in spans 7,000 decisions for up to 15 of them each: 0.03 is more than
-    # four standard deviations.
-    assert (shown == 4)[used].mean() == pytest.approx(0.8, abs=0.03)
-    assert (shown == found.labels)[used].mean() == pytest.approx(0.1 + 0.1 / 995, abs=0.025)
-
-
-@pytest.mark.parametrize("masking", [WORDS, SPANS], ids=lambda masking: masking.kind)
-def test_every_column_is_about_equally_likely_in_words_and_spans(ids, masking):
-    counts = predicted(masked(ids, masking=masking)).sum(axis=0)
-    assert counts[[0, 40, LENGTH - 1]].sum() == 0
-    # A span that is cut keeps its first words, and a span starts after each special token: only
-    # the columns from the twelfth on are alike.
-    ordinary = np.concatenate([counts[12:39], counts[52 : LENGTH - 2]])
-    assert np.abs(ordinary - ordinary.mean()).max() < 5 * 16  # standard deviation 16
-    assert counts.max() < 1.45 * ordinary.mean()
-
-
 @pytest.mark.parametrize("masking", [TOKENS, WORDS, SPANS], ids=lambda masking: masking.kind)
 def test_a_batch_of_any_size_is_masked_alike(masking):
     """Rows are worked on in blocks; these are longer than one."""
     rows = np.random.default_rng(0).integers(5, 1000, (700, 128)).astype(np.uint16)
     whole = masked(rows, masking=masking)
-    for first, end in ((0, 1), (200, 300), (699, 700)):
-        part = masked(rows[first:end], np.arange(first, end), masking=masking)
+    for numbers in ([0], [5, 699, 17], range(200, 300)):
+        numbers = np.array(numbers)
+        part = masked(rows[numbers], numbers, masking=masking)
         for some, all_rows in zip(part, whole, strict=True):
-            assert (some == all_rows[first:end]).all()
+            assert (some == all_rows[numbers]).all()
 
 
 @pytest.mark.parametrize("masking", [WORDS, SPANS], ids=lambda masking: masking.kind)
@@ -254,38 +195,18 @@ def test_rows_whose_columns_do_not_fit_into_a_key_are_refused(masking):
         masked(np.full((1, (1 << 16) + 1), 7, np.uint16), masking=masking)
 
 
-@pytest.mark.parametrize("masking", [TOKENS, WORDS, SPANS], ids=lambda masking: masking.kind)
-def test_a_row_can_be_hidden_whole(masking):
-    rows = np.random.default_rng(0).integers(5, 1000, (50, 20)).astype(np.uint16)
-    everything = Masking(masking.kind, 0.99, word_starts=WORD_STARTS)
-    assert predicted(masked(rows, masking=everything)).all()
-
-
 def test_a_row_has_15_percent_predictions_and_at_least_one():
     assert [predictions_per_row(length) for length in (100, 128, 512, 3)] == [15, 19, 77, 1]
     assert predictions_per_row(100, 0.4) == 40
 
 
-def test_every_row_has_exactly_k_different_ascending_positions(ids):
+def test_every_row_has_k_ascending_positions_of_ordinary_tokens(ids):
     found = masked(ids)
     assert found.positions.shape == found.labels.shape == (NUM_ROWS, 15)
     assert (np.diff(found.positions, axis=1) > 0).all()
     assert all(array.dtype == np.int64 for array in found)
-
-
-def test_labels_are_the_original_tokens_and_other_positions_do_not_change(ids):
-    found = masked(ids)
     assert (found.labels == np.take_along_axis(ids, found.positions, axis=1)).all()
-    unchanged = np.ones(ids.shape, bool)
-    np.put_along_axis(unchanged, found.positions, False, axis=1)
-    assert (found.ids[unchanged] == ids[unchanged]).all()
-
-
-def test_special_tokens_are_neither_hidden_nor_drawn(ids):
-    found = masked(ids)
     assert (found.labels > 4).all()
-    shown = np.take_along_axis(found.ids, found.positions, axis=1)
-    assert (shown >= 4).all()  # 4 is [MASK]
 
 
 def test_80_percent_are_masked_10_percent_random_and_10_percent_left(ids):
@@ -312,14 +233,6 @@ def test_every_ordinary_column_is_equally_likely(ids):
     ordinary = np.delete(counts, [0, 40, LENGTH - 1])
     expected = NUM_ROWS * 15 / 97  # 309, standard deviation 16
     assert np.abs(ordinary - expected).max() < 5 * 16
-
-
-def test_a_row_is_masked_alike_in_every_batch(ids):
-    whole = masked(ids)
-    numbers = np.array([5, 1999, 17])
-    alone = masked(ids[numbers], numbers)
-    for some, all_rows in zip(alone, whole, strict=True):
-        assert (some == all_rows[numbers]).all()
 
 
 def test_other_epochs_and_seeds_give_other_masks(ids):

@@ -9,17 +9,15 @@ The log of samples must hold each of the run once, in order. Every kind but `ela
 ends with the undisturbed run, bit for bit:
 
     kills         SIGKILL at random moments, ZeRO 0 to 3, with 0 and 2 loader workers
-    writes        SIGKILL at each call that creates, renames, removes or syncs a file of the run,
-                  and while a checkpoint is written
-    disk          a full tmpfs for two saves, a limit of file size, a full /dev/shm with loader
-                  workers: one line per failed save, later saves work
+    writes        SIGKILL at each call that creates, renames, removes or syncs a file of the run
+    disk          a full tmpfs for two saves, a full /dev/shm with loader workers: one line per
+                  failed save, later saves work
     checkpoints   each file of the newest one flipped, truncated, missing, empty; forged counters;
                   that of another step: a warning, and the one before is used
-    shards        truncated, missing: one line names the file; a flipped bit: `verify` finds it,
-                  training does not
+    shards        truncated, missing: one line names the file
     killed-rank   SIGKILL of one of two ranks, torchrun and deepspeed: the job ends within 30 s
     stopped-rank  one of two ranks stopped for 15 s: the other prints its stacks
-    worlds        all ranks killed, 1 to 3 ranks, ZeRO 0 to 3
+    worlds        all ranks killed, 2 and 3 ranks, ZeRO 0 to 3
     elastic       killed, resumed on other ranks and ZeRO stages: the samples in order, losses
                   within 1e-4 only
     signals       SIGTERM, SIGUSR1, SIGINT; to one rank, to torchrun: saved with status 0;

@@ -38,9 +38,6 @@ class Bench:
         self.random = random.Random(f"{seed} {case.kind} {case.name}")
         self.outcome = Outcome(case.kind, case.name)
 
-    def note(self, text: str) -> None:
-        self.outcome.notes.append(text)
-
     @contextmanager
     def faults(self, what: str, number: int = 1) -> Iterator[Callable[[], None]]:
         """Try faults; they are survived if the block ends and has found nothing wrong.

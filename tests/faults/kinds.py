@@ -9,7 +9,6 @@ from .cases import (
     kills,
     ranks,
     signals,
-    worlds,
     writes,
 )
 from .material import Variant
@@ -29,13 +28,13 @@ def cases_of(kinds: list[str], *, count: int, short: bool) -> list[Case]:
 def _whole(count: int) -> dict[str, list[Case]]:
     return {
         "kills": kills.cases(count),
-        "writes": writes.cases(None, 10),
+        "writes": writes.cases(None),
         "disk": disk.cases((0, 1, 2, 3)),
         "checkpoints": damaged_checkpoints.cases((Variant(0), Variant(1), Variant(3, 2))),
         "shards": damaged_shards.cases(),
         "killed-rank": ranks.killed_cases(("torchrun", "deepspeed"), (0, 1)),
         "stopped-rank": ranks.stopped_cases(),
-        "worlds": worlds.cases(worlds.every_variant()),
+        "worlds": kills.world_cases(),
         "elastic": elastic.cases(),
         "signals": signals.cases() + signals.launcher_cases(),
     }
@@ -45,8 +44,8 @@ def _short() -> dict[str, list[Case]]:
     """Return so few that they take a minute; they need two references, the slowest part."""
     return {
         "kills": kills.cases(3, stages=(1,)),
-        "writes": writes.cases(3, 2, stages=(1,)),
-        "disk": disk.cases((1,))[::2],  # a tmpfs and /dev/shm
+        "writes": writes.cases(3),
+        "disk": disk.cases((1,)),
         "checkpoints": damaged_checkpoints.cases((Variant(1),), ("a flipped bit",)),
         "shards": damaged_shards.cases()[:1],
         "killed-rank": [],

@@ -65,9 +65,8 @@ class Launch:
         """Return how each process has ended: a status, or minus the number of a signal."""
         if not self.wait_until(lambda: False, limit):
             return [status for status in self.statuses() if status is not None]
-        found = self.stacks()
         self.send(signal.SIGKILL)
-        raise NotSurvivedError(f"still running after {limit:.0f} s: {self.tail()} {found}")
+        raise NotSurvivedError(f"still running after {limit:.0f} s: {self.tail()}")
 
     def wait_until(self, condition: Callable[[], bool], limit: float = LIMIT_SECONDS) -> bool:
         """Wait for a condition or the end; return whether something still runs."""
@@ -90,10 +89,6 @@ class Launch:
 
     def tail(self, characters: int = 1500) -> str:
         return self.output.replace("\r", "\n")[-characters:]
-
-    def stacks(self) -> str:
-        """Say which of the processes are there, for a report."""
-        return ", ".join(f"{pid} {_state(pid)}" for pid in self.pids)
 
 
 def fork_trainer(
@@ -228,10 +223,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _state(pid: int) -> str:
-    try:
-        return psutil.Process(pid).status()
-    except psutil.NoSuchProcess:
-        return "gone"

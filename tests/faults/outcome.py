@@ -27,7 +27,6 @@ class Outcome:
     lost: int = 0  # samples
     repeated: int = 0
     seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)  # what was measured
     problems: list[str] = field(default_factory=list)
     skipped: str = ""
 
@@ -49,11 +48,10 @@ def as_table(outcomes: Iterable[Outcome]) -> str:
 
 
 def remarks(outcomes: Iterable[Outcome]) -> str:
-    """Return what was measured, what was skipped, and what went wrong."""
+    """Return what was skipped, and what went wrong."""
     lines = []
     for outcome in outcomes:
         title = f"{outcome.kind}, {outcome.name}"
-        lines += [f"{title}: {note}" for note in outcome.notes]
         lines += [f"skipped: {title}: {outcome.skipped}"] * bool(outcome.skipped)
         lines += [f"NOT SURVIVED: {title}: {problem}" for problem in outcome.problems]
     return "\n".join(lines)

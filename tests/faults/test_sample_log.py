@@ -16,32 +16,23 @@ def launch(first_step, end, samples=EXPECTED):
     return Consumed(first_step, {step: samples[step] for step in range(first_step, end)})
 
 
-def count(*launches):
-    found = count_samples(EXPECTED, behind_the_weights(launches))
-    return found.lost, found.repeated, found.misplaced
+SHIFTED = [EXPECTED[0], *EXPECTED[:5]]
+SWAPPED = [EXPECTED[0], EXPECTED[1][::-1], *EXPECTED[2:]]
 
 
-def test_launches_that_begin_where_a_checkpoint_was_lose_and_repeat_nothing():
-    died_early = Consumed(None, {})
-    assert count(launch(0, 5), launch(2, 4), died_early, launch(2, 6)) == (0, 0, 0)
-
-
-def test_a_step_that_was_not_taken_is_lost():
-    assert count(launch(0, 3), launch(4, 6)) == (4, 0, 1)
-
-
-def test_a_step_that_was_taken_again_under_another_number_is_repeated():
-    shifted = [EXPECTED[0], *EXPECTED[:5]]
-    assert count(launch(0, 3), launch(3, 6, shifted)) == (4, 4, 3)
-
-
-def test_steps_after_the_end_are_repeated_samples():
-    assert count(launch(0, 6), Consumed(6, {6: EXPECTED[0]})) == (0, 4, 1)
-
-
-def test_samples_in_another_order_are_misplaced():
-    swapped = [EXPECTED[0], EXPECTED[1][::-1], *EXPECTED[2:]]
-    assert count(launch(0, 6, swapped)) == (0, 0, 1)
+@pytest.mark.parametrize(
+    ("launches", "expected"),
+    [
+        ([launch(0, 5), launch(2, 4), Consumed(None, {}), launch(2, 6)], (0, 0, 0)),
+        ([launch(0, 3), launch(4, 6)], (4, 0, 1)),  # a step was not taken
+        ([launch(0, 3), launch(3, 6, SHIFTED)], (4, 4, 3)),  # one twice, under another number
+        ([launch(0, 6), Consumed(6, {6: EXPECTED[0]})], (0, 4, 1)),  # one after the end
+        ([launch(0, 6, SWAPPED)], (0, 0, 1)),
+    ],
+)
+def test_samples_that_are_lost_repeated_or_misplaced_are_counted(launches, expected):
+    count = count_samples(EXPECTED, behind_the_weights(launches))
+    assert (count.lost, count.repeated, count.misplaced) == expected
 
 
 def test_ranks_take_turns_and_a_line_that_was_cut_short_does_not_count(tmp_path):

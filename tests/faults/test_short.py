@@ -1,4 +1,4 @@
-"""The fault suite in its short version, as anyone can run it, and against a planted defect."""
+"""The fault suite in its short version, as anyone can run it."""
 
 import json
 import subprocess
@@ -33,19 +33,6 @@ def test_a_few_faults_of_each_kind_are_survived_without_losing_or_repeating_a_sa
     for outcome in outcomes:
         assert outcome["skipped"] or outcome["survived"] == outcome["tried"] > 0, outcome
         assert outcome["lost"] == outcome["repeated"] == 0, outcome
-
-
-@pytest.mark.slow("a check of the fault suite itself")
-def test_a_run_that_reads_samples_again_is_not_survived(tmp_path):
-    found = run_module("tests.faults.cases.planted", tmp_path)
-    assert found.returncode == 0, found.stdout + found.stderr[-3000:]
-    outcomes = json.loads(found.stdout.splitlines()[-1])
-    assert outcomes["sound"]["tried"] == outcomes["sound"]["survived"] == 1, outcomes["sound"]
-    planted = outcomes["planted"]
-    assert planted["tried"] == 1 and planted["survived"] == 0
-    assert planted["lost"] == planted["repeated"] == 6  # a micro-batch
-    assert "6 samples lost, 6 repeated" in planted["problems"][0]
-    assert "metrics.jsonl, step " in planted["problems"][0]
 
 
 def test_an_unknown_kind_of_fault_is_named(tmp_path):

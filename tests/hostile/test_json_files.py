@@ -47,10 +47,6 @@ def test_ambiguous_or_unbounded_json_is_refused(content, reason):
         json_in(content)
 
 
-def test_sixty_four_levels_are_not_too_many():
-    json_in(b"[" * 64 + b"]" * 64)
-
-
 @few(200)
 @given(TREES | st.binary() | st.text() | st.floats() | st.integers(-(1 << 20000), 1 << 20000))
 def test_any_value_is_shown_in_one_short_line(value):

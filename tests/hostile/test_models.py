@@ -14,7 +14,6 @@ from data_prep.tokenizer.describe import TokenizerError, record_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert.exports.hf_writer import write_pretrained
-from pretrain.convert.external.loader import read_external
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
@@ -22,7 +21,7 @@ from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import few, result_or_clear_error
 from tests.pretrain.convert.external.authors_model import checkpoint
 from tests.pretrain.convert.external.test_fairseq_tupe import ROWS, write
-from tests.pretrain.convert.external.test_hf_bert import ENTRIES, save
+from tests.pretrain.convert.external.test_hf_bert import save
 from tests.pretrain.convert.small_tokenizers import trained
 
 ERRORS = (ConfigError, TokenizerError)
@@ -53,6 +52,11 @@ def use(place):
     return pretrained
 
 
+def used(place):
+    """Return what `use` returns, or None where it refuses the model clearly."""
+    return result_or_clear_error(lambda: use(place), ERRORS, naming=[str(place), "model."])
+
+
 def check_file(folder, name, mutate, num_examples):
     """Check that with any mutation of one file the model is used or refused."""
     content = (folder / name).read_bytes()
@@ -62,9 +66,7 @@ def check_file(folder, name, mutate, num_examples):
     def check(mutated):
         (folder / name).write_bytes(mutated)
         try:
-            result_or_clear_error(
-                lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
-            )
+            used(folder)
         finally:
             (folder / name).write_bytes(content)
 
@@ -84,18 +86,6 @@ def exports(tmp_path_factory):
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_any_file_of_an_export_is_used_or_refused(exports, kind, name):
     check_file(exports[kind], name, mutated_bytes if "safe" in name else mutated_json, 60)
-
-
-def test_any_header_of_safetensors_is_used_or_refused(exports):
-    content = (exports["own"] / "model.safetensors").read_bytes()
-    size = int.from_bytes(content[:8], "little")
-
-    def headers(_):
-        return mutated_json(content[8 : 8 + size]).map(
-            lambda header: len(header).to_bytes(8, "little") + header + content[8 + size :]
-        )
-
-    check_file(exports["own"], "model.safetensors", headers, 100)
 
 
 @pytest.fixture(scope="module")
@@ -128,28 +118,18 @@ def test_weights_whose_shapes_or_numbers_are_wrong_are_refused(bert, exports):
         ):
             changed = {**weights, name: change(weights[name]).contiguous()}
             save_file(changed, file, metadata={"format": "pt"})
-            assert (
-                result_or_clear_error(
-                    lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
-                )
-                is None
-            )
+            assert used(folder) is None
         file.write_bytes(content)
         use(folder)
 
 
-@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", 7, None, ["a"]])
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", None])
 def test_an_index_of_weights_names_files_beside_it_only(tmp_path, bert, name):
     folder = shutil.copytree(bert, tmp_path / "bert")
     (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
     index = {"weight_map": {"bert.embeddings.position_embeddings.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert (
-        result_or_clear_error(
-            lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
-        )
-        is None
-    )
+    assert used(folder) is None
 
 
 class Malicious:
@@ -196,46 +176,19 @@ def test_pickles_that_hold_no_plain_tensors_are_refused(tmp_path, bert, stored):
     folder = shutil.copytree(bert, tmp_path / "bert")
     (folder / "model.safetensors").unlink()
     torch.save(stored, folder / "pytorch_model.bin")
-    assert (
-        result_or_clear_error(
-            lambda folder=folder: use(folder), ERRORS, naming=[str(folder), "model."]
-        )
-        is None
-    )
+    assert used(folder) is None
     state = checkpoint(ROWS)
     torch.save({**state, "model": stored}, tmp_path / "tupe_r.pt")
-    assert (
-        result_or_clear_error(
-            lambda: read_external(str(tmp_path / "tupe_r.pt")), ERRORS, naming=[str(tmp_path)]
-        )
-        is None
-    )
+    assert used(tmp_path / "tupe_r.pt") is None
 
 
-ARGUMENTS = ("encoder_attention_heads", "dropout", "attention_dropout", "activation_fn")
-
-
-@pytest.mark.parametrize("value", [None, -1, 10**30, "x" * 5000, [], float("nan"), True])
-def test_arguments_of_a_checkpoint_that_make_no_sense_are_refused(tmp_path, value):
-    for name in ARGUMENTS:
-        state = checkpoint(ROWS)
-        setattr(state["args"], name, value)
-        file = write(tmp_path, state)
-        result_or_clear_error(lambda file=file: use(file), ERRORS, naming=[str(file)])
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [(), (0,), (3,), (0, 0), (2, 2), (1, 1, 1)],
-)
+@pytest.mark.parametrize("shape", [(), (0,), (2, 2)])
 def test_every_weight_of_a_checkpoint_has_its_shape_or_is_refused(tmp_path, shape):
     for name in checkpoint(ROWS)["model"]:
         state = checkpoint(ROWS)
         state["model"][name] = torch.zeros(shape)
         file = write(tmp_path, state)
-        assert (
-            result_or_clear_error(lambda file=file: use(file), ERRORS, naming=[str(file)]) is None
-        ), name
+        assert used(file) is None, name
 
 
 @pytest.mark.parametrize("name", ["dict.txt", "bpe-code"])
@@ -252,7 +205,3 @@ def test_any_words_of_a_checkpoint_are_used_or_refused(tmp_path, name):
         )
 
     check()
-
-
-def test_the_vocabulary_of_the_bert_is_read(bert):
-    assert use(bert).text_encoder.record.vocabulary_size == len(ENTRIES)

@@ -61,10 +61,6 @@ def test_an_address_in_a_name_is_no_address():
     assert html.unescape(shown) == "see https://example.org, www.example.org or me@example.org"
 
 
-def test_labels_of_any_language_are_shown_as_they_are():
-    assert quoted_text("好") == '"好"' and quoted_text("don't <b>") == '"don\'t &#60;b&#62;"'
-
-
 def test_a_place_stays_a_word_of_the_code(tmp_path):
     template = tmp_path / "card.md.j2"
     template.write_text("# {{ name | plain }}\n```python\nplace = {{ place | python }}\n```\n")

@@ -16,7 +16,6 @@ from pretrain.config.errors import ConfigError
 from tests.hostile.mutations import mutated_json, mutated_lines
 from tests.hostile.property import few, result_or_clear_error
 from tests.pretrain.commands.test_compare import write, write_run
-from tests.selection import mostly_slow
 
 FILES = ("run.json", "result.json", "evals.jsonl", "metrics.jsonl", "launches.jsonl")
 
@@ -66,21 +65,7 @@ def test_any_file_of_a_run_is_compared_or_refused(baseline, other, name):
     check()
 
 
-def test_a_run_whose_number_of_words_is_not_recorded_is_compared(baseline, tmp_path):
-    other = write_run(tmp_path / "other", "--name", "other")
-    settings = json.loads((other / "run.json").read_text())
-    settings["model"]["vocabulary_size"] = None
-    (other / "run.json").write_text(json.dumps(settings))
-    assert not [note for note in compared(baseline, other).notes if "guessing" in note]
-
-
-@pytest.mark.parametrize(
-    "name",
-    mostly_slow(
-        ["<script>alert(1)</script>", r"$\frac$", "_hidden", "{{ 7 * 7 }}", "100 % $", "日本"],
-        "each name is a report with pictures",
-    ),
-)
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", r"$\frac$ {{ 7 * 7 }} 100 % _日本"])
 def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tmp_path, name):
     settings = json.loads((other / "run.json").read_text())
     twin = write_run(tmp_path / "twin", "--layer_drop.schedule", "constant")
@@ -98,10 +83,8 @@ def test_times_and_losses_that_are_no_numbers_are_refused_by_line(baseline, tmp_
         ("metrics.jsonl", "tokens_per_second", math.nan),
         ("metrics.jsonl", "keep_rates", [None]),
         ("launches.jsonl", "versions", []),
-        ("launches.jsonl", "frequency_entropy", math.nan),
         ("launches.jsonl", "frequency_entropy", math.inf),
         ("launches.jsonl", "frequency_entropy", -6.5),
-        ("launches.jsonl", "frequency_entropy", "6.5"),
     ):
         run = write_run(tmp_path / f"{name}-{field}-{value}")
         lines = [json.loads(line) for line in (run / name).read_text().splitlines()]

@@ -141,9 +141,3 @@ def test_a_recipe_extends_those_of_its_folder_only(tmp_path, parent):
 def test_a_run_cannot_be_called_after_another_folder(tmp_path, name):
     with pytest.raises(ConfigError, match="name=.*does not lead to another folder"):
         load_settings("tiny_cpu", ["--name", name.replace("\\n", "\n")])
-
-
-def test_numbers_that_toml_does_not_have_are_refused(tmp_path):
-    (tmp_path / "mine.toml").write_text("steps = 0x" + "f" * 5000 + "\n")
-    with pytest.raises(ConfigError, match="a number of 20,000 bits"):
-        load_settings(tmp_path / "mine.toml")

@@ -1,5 +1,6 @@
 """Every combination of ZeRO stage, precision, layer drop and so on; which of them are refused."""
 
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -25,13 +26,6 @@ class Cell(NamedTuple):
     objective: str
     ranks: int
 
-    def __str__(self):
-        words = [f"ZeRO-{self.stage}", self.precision]
-        words += ["layer drop"] * self.drops_layers + ["recompute"] * self.recomputes
-        words += ["compile"] * self.compiles
-        words += ["ELECTRA"] * (self.objective == REPLACED_TOKEN_DETECTION)
-        return ", ".join([*words, f"{self.micro_batches} micro-batches", f"{self.ranks} ranks"])
-
     @property
     def places(self):
         """Micro-batches of all ranks in an optimizer step."""
@@ -48,6 +42,7 @@ def all_cells(ranks):
     return [Cell(*values, ranks) for values in itertools.product(*choices)]
 
 
+@functools.cache
 def settings_of(cell):
     """Return settings in which blocks often rest for whole steps.
 
@@ -90,6 +85,7 @@ def ds_config_of(cell):
     return fill_ds_config(config, settings_of(cell), world_size=cell.ranks)
 
 
+@functools.cache
 def refusal(cell):
     """Return why a run with this combination does not start on a GPU, None if it does."""
     try:
@@ -114,16 +110,24 @@ def supported(ranks):
     ]
 
 
+def chosen_cells(ranks, *, quick):
+    """Return which of the supported combinations are tried: compiling takes long."""
+    plain, compiled = (
+        [cell for cell in supported(ranks) if cell.compiles == compiles]
+        for compiles in (False, True)
+    )
+    return covering(plain) if quick else plain + covering(compiled)
+
+
 def covering(cells):
     """Return few of the cells, with every pair of values that occurs in one of them."""
-    left = {pair for cell in cells for pair in _pairs(cell)}
+
+    def pairs(cell):
+        return set(itertools.combinations(enumerate(cell), 2))
+
+    left = {pair for cell in cells for pair in pairs(cell)}
     found = []
     while left:
-        best = max(cells, key=lambda cell: len(left & _pairs(cell)))
-        found.append(best)
-        left -= _pairs(best)
+        found.append(max(cells, key=lambda cell: len(left & pairs(cell))))
+        left -= pairs(found[-1])
     return found
-
-
-def _pairs(cell):
-    return set(itertools.combinations(enumerate(cell), 2))

@@ -14,21 +14,25 @@ def support_table(failed=()):
 
     A stage with compiled blocks has a row of its own where something else is refused.
 
-    Layer drop, recomputing, accumulation, objective and ranks must not change what is refused,
-    else the table has too few dimensions.
+    Layer drop, recomputing, accumulation and objective must not change what is refused, else the
+    table has too few dimensions.
     """
     notes, rows = [], {}
     for compiles in (False, True):
         for stage in STAGES:
             entries = []
             for precision in PRECISIONS:
-                cells = [
-                    cell
-                    for cell in all_cells(ranks=1) + all_cells(ranks=2)
-                    if (cell.stage, cell.precision, cell.compiles) == (stage, precision, compiles)
-                ]
-                (reason,) = {refusal(cell) for cell in cells}
-                entries.append(_entry(reason, notes, any(cell in failed for cell in cells)))
+                wanted = (stage, precision, compiles)
+                (reason,) = {
+                    refusal(cell)
+                    for cell in all_cells(ranks=2)
+                    if (cell.stage, cell.precision, cell.compiles) == wanted
+                }
+                if reason and reason not in notes:
+                    notes.append(reason)
+                is_broken = wanted in {(it.stage, it.precision, it.compiles) for it in failed}
+                entry = f"refused ({notes.index(reason) + 1})" if reason else "works"
+                entries.append("**fails**" if is_broken else entry)
             if not compiles or entries != rows[str(stage)]:
                 rows[f"{stage}, compiled blocks" if compiles else str(stage)] = entries
     lines = [f"| ZeRO stage | {' | '.join(PRECISIONS)} |", "|---" * 6 + "|"]
@@ -46,13 +50,3 @@ def rewrite(content):
     """Put new content between the marks of the document."""
     before, _, rest = DOCUMENT.read_text().partition(BEGIN)
     DOCUMENT.write_text(f"{before}{BEGIN}\n{content}\n{END}{rest.partition(END)[2]}")
-
-
-def _entry(reason, notes, is_broken):
-    if is_broken:
-        return "**fails**"
-    if reason is None:
-        return "works"
-    if reason not in notes:
-        notes.append(reason)
-    return f"refused ({notes.index(reason) + 1})"

@@ -1,10 +1,13 @@
-"""The trial of a cell: the engine against a plain PyTorch loop, and resumed."""
+"""The trial of cells: the engine against a plain PyTorch loop, and resumed.
+
+python -m tests.support_matrix.trial OUTPUT [--quick]    on every rank of this job
+"""
 
 import functools
+import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.distributed as distributed
@@ -14,13 +17,14 @@ from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.data.batches import MaskedBatch
+from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.engine import launch
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.schedules.learning_rate import learning_rate_at
 
 from ..plain_loop import LoopResult, plain_loop
-from .cells import LENGTH, ROWS, STEPS, VOCABULARY, ds_config_of, settings_of
+from .cells import LENGTH, ROWS, STEPS, VOCABULARY, chosen_cells, ds_config_of, settings_of
 
 PREDICTIONS = 5
 STOPPED_AFTER = 3
@@ -34,25 +38,6 @@ TOLERANCES = {
     "bf16_autocast": (5e-3, 2e-2, 0.2),
     "fp16": (1e-3, 5e-3, 0.1),
 }
-
-
-class Found(NamedTuple):
-    """How far the engine is from the plain loop (relative), and whether it resumes exactly."""
-
-    loss: float
-    norm: float
-    weights: float
-    resumes: bool
-
-    def complaint(self, precision):
-        """Return what is wrong, or an empty string."""
-        names = ("loss", "norm", "weights")
-        problems = [
-            f"{name} differs by {value:.1e}"
-            for name, value, limit in zip(names, self, TOLERANCES[precision], strict=False)
-            if not value <= limit
-        ]
-        return ", ".join(problems + ["a resumed engine trains differently"] * (not self.resumes))
 
 
 def micro_batch(place):
@@ -133,13 +118,13 @@ def try_cell(cell, ranks):
     stopped = engine.snapshot()
     late_losses, late_norms = train_steps(engine, cell, range(STOPPED_AFTER, STEPS))
     last = engine.snapshot()
-    close(engine)
+    engine._engine.destroy()  # its hooks, so that cells of one process do not see each other
 
     restored = build_engine(cell, ranks, seed=1)
     with_files(cell, ranks, stopped, restored.restore)
     again, _ = train_steps(restored, cell, range(STOPPED_AFTER, STEPS))
     resumes = again == late_losses and same(last, restored.snapshot())
-    close(restored)
+    restored._engine.destroy()
 
     found = LoopResult([*losses, *late_losses], [*norms, *late_norms], last)
     return compare(found, cell, resumes, ranks.device)
@@ -160,15 +145,14 @@ def with_files(cell, ranks, snapshot, restore):
 def same(one, other):
     """Return whether two snapshots are equal to the bit."""
     return (
-        one.counters == other.counters
-        and one.pieces == other.pieces
+        (one.counters, one.pieces) == (other.counters, other.pieces)
         and one.tensors.keys() == other.tensors.keys()
         and all(torch.equal(tensor, other.tensors[key]) for key, tensor in one.tensors.items())
     )
 
 
 def compare(found, cell, resumes, device="cpu"):
-    """Return the greatest differences over the ranks; `found.weights` is a snapshot."""
+    """Return the largest relative differences of loss, norm and weights; whether it resumes."""
     settings = settings_of(cell)
     # Of the cell only what changes the result counts, so that a loop serves many cells.
     plain = reference(cell._replace(stage=0, recomputes=False), device)
@@ -183,18 +167,23 @@ def compare(found, cell, resumes, device="cpu"):
     sums = torch.stack([apart, way, torch.tensor(float(not resumes), dtype=torch.float64)])
     sums = sums.to(device)
     distributed.all_reduce(sums)
-    return Found(
-        max(_relative(found.losses, plain.losses)),
-        max(_relative(found.norms, plain.norms)),
-        float((sums[0] / sums[1]).sqrt()),
-        not float(sums[2]),
-    )
+    furthest = [
+        max(abs(one / other - 1) for one, other in zip(*pair, strict=True))
+        for pair in ((found.losses, plain.losses), (found.norms, plain.norms))
+    ]
+    return *furthest, float((sums[0] / sums[1]).sqrt()), not float(sums[2])
 
 
-def close(engine):
-    """Let DeepSpeed remove its hooks, so that cells of one process do not see each other."""
-    engine._engine.destroy()
+def main(output, *options):
+    ranks = start_ranks()
+    for cell in chosen_cells(ranks.world_size, quick="--quick" in options):
+        found = try_cell(cell, ranks)
+        if ranks.is_first:
+            print(cell, found, flush=True)
+            with Path(output).open("a") as stream:
+                stream.write(json.dumps([cell, found]) + "\n")
+    stop_ranks()
 
 
-def _relative(found, expected):
-    return [abs(one / other - 1) for one, other in zip(found, expected, strict=True)]
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -50,12 +50,6 @@ def test_the_line_of_a_stage_of_unknown_size_and_of_one_that_fails(clock, capsys
     assert lines(capsys) == ["rows: 7 rows, 3.50 rows/s"]
 
 
-def test_nothing_is_printed_where_nothing_is_shown(capsys):
-    with progress_bar("rows", 5, "row", shown=False) as bar:
-        bar.update(5)
-    assert lines(capsys) == []
-
-
 def test_a_log_file_that_cannot_be_written_does_not_stop_the_work(monkeypatch):
     class Full(io.StringIO):
         def write(self, _):

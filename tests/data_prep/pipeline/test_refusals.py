@@ -1,18 +1,14 @@
 """A build stops where its text is skipped or unknown in large part, and leaves little behind."""
 
 import json
-import multiprocessing
-import shutil
 
 import pytest
 
 from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
-from data_prep.shards.manifest import read_manifest, write_manifest
 from data_prep.sources.source import CorpusError
 from data_prep.tokenizer.describe import TokenizerError
-from data_prep.tools.repair import repair
 from tests.data_prep.small_shards import word_tokenizer
 
 
@@ -109,28 +105,6 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path):
     assert not kept.exists()
 
 
-def test_a_source_that_is_stopped_early_leaves_nothing_in_the_way_of_the_converted_one(tmp_path):
-    (tmp_path / "a.txt").write_bytes(lines_with(1000, 5000))
-    with pytest.raises(CorpusError, match="lines were skipped"):
-        build(settings_for(tmp_path / "a.txt"), tmp_path / "s", workers=1, segment_bytes=2000)
-    assert not (tmp_path / "s.building").exists()
-
-
-def test_nothing_is_removed_while_workers_write_into_it(tmp_path, monkeypatch):
-    (tmp_path / "a.txt").write_bytes(lines_with(1000, 5000))
-    writing, remove = [], shutil.rmtree
-
-    def remove_after_looking(*arguments, **options):
-        writing.append(multiprocessing.active_children())
-        remove(*arguments, **options)
-
-    monkeypatch.setattr(shutil, "rmtree", remove_after_looking)
-    with pytest.raises(CorpusError, match="lines were skipped"):
-        build(settings_for(tmp_path / "a.txt"), tmp_path / "s", workers=2, segment_bytes=2000)
-    assert writing == [[]]
-    assert not (tmp_path / "s.building").exists()
-
-
 def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path):
     (tmp_path / "a.txt").write_bytes(lines_with(0))
     word_tokenizer().save(str(tmp_path / "tokenizer.json"))
@@ -158,24 +132,3 @@ def test_settings_that_must_fail_are_refused_before_anything_is_read(
     with pytest.raises(TokenizerError, match=message):
         build(settings_for(tmp_path / "a.txt", **changes), tmp_path / "shards", workers=1)
     assert not read
-
-
-def test_an_unknown_word_here_and_there_is_no_reason_to_refuse(tmp_path):
-    text = "".join(f"a river over a boat {'x' if n % 5 else 'found'}\n\n" for n in range(200))
-    (tmp_path / "a.txt").write_text(text)
-    word_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    settings = settings_for(
-        tmp_path / "a.txt", tokenizer=str(tmp_path / "tokenizer.json"), deduplicate="none"
-    )
-    assert build(settings, tmp_path / "shards", workers=1).splits["train"].rows
-
-
-def test_a_folder_built_before_the_bound_existed_is_repaired_as_it_was(tmp_path):
-    file, folder = tmp_path / "a.txt", tmp_path / "shards"
-    file.write_bytes(lines_with(100))
-    manifest = build(settings_for(file, max_skipped=1), folder, workers=1)
-    old = {name: value for name, value in manifest.settings.items() if name != "max_skipped"}
-    write_manifest(folder, manifest.model_copy(update={"settings": old}))
-    (folder / "valid-00000.h5").unlink()
-    assert repair(folder, workers=1) == ["valid-00000.h5"]
-    assert read_manifest(folder).settings == old

@@ -14,9 +14,8 @@ from pyarrow import parquet
 
 from data_prep.settings import PYTHON_DOCS
 from data_prep.sources import hub, python_docs
-from data_prep.sources.source import SMALLEST_WEIGHT, CorpusError, RawDocument, Skipped
+from data_prep.sources.source import CorpusError, RawDocument, Skipped
 from data_prep.sources.spec import describe, open_source
-from data_prep.text.sampling import EvenSample
 from tests.data_prep.sources.source_case import read
 
 COMPRESS = {
@@ -57,19 +56,13 @@ def test_a_folder_is_read_file_by_file_in_order_without_hidden_ones(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "b" / "one.txt").write_text("third\n")
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"first\n\nsecond"))
+    (tmp_path / "A.Txt.gz").write_bytes(gzip.compress(b"first\n\nsecond"))
     (tmp_path / ".hidden" / "x.txt").write_text("no")
     (tmp_path / ".x.txt").write_text("no")
     (tmp_path / "notes.pdf").write_text("no")
     (tmp_path / "loop").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe.txt")
     assert read(tmp_path) == [["first"], ["second"], ["third"]]
-
-
-def test_suffixes_in_capital_letters_are_known(tmp_path):
-    (tmp_path / "A.TXT").write_text("first\n")
-    (tmp_path / "B.Txt.gz").write_bytes(gzip.compress(b"second\n"))
-    assert read(tmp_path) == [["first"], ["second"]]
 
 
 def test_lines_that_are_not_utf8_are_skipped_with_their_number(tmp_path):
@@ -204,14 +197,6 @@ def test_without_a_network_the_hub_is_refused_fast_and_clearly(monkeypatch):
 # All of them
 
 
-def test_other_damage_is_an_error_with_the_files_name(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"PAR1 not really PAR1")
-    (tmp_path / "c.txt.gz").write_text("not compressed")
-    for name in ("a.parquet", "c.txt.gz"):
-        with pytest.raises(CorpusError, match=f"{name}: cannot be read after line"):
-            read(tmp_path / name)
-
-
 BEGINNINGS = {
     "text": b"",
     "jsonl": b'{"text": "x"}\n',
@@ -324,13 +309,6 @@ def test_an_unknown_source_is_refused_with_a_suggestion(tmp_path, name, message)
     with pytest.raises(CorpusError, match=message.replace("FOLDER", str(tmp_path))) as error:
         open_source(name.replace("FOLDER", str(tmp_path)))
     assert "\n" not in str(error.value)
-
-
-def test_the_smallest_weight_takes_a_document(tmp_path):
-    (tmp_path / "a.txt").write_text("text\n")
-    source = open_source(f"{tmp_path / 'a.txt'}:weight={SMALLEST_WEIGHT}")
-    sample = EvenSample(source.weight)
-    assert [place for place in (0, 1, 999_999, 1_000_000) if sample.takes(place)] == [0, 1_000_000]
 
 
 def test_a_path_with_colons_is_a_path_if_it_exists(tmp_path):

@@ -45,10 +45,6 @@ def test_clean_text_is_left_as_it_is():
     assert cleaned(*text) == (text, {})
 
 
-def test_a_document_of_control_characters_alone_vanishes():
-    assert cleaned("\x00\x01", "\x02")[0] == []
-
-
 @pytest.mark.parametrize(
     ("text", "ratio"), [("abcd", 1), ("ab12", 0.5), ("a b!", 0.75), ("हिन्दी", 1), ("12", 0)]
 )

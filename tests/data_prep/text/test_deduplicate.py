@@ -33,10 +33,3 @@ def test_an_interrupted_search_leaves_nothing_that_the_next_one_counts(tmp_path)
         next(repetitions(iter([hashes_of(["a", "b"])]), 2, tmp_path / "scratch"))
     found = list(repetitions(iter([hashes_of(["a", "b", "a"])]), 3, tmp_path / "scratch"))
     assert np.concatenate(found).tolist() == [2]
-
-
-def test_equal_texts_have_equal_hashes_and_others_do_not():
-    hashes = hashes_of(["a", "b", "a", ""])
-    assert hashes.shape == (4, 2)
-    assert (hashes[0] == hashes[2]).all()
-    assert len({tuple(pair) for pair in hashes.tolist()}) == 3

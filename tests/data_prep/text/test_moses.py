@@ -38,12 +38,3 @@ def test_words_joined_are_the_sentence_with_its_punctuation_normalised(language,
     words = moses_words(sentence, language)
     assert "".join(words.split()) == "".join(normalised.split())
     assert words == " ".join(words.split())
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(st.characters(categories=["L", "Nd"], include_characters=" .,'-")))
-def test_normalised_punctuation_leaves_letters_and_digits(sentence):
-    def letters(text):
-        return [character for character in text if character.isalnum()]
-
-    assert letters(moses_words(sentence, "en")) == letters(sentence)

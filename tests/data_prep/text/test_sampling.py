@@ -15,10 +15,6 @@ def test_a_share_is_taken_evenly_and_counted_right(share):
     assert EvenSample(share).taken(123, 50).tolist() == chosen[123:173].tolist()
 
 
-def test_the_first_item_is_taken_whatever_the_share():
-    assert EvenSample(0.001).takes(0)
-
-
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [

@@ -52,11 +52,6 @@ def test_the_rules_of_a_language_are_its_own():
     assert split(text, language="en") == [["Er kam am 3. ", "Mai."]]
 
 
-def test_a_language_that_spacy_does_not_know_is_refused():
-    with pytest.raises(TokenizerError, match="language='zz': spaCy does not know it"):
-        split("a", splitter="spacy", language="zz")
-
-
 @pytest.mark.parametrize("splitter", SPLITTERS)
 @pytest.mark.parametrize("language", ["DE", "german", "de_AT", "", "e"])
 def test_what_is_no_code_of_a_language_is_refused(splitter, language):

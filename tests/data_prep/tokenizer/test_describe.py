@@ -1,14 +1,8 @@
 import json
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    BertTokenizerFast,
-    ElectraTokenizerFast,
-    RobertaTokenizerFast,
-    XLMRobertaTokenizerFast,
-)
+from transformers import BertTokenizerFast, RobertaTokenizerFast, XLMRobertaTokenizerFast
 
 from data_prep.shards.manifest import sha256_of
 from data_prep.tokenizer import load as tokenizer_loading
@@ -44,10 +38,6 @@ def numbered(entries):
 
 def bert():
     return BertTokenizerFast(vocab=numbered(BERT_ENTRIES))
-
-
-def electra():
-    return ElectraTokenizerFast(vocab=numbered(BERT_ENTRIES))
 
 
 def roberta():
@@ -98,15 +88,7 @@ def test_accents_and_chinese_characters_are_as_the_configuration_has_them(vocabu
         assert ours.encode(text).ids == theirs(text)["input_ids"], text
 
 
-def test_without_a_configuration_the_entries_tell_whether_text_is_lowercased(vocabulary):
-    assert load_tokenizer(str(vocabulary)).encode("The").tokens[1] == "the"
-    vocabulary.write_text("\n".join([*BERT_ENTRIES, "The"]))
-    assert load_tokenizer(str(vocabulary)).encode("The").tokens[1] == "The"
-
-
-@pytest.mark.parametrize(
-    ("family", "joint"), [(bert, ""), (electra, ""), (roberta, " "), (xlm_roberta, "")]
-)
+@pytest.mark.parametrize(("family", "joint"), [(bert, ""), (roberta, " "), (xlm_roberta, "")])
 def test_a_folder_of_hugging_face_is_loaded_with_its_special_tokens(tmp_path, family, joint):
     theirs = family()
     theirs.save_pretrained(tmp_path)
@@ -146,15 +128,8 @@ def test_special_tokens_are_what_the_configuration_calls_them(tmp_path, vocabula
 def test_a_tokenizer_without_a_needed_special_token_is_refused():
     gpt = Tokenizer(models.BPE(vocab={"a": 0, "<|endoftext|>": 1}, merges=[]))
     gpt.pre_tokenizer = pre_tokenizers.ByteLevel()
-    with pytest.raises(TokenizerError) as error:
+    with pytest.raises(TokenizerError, match=r"no pad .*, no cls .*, no sep .*, no mask token"):
         special_tokens_of(gpt, {})
-    assert str(error.value) == (
-        "the tokenizer has no pad token ([PAD] or <pad>) to pad batches of texts, "
-        "no cls token ([CLS] or <s> or <cls>) at the start of every sequence, "
-        "no sep token ([SEP] or </s> or <sep> or <eos>) between documents and at the end of every "
-        "sequence, no mask token ([MASK] or <mask>) for masked tokens; choose one made for "
-        "masked language models, or add what is missing to its tokenizer.json"
-    )
     names = {role: "<|endoftext|>" for role in ("pad", "cls", "sep", "mask")}
     with pytest.raises(TokenizerError, match=r"<\|endoftext\|> both as pad and as cls"):
         special_tokens_of(gpt, names)
@@ -166,17 +141,6 @@ def test_truncation_and_padding_in_the_file_are_switched_off(tmp_path):
     tokenizer.enable_padding(length=9)
     loaded = load_tokenizer(str(saved(tokenizer, tmp_path)))
     assert len(loaded.encode("a boat floats a boat floats").ids) == 8
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
-def test_sentences_can_be_encoded_apart(kind):
-    tokenizer = trained(kind)
-    assert joint_of(tokenizer) == ""
-    together = tokenizer.encode("A boat. The boats!", add_special_tokens=False).ids
-    apart = [
-        tokenizer.encode(text, add_special_tokens=False).ids for text in ("A boat.", "The boats!")
-    ]
-    assert together == apart[0] + apart[1]
 
 
 def test_a_tokenizer_that_looks_across_sentences_is_refused():
@@ -207,13 +171,6 @@ def test_tokens_that_do_not_tell_where_a_word_starts_are_refused():
     )
     with pytest.raises(TokenizerError, match="do not mark where a word starts"):
         word_starts(suffixed)
-
-
-def test_a_vocabulary_with_holes_counts_them():
-    tokenizer = Tokenizer(models.WordLevel({"[PAD]": 0, "a": 9}, unk_token="[PAD]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    assert len(word_starts(tokenizer)) == 10
-    assert np.flatnonzero(word_starts(tokenizer)).tolist() == [0]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer, normalizers
+from tokenizers import normalizers
 
 from data_prep.tokenizer.describe import SPECIAL_TOKENS, TokenizerError
 from data_prep.tokenizer.train import alphabet_of, character_counts, train_tokenizer
@@ -117,11 +117,3 @@ def test_another_process_trains_the_same_tokenizers():
         for kind in kinds
         for text in (SENTENCES, THAI)
     ]
-
-
-def test_a_saved_tokenizer_is_the_same(tmp_path):
-    tokenizer = trained("bpe")
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    loaded = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    text = "Boaters float on über-boats."
-    assert loaded.encode(text).ids == tokenizer.encode(text).ids

@@ -79,8 +79,3 @@ def test_too_few_documents_for_a_row_are_an_error_and_leave_nothing(tmp_path):
     with pytest.raises(ShardError, match=r"the valid split has 3 tokens in 1 documents, too few"):
         hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)
     assert [place.name for place in tmp_path.iterdir()] == ["old"]
-
-
-def test_an_existing_folder_is_not_written_over(folder):
-    with pytest.raises(ShardError, match="exists already"):
-        hold_out_again(folder, folder, valid_fraction=0.1)

@@ -1,13 +1,10 @@
 """Shards that were damaged: before a run, and while it was down."""
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.case import Bench, Case
-from tests.faults.comparison import read_lines
-from tests.faults.launch import start_command
 from tests.faults.material import Variant
 from tests.faults.outcome import NotSurvivedError
 from tests.faults.run import Run
@@ -23,7 +20,6 @@ def cases() -> list[Case]:
     return [
         Case("shards", "at the start", len(DAMAGES), (variant,), _refuse_to_start),
         Case("shards", "at a resume", len(DAMAGES), (variant,), _refuse_to_resume),
-        Case("shards", "a flipped bit in a row", 1, (variant,), _flip_a_bit),
     ]
 
 
@@ -57,30 +53,6 @@ def _refuse_to_resume(bench: Bench) -> None:
             bench.judge(run)
 
 
-def _flip_a_bit(bench: Bench) -> None:
-    """Find it with `verify`; training reads no checksum of rows, and trains on what is there."""
-    shards = bench.place / "shards"
-    victim = _damaged_copy(bench, shards, _flip_in_rows)
-    with bench.faults("a flipped bit"):
-        verify = [sys.executable, "-m", "data_prep", "verify", str(shards)]
-        launch = start_command(verify, bench.place / "verify.txt")
-        if not any(launch.wait()) or victim.name not in launch.output:
-            raise NotSurvivedError(f"verify does not find it: {launch.tail()}")
-        run = Run(bench.material, bench.place, Variant(), shards=shards)
-        run.start().end_well()
-        reference = bench.material.reference(Variant())
-        pairs = zip(
-            read_lines(run.folder, "metrics.jsonl"),
-            read_lines(reference, "metrics.jsonl"),
-            strict=True,
-        )
-        changed = [ours["step"] for ours, theirs in pairs if ours["loss"] != theirs["loss"]]
-        bench.note(
-            "verify names the file; a training run does not read checksums of rows: it took the "
-            f"changed token as it is, and its loss differs from step {min(changed)} on"
-        )
-
-
 def _damaged_copy(bench: Bench, shards: Path, damage: Callable[[Path], None]) -> Path:
     shutil.copytree(bench.material.shards, shards)
     victim = _victim(shards)
@@ -90,10 +62,3 @@ def _damaged_copy(bench: Bench, shards: Path, damage: Callable[[Path], None]) ->
 
 def _victim(shards: Path) -> Path:
     return sorted(shards.glob("train-*.h5"))[1]
-
-
-def _flip_in_rows(file: Path) -> None:
-    """Change the lowest bit of a token in the last row: it is a token still."""
-    content = bytearray(file.read_bytes())
-    content[-20] ^= 1  # two bytes a token, the lower one first; 10 from the end of a row of 32
-    file.write_bytes(content)

@@ -1,15 +1,12 @@
 """A disk that is full when a checkpoint is written, and has space again later; or /dev/shm.
 
-The run folder is on a tmpfs in a mount namespace of this case. Where that is not allowed, a limit
-on the size of files replaces it.
+Both are a tmpfs in a mount namespace of this case.
 """
 
 import ctypes
 import os
 import re
-import resource
 import shutil
-import signal
 from pathlib import Path
 
 from tests.faults.case import Bench, Case
@@ -28,15 +25,14 @@ ABOUT_THE_DISK = re.compile("no space left|file too large", re.IGNORECASE)
 
 
 def cases(stages: tuple[int, ...]) -> list[Case]:
-    """Return a full disk at each of these ZeRO stages."""
-    shared = Case("disk", "a full /dev/shm", 1, (Variant(1),), _fill_shared_memory)
-    return [_case(Variant(stage)) for stage in stages] + [_case(Variant(1), limits=True), shared]
+    """Return a full disk at each of these ZeRO stages, and a full /dev/shm."""
+    return [*map(_full_disk, stages), Case("disk", "/dev/shm", 1, (Variant(1),), _fill_shared)]
 
 
-def _case(variant: Variant, *, limits: bool = False) -> Case:
-    how = "a limit on the size of files" if limits else "a full tmpfs"
-    act = _limit_files if limits else _fill_disk
-    return Case("disk", f"{how}, {variant.name}", 1, (variant,), lambda bench: act(bench, variant))
+def _full_disk(stage: int) -> Case:
+    variant = Variant(stage)
+    name = f"a tmpfs, {variant.name}"
+    return Case("disk", name, 1, (variant,), lambda bench: _fill_disk(bench, variant))
 
 
 def _fill_disk(bench: Bench, variant: Variant) -> None:
@@ -68,7 +64,7 @@ def _fill_disk(bench: Bench, variant: Variant) -> None:
         _judge_without_samples(left)
 
 
-def _fill_shared_memory(bench: Bench) -> None:
+def _fill_shared(bench: Bench) -> None:
     """Fill /dev/shm while loader workers send batches, as any other program may."""
     _mount(SHARED_MEMORY, size_bytes=1024 * 1024)
     words = ("--data.loader_workers", "2")
@@ -83,25 +79,6 @@ def _fill_shared_memory(bench: Bench) -> None:
     with bench.faults("a full /dev/shm"):
         run.start(before_step=before_step).end_well()
         bench.judge(run)
-
-
-def _limit_files(bench: Bench, variant: Variant) -> None:
-    """Let writes fail that make a file larger than what a line of metrics needs."""
-    run = Run(bench.material, bench.place, variant)
-
-    def before_step(step: int) -> None:
-        if step in (FULL_FROM, FULL_UNTIL):
-            wait_for_saves()
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-            now = ROOM_BYTES if step == FULL_FROM else most
-            resource.setrlimit(resource.RLIMIT_FSIZE, (now, most))
-
-    with bench.faults("files cannot grow"):
-        launch = run.start(before_step=before_step)
-        launch.end_well()
-        bench.judge(run)
-        _check(run, launch.output)
 
 
 def _check(run: Run, output: str) -> None:

@@ -55,11 +55,8 @@ def _kill(bench: Bench, variant: Variant, launcher: str, rank: int) -> None:
             raise NotSurvivedError(f"no rank {rank} to kill: {launch.tail()}")
         trainers = descendants(launch.pids[0])
         victim.kill()
-        start = time.monotonic()
         launch.wait(MOST_SECONDS)
-        seconds = time.monotonic() - start
         _, alive = psutil.wait_procs(trainers, timeout=MOST_SECONDS)
-        bench.note(f"the job ended {seconds:.1f} s after the rank")
         if alive:
             raise NotSurvivedError(f"still alive after the launcher: {alive}")
         run.finish(lambda: run.start_command(launcher))

@@ -1,10 +1,9 @@
-"""Kills in the middle of writing: at every call that changes the run folder, and at random ones.
+"""Kills in the middle of writing: at every call that changes the run folder.
 
 The calls are counted in the trainer itself, whatever they are made by: Python's audit events for
 opening, renaming, removing and creating, fsync, and the moment after a file was opened, in which it
 is empty. A kill at each of them in turn leaves every state that the disk can be left in, except for
-half-written content; that is what the kills from outside are for, who watch for a folder that is
-being written.
+half-written content, which random kills leave.
 """
 
 import builtins
@@ -13,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,12 +29,12 @@ SAVED_STEP = 3 * SAVE_EVERY
 Event = Callable[[str, str], None]
 
 
-def cases(calls: int | None, kills: int, stages: tuple[int, ...] = (0, 2)) -> list[Case]:
-    """Return kills at `calls` of the calls of a save (all: None), and `kills` from outside."""
-    variants = [Variant(1), Variant(3), Variant(2, 2)]
-    injected = [_injected(variant, part, calls) for variant in variants for part in PARTS]
-    outside = [_watched(Variant(stage), -(-kills // 2)) for stage in stages]
-    return injected[:1] + outside[:1] if calls is not None else injected + outside
+def cases(calls: int | None) -> list[Case]:
+    """Return kills at every call of a save, of the beginning and of the end; or at so many."""
+    if calls is not None:
+        return [_injected(Variant(1), "a save", calls)]
+    variants = (Variant(1), Variant(3), Variant(2, 2))
+    return [_injected(variant, part, None) for variant in variants for part in PARTS]
 
 
 def _injected(variant: Variant, part: str, calls: int | None) -> Case:
@@ -66,37 +64,6 @@ def _kill_at_calls(bench: Bench, variant: Variant, part: str, calls: int | None)
                 raise NotSurvivedError("the call was never made: the suite counts wrongly")
             run.finish()
             bench.judge(run)
-    bench.note(f"{len(chosen[::step])} of {len(chosen)} calls")
-
-
-def _watched(variant: Variant, kills: int) -> Case:
-    return Case(
-        "writes",
-        f"from outside, {variant.name}",
-        kills,
-        (variant,),
-        lambda bench: _kill_while_saving(bench, variant, kills),
-    )
-
-
-def _kill_while_saving(bench: Bench, variant: Variant, kills: int) -> None:
-    """Kill a little after a folder that is being written was seen."""
-    in_save = 0
-    for number in range(kills):
-        run = Run(bench.material, bench.place / f"{number:02d}", variant)
-        with bench.faults("killed in a save"):
-            launch = run.start()
-            saves = bench.random.randrange(1, 5)
-            launch.wait_until(lambda run=run, n=saves: run.has_checkpoint(n * SAVE_EVERY))
-            launch.wait_until(run.is_saving)
-            end = time.perf_counter() + bench.random.uniform(0, 0.03)
-            while time.perf_counter() < end:
-                pass  # a sleep is coarser than the write
-            in_save += run.is_saving()
-            run.kill(launch)
-            run.finish()
-            bench.judge(run)
-    bench.note(f"{in_save} of {kills} left a folder that was being written")
 
 
 def _of_beginning(lines: list[str]) -> list[int]:
