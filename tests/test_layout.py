@@ -53,10 +53,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 41_520,
-    "lines of benchmarks": 1_630,
-    "lines of tests": 39_400,
-    "words of docs": 14_000,
+    "lines of the packages": 41_440,
+    "lines of benchmarks": 1_580,
+    "lines of tests": 38_290,
+    "words of docs": 13_180,
     "words of a page": 1_500,
 }
 
