@@ -298,6 +298,6 @@ def test_the_example_of_the_documentation_is_a_sweep(written):
 
 
 def test_the_example_of_the_help_is_a_sweep(written):
-    example = sweep_command.__doc__.partition("of yours:\n\n")[2]
+    example = sweep_command.__doc__.partition(".toml file:\n\n")[2]
     asked = sweep(written(example), "--corpus", "text.txt")
     assert [arm.name for arm in asked.arms] == ["baseline", "drop-0.5", "drop-0.9"]
