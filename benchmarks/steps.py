@@ -89,7 +89,6 @@ DEFAULTS = {"cpu": "4,256,128,32", "cuda": "12,768,512,64"}
 # which the host issues the first kernels of the next.
 STEPS_PER_ROUND = {"cpu": 1, "cuda": 5}
 WARM_UP_STEPS = 2  # besides the first step, which compiles
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 LEARNING_RATE = 1e-4
 BOUND = 0.02  # of fp16 and bf16 losses from fp32, relatively
 
@@ -292,14 +291,13 @@ class Turns:
 
     def take(self, name: str, count: int) -> tuple[float, float]:
         """Take so many steps; return the seconds until they were issued, and until all was done."""
-        now = CLOCKS[self.arguments.clock]
-        begin = now()
+        begin = time.perf_counter()
         for _ in range(count):
             self.steps[name]()
-        issued = now()
+        issued = time.perf_counter()
         if self.ranks.device == "cuda":
             torch.cuda.synchronize()
-        return issued - begin, now() - begin
+        return issued - begin, time.perf_counter() - begin
 
     def compare_losses(self, name: str) -> None:
         """Take so many updates; a step that fp16 skips counts as none.
@@ -382,7 +380,6 @@ def main() -> None:
     options.add_argument("--shape", help=f"default: {DEFAULTS['cpu']}; GPU: {DEFAULTS['cuda']}")
     options.add_argument("--vocabulary", type=int, default=30_528, help="default: BERT's, padded")
     options.add_argument("--rounds", type=int, default=15, help="of a step, on a GPU of five each")
-    options.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: on a CPU only")
     options.add_argument("--losses", type=int, metavar="N", help="compare losses of N updates")
     options.add_argument("--warm", action="store_true", help="first steps only: compile, and end")
     options.add_argument("--deadline", type=float, default=math.inf, help="seconds; then it ends")

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -32,24 +31,6 @@ SPEED_STEPS, SPEED_WARM_UP = 24, 8
 EVALUATIONS = 20
 
 Curve = list[tuple[int, float, float]]  # step, seconds of training, held-out loss in nats
-
-
-class Rows(Dataset[dict[str, Any]]):
-    """The training rows of shards, as the collator of transformers takes them.
-
-    They are held in memory, so that reading single rows from a disk does not slow theirs down.
-    """
-
-    def __init__(self, shards: ShardSet) -> None:
-        split = shards.split("train")
-        self._ids = split.rows(np.arange(split.num_rows))
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return the ids of a row; all of its tokens are there, rows have no padding."""
-        return {"input_ids": self._ids[index].tolist()}
 
 
 class HeldOut(TrainerCallback):  # type: ignore[misc]
@@ -136,7 +117,7 @@ def their_trainer(
         sep_token="[SEP]",
         unk_token="[UNK]",
     )
-    optimizer = settings.optimizer
+    optimizer, split = settings.optimizer, shards.split("train")
     return Trainer(
         model=new_bert(settings),
         args=TrainingArguments(
@@ -159,7 +140,8 @@ def their_trainer(
             disable_tqdm=True,
             logging_strategy="no",
         ),
-        train_dataset=Rows(shards),
+        # In memory, so that reading single sequences from a disk does not slow theirs down.
+        train_dataset=[{"input_ids": ids} for ids in split.rows(np.arange(split.num_rows))],
         data_collator=DataCollatorForLanguageModeling(
             tokenizer, mlm_probability=settings.data.masked_probability
         ),

@@ -209,33 +209,6 @@ def test_a_killed_sweep_repeats_nothing_that_was_finished_and_a_dead_worker_fail
     assert status == ["finished", "finished", "failed"]
 
 
-@pytest.mark.slow("three sweeps in a row")
-def test_failed_runs_are_run_again_on_demand_and_end_as_if_nothing_had_happened(
-    disturbed, undisturbed
-):
-    status, output, errors = disturbed.finish("--workers", "1", "--retry-failed")
-    assert status == 0 and "failed" not in output
-    assert errors.startswith("1 trial to")
-    expected = undisturbed.scores()
-    assert disturbed.scores() == {name: expected[name] for name in disturbed.scores()}
-    kept = disturbed.models()
-    assert len(kept) == 1 and kept.items() <= undisturbed.models().items()
-
-
-@pytest.mark.slow("a sweep that is interrupted and finished; a killed one is tested above")
-def test_an_interrupt_stops_the_workers_and_says_how_to_continue(run, files, tmp_path):
-    started = Command(run, files, tmp_path)
-    process = started.start("--workers", "1")
-    wait_until(lambda: list(started.folder.rglob("events.*")), process)
-    workers = workers_of(process)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert errors.splitlines()[-1].startswith("Stopped; ")
-    assert "of 3 trials are left. The same command continues." in errors
-    assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
-
-
 def test_a_dry_run_prints_the_trials_and_writes_nothing(run, files, tmp_path, capsys):
     started = Command(run, files, tmp_path / "sweep")
     main([*started.words("--checkpoints", "all", "--from-scratch"), "--dry-run"])

@@ -7,7 +7,6 @@ import pytest
 from data_prep.shards.format import open_shards
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
-from tests.pretrain.conftest import two_ranks
 
 
 def measured(command, shards, *words, **launcher):
@@ -47,14 +46,6 @@ def test_what_a_start_would_refuse_is_said_after_the_measurement(command, tmp_pa
     hours = number(output, r"cost ([\d.]+) hours of this machine")
     assert hours == pytest.approx(100_000 * seconds / 3600, rel=0.01)
     assert f"it cannot start: {tmp_path / 'nowhere'}: no such file" in output
-
-
-@pytest.mark.slow("two ranks measure like one")
-@pytest.mark.ranks
-def test_two_ranks_measure_together_and_the_first_prints(command, shards, tmp_path):
-    words = ("--batch.micro_sequences", 4, "--run-folder", tmp_path / "run")
-    status, output = measured(command, shards, *words, launcher=two_ranks("torchrun"))
-    assert status == 0 and output.count("seconds per step") == 1 and "2 x 1 x 4" in output
 
 
 @pytest.mark.parametrize(

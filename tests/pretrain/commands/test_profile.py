@@ -10,7 +10,6 @@ import pytest
 from pretrain.commands.profile import take_count
 from pretrain.config.errors import ConfigError
 from pretrain.profiling.phase_names import SHARES
-from tests.pretrain.conftest import two_ranks
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
 
@@ -61,16 +60,6 @@ def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
     # more steps than the run itself has
     words = ("--data.shards", shards, "--steps", 30, "--full-depth", *DROPS)
     assert f"30 steps of sequences of {shards}" in profiled(command, tmp_path, *words)
-
-
-@pytest.mark.slow("two ranks are profiled like one")
-@pytest.mark.ranks
-def test_of_two_ranks_the_first_prints_once_what_is_exchanged(command, tmp_path):
-    words = ("--steps", 2, "--batch.micro_sequences", 4)
-    output = profiled(command, tmp_path, *words, launcher=two_ranks("torchrun"))
-    assert output.count("2 steps of random ids, 2 rank(s)") == 1
-    (line,) = (line for line in output.splitlines() if line.startswith("exchanged per step"))
-    assert "all_reduce" in line and "all_gather_into_tensor" in line
 
 
 @pytest.mark.parametrize(

@@ -246,22 +246,6 @@ def test_resuming_nothing_is_refused(command, tmp_path):
     assert status == 1 and "holds no run to resume; start it without --resume" in errors
 
 
-@pytest.mark.slow("two ranks refuse like one")
-@pytest.mark.ranks
-def test_another_number_of_ranks_is_refused_in_one_line(command, whole, tmp_path):
-    copy = shutil.copytree(whole, tmp_path / "copy")
-    (copy / "result.json").unlink()
-    status, _, errors = command.run(
-        ["train", str(copy), "--resume"], launcher=two_ranks("torchrun")
-    )
-    assert status != 0
-    assert errors.count("error: ") == 1
-    assert (
-        "cannot resume" in errors
-        and "world_size (was 1, is 2); with --elastic it is resumed" in errors
-    )
-
-
 def test_only_so_many_checkpoints_are_kept(command, tmp_path):
     folder = command.train(tmp_path / "run", "--checkpoint.keep_last", 1)
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step_00000020"]
@@ -381,26 +365,6 @@ def test_a_run_that_cannot_be_is_refused_in_one_line(command, tmp_path, words, m
     assert status == 1
     assert message in errors and len(errors.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow("two ranks refuse like one")
-@pytest.mark.ranks
-def test_two_ranks_report_missing_shards_once(command, tmp_path):
-    words = command.words("--run-folder", tmp_path / "run", "--data.shards", "nowhere")
-    status, _, errors = command.run(words, launcher=two_ranks("torchrun"))
-    assert status != 0 and errors.count("error: there are no shards in nowhere") == 1
-    assert f"{ROOT}/pretrain/" not in errors  # no traceback of ours; torchrun prints its own
-
-
-@pytest.mark.slow("two ranks refuse like one")
-@pytest.mark.ranks
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has what is refused here")
-def test_kernels_that_this_machine_cannot_run_are_refused_once_and_before_the_data(
-    command, tmp_path
-):
-    words = command.words("--data.shards", "nowhere", "--engine.attention", "triton")
-    status, _, errors = command.run(words, launcher=two_ranks("torchrun"))
-    assert status != 0 and errors.count("error: engine.attention='triton': it needs") == 1
 
 
 def test_a_shard_that_was_cut_short_is_named(command, tmp_path, shards):

@@ -10,15 +10,13 @@ from tokenizers.normalizers import BertNormalizer
 
 from data_prep.shards.format import open_shards
 from pretrain.__main__ import main
-from pretrain.checkpoint.folders import newest_checkpoint
-from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import check_before_build, load_initial_weights
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.schedules.learning_rate import learning_rate_at
-from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.conftest import lines
 
 # So small that no weight moves: what the run has after a step is what it started from.
 STANDS_STILL = ("--learning_rate.peak", "1e-30", "--steps", 1, "--log_every_steps", 1)
@@ -27,21 +25,6 @@ STANDS_STILL = ("--learning_rate.peak", "1e-30", "--steps", 1, "--log_every_step
 @pytest.fixture(scope="module")
 def source(command, tmp_path_factory):
     return command.train(tmp_path_factory.mktemp("runs") / "source")
-
-
-@pytest.mark.slow("two ranks start like one")
-@pytest.mark.ranks
-def test_a_run_on_two_ranks_starts_from_the_weights_that_are_named(command, source, tmp_path):
-    """That the first rank's weights become those of all at every stage: test_engine.py."""
-    folder = command.train(
-        tmp_path / "run",
-        *("--initial_weights", source, "--seed", 5, "--engine.ds_config", "zero3_fp32"),
-        *STANDS_STILL,
-        launcher=two_ranks("torchrun"),
-    )
-    found, expected = (load_weights(newest_checkpoint(run)) for run in (folder, source))
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_the_first_held_out_loss_is_the_last_one_of_the_source(command, source, tmp_path):

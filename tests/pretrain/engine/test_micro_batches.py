@@ -1,6 +1,5 @@
 import gc
 import json
-import sys
 import weakref
 
 import pytest
@@ -221,27 +220,3 @@ def test_ranks_take_what_fits_on_all_and_train_as_with_that_number(command, tmp_
     filled = [json.loads((run / "ds_config.json").read_text()) for run in (found, given)]
     assert filled[0] == filled[1]
     assert json.loads((found / "run.json").read_text())["batch"]["micro_sequences"] == "auto"
-
-
-@pytest.mark.slow("test_resume.py has the choice itself")
-def test_a_resume_takes_the_number_of_before_and_elastic_a_new_one(command, tmp_path):
-    alone = (sys.executable, "-m", PROGRAM)
-    run = trained(command, tmp_path / "run", "auto", "12", launcher=alone)
-    longer = ("--lengthen", "stretch", "--steps")
-    for words, rows, expected in (
-        (("--resume", *longer, "8"), "24", 12),
-        (("--elastic", *longer, "10"), "24", 24),
-        (("--elastic",), "6", 6),
-    ):
-        if words == ("--elastic",):
-            (run / "result.json").unlink()  # as if it had been killed before
-        process = command.start(["train", str(run), *words], alone, ROWS_OF_RANKS=rows)
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors[-3000:]
-        chosen = lines(run, "launches.jsonl")[-1]["micro_batches"]
-        assert chosen["sequences"] == expected
-        assert (chosen["reason"] == "as before the resume") == ("--resume" in words)
-        assert (
-            json.loads((run / "ds_config.json").read_text())["train_micro_batch_size_per_gpu"]
-            == expected
-        )

@@ -1,8 +1,5 @@
 """Phases by a clock that the tests turn, by events that they let pass, and in a real engine."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +7,6 @@ import pytest
 import torch
 
 from pretrain.profiling import step_timer as module
-from pretrain.profiling.phase_names import SHARES
 from pretrain.profiling.step_timer import Phases
 
 ROOT = Path(__file__).parents[3]
@@ -171,16 +167,3 @@ engine.synchronize()
 seconds = time.perf_counter() - start
 print(json.dumps([seconds, waited, engine.pop_costs().seconds]))
 """
-
-
-@pytest.mark.slow("a loader that is slow on purpose")
-def test_in_the_engine_data_takes_as_long_as_a_slow_loader():
-    finished = subprocess.run(
-        [sys.executable, "-c", ENGINE_PROGRAM], cwd=ROOT, capture_output=True, text=True
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    seconds, waited, spent = json.loads(finished.stdout.splitlines()[-1])
-    assert waited > 3 * 4 * 0.05
-    assert spent["data"] == pytest.approx(waited, rel=0.05)  # and handing it to the device
-    assert set(spent) == {*SHARES} - {"other"}
-    assert sum(spent.values()) < seconds  # evaluation is no phase

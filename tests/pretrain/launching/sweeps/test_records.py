@@ -114,17 +114,6 @@ def test_another_machine_trains_what_is_not_recorded(here, run, monkeypatch, tmp
     assert len(here.compared[0][1:-2]) == 4 and (kept / "tupe_r-seed1/result.json").exists()
 
 
-def test_records_of_everything_need_no_text_no_shards_and_no_training(here, monkeypatch, tmp_path):
-    Path("text.txt").write_text("One.\n")
-    words = ("--corpus", "text.txt", "--name", "x", "--records", str(tmp_path / "kept"))
-    main(["sweep", *ARMS, *words])
-    shutil.rmtree("runs")
-    Path("text.txt").unlink()
-    here.log.unlink()
-    main(["sweep", "--resume", "--name", "x", "--records", str(tmp_path / "kept")])
-    assert here.calls() == [] and here.compared[0] == here.compared[1]
-
-
 def test_the_spec_is_part_of_the_records(here, run, tmp_path):
     (tmp_path / "mine.toml").write_text(
         '[arms]\none = "bert_r"\ntwo = "tupe_r"\n[tune]\nlearning_rate.peak = [0.5, 1.0]\n'
@@ -178,32 +167,3 @@ def test_a_diverged_trial_is_recorded(here, run, tmp_path, monkeypatch):
     assert not here.calls(" train ")
     record = tmp_path / "kept/trials/one-1.0-seed1/trouble/decisions.jsonl"
     assert json.loads(record.read_text())["action"] == "stop"
-
-
-def test_a_diverged_run_that_is_continued_is_recorded_anew(here, run, tmp_path, monkeypatch):
-    monkeypatch.setenv("STUB_DIVERGES", "* train bert_r *")
-    kept, words = tmp_path / "kept", ("bert_a", "bert_r", "tupe_r", "--name", "x")
-    run(*words, "--records", kept)
-    begun, decisions = Path("runs/x/bert_r"), "trouble/decisions.jsonl"
-    (begun / decisions).write_text('{"action": "rewind"}\n')  # as by train --resume
-    monkeypatch.setenv("STUB_DIVERGES", "none")
-    monkeypatch.setenv("STUB_FAILS", "* train bert_r *")
-    resume = ["sweep", "--resume", "--name", "x", "--records", str(kept)]
-    with pytest.raises(SystemExit):  # it is continued, not replaced by its record
-        main(resume)
-    shutil.copy("runs/x/bert_a/result.json", begun)
-    main(resume)
-    assert (kept / "bert_r/result.json").read_text() == (begun / "result.json").read_text()
-    assert json.loads((kept / "bert_r" / decisions).read_text())["action"] == "rewind"
-
-
-def test_gpus_elsewhere_are_divided_among_what_is_left(stubs, shards, tmp_path):
-    """The runs that are recorded had other GPUs, on another machine."""
-    kept = tmp_path / "kept"
-    words = (*ARMS, "--name", "x", "--data.shards", shards, *SIZES, "--records", kept)
-    stubs.run("sweep", *words, "--seeds", "2", STUB_FAILS="* train *seed1*")
-    shutil.rmtree(stubs.folder / "runs")
-    stubs.log.unlink()
-    stubs.gpus(4)
-    stubs.run("sweep", "--resume", "--name", "x", "--records", kept, STUB_TOGETHER="2")
-    assert len(stubs.calls("python -m pretrain train")) == 2

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -14,9 +13,6 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.launching.sweeps.records import Records
-from pretrain.launching.sweeps.training import SweepTraining
-from tests.pretrain.conftest import lines
 from tests.pretrain.launching.sweeps.conftest import SIZES, trained
 from tests.pretrain.launching.test_child import passed_on
 
@@ -202,32 +198,6 @@ def test_a_finished_run_of_other_settings_is_refused_before_any_run_is_started(h
     with pytest.raises(ConfigError, match="runs/x/bert_r is finished with evaluation.rows=9"):
         main(["sweep", "--resume", "--name", "x"])
     assert not here.calls(" train ")
-
-
-def test_a_record_that_cannot_be_written_ends_a_sweep_when_the_other_runs_have_ended(
-    here, run, monkeypatch, tmp_path, capsys
-):
-    def keep(self, runs):
-        if any(run.is_finished for run in runs):
-            raise ConfigError("the disk is full")
-
-    def fail_and_release(self, *words):
-        fail(self, *words)
-        release.touch()
-
-    fail, release = SweepTraining._fail, Path(f"{here.log}.release")
-    monkeypatch.setattr(SweepTraining, "_fail", fail_and_release)
-    monkeypatch.setattr(Records, "keep", keep)
-    monkeypatch.setenv("STUB_TOGETHER", "2")
-    monkeypatch.setenv("STUB_HELD", "* train bert_r *")
-    words = ("--name", "x", "--at-once", "2", "--records", tmp_path / "records")
-    with pytest.raises(ConfigError, match="the disk is full; continue with"):
-        run("bert_a", "bert_r", "tupe_r", *words)
-    ended = [Path(f"runs/x/{arm}/result.json").exists() for arm in ("bert_a", "bert_r", "tupe_r")]
-    release.touch()
-    assert ended == [True, True, False] and len(here.calls(" train ")) == 2
-    printed = capsys.readouterr()
-    assert "bert_a: the disk is full" in printed.out and "waiting for 1 other run" in printed.err
 
 
 def test_a_sweep_of_which_one_run_is_left_compares_nothing(here, run, monkeypatch, capsys):
@@ -474,43 +444,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(here, run):
     assert here.calls() == []
 
 
-def test_a_sweep_in_which_no_run_has_begun_leaves_the_name_free(here, run, monkeypatch):
-    monkeypatch.setenv("STUB_FAILS", "* train *")
-    with pytest.raises(SystemExit):
-        run("--name", "x", "--steps", "7")
-    monkeypatch.delenv("STUB_FAILS")
-    run("--name", "x", "--steps", "8")
-    assert len(here.compared) == 1 and here.calls(" train ", "--steps 8 ")
-
-
 def test_a_launcher_of_ranks_is_not_for_sweeps(here, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(ConfigError, match="unset RANK"):
         main(["sweep", "bert_a"])
-
-
-@pytest.mark.slow("the parts of a sweep have tests of their own")
-def test_a_killed_sweep_is_resumed_as_the_sweep_that_was_never_stopped(command, tmp_path):
-    words = [*command.words("--steps", 40, "--model.norm", "post")[2:], "--seeds", "2"]
-    names = {kind: f"test-{kind}-{os.getpid()}" for kind in ("whole", "killed")}
-    runs = Path(__file__).parents[4] / "runs"
-    try:
-        whole = command.run(["sweep", "tiny_cpu", *words, "--name", names["whole"]])
-        assert whole[0] == 0, whole[2][-3000:]
-        process = command.start(["sweep", "tiny_cpu", *words, "--name", names["killed"]])
-        second = runs / names["killed"] / "tiny_cpu-seed1/metrics.jsonl"
-        while not second.exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-        (run,) = psutil.Process(process.pid).children()
-        process.kill()
-        process.communicate()
-        run.wait(60)  # it notices, and saves
-        again = command.run(["sweep", "--resume", "--name", names["killed"]])
-        assert again[0] == 0, again[2][-3000:]
-        for seed in (0, 1):
-            ours, theirs = (runs / name / f"tiny_cpu-seed{seed}" for name in names.values())
-            assert lines(ours, "metrics.jsonl") == lines(theirs, "metrics.jsonl")
-    finally:
-        for name in names.values():
-            shutil.rmtree(runs / name, ignore_errors=True)
