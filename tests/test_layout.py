@@ -54,8 +54,8 @@ LEVELS = {
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
     "lines of the packages": 41_440,
-    "lines of benchmarks": 1_580,
-    "lines of tests": 38_290,
+    "lines of benchmarks": 1_560,
+    "lines of tests": 38_040,
     "words of docs": 13_180,
     "words of a page": 1_500,
 }
@@ -147,8 +147,8 @@ def test_lines_and_words_stay_within_their_budget():
     words = {page: len(page.read_text().split()) for page in pages}
     found = {
         "lines of the packages": lines(*(f"{package}/**/*.py" for package in PACKAGES)),
-        "lines of benchmarks": lines("benchmarks/**/*.py", "benchmarks/**/*.sh"),
-        "lines of tests": lines("tests/**/*.py"),
+        "lines of benchmarks": 1_560lines("benchmarks/**/*.py", "benchmarks/**/*.sh"),
+        "lines of tests": 38_040lines("tests/**/*.py"),
         "words of docs": sum(words.values()),
         "words of a page": max(n for page, n in words.items() if page.stem != "SETTINGS"),
     }
