@@ -22,7 +22,7 @@ from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep.references import read_model_refs
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import CommandParser
-from tests.forked_command import environment
+from tests.forked_command import environment, run_module
 from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 from tests.waiting import wait_until
 
@@ -56,9 +56,7 @@ class Command:
         )
 
     def finish(self, *more):
-        process = self.start(*more)
-        output, errors = process.communicate(timeout=300)
-        return process.returncode, output, errors
+        return run_module("finetune", self.words(*more))
 
     def results(self):
         return {
