@@ -69,7 +69,6 @@ def test_a_start_without_the_packages_is_one_line(package):
     ("variables", "looks"),
     [
         ({}, "10000"),
-        ({"GOMP_SPINCOUNT": "77"}, "77"),
         ({"OMP_WAIT_POLICY": "active"}, "30000000000"),  # libgomp's own
     ],
 )

@@ -84,24 +84,25 @@ def test_records_that_are_skipped_count_as_documents(tmp_path, bad, reason):
     assert f"first in {file} line 91;" in str(error.value)
 
 
-def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path):
-    (tmp_path / "good.txt").write_bytes(lines_with(0, 5000))
+def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_module, "WORTH_KEEPING", 3)
+    (tmp_path / "good.txt").write_bytes(lines_with(0, 600))
     bad = tmp_path / "bad.txt"
-    bad.write_bytes(lines_with(1000, 5000, bad="Le café {}.\n\n"))
+    bad.write_bytes(lines_with(200, 600, bad="Le café {}.\n\n"))
     settings = settings_for(tmp_path / "good.txt", bad)
     with pytest.raises(CorpusError, match="bad.txt: .* lines were skipped") as error:
-        build(settings, tmp_path / "s", workers=1, segment_bytes=2000)
+        build(settings, tmp_path / "s", workers=1, segment_bytes=200)
     num_lines = int(str(error.value).partition(" of ")[2].partition(" lines")[0].replace(",", ""))
-    assert num_lines < 5000 / 4
+    assert num_lines < 600 / 4
     kept = tmp_path / "s.building"
     assert f"parts that were read are kept in {kept}" in str(error.value)
     # What was read of the first source is used when the second one is allowed.
     before = (kept / "segments" / "000000.read.json").stat().st_mtime_ns
     with pytest.raises(CorpusError, match="bad.txt"):
-        build(settings, tmp_path / "s", workers=1, segment_bytes=2000)
+        build(settings, tmp_path / "s", workers=1, segment_bytes=200)
     assert (kept / "segments" / "000000.read.json").stat().st_mtime_ns == before
     allowed = settings.model_copy(update={"max_skipped": 1.0})
-    build(allowed, tmp_path / "s", workers=1, segment_bytes=2000)
+    build(allowed, tmp_path / "s", workers=1, segment_bytes=200)
     assert not kept.exists()
 
 

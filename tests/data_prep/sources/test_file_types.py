@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import sqlite3
 import subprocess
 
 import numpy as np
@@ -16,13 +15,6 @@ from data_prep.sources.spec import open_source
 WORDS = "Some words of a text, one line after the other.\n" * 50
 
 
-def database(folder):
-    with sqlite3.connect(folder / "database") as connection:
-        connection.execute("create table texts (text)")
-    connection.close()
-    return (folder / "database").read_bytes()
-
-
 def table(_):
     stream = io.BytesIO()
     parquet.write_table(pyarrow.table({"text": ["a", "b"]}), stream)
@@ -31,7 +23,6 @@ def table(_):
 
 BINARY = {
     "noise": lambda _: np.random.default_rng(0).bytes(5000),
-    "sqlite": database,
     "parquet": table,
     "png": lambda _: b"\x89PNG\r\n\x1a\n" + bytes(20),
     "gzip": lambda _: gzip.compress(np.random.default_rng(0).bytes(5000)),

@@ -25,8 +25,8 @@ def normalizer(language):
     return MosesPunctNormalizer(lang=language)
 
 
-@pytest.mark.parametrize("language", ["en", "de", "fr", "zh", "xx"])
-@settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize("language", ["en", "zh", "xx"])
+@settings(max_examples=40, deadline=None)
 @given(
     sentence=st.one_of(
         st.text(st.characters(exclude_categories=["Cc", "Cs"])),
