@@ -55,7 +55,7 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 41_440,
     "lines of benchmarks": 1_560,
-    "lines of tests": 38_040,
+    "lines of tests": 38_030,
     "words of docs": 13_180,
     "words of a page": 1_500,
 }
@@ -148,7 +148,7 @@ def test_lines_and_words_stay_within_their_budget():
     found = {
         "lines of the packages": lines(*(f"{package}/**/*.py" for package in PACKAGES)),
         "lines of benchmarks": 1_560lines("benchmarks/**/*.py", "benchmarks/**/*.sh"),
-        "lines of tests": 38_040lines("tests/**/*.py"),
+        "lines of tests": 38_030lines("tests/**/*.py"),
         "words of docs": sum(words.values()),
         "words of a page": max(n for page, n in words.items() if page.stem != "SETTINGS"),
     }
