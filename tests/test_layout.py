@@ -55,7 +55,7 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 41_440,
     "lines of benchmarks": 1_560,
-    "lines of tests": 38_030,
+    "lines of tests": 38_040,
     "words of docs": 13_180,
     "words of a page": 1_500,
 }
