@@ -72,8 +72,12 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
             )
 
 
-def _add_verify(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a shard folder")
+
+
+def _add_to(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new folder")
 
 
 def _add_repair(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +147,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 _ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "build": _add_build,
-    "verify": _add_verify,
+    "verify": _add_folder,
     "repair": _add_repair,
     "show": _add_show,
     "split": _add_split,
@@ -153,7 +157,9 @@ _ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
 
 def _argument(field: FieldInfo) -> dict[str, Any]:
     """Return the options of argparse for a setting."""
-    kinds = [kind for kind in _alternatives(field.annotation) if kind is not types.NoneType]
+    is_union = get_origin(field.annotation) in (Union, types.UnionType)
+    alternatives = get_args(field.annotation) if is_union else (field.annotation,)
+    kinds = [kind for kind in alternatives if kind is not types.NoneType]
     assert len(kinds) == 1, f"a setting of the types {kinds} has no command-line form"
     kind = kinds[0]
     shown, argument = field.default, dict[str, Any]()
@@ -171,11 +177,6 @@ def _argument(field: FieldInfo) -> dict[str, Any]:
         argument = {"metavar": "N", "type": kind}
     text = f"{field.description}; default {'none' if shown is None else shown}"
     return argument | {"help": text.replace("%", "%%")}
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    is_union = get_origin(annotation) in (Union, types.UnionType)
-    return get_args(annotation) if is_union else (annotation,)
 
 
 def _number_of(name: str, shown: str | None = None, **options: Any) -> dict[str, Any]:
@@ -197,14 +198,6 @@ def _number_of(name: str, shown: str | None = None, **options: Any) -> dict[str,
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a shard folder")
-
-
-def _add_to(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new folder")
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:

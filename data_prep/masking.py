@@ -145,7 +145,9 @@ def mask_rows(
     num_rows, length = ids.shape
     _check_length(length, masking)
     count = predictions_per_row(length, masking.probability)
-    vocabulary, streams = _Vocabulary.of(tokenizer), _row_streams(row_numbers, seed, epoch)
+    vocabulary, stream = _Vocabulary.of(tokenizer), np.array([seed % 2**64], np.uint64)
+    stream = splitmix64(splitmix64(stream) ^ np.uint64(epoch))
+    streams = splitmix64(stream ^ row_numbers.astype(np.uint64))  # of the hashes of each row [n]
     masked = MaskedRows(
         np.empty((num_rows, length), np.int64),
         np.empty((num_rows, count), np.int64),
@@ -178,13 +180,6 @@ def splitmix64(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed *= _SECOND
     mixed ^= mixed >> np.uint64(31)
     return mixed
-
-
-def _row_streams(row_numbers: NDArray[np.integer], seed: int, epoch: int) -> NDArray[np.uint64]:
-    """Return the state from which each row's hashes are drawn [n]."""
-    stream = splitmix64(np.array([seed % 2**64], np.uint64))
-    stream = splitmix64(stream ^ np.uint64(epoch))
-    return splitmix64(stream ^ row_numbers.astype(np.uint64))
 
 
 def _hashes(streams: NDArray[np.uint64], columns: NDArray[np.integer]) -> NDArray[np.uint64]:

@@ -126,11 +126,8 @@ def _difference(before: Protocol, after: Protocol) -> str:
     changed = [name for name in new if new[name] != old[name] and name not in GROWING]
     if "epochs_of" in changed:  # `epochs` applies to all tasks
         changed = ["epochs", *(name for name in changed if not name.startswith("epochs"))]
-    return "".join(f"-{name}_{_as_word(new[name])}" for name in changed)
-
-
-def _as_word(value: Any) -> str:
-    return "_".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    values = {name: new[name] if isinstance(new[name], tuple) else (new[name],) for name in changed}
+    return "".join(f"-{name}_{'_'.join(map(str, values[name]))}" for name in changed)
 
 
 def _read(place: str) -> dict[str, Any]:

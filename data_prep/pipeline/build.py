@@ -99,7 +99,10 @@ def build(
         WorkerDied: A worker process was killed. Finished parts are kept.
     """
     start = time.monotonic()
-    _check_settings(settings)
+    # At once, what would fail only when all of the text has been read.
+    check_language(settings.language, splitter=settings.sentences)
+    if kind := _trained_kind(settings):
+        check_vocabulary_size(settings.vocabulary_size, kind=kind)
     sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
     pool = Workers(workers or cpu_count())
     with workplace_of(folder) as workplace:
@@ -286,13 +289,6 @@ class _Build:
                 lines.append(json.dumps(place._asdict(), ensure_ascii=False) + "\n")
         if lines:
             save_text(self.content / SKIPPED_FILE, "".join(lines))
-
-
-def _check_settings(settings: BuildSettings) -> None:
-    """Refuse at once what would fail only when all of the text has been read."""
-    check_language(settings.language, splitter=settings.sentences)
-    if kind := _trained_kind(settings):
-        check_vocabulary_size(settings.vocabulary_size, kind=kind)
 
 
 def _with_parts(error: CorpusError, workplace: Path) -> CorpusError:

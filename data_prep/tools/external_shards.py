@@ -122,7 +122,8 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
         if "input_mask" in group:
             lengths = _lengths(_matrix(read("input_mask"))[0])
         elif not _is_ragged(group["input_ids"]):
-            lengths = _last(ids, sep_id) + 1
+            # Up to the last [SEP].
+            lengths = np.where(ids == sep_id, np.arange(ids.shape[1]) + 1, 0).max(axis=1)
         yield Samples(ids, lengths, labels, len(ids) / num_samples)
 
 
@@ -160,12 +161,6 @@ def _lengths(mask: Ids) -> Ids:
     if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
         raise ValueError("input_mask has padding before the end of a sequence")
     return lengths
-
-
-def _last(ids: Ids, wanted: int) -> Ids:
-    """Return the last column of each row with this id, -1 if there is none."""
-    columns: Ids = np.where(ids == wanted, np.arange(ids.shape[1]), -1).max(axis=1)
-    return columns
 
 
 def _is_ragged(data: Any) -> bool:

@@ -88,7 +88,8 @@ class PredictionWriter:
         from scipy.special import softmax
 
         for label, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
-            by_label = dict(zip(self._labels, map(_rounded, row), strict=True))
+            rounded = [float(f"{value:.{DIGITS}g}") for value in row]
+            by_label = dict(zip(self._labels, rounded, strict=True))
             self._line({"label": self._labels[label], "probabilities": by_label})
 
     def _line(self, found: dict[str, Any]) -> None:
@@ -97,7 +98,3 @@ class PredictionWriter:
         else:
             first, *others = found.values()
             self._csv.writerow([first, *(p for by_label in others for p in by_label.values())])
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")

@@ -1,4 +1,4 @@
-"""Figures of scores: over pre-training, over learning rates, and seed by seed.
+"""Figures of scores: over pre-training, and over learning rates.
 
 There is one for each metric of each development set. Models that were not pre-trained are left out
 if there are others: next to them, differences between the others cannot be seen.
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
 
 from finetune.report.axes import AXES
-from finetune.report.panels import Point, draw_line, draw_lines, draw_strip, strip_panel
+from finetune.report.panels import Point, draw_line, draw_lines
 from finetune.report.score_table import Column, ScoreTable
 from finetune.report.scores import RateScores
 from finetune.results.sweep_results import TableRow
@@ -69,12 +69,6 @@ def draw_figures(table: ScoreTable, folder: Path) -> list[PictureGroup]:
             "The median over the seeds; the band is the range of the finished seeds. A cross marks "
             "how many seeds diverged; where the median is one of them, the line has a gap.",
             _draw_over_rates(table, folder),
-        ),
-        PictureGroup(
-            "Seed by seed",
-            "Every finished seed at the best learning rate, and the median as a bar. A cross "
-            "marks how many seeds diverged.",
-            _draw_seeds(table, folder),
         ),
     ]
     return [group for group in groups if group.pictures]
@@ -135,26 +129,6 @@ def _draw_over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
         _label_rates(axes, rates)
         title = f"{panel.title} over the learning rate"
         pictures.append(save_picture(figure, title, folder / f"over_rates_{panel.file_name}"))
-    return pictures
-
-
-def _draw_seeds(table: ScoreTable, folder: Path) -> list[Picture]:
-    pictures = []
-    rows = _compared(table)
-    for panel in _panels(table):
-        split = panel.column.split
-        best = [table.best(row, panel.column.task) for row in rows]
-        found = [None if rate is None else rate.of_metric(panel.metric) for rate in best]
-        if all(rate is None or len(rate.scores(split)) < 2 for rate in found):
-            continue
-        labels = [table.label(row) for row in rows]
-        figure, axes = strip_panel(panel.title, panel.axis_label, labels)
-        for number, rate in enumerate(found):
-            if rate is not None:
-                draw_strip(axes, rate, split, number)
-        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
-        title = f"{panel.title}, seed by seed"
-        pictures.append(save_picture(figure, title, folder / f"seeds_{panel.file_name}"))
     return pictures
 
 

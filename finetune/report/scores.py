@@ -86,11 +86,10 @@ def rate_scores(
 
 
 def best_rate(rates: Sequence[RateScores]) -> RateScores:
-    """Return the rate with the best median over all development sets; of equals the first."""
-    return max(rates, key=_rank)
+    """Return the rate with the best median over all development sets; of equals the first.
 
-
-def _rank(rate: RateScores) -> tuple[bool, float]:
-    """Return a sort key; a rate at which every seed failed is the lowest."""
-    median = rate.median()
-    return (median is not None, 0.0 if median is None else median)
+    A rate at which every seed failed is the lowest.
+    """
+    medians = [rate.median() for rate in rates]
+    ranks = [(median is not None, median or 0.0) for median in medians]
+    return rates[ranks.index(max(ranks))]

@@ -132,7 +132,8 @@ class FineTuning:
     ) -> Tensor:
         """Take the optimizer step at `place` of an epoch; return its loss, still on the device."""
         # Dropout has no generator of its own in PyTorch: the global one is set for each step.
-        torch.manual_seed(_dropout_seed(self.seed, epoch, place))
+        words = numpy.random.SeedSequence([self.seed, epoch, place, DROPOUT_STREAM])
+        torch.manual_seed(int(words.generate_state(1, numpy.uint64)[0]))
         self.model.train()
         for group in self._optimizer.param_groups:
             group["lr"] = self.learning_rate(epoch, place) * group["learning_rate_factor"]
@@ -188,8 +189,3 @@ class FineTuning:
     def _scores(self, split: str, logits_NC: NDArray[numpy.float32]) -> dict[str, float]:
         outputs = self.data.target.outputs(logits_NC)
         return scores_of(self.data.task, outputs, self.data.development[split].labels)
-
-
-def _dropout_seed(seed: int, epoch: int, place: int) -> int:
-    words = numpy.random.SeedSequence([seed, epoch, place, DROPOUT_STREAM])
-    return int(words.generate_state(1, numpy.uint64)[0])

@@ -87,9 +87,6 @@ class Saver:
             failure, self._failure = self._failure, None
             raise failure
 
-    def _complete(self, partial: Path, content: Content) -> None:
-        complete(partial, content.model_copy(update={"run": identity_of(self._run)}))
-
     def _attempt(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
         if self._settings.background:
             # On a CPU, training has priority over writing.
@@ -116,7 +113,8 @@ class Saver:
                 engine=snapshot.counters,
                 progress=progress,
             )
-            self._together(lambda: self._complete(partial, content) if is_first else None)
+            content = content.model_copy(update={"run": identity_of(self._run)})
+            self._together(lambda: complete(partial, content) if is_first else None)
         except NotWritten as failure:
             if is_first:
                 shutil.rmtree(partial, ignore_errors=True)

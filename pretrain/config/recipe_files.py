@@ -21,7 +21,6 @@ ARMS = "arms"  # of a sweep, and of no recipe
 TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
-MOST_PARENTS = 20
 
 # Set by a preset, unless given beside it or after it.
 SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
@@ -170,10 +169,6 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
         parent_path = ours[parent]
     if parent_path in (*children, path):
         raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
-    if len(children) == MOST_PARENTS:
-        raise ConfigError(
-            f"{path} is the end of {MOST_PARENTS} recipes that extend each other; merge some"
-        )
     return merged_settings(read_toml(parent_path, (*children, path)), tree)
 
 

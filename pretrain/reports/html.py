@@ -5,7 +5,7 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jinja2
 from matplotlib.axes import Axes
@@ -57,14 +57,12 @@ class Picture(NamedTuple):
     narrow: str = ""
 
 
-def empty_axes(
-    *, width: float = 6.4, height: float = 4.2, dpi: int = 130, grid: Literal["x", "y"] = "y"
-) -> tuple[Figure, Axes]:
-    """Return a figure, in inches, with one pair of axes and grid lines for one of them."""
+def empty_axes(*, width: float = 6.4, height: float = 4.2, dpi: int = 130) -> tuple[Figure, Axes]:
+    """Return a figure, in inches, with one pair of axes and horizontal grid lines."""
     figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color=GRID, linewidth=0.6)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
     return figure, axes
 
 

@@ -61,7 +61,7 @@ def fitting_table(
         [_broken(cell, most) if index in is_text else cell for cell in column]
         for index, column in enumerate(zip(headers, *rows, strict=True))
     ]
-    widths = [max(map(_width, column)) for column in columns]
+    widths = [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
     keys = list(range(repeated))
     parts: list[list[int]] = [[]]
     room = width - sum(widths[key] + GAP for key in keys) + GAP
@@ -86,10 +86,6 @@ def _table(columns: Sequence[tuple[Sequence[str], int, bool]]) -> str:
         colalign=["left" if is_text else "right" for _, _, is_text in columns],
         disable_numparse=True,
     )
-
-
-def _width(cell: str) -> int:
-    return max(map(len, cell.split("\n")))
 
 
 def _broken(cell: str, width: int) -> str:

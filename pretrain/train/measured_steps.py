@@ -61,7 +61,10 @@ class MeasuredSteps:
             workers=executed.data.loader_workers,
             pin_memory=ranks.device == "cuda",
         )
-        self.progress = Progress(_at_theta(executed, theta_of(executed)), ranks.world_size)
+        drop = at_constant_theta(executed.layer_drop, theta_of(executed))
+        rate = executed.learning_rate.model_copy(update={"peak": 0.0})
+        steady = {"hours": None, "layer_drop": drop, "learning_rate": rate}  # without an end
+        self.progress = Progress(executed.model_copy(update=steady), ranks.world_size)
 
     def take_one(self) -> None:
         """Take the next step, without waiting for the device."""
@@ -112,10 +115,3 @@ class RandomBatches(Dataset[MaskedBatch]):
         row_starts = torch.arange(self.shape[0])[:, None] * self.shape[1]
         positions = (columns.sort(dim=1).values + row_starts).flatten()
         return MaskedBatch(ids, positions, ids.flatten()[positions])
-
-
-def _at_theta(settings: RunSettings, theta: float) -> RunSettings:
-    """Return settings whose steps all have this theta and learning rate 0, without an end."""
-    drop = at_constant_theta(settings.layer_drop, theta)
-    rate = settings.learning_rate.model_copy(update={"peak": 0.0})
-    return settings.model_copy(update={"hours": None, "layer_drop": drop, "learning_rate": rate})

@@ -27,7 +27,7 @@ from pretrain.config.settings.section import is_changed, is_section
 
 LONGEST_NAME = 200  # of a run, and so of its folder
 
-# Where curves are shown besides JSON lines and CSV.
+# Where curves are shown besides JSON lines.
 LOGGERS = {"tensorboard": "its files in the run folder", "wandb": "W&B, which reads these"}
 
 
@@ -70,8 +70,7 @@ class RunSettings(BaseSettings):
     log_every_steps: int = Field(100, ge=1, description="steps between logged metrics")
     loggers: tuple[str, ...] = Field(
         ("tensorboard",),
-        description="besides metrics.jsonl and metrics.csv: tensorboard, wandb (which mirrors "
-        "TensorBoard) or none",
+        description="besides metrics.jsonl: tensorboard, wandb (which mirrors TensorBoard) or none",
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()

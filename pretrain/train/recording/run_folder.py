@@ -4,7 +4,6 @@ run.json          the settings            ds_config.json   as DeepSpeed got it
 tokenizer.json    of the shards           manifest.json    of the shards
 launches.jsonl    one line per start
 metrics.jsonl     training                evals.jsonl      held-out loss
-metrics.csv       the same as a table     evals.csv        the same as a table
 events.*          TensorBoard             checkpoints/     complete or absent
 result.json       written last: a folder without it holds an unfinished run; removed when a
                   finished run is lengthened
@@ -42,8 +41,8 @@ class RunRecord:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._metrics = MetricFile(folder, "metrics")
-        self._evaluations = MetricFile(folder, "evals")
+        self._metrics = MetricFile(folder / "metrics.jsonl")
+        self._evaluations = MetricFile(folder / "evals.jsonl")
         self._scalars: Scalars | None = None
         self._curves: Curves | None = None
         self._wandb: WandbSync | None = None
@@ -123,13 +122,13 @@ class RunRecord:
             self._curves.restart(step)
 
     def log(self, metrics: dict[str, Any]) -> None:
-        """Append a line to metrics.jsonl, metrics.csv and TensorBoard."""
+        """Append a line to metrics.jsonl and TensorBoard."""
         self._metrics.append(metrics)
         if self._scalars is not None and self._curves is not None:
             self._curves.show(metrics["step"], self._scalars.of_metrics(metrics))
 
     def log_evaluation(self, evaluation: dict[str, Any]) -> None:
-        """Append a line to evals.jsonl, evals.csv and TensorBoard."""
+        """Append a line to evals.jsonl and TensorBoard."""
         self._evaluations.append(evaluation)
         if self._scalars is not None and self._curves is not None:
             self._curves.show(evaluation["step"], self._scalars.of_evaluation(evaluation))

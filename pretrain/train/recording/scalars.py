@@ -1,6 +1,6 @@
 """The numbers of a run that are drawn as curves, under the names that TensorBoard and W&B show.
 
-A number that cannot change during the run is left out: it is in metrics.jsonl and metrics.csv.
+A number that cannot change during the run is left out: it is in metrics.jsonl.
 """
 
 from typing import Any

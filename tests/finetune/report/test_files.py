@@ -115,7 +115,7 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
     # The names of SVG and of its links are no addresses that a page loads.
     assert "://" not in re.sub(r"xmlns(:xlink)?=\"http://www\.w3\.org/[0-9a-z/]+\"", "", text)
     pictures = sorted((out / "figures").glob("*.png"))
-    kinds = ("over_rates", "over_steps", "seeds")
+    kinds = ("over_rates", "over_steps")
     panels = ("CoLA", "RTE")
     names = {f"{kind}_{name}" for kind in kinds for name in panels} | {"over_steps_average"}
     assert {file.stem for file in pictures} == names
@@ -137,9 +137,9 @@ def test_results_of_which_all_diverged_can_be_written(tmp_path):
 @pytest.mark.filterwarnings("error")
 def test_pictures_of_models_with_long_names_are_drawn_within_their_width(tmp_path):
     for model in ("a_model_with_a_rather_long_name_of_its_own", "b"):
-        for seed in range(2):
+        for rate in (1e-3, 2e-3):
             for place in ("one_folder", "another_folder"):
                 source = f"/runs/{place}/{model}"
-                write_result(tmp_path / place, "RTE", 0.5, model=model, seed=seed, source=source)
+                write_result(tmp_path / place, "RTE", 0.5, model=model, rate=rate, source=source)
     print_table([tmp_path], to=tmp_path / "out")
-    assert list((tmp_path / "out" / "figures").glob("seeds_*.png"))
+    assert list((tmp_path / "out" / "figures").glob("over_rates_*.png"))

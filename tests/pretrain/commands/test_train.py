@@ -1,6 +1,5 @@
 """Whole runs, as a user starts them."""
 
-import csv
 import json
 import re
 import shutil
@@ -44,18 +43,6 @@ def whole(command, tmp_path_factory):
     return command.train(folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
 
 
-def check_table(folder, name):
-    with (folder / f"{name}.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    records = lines(folder, f"{name}.jsonl", without=("payload_bytes_per_step",))
-    for row, record in zip(table, records, strict=True):
-        layers = {f"layer_0{i}": rate for i, rate in enumerate(record.pop("keep_rates", []), 1)}
-        nested = {"time_shares": record.pop("time_shares", {}), "keep_rates": layers}
-        parts = {f"{key}/{part}": v for key, inner in nested.items() for part, v in inner.items()}
-        row.pop("payload_bytes_per_step", None)
-        assert {key: float(number) for key, number in row.items()} == record | parts
-
-
 def test_the_loss_falls(whole):
     metrics = lines(whole, "metrics.jsonl")
     assert [row["step"] for row in metrics] == list(range(5, 61, 5))
@@ -73,13 +60,10 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
     assert not (folder / "result.json").exists()
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 99, "lo')  # a line that the kill cut short
-    with (folder / "metrics.csv").open("a") as file:
-        file.write("99,253")
     status, _, errors = command.run(["train", str(folder), "--resume"])
     assert status == 0, errors[-3000:]
     for name in ("metrics", "evals"):
         assert lines(folder, f"{name}.jsonl") == lines(whole, f"{name}.jsonl")
-        check_table(folder, name)
     ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, whole))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
@@ -142,11 +126,6 @@ def test_realised_keep_rates_and_flops_are_those_of_the_drop_masks(whole):
     dropped = (0.3 + 0.6) * ROW_AND_BLOCK - 0.3 * 0.6 * LEFT_OUT_OF_ROW  # of a row
     expected = last["full_depth_flops"] - 60 * 8 * dropped
     assert last["expected_flops"] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("name", ["metrics", "evals"])
-def test_the_table_holds_the_numbers_of_the_lines(whole, name):
-    check_table(whole, name)
 
 
 def test_the_shares_of_time_add_up_at_every_line(whole):
