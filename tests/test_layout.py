@@ -53,9 +53,9 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 41_440,
+    "lines of the packages": 41_250,
     "lines of benchmarks": 1_560,
-    "lines of tests": 38_040,
+    "lines of tests": 37_960,
     "words of docs": 13_180,
     "words of a page": 1_500,
 }
