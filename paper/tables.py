@@ -51,7 +51,7 @@ def ends(study: Study, baseline: str) -> str:
             ]
         )
     header = ["arm", "seeds", "FLOPs", "loss at the end (range)"]
-    header += ["M tokens to leave the plateau", f"against `{baseline}`"]
+    header += ["M tokens to 0.3 below the unigram entropy", f"against `{baseline}`"]
     return markdown(header, rows)
 
 
@@ -86,7 +86,7 @@ def scores(study: Study, baseline: str, names: Sequence[str] = ()) -> str:
 
 
 def speed(study: Study, baseline: str, *targets: str) -> str:
-    """Return the share of the baseline's steps, from leaving the plateau to each target."""
+    """Return the share of the baseline's steps from the end of the plateau to each target."""
     rows = []
     for arm in study.arms:
         if arm != baseline:
