@@ -1,6 +1,7 @@
 import os
 
 import hypothesis
+import pytest
 import torch
 
 # Asking for GPUs must not start CUDA, which does not survive the forks of tests.
@@ -14,6 +15,14 @@ torch.set_num_threads(1)  # tiny tensors: more threads only fight each other
 # Triton reads this when it sees a kernel: without a GPU, kernels then run in Python.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(autouse=True)
+def no_launcher():
+    """Remove what accelerate sets in this process, and what later programs would take for true."""
+    yield
+    for name in ("RANK", "WORLD_SIZE"):
+        os.environ.pop(name, None)
 
 
 def pytest_collection_modifyitems(items):
