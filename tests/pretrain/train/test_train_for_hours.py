@@ -124,7 +124,7 @@ def test_more_hours_are_spent_on_a_stretched_or_restarted_schedule(command, tmp_
     else:
         assert max(rates) == near_peak(metrics)
     thetas = [row["theta"] for row in more]
-    assert (thetas[0] > 0.51) == (how == "restart")
+    assert (thetas[0] > 0.501) == (how == "restart")  # a slow machine takes few steps
 
 
 @pytest.mark.slow("two ranks end like one")
