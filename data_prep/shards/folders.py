@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from data_prep.files.atomic import put_in_place
+from data_prep.files.atomic import put_in_place, write_through
 from data_prep.shards.manifest import ShardError
 
 CONTENT = "content"  # in the working folder; renamed to the finished folder at the end
@@ -32,6 +32,8 @@ def complete_or_absent(folder: Path) -> Iterator[Path]:
     try:
         partial.mkdir(parents=True)
         yield partial
+        for file in filter(Path.is_file, partial.rglob("*")):
+            write_through(file)
         put_in_place(partial, folder)
     except OSError as error:
         raise cannot_be_written(folder, error) from error

@@ -36,10 +36,11 @@ def test_the_name_of_a_file_reaches_the_disk_after_its_content(events, tmp_path)
     assert rest == [("rename", str(tmp_path / "note.txt")), ("wait", str(tmp_path))]
 
 
-def test_the_names_in_a_folder_reach_the_disk_before_its_own(events, tmp_path):
+def test_the_content_of_a_folder_reaches_the_disk_before_its_name(events, tmp_path):
     with complete_or_absent(tmp_path / "shards") as partial:
         (partial / "part").write_text("content")
     assert events == [
+        ("wait", str(partial / "part")),
         ("wait", str(partial)),
         ("rename", str(tmp_path / "shards")),
         ("wait", str(tmp_path)),
