@@ -39,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         type=Path,
         required=True,
-        help="folder for files and zip: new, empty, or with a submission of this model from these "
-        "folders",
+        help="folder for files and zip: new, empty, or with an earlier report",
     )
     parser.add_argument("--model", help="its name in the table, if there are several")
     parser.add_argument("--step", default="newest", help="pre-training step: newest, or a number")

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         type=Path,
-        help="folder for page, figures and files: new, empty, or with a table of these folders",
+        help="folder for page, figures and files: new, empty, or with an earlier report",
     )
     parser.add_argument(
         "--average",

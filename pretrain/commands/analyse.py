@@ -26,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         type=Path,
         metavar="FOLDER",
-        help="new, empty, or with an earlier analysis of these runs; default: analysis/NAME in the "
-        "first run",
+        help="new, empty, or with an earlier report; default: analysis/NAME in the first run",
     )
     parser.add_argument(
         "--checkpoint",

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         type=Path,
-        help="folder for page, figures and numbers: new, empty, or with a report of these runs",
+        help="folder for page, figures and numbers: new, empty, or with an earlier report",
     )
     parser.add_argument(
         "--note",

@@ -63,8 +63,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--on",
         metavar="GPUS",
         help="with --dry-run: on these GPUs, such as 16xA100-SXM4-80GB, or 8x48GB:180 by memory "
-        "and "
-        "dense bf16 TFLOP/s",
+        "and dense bf16 TFLOP/s",
     )
     parser.add_argument(
         "--measure",

@@ -1,4 +1,4 @@
-"""Rows of a micro-batch in their circular order, from any sequence on.
+"""Sequences of a micro-batch in their circular order, from any sequence on.
 
 Shape letters as in positions.py; M = predicted positions, P = those of a sequence.
 """

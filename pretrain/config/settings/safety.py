@@ -27,6 +27,5 @@ class TroubleSettings(Section):
         gt=0,
         le=1e6,
         description="print all stacks if no step begins for this long; torch ends a job whose "
-        "ranks "
-        "wait for another for 10 minutes (DEEPSPEED_TIMEOUT)",
+        "ranks wait for another for 10 minutes (DEEPSPEED_TIMEOUT)",
     )
