@@ -92,7 +92,7 @@ def rate_rows(table: ScoreTable) -> tuple[list[str], list[list[str]]]:
     """Return the headers and rows of a table of the best learning rates."""
     tasks = list(dict.fromkeys(column.task for column in table.columns))
     rows = []
-    for row in table.rows[MAJORITY in table.rows :]:
+    for row in (row for row in table.rows if row != MAJORITY):
         found = [table.best(row, task) for task in tasks]
         rates = ["-" if rate is None else f"{rate.learning_rate:g}" for rate in found]
         rows.append([table.label(row), step_text(table, row), *rates])

@@ -13,6 +13,7 @@ from pretrain.compare.convergence import Comparison, compare
 from pretrain.compare.headline import headline
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import result_tables
+from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
 
 TUNING_UNKNOWN = "tuning unknown: were the learning rates of all arms tuned with equal trials?"
@@ -57,9 +58,9 @@ def main(arguments: argparse.Namespace) -> None:
         print(in_text(comparison, terminal_width()))
         return
     # Matplotlib takes most of a second to import.
-    from pretrain.compare.page.report import report_folder, write_report
+    from pretrain.compare.page.report import write_report
 
-    folder = report_folder(arguments.report)
+    folder = ReportFolder(arguments.report, "a comparison", "--report")
     folder.refuse_if_taken()
     print(in_text(comparison, terminal_width()))
     write_report(comparison, folder)

@@ -40,7 +40,13 @@ from pretrain.config.recipe import CommandParser, add_settings
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
-from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
+from pretrain.launching.launch_plan import (
+    OPTIONS,
+    LaunchPlan,
+    add_launch_options,
+    plan_launches,
+    refuse_wrong_on,
+)
 from pretrain.launching.preparation import BuildFailed
 from pretrain.launching.sweeps.arms import SweepRun
 from pretrain.launching.sweeps.description import describe_sweep
@@ -161,10 +167,7 @@ def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
             "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
             "has one already; start it without, or: unset RANK"
         )
-    if arguments.on is not None and not arguments.dry_run:
-        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
-    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
-        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
+    refuse_wrong_on(arguments)
 
 
 def _records(folder: SweepFolder, arguments: argparse.Namespace) -> Records | None:

@@ -24,7 +24,13 @@ from pretrain.distributed.processes import is_first_process, is_launched, launch
 from pretrain.distributed.signals import Interruption
 from pretrain.launching.child import run_child
 from pretrain.launching.given_words import given_words, setting_words
-from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launch
+from pretrain.launching.launch_plan import (
+    OPTIONS,
+    LaunchPlan,
+    add_launch_options,
+    plan_launch,
+    refuse_wrong_on,
+)
 from pretrain.launching.preparation import prepare_data
 from pretrain.train.request import Beginning, RunRequest, folder_of
 
@@ -107,10 +113,7 @@ def main(arguments: argparse.Namespace) -> None:
 def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
     if arguments.show_settings and not arguments.dry_run:
         raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
-    if arguments.on is not None and not arguments.dry_run:
-        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
-    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
-        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
+    refuse_wrong_on(arguments)
     seconds = arguments.measure
     if seconds is not None and not arguments.dry_run:
         raise ConfigError("--measure belongs to --dry-run; a run logs its own speed")

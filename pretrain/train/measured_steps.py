@@ -95,8 +95,8 @@ class MeasuredSteps:
         counters = self.progress.counters
         while counters.step < WARM_UP_STEPS or counters.training_seconds < WARM_UP_SHARE * seconds:
             latest = self.metrics(1)
-        count = round(seconds * latest["tokens_per_second"] / self.progress.tokens_per_step)
-        return max(1, count), self.metrics(max(1, count))
+        count = round(seconds * latest["tokens_per_second"] / self.progress.tokens_per_step) or 1
+        return count, self.metrics(count)
 
 
 class RandomBatches(Dataset[MaskedBatch]):

@@ -25,11 +25,6 @@ from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import listed
 
 
-def report_folder(folder: Path) -> ReportFolder:
-    """Return the folder of a report."""
-    return ReportFolder(folder, "a comparison", "--report")
-
-
 def write_report(comparison: Comparison, folder: ReportFolder) -> None:
     """Write index.html, comparison.json and the pictures.
 

@@ -9,11 +9,12 @@ from PIL import Image
 
 from pretrain.__main__ import main
 from pretrain.compare.convergence import compare
-from pretrain.compare.page.report import report_folder, write_report
+from pretrain.compare.page.report import write_report
 from pretrain.compare.runs import crossing, differing_settings, read_run
 from pretrain.compare.tables import cost_table, end_table, pair_table
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import amount
 
 LOSSES = (7.0, 6.0, 5.0, 4.0)
@@ -93,7 +94,7 @@ def runs(*folders):
 
 
 def write(comparison, folder):
-    write_report(comparison, report_folder(folder))
+    write_report(comparison, ReportFolder(folder, "a comparison", "--report"))
     return (folder / "index.html").read_text()
 
 
