@@ -119,6 +119,8 @@ def with_cuda_of_pip() -> Iterator[None]:
         includes = [str(folder / "include") for folder in folders]
         for name, added in (("CPLUS_INCLUDE_PATH", includes), ("LIBRARY_PATH", [links])):
             os.environ[name] = os.pathsep.join([*filter(None, [before.get(name)]), *added])
+        # DeepSpeed cannot read an architecture such as "10.0a"; without the list it asks the GPU.
+        os.environ.pop("TORCH_CUDA_ARCH_LIST", None)
         try:
             yield
         finally:
