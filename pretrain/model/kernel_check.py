@@ -117,13 +117,13 @@ def errors_of(
         encoding = build_position_encoding(model).to(device, torch.float32 if autocasts else dtype)
         shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
         projected = torch.randn(shape).to(device, dtype)
-        upstream_BNSH = torch.randn(SEQUENCES, model.num_heads, length, model.head_width).to(device)
+        upstream_BSNH = torch.randn(SEQUENCES, length, model.num_heads, model.head_width).to(device)
         case = _Case(ATTENTION_BACKENDS[backend], encoding, backend, compiles)
         with torch.autocast(device, dtype=dtype, enabled=autocasts):
             attend = _eager_with_drops_of(case, projected, model.attention_dropout)
-            found = _results(case, projected, upstream_BNSH, model.attention_dropout)
+            found = _results(case, projected, upstream_BSNH, model.attention_dropout)
         exact = _Case(attend, copy.deepcopy(encoding).float())
-        expected = _results(exact, projected.to(reference), upstream_BNSH, model.attention_dropout)
+        expected = _results(exact, projected.to(reference), upstream_BSNH, model.attention_dropout)
     return relative_errors(found, expected)
 
 
@@ -205,13 +205,13 @@ def _weights(case: _Case, projected: Tensor, dropout: float) -> Tensor:
 
 
 def _results(
-    case: _Case, projected: Tensor, upstream_BNSH: Tensor, dropout: float
+    case: _Case, projected: Tensor, upstream_BSNH: Tensor, dropout: float
 ) -> dict[str, Tensor]:
     leaf = projected.detach().requires_grad_()
     output_BNSH = case.mixed(leaf, case.terms(leaf), dropout)
     names = [name for name, _ in case.encoding.named_parameters()]
     gradients = torch.autograd.grad(
-        (output_BNSH * upstream_BNSH).sum(),
+        (output_BNSH.transpose(1, 2) * upstream_BSNH).sum(),  # in the layout that a block gives
         [leaf, *case.encoding.parameters()],
         allow_unused=True,  # encodings that are added to the embeddings
     )

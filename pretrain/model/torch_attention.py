@@ -20,7 +20,7 @@ def torch_attention(
     scale: float,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Return softmax(scale q k^T + mask) v, shape BNSH; a mask on CUDA excludes some kernels.
+    """Return softmax(scale q k^T + mask) v, shape BNSH; CUDA excludes some kernels.
 
     Args:
         q_BNSH: queries, not scaled.
@@ -32,10 +32,11 @@ def torch_attention(
         dropout: of the attention weights.
     """
     kernels: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if mask_BNSS is not None and q_BNSH.is_cuda:
-        # Not cuDNN: with a mask its backward pass gives NaN at some lengths (pytorch#196678).
-        choice = [SDPBackend.MATH]
-        if q_BNSH.requires_grad or not mask_BNSS.requires_grad:
+    if q_BNSH.is_cuda:
+        # Not cuDNN: on an H200 (torch 2.11, cuDNN 9.19) its gradients were wrong where that of the
+        # output came in a second layout; with a mask it gives NaN at some lengths (pytorch#196678).
+        choice = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
+        if mask_BNSS is None or q_BNSH.requires_grad or not mask_BNSS.requires_grad:
             # CUTLASS writes out of bounds where the bias alone needs a gradient (pytorch#188302).
             choice.append(SDPBackend.EFFICIENT_ATTENTION)
         kernels = sdpa_kernel(choice)
