@@ -16,7 +16,7 @@ say() { printf '[%3d s] %s\n' $((SECONDS - began)) "$*"; }
 pack() { # FOLDER
   mkdir -p "$1/wheels" && git -C "$here/.." archive --format=tar HEAD | gzip -9 >"$1/tupelo.tgz"
   cp "$here/gpu.sh" "$1/"
-  local name wanted=(nvidia-cudnn-frontend)
+  local name wanted=()
   for name in annotated-types hjson pydantic pydantic_core pydantic-settings python-dotenv sentencex \
     typing_extensions typing-inspection zstandard; do
     wanted+=("$(grep -i "^$name==" "$here/../constraints.txt")")
@@ -71,7 +71,7 @@ export TORCHINDUCTOR_CACHE_DIR=$work/inductor TRITON_CACHE_DIR=$work/triton
 export PYTORCH_NVML_BASED_CUDA_CHECK=1
 shape=12,768,512,64 quarter=12,768,512,16 steps=800 small=() losses=20 deadline=100 vocabulary=30528
 pytest=("$python" -m pytest -q --tb=short -p no:cacheprovider)
-tests=(-n5 tests/pretrain/engine/test_gpu.py tests/tupelo/test_loaded_encoder.py)
+tests=(-n5 --dist worksteal tests/pretrain/engine/test_gpu.py tests/tupelo/test_loaded_encoder.py)
 first=(-m gpu -n4 tests/pretrain/engine/test_gpu.py -k 'follow_the_formula and 64-dtype or never_waits')
 precisions=(fp32 bf16 fp16 bf16-fused fp16-fused)
 variants=(bert-a tupe-r hugging-face drop bf16-stream dropout drop-dropout sdpa)

@@ -39,9 +39,6 @@ FALLBACKS = ("folded", "fused", "triton", "sdpa", "eager")
 # What multiplies queries with the vectors of distances.
 RELATIVE_KEYS = ("eager", "sdpa")
 
-# Up to here the matrix of the scores is so small that writing it out costs less than it saves.
-SHORT_ROWS = 128
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -147,15 +144,10 @@ def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, st
         if obstacle is not None:
             return "eager", f"no kernel of ours: {obstacle}"
         return "fused", "softmax and bias in one pass"
-    encoding = POSITION_ENCODINGS[settings.model.positions]
-    if not encoding.has_attention_bias and not encoding.has_relative_keys:
-        return "sdpa", "positions without a bias: torch's kernels"
     obstacle = _obstacle("triton", settings, machine)
     if obstacle is not None:
         return "sdpa", f"no kernel of ours: {obstacle}"
-    if settings.data.sequence_length <= SHORT_ROWS:
-        return "eager", f"sequences of at most {SHORT_ROWS} tokens"
-    return "triton", "the gradient of the bias without a copy for each sequence"
+    return "triton", "no scores in memory, and one gradient of the bias for the whole batch"
 
 
 def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | None:
