@@ -2,14 +2,12 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.forked_command import PYTHONPATH
 from tests.tupelo.conftest import installed
 
 __all__ = ["installed"]
@@ -73,38 +71,25 @@ def test_every_option_in_a_documented_command_exists():
             assert not missing, (page.name, line)
 
 
-def take_tour(folder, tour, **variables):
+@pytest.mark.slow("every command")
+def test_the_tour_runs_with_an_installed_copy_without_activation(installed, tmp_path):
+    program = str(installed.programs / "tupelo")
     kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
-    return subprocess.run(
-        [tour, folder],
-        env=kept | {"OMP_NUM_THREADS": "1", **variables},
+    done = subprocess.run(
+        [TOUR, tmp_path / "new"],
+        env=kept | {"OMP_NUM_THREADS": "1", "TUPELO": program, "PATH": os.defpath},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-@pytest.mark.slow("every command, twice")
-def test_the_tour_runs_in_an_installed_copy_without_activation(installed, tmp_path):
-    tour = shutil.copy(TOUR, tmp_path / "tour.sh")
-    program = str(installed.programs / "tupelo")
-    done = take_tour(tmp_path / "new", tour, TUPELO=program, PATH=os.defpath)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "All commands ran" in done.stdout
+    has_scripts = (ROOT / ".venv/bin/tupelo").exists()
+    assert ("./run_finetune.sh" in done.stdout) == has_scripts
     # A hint that was printed runs as it is.
     hint = re.search(rf"again: ({program} sweep .*)", done.stdout)[1]
     again = subprocess.run(
         ["/bin/sh", "-c", hint], cwd=tmp_path / "new", env={"PATH": os.defpath}, check=True
     )
     assert again.returncode == 0
-
-
-@pytest.mark.slow("every command, twice")
-def test_the_tour_runs_in_the_checkout_with_activation(tmp_path):
-    search = f"{Path(sys.executable).parent}:{os.defpath}"
-    done = take_tour(tmp_path / "new", TOUR, PATH=search, PYTHONPATH=PYTHONPATH)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "again: tupelo sweep" in done.stdout
-    has_scripts = (ROOT / ".venv/bin/tupelo").exists()
-    assert ("./run_finetune.sh" in done.stdout) == has_scripts

@@ -10,7 +10,6 @@ import ctypes
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ from typing import Any
 import psutil
 from tqdm import tqdm
 
-from tests.forked_command import environment
+from tests.forked_command import environment, free_port
 
 from .outcome import NotSurvivedError
 
@@ -102,7 +101,7 @@ def fork_trainer(
         world_size: number of ranks.
         prepare: called with the rank in each child before it becomes a trainer.
     """
-    port = _free_port()
+    port = free_port()
     context = get_context("fork")
     processes = [
         context.Process(
@@ -138,7 +137,7 @@ def launcher(kind: str, world_size: int, module: str = "pretrain") -> list[str]:
         ranks = ("--standalone", f"--nproc-per-node={world_size}")
         return [sys.executable, "-m", "torch.distributed.run", *ranks, "-m", module]
     if kind == "deepspeed":
-        port = str(_free_port())
+        port = str(free_port())
         ranks = ("--num_accelerators", str(world_size), "--master_port", port)
         return [str(BIN / "deepspeed"), *ranks, "--module", module]
     assert kind == "python" and world_size == 1, kind
@@ -217,9 +216,3 @@ def _become_trainer(
     os.chdir(ROOT)
     sys.argv[1:] = words
     runpy.run_module("pretrain", run_name="__main__", alter_sys=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

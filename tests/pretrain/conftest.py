@@ -78,16 +78,17 @@ class Command:
             stderr=subprocess.PIPE,
         )
 
-    def run(self, words, launcher=(sys.executable, "-m", "pretrain")):
-        if launcher[:2] == (sys.executable, "-m") and len(launcher) == 3:
-            return run_module(launcher[2], words)
-        process = self.start(words, launcher)
+    def run(self, words, launcher=None, *, module="pretrain", ranks=1, **environment):
+        """Return status, stdout and stderr; without a launcher the ranks are forked, sooner."""
+        if launcher is None:
+            return run_module(module, words, ranks, **environment)
+        process = self.start(words, launcher, **environment)
         output, errors = process.communicate(timeout=300)
         return process.returncode, output, errors
 
-    def train(self, folder, *words, launcher=(sys.executable, "-m", "pretrain")):
-        """Train to the end and return the folder."""
-        status, _, errors = self.run(self.words("--run-folder", folder, *words), launcher)
+    def train(self, folder, *words, **how):
+        """Train to the end and return the folder; `how` as of `run`."""
+        status, _, errors = self.run(self.words("--run-folder", folder, *words), **how)
         assert status == 0, errors[-3000:]
         return folder
 

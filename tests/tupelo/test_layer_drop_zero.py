@@ -1,7 +1,6 @@
 """Layer drop under DeepSpeed, on one rank and on two, against a plain PyTorch loop."""
 
 import json
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,24 +8,16 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
-from tests.forked_command import environment
-from tests.pretrain.engine.test_engine import LAUNCHERS
+from tests.forked_command import run_module
 from tests.tupelo import layer_drop_case as case
 
 ROOT = Path(__file__).parents[2]
 
 
-def check(launcher, folder):
-    ranks = 1 if launcher == "python" else 2
-    program = str(ROOT / "tests/tupelo/layer_drop_case.py")
-    finished = subprocess.run(
-        [*LAUNCHERS[launcher], program, str(folder), *case.CONFIGURATIONS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+def check(ranks, folder):
+    words = [folder, *case.CONFIGURATIONS]
+    status, _, errors = run_module("tests.tupelo.layer_drop_case", words, ranks)
+    assert status == 0, errors[-3000:]
     for name, found in json.loads((folder / "found.json").read_text()).items():
         losses, weights = case.plain_loop(name, ranks)
         # engines: 1e-6 relative, the sums run in another order
@@ -43,13 +34,13 @@ def check(launcher, folder):
 
 @pytest.mark.ranks
 def test_every_zero_stage_and_offload_is_the_plain_loop_with_zero_gradients(tmp_path):
-    check("python", tmp_path)
+    check(1, tmp_path)
 
 
 @pytest.mark.ranks
 @pytest.mark.slow("two ranks; the test above takes every stage and offload on one")
 def test_two_ranks_are_the_plain_loop_too(tmp_path):
-    check("torchrun", tmp_path)
+    check(2, tmp_path)
 
 
 def fake_engine(model, *, stage=2, offload="cpu", accumulation=2, overlaps=False, **optimizer):

@@ -1,10 +1,7 @@
 """A run can be resumed on any number of ranks, at any ZeRO stage."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from pretrain.checkpoint.format import Checkpoint, Piece
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
+from tests.forked_command import run_module
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine import training_case as case
 from tests.selection import mostly_slow
@@ -23,11 +21,6 @@ from . import elastic_case
 
 ROOT = Path(__file__).parents[3]
 STAGES = ["zero0_fp32", "zero1_fp32", "zero2_fp32", "zero3_fp32"]
-
-
-def torchrun(ranks):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return [*launcher, f"--nproc-per-node={ranks}"]
 
 
 def everything(checkpoint):
@@ -65,21 +58,9 @@ def test_a_checkpoint_goes_through_any_ranks_and_stage_bit_for_bit(ranks, straig
     At 3 ranks ZeRO cuts parameters in the middle, and pads.
     """
     source, losses, norms = straight
-    finished = subprocess.run(
-        [
-            *torchrun(ranks),
-            "-m",
-            "tests.pretrain.checkpoint.elastic_case",
-            tmp_path,
-            source,
-            *STAGES,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    words = [tmp_path, source, *STAGES]
+    status, _, errors = run_module("tests.pretrain.checkpoint.elastic_case", words, ranks)
+    assert status == 0, errors[-3000:]
     expected = everything(Checkpoint(source))
     found = json.loads((tmp_path / "found.json").read_text())
     for name in STAGES:
@@ -143,9 +124,8 @@ def test_a_run_that_moves_between_machines_has_the_losses_of_the_straight_one(co
         (15, 1, "zero0_fp32"),
     ):
         cut(moved, step)
-        launcher = [*torchrun(ranks), "-m", "pretrain"]
         again = ["train", str(moved), "--elastic", "--engine.ds_config", config]
-        status, _, errors = command.run(again, launcher)
+        status, _, errors = command.run(again, ranks=ranks)
         assert status == 0, errors[-3000:]
     for name in ("metrics.jsonl", "evals.jsonl"):
         for ours, theirs in zip(lines(moved, name), lines(straight, name), strict=True):

@@ -218,7 +218,7 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_goes_on_like_one_never_s
 @pytest.mark.ranks
 def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(command, tmp_path):
     two = ("--batch.micro_sequences", 4, "--steps", STEPS, *WORDS)
-    never_stopped = command.train(tmp_path / "a", *two, launcher=two_ranks("torchrun"))
+    never_stopped = command.train(tmp_path / "a", *two, ranks=2)
     folder = tmp_path / "b"
     words = command.words("--run-folder", folder, *two)
     process = command.start(words, two_ranks("torchrun"))
@@ -228,7 +228,7 @@ def test_ranks_of_which_one_is_signalled_all_stop_at_one_step_and_go_on_alike(co
     assert process.returncode == 0, errors[-3000:]
     assert "Traceback" not in errors
     assert 10 <= step_of(output, folder) < STEPS
-    status, _, errors = command.run(["train", str(folder), "--resume"], two_ranks("torchrun"))
+    status, _, errors = command.run(["train", str(folder), "--resume"], ranks=2)
     assert status == 0, errors[-3000:]
     assert lines(folder, "metrics.jsonl") == lines(never_stopped, "metrics.jsonl")
 

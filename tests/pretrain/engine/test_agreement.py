@@ -1,7 +1,6 @@
 """Two ranks of which one cannot do what the other can: both take the same way, or both refuse."""
 
 import json
-import subprocess
 
 import pytest
 
@@ -11,7 +10,7 @@ from pretrain.engine import agreement
 from pretrain.engine.agreement import first_problem, results_of_all_ranks
 from pretrain.engine.execution import _common
 from pretrain.model.execution_plan import ExecutionPlan
-from tests.pretrain.conftest import ROOT, two_ranks
+from tests.forked_command import run_module
 
 PAIR = Ranks(0, 2, "cpu")
 
@@ -105,10 +104,9 @@ def main():
 
 @pytest.fixture(scope="module")
 def outcomes():
-    program = two_ranks("torchrun", "tests.pretrain.engine.test_agreement")
-    finished = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    return json.loads(finished.stdout.splitlines()[-1])
+    status, output, errors = run_module("tests.pretrain.engine.test_agreement", ranks=2)
+    assert status == 0, errors[-3000:]
+    return json.loads(output.splitlines()[-1])
 
 
 FUSED = "attention fused (softmax and bias in one pass); loss fused"

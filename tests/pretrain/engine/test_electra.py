@@ -13,7 +13,7 @@ from pretrain.data.batches import HeldOutBatches, Place
 from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.model.objectives.catalog import build_objective
-from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.conftest import lines
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import FP32, run_case
 
@@ -27,13 +27,13 @@ SCALES = ([1.25, 0.0, 2.0], [0.0, 1.5, 2.0])
 RUN = (*ELECTRA, *TUPE, *DROP, "--checkpoint.every_steps", "10", "--log_every_steps", "5")
 
 
-@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.ranks
-def test_every_zero_stage_is_the_plain_pytorch_loop_and_resumes(launcher, tmp_path):
+def test_every_zero_stage_is_the_plain_pytorch_loop_and_resumes(ranks, tmp_path):
     """Both networks, with blocks skipped for whole steps; the draws do not depend on the rank."""
     words = (*ELECTRA, "--model.positions", "tupe-r")
     plain = case.reference(case.case_settings(*words))
-    for name, found in run_case(launcher, tmp_path, FP32, *words).items():
+    for name, found in run_case(ranks, tmp_path, FP32, *words).items():
         # engines: 1e-6 relative, the sums run in another order
         assert found["losses"] == pytest.approx(plain.losses, rel=2e-6), name
         assert found["norms"] == pytest.approx(plain.norms, rel=1e-5), name
@@ -102,9 +102,7 @@ def test_an_evaluation_has_the_parts_that_a_plain_pass_over_all_rows_has(run, sh
 def test_two_ranks_evaluate_and_train_as_one(run, command, tmp_path):
     """Whose last batches of an evaluation are filled with rows that do not count."""
     folder = tmp_path / "two"
-    two = command.train(
-        folder, *RUN, "--batch.micro_sequences", "2", launcher=two_ranks("torchrun")
-    )
+    two = command.train(folder, *RUN, "--batch.micro_sequences", "2", ranks=2)
     for ours, theirs in zip(lines(two, "evals.jsonl"), lines(run, "evals.jsonl"), strict=True):
         assert ours["parts"] == pytest.approx(theirs["parts"], rel=1e-4)
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)

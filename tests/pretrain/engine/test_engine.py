@@ -12,22 +12,12 @@ import torch
 from pretrain.config.errors import ConfigError
 from pretrain.engine.optimizers import OPTIMIZERS, build_optimizer
 from pretrain.engine.parameter_groups import parameter_groups
-from tests.forked_command import environment
+from tests.forked_command import run_module
 from tests.pretrain.engine import training_case as case
 
 ROOT = Path(__file__).parents[3]
 FP32 = ["zero0_fp32", "zero1_fp32", "zero2_fp32", "zero3_fp32"]
 BF16 = ["zero0_bf16_autocast", "zero1_bf16", "zero3_bf16_autocast"]
-LAUNCHERS = {
-    "python": [sys.executable],
-    "torchrun": [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-    ],
-}
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +25,16 @@ def plain():
     return case.reference(case.case_settings())
 
 
-@pytest.fixture(scope="module", params=list(LAUNCHERS))
+@pytest.fixture(scope="module", params=[1, 2])
 def engines(request, tmp_path_factory):
     """What the engine did under each configuration: one process, then two ranks."""
-    return run_case(request.param, tmp_path_factory.mktemp(request.param), FP32 + BF16)
+    return run_case(request.param, tmp_path_factory.mktemp("ranks"), FP32 + BF16)
 
 
-def run_case(launcher, folder, names, *words):
-    finished = subprocess.run(
-        [*LAUNCHERS[launcher], str(ROOT / "tests/pretrain/engine/training_case.py"), str(folder)]
-        + [*names, "--", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+def run_case(ranks, folder, names, *words):
+    module = "tests.pretrain.engine.training_case"
+    status, _, errors = run_module(module, [folder, *names, "--", *words], ranks)
+    assert status == 0, errors[-3000:]
     return json.loads((folder / "found.json").read_text())
 
 
@@ -83,22 +67,22 @@ def test_a_resumed_engine_is_the_uninterrupted_one(engines):
 
 
 @pytest.mark.slow("every ZeRO stage once more, recomputed")
-@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.ranks
-def test_blocks_can_be_recomputed_at_every_zero_stage(launcher, plain, tmp_path):
+def test_blocks_can_be_recomputed_at_every_zero_stage(ranks, plain, tmp_path):
     """At stage 3 the weights of a block are gathered once more for it."""
-    found = run_case(launcher, tmp_path, FP32, "--engine.recompute_blocks", "true")
+    found = run_case(ranks, tmp_path, FP32, "--engine.recompute_blocks", "true")
     for name in FP32:
         assert found[name]["losses"] == pytest.approx(plain.losses, rel=2e-6), name
 
 
 @pytest.mark.slow("every ZeRO stage once more, by sequences")
-@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.ranks
-def test_blocks_can_be_drawn_by_sequence_at_every_zero_stage(launcher, tmp_path):
+def test_blocks_can_be_drawn_by_sequence_at_every_zero_stage(ranks, tmp_path):
     words = ("--layer_drop.draw_per", "sequence")
     plain = case.reference(case.case_settings(*words))
-    found = run_case(launcher, tmp_path, FP32, *words)
+    found = run_case(ranks, tmp_path, FP32, *words)
     for name in FP32:
         assert found[name]["losses"] == pytest.approx(plain.losses, rel=2e-6), name
         assert found[name]["norms"] == pytest.approx(plain.norms, rel=1e-5), name

@@ -24,7 +24,7 @@ from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling.hardware import HALF, Gpu
 from tests.faults.comparison import differences
-from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.conftest import lines
 from tests.selection import mostly_slow
 
 WORDS = ("--batch.global_sequences", "24", "--batch.micro_sequences", "auto")
@@ -190,16 +190,15 @@ def test_the_estimate_is_within_a_third_of_what_autograd_keeps(attention, words)
     assert pass_bytes(settings, config, execution, 8) == expected
 
 
-def trained(command, folder, number, rows, *words, launcher):
+def trained(command, folder, number, rows, *words, ranks=1):
     """Train on ranks with so little memory, and return the run folder."""
     words = [
         *command.words("--run-folder", folder, "--batch.global_sequences", 24, "--steps", 6),
         *("--batch.micro_sequences", number, "--model.dropout", 0.1, *words),
         *("--log_every_steps", 1, "--layer_drop.schedule", "constant"),
     ]
-    process = command.start(map(str, words), launcher, ROWS_OF_RANKS=rows)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors[-3000:]
+    status, _, errors = command.run(words, module=PROGRAM, ranks=ranks, ROWS_OF_RANKS=rows)
+    assert status == 0, errors[-3000:]
     return folder
 
 
@@ -210,9 +209,8 @@ PROGRAM = "tests.pretrain.engine.limited_gpu"
 def test_ranks_take_what_fits_on_all_and_train_as_with_that_number(command, tmp_path, name):
     """Bit for bit: dropout, layer drop, order and weights; one rank is short of memory."""
     words = ("--engine.ds_config", name)
-    both = two_ranks("torchrun", PROGRAM)
-    found = trained(command, tmp_path / "auto", "auto", "6 3", *words, launcher=both)
-    given = trained(command, tmp_path / "given", "3", "12 12", *words, launcher=both)
+    found = trained(command, tmp_path / "auto", "auto", "6 3", *words, ranks=2)
+    given = trained(command, tmp_path / "given", "3", "12 12", *words, ranks=2)
     assert differences(found, given) == []
     launch = lines(found, "launches.jsonl")[0]["micro_batches"]
     assert (launch["sequences"], launch["per_step"]) == (3, 4)

@@ -10,7 +10,7 @@ from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling import step_timer as phases_module
 from pretrain.profiling.communication import CountedCollectives
 from pretrain.profiling.step_timer import Phases
-from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.conftest import lines
 from tests.selection import mostly_slow
 
 
@@ -127,7 +127,7 @@ def test_of_two_engines_the_newest_one_counts(clock):
 def test_zero_reduces_the_gradients_once_and_gathers_the_weights_once(command, tmp_path, stage):
     """Rajbhandari et al., ZeRO (SC 2020), Sec. 7: as much as plain data parallelism."""
     words = ("--engine.ds_config", f"zero{stage}_fp32", "--batch.micro_sequences", 4)
-    folder = command.train(tmp_path / "run", *words, launcher=two_ranks("torchrun"))
+    folder = command.train(tmp_path / "run", *words, ranks=2)
     model = MaskedLanguageModel(load_settings("tiny_cpu").model)
     weight_bytes = sum(parameter.nbytes for parameter in model.parameters())
     for row in lines(folder, "metrics.jsonl", without=()):

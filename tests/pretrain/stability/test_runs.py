@@ -1,7 +1,6 @@
 """Whole runs to which something happens, see trouble_case.py."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches, sequences_of_step
-from tests.forked_command import environment
+from tests.forked_command import run_module
 from tests.pretrain.conftest import lines
-from tests.pretrain.engine.test_engine import LAUNCHERS
 from tests.selection import mostly_slow
 
 from .trouble_case import SCENARIOS, words
@@ -23,17 +21,11 @@ ROOT = Path(__file__).parents[3]
 REWOUND = [name for name in SCENARIOS if name.startswith("rewind")]
 
 
-def run_scenarios(shards, folder, names, launcher="python"):
-    finished = subprocess.run(
-        [*LAUNCHERS[launcher], str(ROOT / "tests/pretrain/stability/trouble_case.py")]
-        + [str(shards), str(folder), *names],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    return finished.stderr
+def run_scenarios(shards, folder, names, ranks=1):
+    words = [shards, folder, *names]
+    status, _, errors = run_module("tests.pretrain.stability.trouble_case", words, ranks)
+    assert status == 0, errors[-3000:]
+    return errors
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +157,7 @@ def test_a_run_rewinds_before_a_spike(runs):
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", mostly_slow(REWOUND[1:], "rewinds of each kind, on two ranks"))
 def test_two_ranks_rewind_together(shards, tmp_path, name):
-    errors = run_scenarios(shards, tmp_path, [name], "torchrun")
+    errors = run_scenarios(shards, tmp_path, [name], ranks=2)
     (run,) = found(tmp_path, name)
     assert run["ended"] == "finished" and decisions(tmp_path, name) == [("rewind", 13, 13)]
     assert errors.count("rewinding to the checkpoint of step 10") == 1

@@ -10,7 +10,7 @@ from pretrain.checkpoint.folders import checkpoint_folder
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.config.recipe import load_settings
 from pretrain.schedules.learning_rate import learning_rate_at
-from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.conftest import lines
 from tests.waiting import wait_until
 
 HOURS = 0.002
@@ -132,7 +132,7 @@ def test_more_hours_are_spent_on_a_stretched_or_restarted_schedule(command, tmp_
 def test_two_ranks_agree_on_the_end(command, tmp_path):
     """They would wait for each other for ever if one of them took another step."""
     words = ("--hours", HOURS, "--batch.micro_sequences", 4, *OFTEN, *DROPS)
-    folder = command.train(tmp_path / "run", *words, launcher=two_ranks("torchrun"))
+    folder = command.train(tmp_path / "run", *words, ranks=2)
     assert lines(folder, "launches.jsonl")[0]["world_size"] == 2
     assert_ended_on_time(folder)
 
