@@ -94,7 +94,10 @@ class Engine:
         self._kind = checked_optimizer(settings.optimizer, ranks.device, ds_config)
         self._state_names = self._kind.state_names(model)
         self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
-            model=model, optimizer=self._kind.build(model, settings.optimizer), config=ds_config
+            model=model,
+            optimizer=self._kind.build(model, settings.optimizer),
+            # Its own list knows no optimizer of a user; `zero_stages` of the kind is ours.
+            config={**ds_config, "zero_allow_untested_optimizer": True},
         )
         # At stage 0 DeepSpeed does not keep the norm by which it clips.
         self._engine.clip_fp32_gradients = self._clip_and_keep_norm

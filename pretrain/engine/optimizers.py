@@ -2,6 +2,8 @@
 
 Adding one is a class and a line of OPTIMIZERS. Its state tensors have the shape of the parameter,
 are fp32, and lie in `optimizer.state[parameter]` by name; checkpoints store them by these names.
+From stage 1 on, ZeRO gives it flat parts of several weights: one whose update needs whole matrices
+or their norms (Muon, LAMB) names stage 0 alone.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ def test_every_addition_is_tried():
 
 @pytest.mark.parametrize("file", TRAINED)
 def test_what_is_added_trains_and_resumes(command, tmp_path, file):
-    folder, words = tmp_path / "run", command.words("--engine.ds_config", "zero0_fp32")
+    folder, words = tmp_path / "run", command.words("--engine.ds_config", "zero2_fp32")
     run(file, "pretrain", *words, *TRAINED[file], "--run-folder", folder)
     evaluations = lines(folder, "evals.jsonl")
     assert evaluations[-1]["step"] == 20

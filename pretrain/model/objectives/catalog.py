@@ -1,6 +1,6 @@
 """The objectives by name. A new one is a subclass of `Objective` and a line of OBJECTIVES."""
 
-from pretrain.config.errors import lookup
+from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import (
     DEFAULT_OBJECTIVE,
     REPLACED_TOKEN_DETECTION,
@@ -33,9 +33,17 @@ def build_objective(
         execution: how it is computed.
 
     Raises:
-        ConfigError: there is no objective of this name, or the settings do not fit together.
+        ConfigError: there is no objective of this name, the settings do not fit together, or a
+            parameter is a scalar.
     """
-    return objective_named(objective).build(model, electra, execution)
+    built = objective_named(objective).build(model, electra, execution)
+    for name, parameter in built.named_parameters():
+        if parameter.ndim == 0:
+            raise ConfigError(
+                f"the parameter {name} has no dimension, and DeepSpeed divides and broadcasts "
+                "rows; make it one element, of shape (1,)"
+            )
+    return built
 
 
 def objective_named(name: str) -> type[Objective]:

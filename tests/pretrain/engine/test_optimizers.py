@@ -5,14 +5,17 @@ import math
 import numpy
 import pytest
 import torch
+from deepspeed.accelerator import get_accelerator
 
 from pretrain.checkpoint.folders import checkpoint_folder
 from pretrain.checkpoint.format import Checkpoint, CheckpointError
 from pretrain.checkpoint.writer import Saver
-from pretrain.config.ds_config import read_ds_config
+from pretrain.config.ds_config import DS_CONFIGS, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
+from pretrain.engine import optimizers
+from pretrain.engine.launch import checked_settings
 from pretrain.engine.optimizers import (
     OPTIMIZERS,
     build_optimizer,
@@ -20,8 +23,10 @@ from pretrain.engine.optimizers import (
     state_numbers,
 )
 from pretrain.engine.parameter_groups import check_table_rates
+from tests.docs.contributed import BLOCKS
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import run_case
+from tests.selection import mostly_slow
 
 MUON = ("--optimizer.kind", "muon", "--model.positions", "tupe-r", "--model.norm", "pre")
 OF_BLOCK = {
@@ -353,6 +358,33 @@ def test_muon_is_refused_before_data_are_touched(command, tmp_path):
     status, _, errors = command.run(list(map(str, words)))
     assert status != 0 and "does not work at ZeRO stage 1" in errors
     assert "shards" not in errors and not (tmp_path / "run").exists()
+
+
+SHIPPED = sorted((file.stem for file in DS_CONFIGS.glob("*.json")), key="zero1_fp16".__ne__)
+
+
+@pytest.mark.parametrize("name", mostly_slow(SHIPPED, "further DeepSpeed configurations"))
+def test_an_optimizer_that_is_added_works_with_every_shipped_json(
+    name, ranks, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(OPTIMIZERS, "rmsprop", None)  # and remove it afterwards
+    exec(BLOCKS["pretrain/engine/optimizers"], dict(vars(optimizers)))
+    monkeypatch.setattr(get_accelerator(), "is_fp16_supported", lambda: True)  # slow on a CPU
+    settings = case.case_settings("--optimizer.kind", "rmsprop", "--engine.ds_config", name)
+    checked_settings(settings, ranks)
+    model = case.build_model(settings)
+    rmsprop = build_optimizer(model, settings.optimizer, "cpu")
+
+    def update(rate):
+        for group in rmsprop.param_groups:
+            group["lr"] = rate
+        rmsprop.step()
+
+    losses, _, _ = case.reference(settings, model, update)
+    found = case.whole_and_resumed(settings, ranks, name, tmp_path)
+    # Sums in another order; 8 or 11 bits in half precision.
+    assert found["losses"] == pytest.approx(losses, rel=1e-5 if "fp32" in name else 1e-2)
+    assert found["resumed"] == found["losses"][3:]
 
 
 def test_a_torch_without_muon_is_named(monkeypatch):

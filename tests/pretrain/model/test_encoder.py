@@ -8,6 +8,7 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
 from data_prep.masking import IGNORED
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.model.blocks import Block
 from pretrain.model.cost import parameters_by_group, training_cost
@@ -232,6 +233,17 @@ def _base_words(*words):
     numbers = {**shape, "vocabulary_size": 30_528}
     named = [word for name, value in numbers.items() for word in (f"--model.{name}", str(value))]
     return [*named, "--model.norm", "post", *words]
+
+
+def test_a_scalar_parameter_is_refused_by_name(monkeypatch):
+    class Scaled(POSITION_ENCODINGS["nope"]):
+        def __init__(self, settings):
+            super().__init__(settings)
+            self.slope = torch.nn.Parameter(torch.ones(()))
+
+    monkeypatch.setitem(POSITION_ENCODINGS, "scaled", Scaled)
+    with pytest.raises(ConfigError, match=r"encoder\.positions\.slope has no dim.*shape \(1,\)"):
+        parameters_by_group(model_settings("--model.positions", "scaled"))
 
 
 def test_groups_of_parameters_add_up_to_the_model():
