@@ -15,9 +15,10 @@ from data_prep.tokenizer.describe import described_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
-from pretrain.config.errors import ConfigError
+from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import (
     REPLACED_TOKEN_DETECTION,
+    EncodingSettings,
     ModelSettings,
     RunSettings,
 )
@@ -27,17 +28,15 @@ from pretrain.convert.text_encoder import PROBE_TEXTS, TextEncoder
 from pretrain.data.frequencies import word_frequencies
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.objectives.replaced_tokens import generator_settings
-from pretrain.model.position_encoding import PositionSettings
+from pretrain.model.positions import POSITION_ENCODINGS
 
 # Settings that change neither the meaning of a weight nor the shapes.
 FREE = {
     *("preset", "dropout", "attention_dropout"),
     *("initializer_range", "branch_initialisation", "output_bias"),
 }
-RELATIVE = {"relative_buckets", "relative_max_distance"}
-OF_BLOCKS_TOO = {"num_layers", "width", "num_heads", "layer_norm_epsilon"}
 # Those of the positions alone, which may be new.
-OF_POSITIONS = {"positions", *PositionSettings._fields} - OF_BLOCKS_TOO
+OF_POSITIONS = {"positions", "max_sequence_length", *EncodingSettings.model_fields}
 POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
 ENTRIES_TRIED = 1000  # capitalised, in any script
 
@@ -147,11 +146,9 @@ def check_model(
         ConfigError: they are not; names every setting that differs and the options to give.
     """
     theirs, ours = pretrained.model.model_dump(), model.model_dump()
-    free = set(FREE)
-    if not any(".relative." in name for name in pretrained.weights):
-        free |= RELATIVE
-    if new_positions:
-        free |= OF_POSITIONS
+    encoding = lookup(POSITION_ENCODINGS, model.positions, setting="model.positions")
+    unread = EncodingSettings.model_fields.keys() - encoding.own_settings
+    free = FREE | (OF_POSITIONS if new_positions else unread)
     different = [name for name in ours if name not in free and ours[name] != theirs[name]]
     if different:
         described = ", ".join(

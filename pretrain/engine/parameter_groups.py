@@ -7,10 +7,8 @@ from torch import nn
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import OptimizerSettings, RunSettings
 from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.position_encoding import PositionEncoding
 from pretrain.model.shapes import shapes_only
-
-# The settings of the learning rates of positional tables, by the name of the module.
-TABLE_RATES = {"position_embeddings": "position_rate", "bucket_embeddings": "relative_rate"}
 
 
 def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
@@ -24,10 +22,14 @@ def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict
     decays as fast as other weights.
     """
     groups: dict[tuple[float, float], dict[str, Any]] = {}
-    factors = {f".{name}.weight": getattr(settings, rate) for name, rate in TABLE_RATES.items()}
-    for name, parameter in model.named_parameters():
+    factors = {
+        id(table): float(vars(settings)[rate])
+        for rate, tables in _positional_tables(model)
+        for table in tables
+    }
+    for parameter in model.parameters():
         decays = settings.decay_everything or parameter.ndim > 1
-        factor = next((factors[end] for end in factors if name.endswith(end)), 1.0)
+        factor = factors.get(id(parameter), 1.0)
         decay = settings.weight_decay / factor if decays else 0.0
         group = groups.setdefault((decay, factor), {"params": []})
         group["params"].append(parameter)
@@ -43,11 +45,16 @@ def check_table_rates(settings: RunSettings) -> None:
     """
     with shapes_only():
         model = build_objective(settings.model, settings.objective, settings.electra)
-    tables = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    for table, name in TABLE_RATES.items():
-        rate = getattr(settings.optimizer, name)
-        if rate != 1 and table not in tables:
+    rates = {rate for rate, _ in _positional_tables(model)}
+    for name in ("position_rate", "relative_rate"):
+        rate = vars(settings.optimizer)[name]
+        if rate != 1 and name not in rates:
             raise ConfigError(
                 f"optimizer.{name}={rate:g} has no effect with model.positions="
                 f"{settings.model.positions!r}, which has no such table; remove it"
             )
+
+
+def _positional_tables(model: nn.Module) -> list[tuple[str, list[nn.Parameter]]]:
+    encodings = (each for each in model.modules() if isinstance(each, PositionEncoding))
+    return [item for encoding in encodings for item in encoding.tables().items()]

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.config.errors import ConfigError, lookup
-from pretrain.config.settings import ModelSettings
+from pretrain.config.settings import EncodingSettings, ModelSettings
+from pretrain.config.settings.section import is_changed
 from pretrain.model.attention import at_positions
 from pretrain.model.attention_backends import terms_of_pass
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
+from pretrain.model.position_tables import BUCKETS
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
 from pretrain.model.sequence_windows import positions_in_turn, turned
 from pretrain.schedules.layer_drop import SEQUENCE_GROUPS, BranchScale, SequenceDraw
@@ -220,32 +222,18 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
             effect in it.
     """
     encoding = lookup(POSITION_ENCODINGS, model.positions, setting="model.positions")
-    settings = PositionSettings(**model.model_dump(include=set(PositionSettings._fields)))
+    settings = PositionSettings(**model.model_dump())
     obstacle = encoding.obstacle(settings)
     if obstacle is not None:
         raise ConfigError(f"model.positions={model.positions!r}: {obstacle}")
-    if model.cls_reset == "reference" and not encoding.has_reference_reset:
-        names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_reference_reset]
-        raise ConfigError(
-            f"model.cls_reset='reference' differs from 'paper' only in {', '.join(names)}, not in "
-            f"{model.positions}; remove it"
-        )
-    if model.position_projection_bias and not encoding.has_projections:
-        names = [name for name, kind in POSITION_ENCODINGS.items() if kind.has_projections]
-        raise ConfigError(
-            f"model.position_projection_bias=True has no effect with model.positions="
-            f"{model.positions!r}, which projects no positions ({', '.join(names)} do); remove it"
-        )
-    for name, flag, lack in (
-        ("relative_clip", "has_relative_keys", "clips no distances"),
-        ("rotary_base", "has_rotation", "rotates nothing"),
-    ):
-        value = getattr(model, name)
-        if value != ModelSettings.model_fields[name].default and not getattr(encoding, flag):
-            names = [other for other, kind in POSITION_ENCODINGS.items() if getattr(kind, flag)]
+    # Sweeps over encodings give buckets to all of them.
+    for name in EncodingSettings.model_fields:
+        if is_changed(model, name) and name not in (*encoding.own_settings, *BUCKETS):
+            kinds = POSITION_ENCODINGS.items()
+            readers = ", ".join(other for other, kind in kinds if name in kind.own_settings)
             raise ConfigError(
-                f"model.{name}={value:g} has no effect with model.positions="
-                f"{model.positions!r}, which {lack} ({', '.join(names)} does); remove it"
+                f"model.{name}={vars(settings)[name]} has no effect with model.positions="
+                f"{model.positions!r}, but with {readers}; remove it"
             )
     return encoding(settings)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, Rotation
-from pretrain.model.position_tables import RelativeBias
+from pretrain.model.position_tables import BUCKETS, RelativeBias
 
 ALIBI_SPAN = 8  # of the exponents of the slopes: 2^-8 is the least, Press et al. Sec. 3
 
@@ -47,6 +47,7 @@ class RelativeOnly(PositionEncoding):
 
     description = "relative positions alone (T5)"
     source = RAFFEL
+    own_settings = BUCKETS
     has_attention_bias = True
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -101,7 +102,7 @@ class Rotary(PositionEncoding):
 
     description = "rotary positions (RoPE)"
     source = ROFORMER
-    has_rotation = True
+    own_settings = ("rotary_base",)
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)

@@ -16,26 +16,21 @@ Exported models carry a copy of this file, so it imports nothing but torch and t
 Shape letters as in positions.py.
 """
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
-class PositionSettings(NamedTuple):
-    """The part of a model's settings that encodings read; the names are those of the settings."""
+class PositionSettings(SimpleNamespace):
+    """The settings of a model, by their names: its shape, and what encodings have of their own."""
 
     num_layers: int
     width: int
     num_heads: int
     max_sequence_length: int
-    cls_reset: str
-    position_projection_bias: bool
     layer_norm_epsilon: float
-    relative_buckets: int
-    relative_max_distance: int
-    relative_clip: int
-    rotary_base: float
 
     @property
     def head_width(self) -> int:
@@ -80,15 +75,13 @@ class PositionEncoding(nn.Module):
 
     description: str  # a phrase for model cards
     source: str  # the paper that describes it
+    own_settings: tuple[str, ...] = ()  # those of `EncodingSettings` that it reads
 
     # A score is a sum of this many dot products of independent vectors of width H, so scaling by
     # 1/sqrt(score_terms * H) keeps its variance (TUPE Sec. 3.3, "Normalization and rescaling").
     score_terms = 1
     has_attention_bias = False
     has_relative_keys = False
-    has_rotation = False
-    has_projections = False  # of positions: U^Q and U^K
-    has_reference_reset = False  # whether cls_reset = "reference" differs from "paper"
     is_foldable = False  # whether `folded_bias` is the whole bias
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -101,6 +94,15 @@ class PositionEncoding(nn.Module):
         """Return why the encoding cannot be built with these settings, or None."""
         del settings
         return None
+
+    def tables(self) -> dict[str, list[nn.Parameter]]:
+        """Return the tables with a learning rate of their own, by its setting in `optimizer`."""
+        rates = {"position_embeddings": "position_rate", "bucket_embeddings": "relative_rate"}
+        found: dict[str, list[nn.Parameter]] = {}
+        for name, module in self.named_modules():
+            if rate := rates.get(name.rpartition(".")[2]):
+                found.setdefault(rate, []).extend(module.parameters())
+        return found
 
     def add_to_embeddings(self, x_BSD: Tensor) -> Tensor:
         """Return the input vectors with positions mixed in; unchanged here."""

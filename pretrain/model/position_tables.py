@@ -1,8 +1,8 @@
 """What position encodings learn: tables of positions and distances, and their projections.
 
-Tables are named `position_embeddings` and `bucket_embeddings`: by these names the optimizer gives
-them learning rates of their own. Exported models carry a copy of this file, so it imports nothing
-but torch, the standard library and the files of positions. Shape letters as in positions.py.
+Tables are named `position_embeddings` and `bucket_embeddings`: `PositionEncoding.tables` finds them
+by these names. Exported models carry a copy of this file, so it imports nothing but torch, the
+standard library and the files of positions. Shape letters as in positions.py.
 """
 
 import math
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from pretrain.model.position_encoding import PositionSettings, widened
+
+BUCKETS = ("relative_buckets", "relative_max_distance")  # the settings of a table of distances
 
 
 def refuse_longer_rows(sequence_length: int, num_positions: int) -> None:

@@ -22,6 +22,7 @@ from pretrain.model.position_encoding import (
     widened,
 )
 from pretrain.model.position_tables import (
+    BUCKETS,
     ProjectedDistances,
     ProjectedPositions,
     RelativeBias,
@@ -63,6 +64,7 @@ class BertRelative(BertAbsolute):
 
     description = "absolute and relative positions (BERT-R, TUPE Eq. 5)"
     source = TUPE
+    own_settings = BUCKETS
     has_attention_bias = True
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -85,8 +87,8 @@ class BertAbsoluteUntiedProjections(PositionEncoding):
 
     description = "absolute positions with projections of their own (BERT-A^d, TUPE Sec. 4.3)"
     source = TUPE
+    own_settings = ("position_projection_bias",)
     score_terms = 4
-    has_projections = True
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -107,9 +109,9 @@ class TupeAbsoluteTiedCls(PositionEncoding):
 
     description = "untied absolute positions, [CLS] tied to them (TUPE Eq. 7)"
     source = TUPE
+    own_settings: tuple[str, ...] = ("position_projection_bias",)
     score_terms = 2
     has_attention_bias = True
-    has_projections = True
     is_foldable = True
     num_thetas = 0
 
@@ -137,6 +139,7 @@ class TupeRelativeTiedCls(TupeAbsoluteTiedCls):
     """TUPE-R^tie-cls: untied positions and b_{j-i}, [CLS] treated like any word (Eq. 8)."""
 
     description = "untied absolute and relative positions, [CLS] tied to them (TUPE Eq. 8)"
+    own_settings = (*TupeAbsoluteTiedCls.own_settings, *BUCKETS)
     is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -192,7 +195,7 @@ class TupeRelative(TupeAbsolute):
     """
 
     description = "untied absolute and relative positions (TUPE-R, Eq. 11)"
-    has_reference_reset = True
+    own_settings = ("cls_reset", *TupeAbsolute.own_settings, *BUCKETS)
     is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -216,6 +219,7 @@ class TupeRelativeParametric(TupeAbsolute):
     """
 
     description = "untied absolute positions and projected relative ones (TUPE, Sec. 5)"
+    own_settings = (*TupeAbsolute.own_settings, *BUCKETS)
     is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -275,12 +279,13 @@ class RelativeQueryKey(PositionEncoding):
 
     description = "relative positions as vectors added to the keys (Shaw et al., TUPE Eq. 4)"
     source = SHAW
+    own_settings = ("relative_clip",)
     has_relative_keys = True
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
         self.layers = nn.ModuleList(RelativeKeys(settings) for _ in range(settings.num_layers))
-        self.clip = settings.relative_clip
+        self.clip: int = settings.relative_clip
 
     def relative_keys(self, layer: int, sequence_length: int) -> Tensor:
         """Return a^l of the distances that occur."""

@@ -12,6 +12,7 @@ from pretrain.config.settings.model import (
     DEFAULT_OBJECTIVE,
     REPLACED_TOKEN_DETECTION,
     ElectraSettings,
+    EncodingSettings,
     ModelSettings,
 )
 from pretrain.config.settings.optimizer import (
@@ -30,6 +31,7 @@ __all__ = [
     "DEFAULT_OBJECTIVE",
     "DataSettings",
     "ElectraSettings",
+    "EncodingSettings",
     "EngineSettings",
     "EvaluationSettings",
     "LayerDropSettings",

@@ -23,7 +23,36 @@ PRESETS: dict[str, dict[str, int]] = {
 }
 
 
-class ModelSettings(Section):
+class EncodingSettings(Section):
+    """What position encodings have of their own: each names those that it reads."""
+
+    cls_reset: Literal["paper", "reference"] = Field(
+        "paper",
+        description="[CLS] is reset in the sum of the biases (TUPE Eq. 9), or in each, as in the "
+        "authors' code",
+    )
+    position_projection_bias: bool = Field(
+        False,
+        description="a bias in U^Q and U^K, as in the TUPE authors' code; the paper has none",
+    )
+    relative_buckets: int = Field(
+        32, ge=4, le=LONGEST_ROW, multiple_of=2, description="number of T5 distance buckets"
+    )
+    relative_max_distance: int = Field(
+        128, ge=2, le=LONGEST_ROW, description="distance at which T5 buckets end"
+    )
+    relative_clip: int = Field(
+        16,
+        ge=1,
+        le=LONGEST_ROW,
+        description="largest distinct distance (t of Shaw et al.), with positions=shaw",
+    )
+    rotary_base: float = Field(
+        10_000.0, gt=1, description="base of RoPE's angles, with positions=rope"
+    )
+
+
+class ModelSettings(EncodingSettings):
     """Shape and variant of the encoder."""
 
     preset: Literal["mini", "small", "base", "large"] | None = Field(
@@ -42,34 +71,8 @@ class ModelSettings(Section):
         512, ge=8, le=LONGEST_ROW, description="longest sequence, size of the position table"
     )
     positions: str = Field("tupe-r", description="position encoding, see docs/SETTINGS.md")
-    cls_reset: Literal["paper", "reference"] = Field(
-        "paper",
-        description="[CLS] is reset in the sum of the biases (TUPE Eq. 9), or in each, as in the "
-        "authors' code",
-    )
-    position_projection_bias: bool = Field(
-        False,
-        description="a bias in U^Q and U^K, as in the TUPE authors' code; the paper has none",
-    )
     norm: Literal["pre", "post"] = Field(
         "pre", description="LayerNorm before (PreLN) or after (PostLN) a branch"
-    )
-    relative_buckets: int = Field(
-        32, ge=4, le=LONGEST_ROW, multiple_of=2, description="number of T5 distance buckets"
-    )
-    relative_max_distance: int = Field(
-        128, ge=2, le=LONGEST_ROW, description="distance at which T5 buckets end"
-    )
-    relative_clip: int = Field(
-        16,
-        ge=1,
-        le=LONGEST_ROW,
-        description="largest distinct distance (t of Shaw et al.), with positions=shaw",
-    )
-    rotary_base: float = Field(
-        10_000.0,
-        gt=1,
-        description="base of RoPE's angles, with positions=rope",
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and branches")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")

@@ -26,6 +26,7 @@ from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import (
     DEFAULT_OBJECTIVE,
     REPLACED_TOKEN_DETECTION,
+    EncodingSettings,
     ModelSettings,
     explain,
 )
@@ -74,20 +75,8 @@ BERT_FIELDS = {
     "initializer_range": "initializer_range",
 }
 TUPELO_FIELDS = BERT_FIELDS | {
-    name: name
-    for name in (
-        "positions",
-        "cls_reset",
-        "position_projection_bias",
-        "norm",
-        "relative_buckets",
-        "relative_max_distance",
-        "relative_clip",
-        "rotary_base",
-    )
+    name: name for name in ("positions", "norm", *EncodingSettings.model_fields)
 }
-# Exports that were written before they existed have their defaults.
-ADDED_FIELDS = {"relative_clip", "rotary_base"}
 
 
 class ExportRecord(BaseModel):
@@ -254,8 +243,9 @@ def _configured(
 ) -> tuple[ModelSettings, ExportRecord]:
     """Return the settings and the record in the content of config.json."""
     fields = BERT_FIELDS if stock else TUPELO_FIELDS
-    expected = [*(theirs for theirs in fields.values() if theirs not in ADDED_FIELDS), RECORD]
-    missing = [theirs for theirs in expected if theirs not in content]
+    # A setting of an encoding that is newer than the export has its default.
+    expected = {*fields.values(), RECORD} - EncodingSettings.model_fields.keys()
+    missing = sorted(expected - content.keys())
     if missing:
         raise ConfigError(f"{place} lacks {', '.join(missing)}; export again")
     values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}

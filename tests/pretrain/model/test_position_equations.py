@@ -8,11 +8,14 @@ import torch
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from pretrain.config.errors import ConfigError
+from pretrain.config.settings import EncodingSettings
 from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
 from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_baselines import alibi_slopes
+from pretrain.model.position_encoding import PositionSettings
+from pretrain.model.positions import POSITION_ENCODINGS
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, LENGTH, LAYERS, HEADS, HEAD_WIDTH = 2, 7, 3, 3, 16
@@ -218,12 +221,29 @@ def test_relative_keys_of_bf16_queries_have_gradients_in_fp32(backend, recompute
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "where"), [("relative_clip", 4, "shaw"), ("rotary_base", 500, "rope")]
+    ("name", "value", "readers"),
+    [
+        *(("relative_clip", 4, "shaw"), ("rotary_base", 500.0, "rope")),
+        ("cls_reset", "reference", "tupe-r"),
+        ("position_projection_bias", True, "bert-ad, tupe-a, tupe-r, tupe-a-tie-cls.*"),
+    ],
 )
-def test_a_setting_of_another_encoding_is_refused(name, value, where):
-    message = f"model.{name}={value} has no effect with model.positions='t5'.*{where} does"
+def test_a_setting_of_another_encoding_is_refused(name, value, readers):
+    message = f"model.{name}={value} has no effect with .*'t5', but with {readers}; remove it"
     with pytest.raises(ConfigError, match=message):
         build_position_encoding(settings("t5", **{name: value}))
+
+
+@pytest.mark.parametrize("positions", POSITION_ENCODINGS)
+def test_an_encoding_reads_the_settings_that_it_names(positions):
+    class Noted(PositionSettings):
+        def __getattribute__(self, name):
+            read.add(name)
+            return super().__getattribute__(name)
+
+    read, kind = set(), POSITION_ENCODINGS[positions]
+    kind(Noted(**settings(positions).model_dump()))
+    assert read & EncodingSettings.model_fields.keys() == set(kind.own_settings)
 
 
 @pytest.mark.parametrize("positions", ["nope", "alibi", "rope"])

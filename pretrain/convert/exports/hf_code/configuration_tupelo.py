@@ -8,8 +8,8 @@ from transformers import PretrainedConfig
 class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
     """Shape and variant of the encoder; the names are those of BERT where it has the same thing.
 
-    positions: an entry of POSITION_ENCODINGS in positions.py, which explains cls_reset too. norm:
-    LayerNorm "pre" or "post", before or after the branches.
+    positions: an entry of POSITION_ENCODINGS in positions.py; `others` hold its own settings.
+    norm: LayerNorm "pre" or "post", before or after the branches.
     """
 
     model_type = "tupelo"
@@ -23,13 +23,7 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         intermediate_size: int = 3072,
         max_position_embeddings: int = 512,
         positions: str = "tupe-r",
-        cls_reset: str = "paper",
-        position_projection_bias: bool = False,
         norm: str = "pre",
-        relative_buckets: int = 32,
-        relative_max_distance: int = 128,
-        relative_clip: int = 16,
-        rotary_base: float = 10_000.0,
         hidden_dropout_prob: float = 0.1,
         attention_probs_dropout_prob: float = 0.1,
         layer_norm_eps: float = 1e-12,
@@ -45,13 +39,7 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         self.intermediate_size = intermediate_size
         self.max_position_embeddings = max_position_embeddings
         self.positions = positions
-        self.cls_reset = cls_reset
-        self.position_projection_bias = position_projection_bias
         self.norm = norm
-        self.relative_buckets = relative_buckets
-        self.relative_max_distance = relative_max_distance
-        self.relative_clip = relative_clip
-        self.rotary_base = rotary_base
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.layer_norm_eps = layer_norm_eps

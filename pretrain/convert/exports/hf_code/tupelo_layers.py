@@ -44,20 +44,14 @@ def position_encoding(config: TupeloConfig) -> PositionEncoding:
         raise ValueError(
             f"positions={name!r} does not exist; one of {', '.join(POSITION_ENCODINGS)}"
         )
-    settings = PositionSettings(
-        num_layers=config.num_hidden_layers,
-        width=config.hidden_size,
-        num_heads=config.num_attention_heads,
-        max_sequence_length=config.max_position_embeddings,
-        cls_reset=config.cls_reset,
-        position_projection_bias=config.position_projection_bias,
-        layer_norm_epsilon=config.layer_norm_eps,
-        relative_buckets=config.relative_buckets,
-        relative_max_distance=config.relative_max_distance,
-        relative_clip=config.relative_clip,
-        rotary_base=config.rotary_base,
-    )
-    return POSITION_ENCODINGS[name](settings)
+    shape = {
+        "num_layers": config.num_hidden_layers,
+        "width": config.hidden_size,
+        "num_heads": config.num_attention_heads,
+        "max_sequence_length": config.max_position_embeddings,
+        "layer_norm_epsilon": config.layer_norm_eps,
+    }
+    return POSITION_ENCODINGS[name](PositionSettings(**{**config.to_dict(), **shape}))
 
 
 def of_first(terms: PositionTerms, position_S: Tensor) -> PositionTerms:
